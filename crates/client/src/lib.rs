@@ -1,0 +1,1 @@
+//! The Rust API for applications: seal, hand over, follow.

@@ -1,0 +1,1 @@
+//! Which range goes over which uplink, when, and how often.

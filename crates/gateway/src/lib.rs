@@ -1,0 +1,1 @@
+//! Takes sealed uploads on the LAN and delivers them over the uplink.

@@ -1,0 +1,2 @@
+//! The hoop binary.
+fn main() {}

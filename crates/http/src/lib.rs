@@ -1,0 +1,1 @@
+//! The HTTP plumbing that the shells share: problems, TLS, connections, a bounded server loop.

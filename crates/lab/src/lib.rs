@@ -1,0 +1,1 @@
+//! The simulated link on TUN devices between network namespaces.

@@ -1,0 +1,1 @@
+//! A simulated link: rate, delay, jitter, loss, queue, schedule.

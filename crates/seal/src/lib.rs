@@ -1,0 +1,1 @@
+//! Tickets and sealed bodies.

@@ -1,0 +1,1 @@
+//! The sidecar in front of a web application: tickets, opening, replay, receipts.

@@ -1,0 +1,18 @@
+//! Time, bitrates, byte ranges and ids: the small types that every part of Hoop speaks in.
+//!
+//! The crate is `no_std` and depends on nothing of ours. Nothing here reads a clock or rolls dice: a
+//! [`Timestamp`] and a [`UnixTime`] are handed in by whoever owns a clock, an [`UploadId`] by whoever owns dice.
+#![no_std]
+
+extern crate alloc;
+
+mod bitrate;
+mod id;
+mod range;
+mod time;
+
+pub use bitrate::Bitrate;
+pub use core::time::Duration;
+pub use id::{ParseIdError, UploadId};
+pub use range::{ByteRange, ContentRange, ParseRangeError, RangeSet};
+pub use time::{Timestamp, UnixTime};
