@@ -1,1 +1,23 @@
-//! The HTTP plumbing that the shells share: problems, TLS, connections, a bounded server loop.
+//! The HTTP plumbing that the shells share, so that each of them holds only what is its own.
+//!
+//! - [`Problem`] and its [`Code`]s: every refusal that crosses the wire (RFC 9457), one table.
+//! - [`Server`]: a bounded HTTP/1.1 server loop over TCP or TLS, with graceful shutdown.
+//! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
+//! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace.
+
+mod body;
+mod connect;
+mod origin;
+mod problem;
+mod server;
+mod shutdown;
+mod system;
+pub mod tls;
+
+pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
+pub use connect::{AddressGuard, ConnectError, Connection, Connector};
+pub use origin::{Origin, OriginError};
+pub use problem::{Code, Problem, retry_after};
+pub use server::{Peer, ServeError, Server, ServerLimits};
+pub use shutdown::{Shutdown, ShutdownTrigger, shutdown};
+pub use system::{Clock, Dice};

@@ -6,11 +6,13 @@
 
 extern crate alloc;
 
+mod backoff;
 mod bitrate;
 mod id;
 mod range;
 mod time;
 
+pub use backoff::Backoff;
 pub use bitrate::Bitrate;
 pub use core::time::Duration;
 pub use id::{ParseIdError, UploadId};

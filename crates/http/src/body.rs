@@ -1,0 +1,72 @@
+//! Message bodies: one boxed [`Body`] type, its makers, and reading one to the end within a bound.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
+use serde::Serialize;
+
+/// Why a body ended early.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of every message that we send.
+pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+
+/// No bytes.
+pub fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// These bytes.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// What another body yields, as it comes.
+pub fn streamed<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+/// An answer with `value` as JSON.
+pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let bytes = serde_json::to_vec(value).expect("our own answers have a JSON form");
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, const { HeaderValue::from_static("application/json") });
+    headers.insert(header::CACHE_CONTROL, const { HeaderValue::from_static("no-store") });
+    response
+}
+
+/// A body could not be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It is longer than the reader allows.
+    #[error("the body is longer than {limit} bytes")]
+    TooLong {
+        /// The most that the reader takes.
+        limit: usize,
+    },
+    /// It broke off.
+    #[error("the body broke off: {0}")]
+    Broken(BodyError),
+}
+
+/// All of `body`, at most `limit` bytes.
+///
+/// # Errors
+/// If it is longer, or breaks off.
+pub async fn read_limited<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BodyError>,
+{
+    match Limited::new(body, limit).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ReadError::TooLong { limit }),
+        Err(error) => Err(ReadError::Broken(error)),
+    }
+}

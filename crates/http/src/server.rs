@@ -1,0 +1,196 @@
+//! A bounded HTTP/1.1 server loop: [`Server`].
+
+use crate::body::Body;
+use crate::shutdown::Shutdown;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// What bounds a server, whatever arrives.
+#[derive(Clone, Debug)]
+pub struct ServerLimits {
+    /// Connections at once; more wait in the kernel's backlog. Default 512: with an idle connection's 10 KiB or so, 5 MiB.
+    pub connections: usize,
+    /// The longest head of a request, and the largest read, in bytes. Default 256 KiB: large reads are what makes
+    /// intake fast, and hyper's one buffer serves both.
+    pub buffer_bytes: usize,
+    /// Header fields in a head. Default 100.
+    pub headers: usize,
+    /// How long a head may take to arrive. Default 15 s.
+    pub head_timeout: Duration,
+    /// How long a TLS handshake may take. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// How long a stopping server waits for requests that are under way. Default 10 s.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            buffer_bytes: 256 * 1024,
+            headers: 100,
+            head_timeout: Duration::from_secs(15),
+            handshake_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The other end's address.
+    pub address: SocketAddr,
+    /// Our address on this connection.
+    pub local: SocketAddr,
+    /// Whether the connection is TLS.
+    pub tls: bool,
+}
+
+/// A server could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}")]
+pub struct ServeError {
+    /// The address as asked for.
+    pub address: SocketAddr,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// A bound socket, ready to serve. It accepts from the moment it is bound, so a test may connect before it runs.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+    limits: ServerLimits,
+}
+
+impl Server {
+    /// Binds `address` (port 0: any free one), with TLS if a configuration is given.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub async fn bind(
+        address: SocketAddr,
+        tls: Option<Arc<ServerConfig>>,
+        limits: ServerLimits,
+    ) -> Result<Self, ServeError> {
+        let wrap = |source| ServeError { address, source };
+        let listener = TcpListener::bind(address).await.map_err(wrap)?;
+        let bound = listener.local_addr().map_err(wrap)?;
+        Ok(Self { listener, address: bound, tls, limits })
+    }
+
+    /// The address that was bound.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown`, then lets requests under way finish within the drain time.
+    ///
+    /// Upgrades (WebSocket and the like) are possible: the handler may take `hyper::upgrade::on(request)`.
+    pub async fn run<H, F>(self, handler: H, mut shutdown: Shutdown)
+    where
+        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let acceptor = self.tls.map(TlsAcceptor::from);
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                () = shutdown.requested() => break,
+                // Reap finished connections as they end, so that the set stays as small as what is open.
+                Some(_) = connections.join_next() => continue,
+                accepted = accept(&self.listener, &slots) => accepted,
+            };
+            let (stream, address, slot) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of descriptors, mostly: give the open connections time to end rather than spin.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let local = stream.local_addr().unwrap_or(self.address);
+            let peer = Peer { address, local, tls: acceptor.is_some() };
+            let (handler, limits, shutdown) = (handler.clone(), self.limits.clone(), shutdown.clone());
+            let acceptor = acceptor.clone();
+            connections.spawn(async move {
+                let _slot = slot;
+                let Some(acceptor) = acceptor else {
+                    return converse(stream, peer, handler, limits, shutdown).await;
+                };
+                match tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => converse(stream, peer, handler, limits, shutdown).await,
+                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                    Err(_) => tracing::debug!("TLS handshake took too long"),
+                }
+            });
+        }
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.limits.drain_timeout, drained).await.is_err() {
+            tracing::warn!("connections were still busy when the drain time was over");
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+    let (stream, address) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    Ok((stream, address, slot))
+}
+
+/// Serves one connection until it ends or `shutdown` has let its last request finish.
+async fn converse<S, H, F>(stream: S, peer: Peer, handler: H, limits: ServerLimits, mut shutdown: Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Fn(Request<Incoming>, Peer) -> F,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(limits.buffer_bytes)
+        .max_headers(limits.headers)
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(|request| {
+                let answer = handler(request, peer);
+                async move { Ok::<_, Infallible>(answer.await) }
+            }),
+        )
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    let result = tokio::select! {
+        result = &mut connection => result,
+        () = shutdown.requested() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended early");
+    }
+}
