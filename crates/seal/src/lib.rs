@@ -1,1 +1,38 @@
-//! Tickets and sealed bodies.
+//! Sealed uploads: the ticket that carries a fresh key past everyone in between, and the body sealed under it.
+//!
+//! ```text
+//! Z = salt(16) | record size(4) | idlen(1) | ticket(107) | record 0 | record 1 | … | last record
+//!     └─────────────── Prelude ──────────────────────────┘ └────────── ContentKey ──────────────┘
+//! ```
+//!
+//! The layout is that of RFC 8188; `docs/protocol.md` has every octet. The parts:
+//!
+//! - [`Prelude`] is what stands before the records; [`Layout`] is the arithmetic of where each record lies.
+//! - [`ContentKey`] seals and opens any one record; [`Sealer`] and [`Opener`] are the same for a stream.
+//! - [`Keyring`] holds the service's keys: it seals and opens tickets ([`Ticket`]) and tokens, and rotates.
+//! - [`answer`] seals the application's answer for the device's eyes.
+//!
+//! The crate is `no_std`: no clock, no dice, no file. Salts, nonces and keys come in as arguments, and whoever
+//! passes them draws each from a cryptographic generator, once.
+#![no_std]
+
+extern crate alloc;
+
+pub mod answer;
+mod keyring;
+mod layout;
+mod prelude;
+mod record;
+mod stream;
+mod ticket;
+
+pub use keyring::{KeyLineError, Keyring, KwsId, ServiceKey, TokenError};
+pub use layout::{Layout, LayoutError};
+pub use prelude::{Prelude, PreludeError, SALT_LEN};
+pub use record::{ContentKey, OpenError, RECORD_OVERHEAD, Suite, UploadKey};
+pub use stream::{OpenStreamError, Opener, Sealer};
+pub use ticket::{Grant, Route, TICKET_LEN, Ticket, TicketError, TicketLabel};
+
+/// The record size of every upload: large enough that 17 octets of overhead vanish and the cipher runs at full speed,
+/// small enough that a router or a phone holds one without noticing, and that little is lost when a link breaks.
+pub const RECORD_SIZE: u32 = 65_536;
