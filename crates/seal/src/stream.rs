@@ -25,25 +25,26 @@ impl Sealer {
 
     /// Seals `plaintext`, as far as it fills records that are not the last.
     pub fn push(&mut self, mut plaintext: &[u8], out: &mut Vec<u8>) {
-        while !plaintext.is_empty() {
-            if self.record.len() == self.room {
-                self.emit(false, out);
-            }
-            let (piece, rest) = plaintext.split_at(plaintext.len().min(self.room - self.record.len()));
-            self.record.extend_from_slice(piece);
+        while self.record.len() + plaintext.len() > self.room {
+            let (piece, rest) = plaintext.split_at(self.room - self.record.len());
+            self.emit(piece, false, out);
             plaintext = rest;
         }
+        self.record.extend_from_slice(plaintext);
     }
 
     /// Seals the last record.
     pub fn finish(mut self, out: &mut Vec<u8>) {
-        self.emit(true, out);
+        self.emit(&[], true, out);
     }
 
-    fn emit(&mut self, last: bool, out: &mut Vec<u8>) {
-        self.key.seal(self.index, last, &mut self.record);
-        out.extend_from_slice(&self.record);
-        self.record.clear();
+    /// Seals what was held back and `piece` as one record, in place in `out`: each octet is copied once.
+    fn emit(&mut self, piece: &[u8], last: bool, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.append(&mut self.record);
+        out.extend_from_slice(piece);
+        out.resize(out.len() + RECORD_OVERHEAD as usize, 0);
+        self.key.seal_slice(self.index, last, &mut out[start..]);
         self.index += 1;
     }
 }
@@ -83,15 +84,13 @@ impl Opener {
     /// # Errors
     /// At the first record that does not open; nothing more may be pushed then.
     pub fn push(&mut self, mut sealed: &[u8], out: &mut Vec<u8>) -> Result<(), OpenStreamError> {
-        while !sealed.is_empty() {
-            if self.record.len() == self.record_size {
-                self.emit(false, out)?;
-            }
-            // A foreign record size may be gigabytes: the buffer grows with what comes, not with what is announced.
-            let (piece, rest) = sealed.split_at(sealed.len().min(self.record_size - self.record.len()));
-            self.record.extend_from_slice(piece);
+        while self.record.len() + sealed.len() > self.record_size {
+            let (piece, rest) = sealed.split_at(self.record_size - self.record.len());
+            self.emit(piece, false, out)?;
             sealed = rest;
         }
+        // A foreign record size may be gigabytes: the buffer grows with what comes, not with what is announced.
+        self.record.extend_from_slice(sealed);
         Ok(())
     }
 
@@ -102,19 +101,23 @@ impl Opener {
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), OpenStreamError> {
         match self.record.is_empty() {
             true => Err(OpenStreamError::Truncated),
-            false => self.emit(true, out),
+            false => self.emit(&[], true, out),
         }
     }
 
-    fn emit(&mut self, last: bool, out: &mut Vec<u8>) -> Result<(), OpenStreamError> {
-        match self.key.open(self.index, last, &mut self.record) {
-            Ok(plaintext) => out.extend_from_slice(plaintext),
-            Err(OpenError::Misplaced { says_last: false, .. }) => return Err(OpenStreamError::Truncated),
-            Err(error) => return Err(error.into()),
-        }
-        self.record.clear();
+    /// Opens what was held back and `piece` as one record, in place in `out`; nothing stays there if it does not open.
+    fn emit(&mut self, piece: &[u8], last: bool, out: &mut Vec<u8>) -> Result<(), OpenStreamError> {
+        let start = out.len();
+        out.append(&mut self.record);
+        out.extend_from_slice(piece);
+        let opened = self.key.open(self.index, last, &mut out[start..]).map(|plaintext| plaintext.len());
+        out.truncate(start + *opened.as_ref().unwrap_or(&0));
         self.index += 1;
-        Ok(())
+        match opened {
+            Ok(_) => Ok(()),
+            Err(OpenError::Misplaced { says_last: false, .. }) => Err(OpenStreamError::Truncated),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
