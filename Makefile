@@ -1,0 +1,30 @@
+# Hoop's tasks. `make help` lists them.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo bench test lint fmt vectors
+
+help: ## Lists these tasks
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: ## Installs what the tests, the demo and the benchmark need (only what is missing)
+	@tools/setup
+
+demo: setup ## Drops an upload at a gateway, walks away, and shows where it ended up
+	@demo/run
+
+bench: setup ## Measures, and writes the tables down
+	@bench/run
+
+test: ## Runs every test, and ends with the line `N passed, N failed`
+	@tools/setup || { echo '0 passed, 1 failed'; exit 1; }
+	@tools/test
+
+lint: ## Checks format, lints, scripts and licences
+	@tools/test format clippy scripts licences
+	@if command -v cargo-deny >/dev/null; then cargo deny check; else echo 'cargo-deny is not installed: skipped'; fi
+
+fmt: ## Formats the Rust code
+	@cargo fmt --all
+
+vectors: ## Makes the shared test vectors again
+	@cargo run --quiet -p hoop-seal --example make-vectors
