@@ -1,0 +1,2 @@
+//! `hoop-lab`
+fn main() {}
