@@ -1,0 +1,74 @@
+//! What a gateway is told: [`Config`].
+
+use crate::destination::AllowDest;
+use hoop_http::{Clock, ServerLimits};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use url::Url;
+
+/// The gateway's port: 4667 spells HOOP on a keypad.
+pub const DEFAULT_PORT: u16 = 4667;
+
+/// A gateway's configuration. [`Config::new`] has the defaults; every field may be changed before
+/// [`Gateway::open`](crate::Gateway::open).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen. Default `[::]:4667`, all addresses of both families; where the machine has no IPv6,
+    /// `0.0.0.0:4667` takes its place. Port 0: any free one.
+    pub listen: SocketAddr,
+    /// The folder of what waits for delivery; made if absent. One gateway at a time may use it.
+    pub spool: PathBuf,
+    /// The most bytes of uploads that the spool may hold; `None` (the default): as much as the disk has, but for the reserve.
+    pub quota_bytes: Option<u64>,
+    /// Bytes of the disk that are left free for everything else. Default 64 MiB: a router's own logs and updates.
+    pub reserve_bytes: u64,
+    /// The longest upload that is taken, in bytes of Z. Default 64 GiB, an hour of camera footage.
+    pub max_upload_bytes: u64,
+    /// PEM files of certificates that are trusted besides the system's.
+    pub ca: Vec<PathBuf>,
+    /// Destinations that are allowed although they are not public, or not HTTPS. Default: none.
+    pub allow_dest: Vec<AllowDest>,
+    /// Names whose addresses are given by hand, by (name, port), as with curl's `--resolve`. The address still has to
+    /// be public or listed in [`Config::allow_dest`].
+    pub resolve: BTreeMap<(String, u16), Vec<IpAddr>>,
+    /// Where people reach this gateway, for the links to the monitor page; `None` (the default): whatever the request
+    /// said in `Host`.
+    pub public_url: Option<Url>,
+    /// Whether to announce `hoop.local` and `_hoop._tcp` by multicast DNS. Default true. A failure is logged, no more.
+    pub mdns: bool,
+    /// The name that `_hoop._tcp` announces to people. Default `Hoop gateway`.
+    pub instance: String,
+    /// Whether a 2xx waits for the disk. Default true; false only to measure what that costs, since a power cut then
+    /// loses uploads that were answered 2xx.
+    pub sync: bool,
+    /// How many uploads are sent at once. Default [`hoop_dispatch::TRANSFERS`].
+    pub transfers: usize,
+    /// The HTTP server's bounds.
+    pub limits: ServerLimits,
+    /// Both clocks; a test may set the wall clock.
+    pub clock: Clock,
+}
+
+impl Config {
+    /// The defaults, with this spool folder.
+    pub fn new(spool: impl Into<PathBuf>) -> Self {
+        Self {
+            listen: (Ipv6Addr::UNSPECIFIED, DEFAULT_PORT).into(),
+            spool: spool.into(),
+            quota_bytes: None,
+            reserve_bytes: 64 << 20,
+            max_upload_bytes: 64 << 30,
+            ca: Vec::new(),
+            allow_dest: Vec::new(),
+            resolve: BTreeMap::new(),
+            public_url: None,
+            mdns: true,
+            instance: "Hoop gateway".to_owned(),
+            sync: true,
+            transfers: hoop_dispatch::TRANSFERS,
+            limits: ServerLimits::default(),
+            clock: Clock::system(),
+        }
+    }
+}
