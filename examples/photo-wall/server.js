@@ -3,7 +3,8 @@
 //   PORT=8000 PHOTOS=./photos npm start
 //
 // POST /photos takes multipart/form-data with any number of `photo` files and a `caption`. A browser is sent back to the wall
-// (303); a client that asks for JSON gets 201 and what was stored. A line per picture goes to standard output.
+// (303); a client that asks for JSON gets 201 and what was stored. A request that repeats an `Idempotency-Key` gets the first one's
+// answer, as payment services have it: so a client may try again when an answer was lost. A line per picture goes to standard output.
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, mkdirSync, readdirSync, statSync } from "node:fs";
@@ -48,11 +49,45 @@ function sha256(path) {
 
 app.get("/", (_request, response) => response.type("html").send(wall()));
 app.use("/photos", express.static(folder, { immutable: true, maxAge: "1d" }));
-app.post("/photos", upload.array("photo", 20), async (request, response) => {
+
+// The answers of the last requests that carried a key; a request whose body broke off is forgotten, and may come again.
+const answered = new Map();
+const KEYS = 10_000;
+
+async function once(request, response, next) {
+  const key = request.get("idempotency-key");
+  if (!key) return next();
+  const first = answered.get(key);
+  if (!first) {
+    const settled = resolvers();
+    answered.set(key, settled.promise);
+    if (answered.size > KEYS) answered.delete(answered.keys().next().value);
+    response.locals.settle = settled.resolve;
+    request.once("close", () => {
+      if (request.complete) return;
+      answered.delete(key);
+      settled.resolve(null);
+    });
+    return next();
+  }
+  request.resume();
+  const answer = await first;
+  if (answer) return response.status(answer.status).json(answer.body);
+  return response.status(409).json({ error: "the first request with this key broke off: send it again" });
+}
+
+function resolvers() {
+  let resolve;
+  const promise = new Promise((done) => (resolve = done));
+  return { promise, resolve };
+}
+
+app.post("/photos", once, upload.array("photo", 20), async (request, response) => {
   const photos = await Promise.all(
     request.files.map(async (file) => ({ name: file.originalname, bytes: file.size, sha256: await sha256(file.path) })),
   );
   for (const photo of photos) console.log(JSON.stringify({ event: "photo", ...photo, at: Date.now() }));
+  response.locals.settle?.({ status: 201, body: { photos } });
   if (photos.length === 0) return response.status(400).json({ error: "no photo was sent" });
   if (request.accepts(["html", "json"]) === "html" && request.get("accept")?.includes("text/html")) return response.redirect(303, "/");
   response.status(201).json({ photos });
