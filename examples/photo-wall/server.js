@@ -73,7 +73,7 @@ async function once(request, response, next) {
   request.resume();
   const answer = await first;
   if (answer) return response.status(answer.status).json(answer.body);
-  return response.status(409).json({ error: "the first request with this key broke off: send it again" });
+  return response.status(503).set("retry-after", "1").json({ error: "the first request with this key broke off: send it again" });
 }
 
 function resolvers() {
