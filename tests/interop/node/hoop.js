@@ -1,0 +1,185 @@
+// The formats of docs/protocol.md, sections 1 to 3 and 8, with WebCrypto and nothing else: sealed bodies, tickets,
+// tokens and answers. Written from the document, so that Rust and JavaScript check each other. It keeps one record in
+// memory, and releases a record's plaintext once the record is authentic.
+
+const { subtle } = globalThis.crypto;
+const utf8 = new TextEncoder();
+
+export const RECORD_OVERHEAD = 17;
+const TICKET_LENGTH = 107;
+const TOKEN_HEAD_LENGTH = 17;
+const SUITES = { aes256gcm: { octet: 1, keyLength: 32 }, aes128gcm: { octet: 2, keyLength: 16 } };
+
+/** What does not open. `class` and `reason` are those of vectors/README.md; `record` is the one that failed. */
+export class Refused extends Error {
+  constructor(failure, { reason, record } = {}) {
+    super([failure, reason, record].filter((part) => part !== undefined).join(" "));
+    Object.assign(this, { class: failure, reason, record });
+  }
+}
+
+export const fromBase64url = (text) => new Uint8Array(Buffer.from(text, "base64url"));
+export const toBase64url = (octets) => Buffer.from(octets).toString("base64url");
+export const fromHex = (text) => new Uint8Array(Buffer.from(text, "hex"));
+export const toHex = (octets) => Buffer.from(octets).toString("hex");
+
+export function concat(pieces) {
+  if (pieces.length === 1) return pieces[0];
+  const all = new Uint8Array(pieces.reduce((length, piece) => length + piece.length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.length;
+  }
+  return all;
+}
+
+async function hkdf(salt, ikm, info, length) {
+  const key = await subtle.importKey("raw", ikm, "HKDF", false, ["deriveBits"]);
+  const parameters = { name: "HKDF", hash: "SHA-256", salt, info: utf8.encode(info) };
+  return new Uint8Array(await subtle.deriveBits(parameters, key, length * 8));
+}
+
+const aesKey = (key) => subtle.importKey("raw", key, "AES-GCM", false, ["encrypt", "decrypt"]);
+
+/** The plaintext, or `null` if it was altered or the key is another. */
+async function aesOpen(key, iv, sealed, additionalData = new Uint8Array()) {
+  try {
+    return new Uint8Array(await subtle.decrypt({ name: "AES-GCM", iv, additionalData }, key, sealed));
+  } catch (error) {
+    if (error.name === "OperationError") return null;
+    throw error;
+  }
+}
+
+/** The keys of one body (RFC 8188 §2.2, §2.3): `nonce(i)` is that of record i. */
+async function contentKeys(suite, key, salt) {
+  const { keyLength } = SUITES[suite];
+  const ikm = key.subarray(0, keyLength);
+  const base = await hkdf(salt, ikm, "Content-Encoding: nonce\0", 12);
+  const nonce = (record) => {
+    const view = new DataView(base.slice().buffer);
+    view.setBigUint64(4, view.getBigUint64(4) ^ BigInt(record));
+    return new Uint8Array(view.buffer);
+  };
+  return { nonce, key: await aesKey(await hkdf(salt, ikm, `Content-Encoding: ${suite}\0`, keyLength)) };
+}
+
+/** Opens Z, which comes in pieces of any size, and yields the plaintext of each record.
+ *  `lookup(keyId)` gives `{ suite, key }`; in Hoop, `keyId` is the ticket. */
+export async function* openBody(source, lookup) {
+  const { fill, take } = buffered(source);
+  if (!(await fill(21))) throw new Refused("header-failure");
+  const fixed = take(21);
+  const recordSize = new DataView(fixed.buffer, fixed.byteOffset).getUint32(16);
+  if (recordSize <= RECORD_OVERHEAD || !(await fill(fixed[20]))) throw new Refused("header-failure");
+  const { suite, key } = await lookup(take(fixed[20]));
+  const keys = await contentKeys(suite, key, fixed.slice(0, 16));
+  for (let record = 0, last = false; !last; record++) {
+    // Only what comes after a record tells that it is not the last.
+    last = !(await fill(recordSize + 1));
+    const sealed = take(recordSize);
+    if (sealed.length === 0) throw new Refused("truncated");
+    const inner = sealed.length < RECORD_OVERHEAD ? null : await aesOpen(keys.key, keys.nonce(record), sealed);
+    const end = inner?.findLastIndex((octet) => octet !== 0) ?? -1;
+    if (end < 0 || inner[end] > 2) throw new Refused("record-failure", { record });
+    if (last && inner[end] === 1) throw new Refused("truncated");
+    if (!last && inner[end] === 2) throw new Refused("record-failure", { record });
+    yield inner.subarray(0, end);
+  }
+}
+
+/** `fill(n)` waits until n octets are there, and says whether they are; `take(n)` takes them, or what there is. */
+function buffered(source) {
+  const iterator = (source[Symbol.asyncIterator] ?? source[Symbol.iterator]).call(source);
+  let pieces = [];
+  let held = 0;
+  async function fill(length) {
+    while (held < length) {
+      const { done, value } = await iterator.next();
+      if (done) return false;
+      pieces.push(value);
+      held += value.length;
+    }
+    return true;
+  }
+  function take(length) {
+    const all = concat(pieces);
+    pieces = [all.subarray(length)];
+    held = pieces[0].length;
+    return all.subarray(0, length);
+  }
+  return { fill, take };
+}
+
+/** Seals a plaintext as Hoop does: full records, no padding. */
+export async function sealBody(plaintext, { suite, key, salt, recordSize, keyId }) {
+  const keys = await contentKeys(suite, key, salt);
+  const fixed = new Uint8Array(21);
+  fixed.set(salt);
+  new DataView(fixed.buffer).setUint32(16, recordSize);
+  fixed[20] = keyId.length;
+  const pieces = [fixed, keyId];
+  const room = recordSize - RECORD_OVERHEAD;
+  const count = Math.max(1, Math.ceil(plaintext.length / room));
+  for (let record = 0; record < count; record++) {
+    const delimiter = Uint8Array.of(record + 1 === count ? 2 : 1);
+    const inner = concat([plaintext.subarray(record * room, (record + 1) * room), delimiter]);
+    const sealed = await subtle.encrypt({ name: "AES-GCM", iv: keys.nonce(record) }, keys.key, inner);
+    pieces.push(new Uint8Array(sealed));
+  }
+  return concat(pieces);
+}
+
+/** The service's key that `id` names, derived for `purpose`; from the lines of a key file. */
+async function serviceKey(keyring, id, purpose, failure) {
+  const line = keyring.map((text) => text.split(" ")).find(([, name]) => name === toHex(id));
+  if (!line) throw new Refused(failure, { reason: "unknown-key" });
+  return aesKey(await hkdf(utf8.encode("hoop-kws-v1"), fromBase64url(line[2]), purpose, 32));
+}
+
+/** Opens a ticket as the service of `origin` does. Whether its time has come is not asked. */
+export async function openTicket(keyring, origin, ticket) {
+  const refuse = (reason) => new Refused("ticket-failure", { reason });
+  if (ticket.length !== TICKET_LENGTH) throw refuse("length");
+  if (ticket[0] !== 1) throw refuse("version");
+  const label = ticket.slice(0, 25);
+  const key = await serviceKey(keyring, label.subarray(1, 5), "tickets", "ticket-failure");
+  const data = concat([utf8.encode("hoop-ticket-v1"), label, utf8.encode(origin)]);
+  const body = await aesOpen(key, ticket.subarray(25, 37), ticket.subarray(37), data);
+  if (body === null) throw refuse("unauthentic");
+  const [suite] = Object.entries(SUITES).find(([, { octet }]) => octet === body[52]) ?? [];
+  if (suite === undefined || body[53] !== 0) throw refuse("unsupported");
+  const view = new DataView(body.buffer);
+  return {
+    kws_id: toHex(label.subarray(1, 5)),
+    upload_id: toHex(label.subarray(5, 21)),
+    expires: new DataView(label.buffer).getUint32(21),
+    key: body.slice(0, 32),
+    not_before: view.getUint32(32),
+    max_bytes: Number(view.getBigUint64(36)),
+    route: toHex(body.subarray(44, 52)),
+    suite,
+  };
+}
+
+/** Opens a token as the service of `origin` does: the text of its JSON. */
+export async function openToken(keyring, origin, uploadId, token) {
+  const refuse = (reason) => new Refused("token-failure", { reason });
+  if (token.length > 0 && token[0] !== 1) throw refuse("version");
+  if (token.length < TOKEN_HEAD_LENGTH) throw refuse("length");
+  const key = await serviceKey(keyring, token.subarray(1, 5), "tokens", "token-failure");
+  const data = concat([utf8.encode("hoop-token-v1"), fromHex(uploadId), utf8.encode(origin)]);
+  const content = await aesOpen(key, token.subarray(5, 17), token.subarray(17), data);
+  if (content === null) throw refuse("unauthentic");
+  return new TextDecoder().decode(content);
+}
+
+/** Opens an application's answer as the device does: the text of its HTTP response. */
+export async function openAnswer(uploadId, key, answer) {
+  const id = fromHex(uploadId);
+  const answerKey = await aesKey(await hkdf(id, key, "hoop-answer-v1", 32));
+  const content = answer.length < 12 ? null : await aesOpen(answerKey, answer.subarray(0, 12), answer.subarray(12), id);
+  if (content === null) throw new Refused("answer-failure");
+  return new TextDecoder().decode(content);
+}
