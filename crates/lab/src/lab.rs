@@ -2,11 +2,12 @@
 
 use crate::device::{self, EndConfig};
 use crate::enter::{WhyNot, available};
+use crate::guard::Guard;
 use crate::namespace::Namespace;
 use crate::plan::{Plan, TopologyError};
 use crate::topology::Topology;
 use crate::wire::{Clock, Wire};
-use crate::{Change, Counters, reap};
+use crate::{Change, Counters};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -63,10 +64,11 @@ pub struct LinkCounters {
 /// process dies, by whatever signal, the kernel does the same.
 #[derive(Debug)]
 pub struct Lab {
-    plan: Plan,
-    // Before `hosts`, so that devices go before the namespaces that they are in.
+    // In the order in which they must go: programs, then devices, then the namespaces that both are in.
+    guard: Option<Guard>,
     wires: Vec<Wire>,
     hosts: Vec<Arc<Namespace>>,
+    plan: Plan,
 }
 
 impl Lab {
@@ -77,11 +79,12 @@ impl Lab {
     pub fn build(topology: &Topology) -> Result<Self, BuildError> {
         let plan = Plan::new(topology)?;
         available()?;
-        let mut lab = Self { plan, wires: Vec::new(), hosts: Vec::new() };
+        let mut lab = Self { guard: None, wires: Vec::new(), hosts: Vec::new(), plan };
         for host in 0..lab.plan.hosts.len() {
             let namespace = build_host(&lab.plan, host).map_err(doing("host", &lab.plan.hosts[host].name))?;
             lab.hosts.push(Arc::new(namespace));
         }
+        lab.guard = Some(Guard::start(lab.hosts.iter().map(Arc::as_ref)).map_err(doing("guard of", "the hosts"))?);
         let mut devices = Vec::new();
         for (index, link) in lab.plan.links.iter().enumerate() {
             devices.push(lab.build_devices(index).map_err(doing("link", &link.spec.name))?);
@@ -102,9 +105,7 @@ impl Lab {
     /// A command whose program will run inside a host: on its network, with its `/etc/hosts`, in the present working
     /// folder.
     ///
-    /// The program is killed when the lab is dropped, and so are those that it starts. It is also killed when **the
-    /// thread that spawned it** ends (`PR_SET_PDEATHSIG`), which is how it cannot outlive a lab that was killed: spawn
-    /// it from a thread that lives as long as it should.
+    /// The program, and whatever it starts in turn, is killed when the lab is dropped or its process dies.
     ///
     /// # Panics
     /// If there is no such host.
@@ -224,12 +225,6 @@ impl Lab {
 
     fn link(&self, name: &str) -> usize {
         self.plan.link(name).unwrap_or_else(|| panic!("there is no link `{name}` in this lab"))
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        reap::kill_all(self.hosts.iter().map(Arc::as_ref));
     }
 }
 

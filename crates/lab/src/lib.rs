@@ -34,10 +34,10 @@
 //! }
 //! ```
 //!
-//! Nothing is left behind: namespaces have no names, devices belong to file descriptors, and programs are killed with
-//! the lab, so that all is gone when the [`Lab`] is dropped and also when its process is killed with `SIGKILL`.
+//! Nothing is left behind: namespaces have no names, devices belong to file descriptors, and a guard process kills what
+//! runs in the hosts, so that all is gone when the [`Lab`] is dropped and also when its process is killed by `SIGKILL`.
 //!
-//! A `Relay` paces TCP connections with the same link on machines that allow no namespaces.
+//! A [`Relay`] paces TCP connections with the same link on machines that allow no namespaces.
 
 mod description;
 #[cfg(target_os = "linux")]
@@ -45,13 +45,13 @@ mod device;
 #[cfg(target_os = "linux")]
 mod enter;
 #[cfg(target_os = "linux")]
+mod guard;
+#[cfg(target_os = "linux")]
 mod lab;
 #[cfg(target_os = "linux")]
 mod namespace;
 mod plan;
-#[cfg(target_os = "linux")]
-mod reap;
-// mod relay;
+mod relay;
 pub mod text;
 mod topology;
 #[cfg(target_os = "linux")]
@@ -64,5 +64,5 @@ pub use hoop_netem::{Change, Counters, GilbertElliott, LinkConfig, Loss, Probabi
 #[cfg(target_os = "linux")]
 pub use lab::{BuildError, Direction, Lab, LinkCounters};
 pub use plan::{HOSTS_MAX, LINK_NAME_MAX, LINKS_MAX, Plan, TopologyError};
-// pub use relay::{Relay, RelayConfig, RelayError};
+pub use relay::{Relay, RelayConfig, RelayError};
 pub use topology::{Host, Link, MTU_DEFAULT, Topology};

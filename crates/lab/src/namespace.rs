@@ -3,6 +3,7 @@
 //! When the last descriptor is closed and the last program inside has ended, the kernel removes them; there is nothing
 //! to clean up, even after `SIGKILL`. The mount namespace differs from the machine's in one file, `/etc/hosts`.
 
+use crate::guard::Identity;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
@@ -11,6 +12,7 @@ use nix::unistd::{getpid, getppid};
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -49,7 +51,7 @@ impl Namespace {
         })
     }
 
-    /// A command whose program runs inside, and is killed when the thread that started it ends, hence with its process.
+    /// A command whose program runs inside.
     pub(crate) fn command(self: &Arc<Self>, program: &OsStr) -> Command {
         let inside = Arc::clone(self);
         let parent = getpid();
@@ -59,23 +61,28 @@ impl Namespace {
         #[allow(unsafe_code)]
         unsafe {
             command.pre_exec(move || {
+                // Until it is inside, the guard does not see the child, so it dies with its parent by itself.
                 set_pdeathsig(Signal::SIGKILL)?;
-                // If the parent died before it was watched, nobody would tell.
                 if getppid() != parent {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
                 let mut buffer = [0; libc::PATH_MAX as usize];
-                let folder = current_folder_raw(&mut buffer);
-                inside.enter(folder)
+                inside.enter(current_folder_raw(&mut buffer))?;
+                // From here on it may outlive the thread that started it.
+                Ok(set_pdeathsig(None)?)
             });
         }
         command
     }
 
-    /// The file that stands for the network namespace: equal for all that are inside.
-    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+    /// Which network namespace it is: equal for all that are inside.
+    pub(crate) fn identity(&self) -> io::Result<Identity> {
         let metadata = self.net.metadata()?;
         Ok((metadata.dev(), metadata.ino()))
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.net.as_raw_fd()
     }
 
     /// Puts the calling thread inside, in the same working folder, if it is there too.

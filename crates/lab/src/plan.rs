@@ -159,7 +159,7 @@ impl Plan {
             return Err(TopologyError::TooManyLinks { count });
         }
         let mut links: Vec<PlannedLink> = Vec::new();
-        for (number, spec) in (1..).zip(&topology.links) {
+        for (number, spec) in (1..=LINKS_MAX as u8).zip(&topology.links) {
             let planned = plan_link(spec, number, &index)?;
             check_apart(&links, &planned)?;
             links.push(planned);

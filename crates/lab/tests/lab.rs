@@ -29,7 +29,7 @@ fn datagrams_and_streams_pass_a_forwarding_gateway() {
     let listener = lab.in_host("service", || TcpListener::bind("0.0.0.0:80")).unwrap();
     let mut client = lab.in_host("device", || TcpStream::connect((lab.address("service"), 80))).unwrap();
     let (mut server, _) = listener.accept().unwrap();
-    let sent: Vec<u8> = (0..100_000u32).map(|n| (n * n >> 7) as u8).collect();
+    let sent: Vec<u8> = (0..100_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
     let received = thread::scope(|scope| {
         scope.spawn(|| {
             client.write_all(&sent).unwrap();

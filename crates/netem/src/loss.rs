@@ -40,7 +40,7 @@ impl Probability {
     /// If it is more than 100; numbers from outside come through [`Probability::new`].
     pub const fn percent(percent: u8) -> Self {
         assert!(percent <= 100, "a hundred per cent is all there is");
-        Self { threshold: Self::STEPS * percent as u64 / 100 }
+        Self { threshold: (Self::STEPS * percent as u64 + 50) / 100 }
     }
 
     /// From 0 to 1.

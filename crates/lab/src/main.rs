@@ -1,2 +1,0 @@
-//! `hoop-lab`
-fn main() {}
