@@ -1,5 +1,6 @@
 """What the tree takes in from elsewhere: licences, sources, and providers of cryptography, as deny.toml has them."""
 
+import json
 import re
 import tomllib
 import unittest
@@ -83,10 +84,19 @@ class Dependencies(unittest.TestCase):
         self.assertIn("openssl", banned)
         self.assertEqual(banned & set(re.findall(r'(?m)^name = "(.+)"$', (ROOT / "Cargo.lock").read_text())), set())
 
-    def test_the_node_lock_file_names_no_registry(self):
-        lock = (ROOT / "tests/interop/node/package-lock.json").read_text()
-        self.assertIn('"integrity"', lock)
-        self.assertNotRegex(lock, r'"resolved"|https?://')
+    def test_each_node_package_is_pinned_by_hash_has_an_allowed_licence_and_names_no_registry(self):
+        locks = [lock for lock in ROOT.glob("*/**/package-lock.json") if "node_modules" not in lock.parts]
+        self.assertTrue(locks)
+        licences = set(DENY["licenses"]["allow"])
+        for lock in locks:
+            packages = json.loads(lock.read_text())["packages"]
+            for name, package in packages.items():
+                if name == "":
+                    continue
+                with self.subTest(lock=str(lock.relative_to(ROOT)), package=name):
+                    self.assertRegex(package["integrity"], "^sha512-")
+                    self.assertNotIn("resolved", package)
+                    self.assertTrue(allowed(package["license"], licences), package["license"])
 
     def test_every_python_package_is_pinned_by_hash(self):
         lines = (ROOT / "tools/requirements.txt").read_text().replace("\\\n", " ").splitlines()

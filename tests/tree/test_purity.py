@@ -38,13 +38,13 @@ FORBIDDEN_WORDS = {
 
 
 def without_comments_and_strings(source):
-    """Enough of Rust's grammar for this: line and block comments, plain and raw strings."""
-    pattern = r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"'
+    """Enough of Rust's grammar for this: line and block comments, raw and plain strings, characters."""
+    pattern = r"""//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\[^']+|\\'|[^'\\])'"""
     return re.sub(pattern, " ", source, flags=re.S)
 
 
 def without_tests(source):
-    """Cuts `#[cfg(test)] extern crate std;` and a module of tests, which ends its file, off."""
+    """Cuts off `#[cfg(test)] extern crate std;` and a module of tests; clippy sees to it that nothing follows one."""
     source = re.sub(r"#\[cfg\(test\)\]\s*extern\s+crate\s+std\s*;", "", source)
     return re.split(r"#\[cfg\(test\)\]\s*mod\s+\w+\s*\{", source)[0]
 
@@ -107,6 +107,8 @@ class Purity(unittest.TestCase):
             ("fn f() { unsafe { g() } }", "unsafe"),
             ("use ring::{rand::{self, SystemRandom as Dice}};", "SystemRandom"),
             ('let text = "//"; unsafe {}', "unsafe"),
+            ("let quote = '\"'; unsafe {} let other = '\"';", "unsafe"),
+            ("fn f<'a>(x: &'a str) { unsafe {} }", "unsafe"),
         ]:
             self.assertEqual(offences(bad), [word], bad)
         for good in [
