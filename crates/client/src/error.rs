@@ -1,0 +1,36 @@
+//! Why a push came to nothing: [`PushError`].
+
+use crate::ticket::TicketsError;
+use crate::upload::UploadError;
+use crate::wire::Refusal;
+
+/// The upload is not known to be stored anywhere. Each variant has an exit code of `hoop push` (`docs/push.md`).
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// The request cannot be made, or a local file cannot be read.
+    #[error(transparent)]
+    Upload(#[from] UploadError),
+    /// There is no ticket.
+    #[error(transparent)]
+    Tickets(#[from] TicketsError),
+    /// The service does not take the upload.
+    #[error("the service does not take the upload: {0}")]
+    Refused(Refusal),
+    /// It is larger than the ticket allows.
+    #[error("the upload has {len} bytes when sealed; the service allows {max}")]
+    TooLarge {
+        /// Its length.
+        len: u64,
+        /// The ticket's limit.
+        max: u64,
+    },
+    /// Neither a gateway nor the service could be reached for too long.
+    #[error("nobody can be reached: {0}")]
+    Unreachable(String),
+    /// What was to be kept for later could not be written.
+    #[error("cannot write to the state folder: {0}")]
+    State(std::io::Error),
+    /// A defect.
+    #[error("{0}")]
+    Internal(&'static str),
+}

@@ -1,0 +1,171 @@
+//! The ordinary request, for a service without Hoop: streamed over one connection, with its exact `Content-Length`.
+//!
+//! It is sent once. If the connection breaks before the last octet was handed over, no application can have taken it;
+//! after that, the outcome is unknown.
+
+use crate::config::ClientConfig;
+use crate::plaintext::Plaintext;
+use crate::sealed::{FrameBody, Meter};
+use crate::source::SourceError;
+use crate::status::{Answer, State};
+use crate::transfer::OnSent;
+use crate::upload::{Measured, Upload};
+use crate::wire::{Link, LinkError, deepest};
+use bytes::Bytes;
+use hoop_http::{ConnectError, streamed};
+use http::header::{self, HeaderName};
+use http::{HeaderValue, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Octets read at a time.
+const FRAME: u64 = 256 * 1024;
+
+/// Frames ahead of the socket.
+const FRAMES_AHEAD: usize = 3;
+
+/// How much of the application's answer is kept: as much as a service keeps.
+const BODY_MAX: usize = 16 * 1024;
+
+/// The ordinary request did not come to an answer.
+#[derive(Debug)]
+pub(crate) enum PlainError {
+    /// No connection.
+    Connect(ConnectError),
+    /// It broke before everything was sent.
+    Broken(LinkError),
+    /// It broke after everything was sent.
+    AnswerLost(LinkError),
+    /// A local file.
+    Source(SourceError),
+}
+
+/// Sends `upload` as it is and returns what became of it.
+pub(crate) async fn send(
+    config: &ClientConfig,
+    link: &mut Link,
+    upload: &Upload,
+    measured: Measured,
+    on_sent: OnSent,
+) -> Result<(State, Answer), PlainError> {
+    let host = link.origin().host().to_string();
+    let len = measured.body_len();
+    let fields = measured.fields().to_vec();
+    let meter = Arc::new(Meter::new(move |sent| on_sent(sent)));
+    let body = stream(Arc::new(measured.into_body()), meter.clone());
+    let mut request = link.request(upload.method.clone(), &upload.target(), streamed(body));
+    let headers = request.headers_mut();
+    headers.clear();
+    for (name, value) in fields {
+        let name = HeaderName::try_from(name).expect("made of a header name");
+        headers.append(name, HeaderValue::try_from(value).expect("made of a header value"));
+    }
+    let credentials = &upload.credentials;
+    let held = [(header::AUTHORIZATION, &credentials.authorization), (header::COOKIE, &credentials.cookie)];
+    for (name, value) in held {
+        if let Some(value) = value {
+            headers.insert(name, value.clone());
+        }
+    }
+    let connection = link.open().await.map_err(PlainError::Connect)?;
+    let mut sending = std::pin::pin!(connection.send(request));
+    let mut seen = 0;
+    let response = loop {
+        // While octets leave, silence is a broken line; afterwards the application thinks.
+        let timeout = if seen < len { config.stall_timeout } else { config.retry_max_time };
+        match tokio::time::timeout(timeout, &mut sending).await {
+            Ok(Ok(response)) => break Ok(response),
+            Ok(Err(error)) => break Err(LinkError::Broken { host, reason: deepest(&error) }),
+            Err(_) if meter.sent() > seen => seen = meter.sent(),
+            Err(_) => break Err(LinkError::Silent { host, waited: timeout }),
+        }
+    };
+    if let Some(error) = meter.take_failure() {
+        return Err(PlainError::Source(error));
+    }
+    match response {
+        Ok(response) => {
+            let answer = read(response).await;
+            Ok((judge(&answer), answer))
+        }
+        Err(error) if meter.sent() < len => Err(PlainError::Broken(error)),
+        Err(error) => Err(PlainError::AnswerLost(error)),
+    }
+}
+
+fn stream(body: Arc<Plaintext>, meter: Arc<Meter>) -> FrameBody {
+    let (sender, frames) = mpsc::channel(FRAMES_AHEAD);
+    let remaining = body.len();
+    tokio::task::spawn_blocking(move || {
+        let mut at = 0;
+        while at < body.len() {
+            let len = FRAME.min(body.len() - at);
+            let mut frame = vec![0; usize::try_from(len).expect("a frame fits in memory")];
+            let frame = body.read_at(at, &mut frame).map(|()| Bytes::from(frame));
+            let failed = frame.is_err();
+            if sender.blocking_send(frame).is_err() || failed {
+                return;
+            }
+            at += len;
+        }
+    });
+    FrameBody { frames, remaining, meter }
+}
+
+/// The head's two fields and the beginning of the body; a body that breaks off is short, and the answer counts.
+async fn read(response: Response<Incoming>) -> Answer {
+    let (head, mut incoming) = response.into_parts();
+    let mut body = Vec::new();
+    while let Some(Ok(frame)) = incoming.frame().await {
+        if let Some(data) = frame.data_ref() {
+            body.extend_from_slice(&data[..data.len().min(BODY_MAX - body.len())]);
+        }
+        if body.len() == BODY_MAX {
+            break;
+        }
+    }
+    let kept = [header::CONTENT_TYPE, header::LOCATION];
+    let fields = kept.iter().filter_map(|name| {
+        let value = head.headers.get(name)?.to_str().ok()?;
+        Some((name.to_string(), value.to_owned()))
+    });
+    Answer { status: head.status.as_u16(), fields: fields.collect(), body }
+}
+
+/// The success rule that a service has without a route of its own (`docs/protocol.md` section 7).
+fn judge(answer: &Answer) -> State {
+    const SIGN_IN: &[&str] = &["login", "signin", "sign_in", "sign-in", "auth"];
+    let signs_in = |location: &str| {
+        let path = location.split(['?', '#']).next().unwrap_or_default();
+        path.split('/').any(|segment| SIGN_IN.iter().any(|name| segment.eq_ignore_ascii_case(name)))
+    };
+    match answer.status {
+        200..=299 => State::Accepted,
+        300..=399 if answer.field("location").is_some_and(signs_in) => State::Held,
+        300..=399 => State::Accepted,
+        401 => State::Held,
+        _ => State::Rejected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_judged_as_a_service_without_routes_does() {
+        let of = |status, location: Option<&str>| {
+            let fields = location.map(|location| ("location".to_owned(), location.to_owned()));
+            judge(&Answer { status, fields: fields.into_iter().collect(), body: Vec::new() })
+        };
+        assert_eq!(of(201, None), State::Accepted);
+        assert_eq!(of(302, Some("/admin/images/")), State::Accepted);
+        assert_eq!(of(302, Some("/admin/Login/?next=/")), State::Held);
+        assert_eq!(of(302, Some("/authors/")), State::Accepted);
+        assert_eq!(of(401, None), State::Held);
+        assert_eq!(of(413, None), State::Rejected);
+        assert_eq!(of(503, None), State::Rejected);
+    }
+}

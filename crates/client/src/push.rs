@@ -1,0 +1,520 @@
+//! Handing an upload over: [`Client::push`] conducts gateway, ticket, seal and transfer.
+//!
+//! ```text
+//!  measure ─┬─▶ find the gateway ─┐
+//!           └─▶ ticket ───────────┴─▶ gateway ──▶ stored ──▶ follow, as far as asked
+//!                  │ no Hoop             │ absent, full, refuses, dies
+//!                  ▼                     ▼
+//!               plain request         service, directly ──▶ received ──▶ follow
+//! ```
+
+use crate::ahead;
+use crate::client::Client;
+use crate::discovery;
+use crate::error::PushError;
+use crate::follow::{Followed, Follower};
+use crate::plain::{self, PlainError};
+use crate::sealed::Sealed;
+use crate::status::{Answer, Reason, State, Status};
+use crate::store::{SecretText, UploadRecord};
+use crate::ticket::{self, IssuedTicket, TicketRequest, TicketsError};
+use crate::transfer::{OnSent, Target, Transfer, TransferError};
+use crate::upload::{Measured, Upload};
+use crate::wire::{Link, Refusal, field};
+use bytes::Bytes;
+use hoop_http::{Code, Dice, Origin};
+use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite};
+use hoop_units::{Backoff, UploadId};
+use http::Response;
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use url::Url;
+
+/// How far to stay.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum WaitFor {
+    /// Until the gateway has all of it on disk (or, without a gateway, the service): then the device may leave.
+    #[default]
+    Stored,
+    /// Until the service has all of it.
+    Received,
+    /// Until the application has answered.
+    Accepted,
+}
+
+/// How to push.
+#[derive(Clone, Debug, Default)]
+pub struct PushOptions {
+    /// How far to stay. Default: stored.
+    pub wait: WaitFor,
+    /// How long to stay after it was stored. Default: until the upload is settled, which its expiry bounds.
+    pub timeout: Option<Duration>,
+    /// Send the ordinary request and nothing else.
+    pub plain: bool,
+    /// How to encipher. Default: `aes256gcm`.
+    pub suite: Suite,
+}
+
+/// What happens on the way; for a display.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The files are open and measured.
+    Measured {
+        /// The length of the body.
+        bytes: u64,
+    },
+    /// A ticket is there.
+    Ticket {
+        /// The upload's id.
+        id: UploadId,
+        /// Whether it was fetched ahead.
+        ahead: bool,
+    },
+    /// Which way it goes, and why not the better one.
+    Way {
+        /// The way.
+        way: Way,
+        /// Why not by a gateway, or not sealed.
+        because: Option<String>,
+    },
+    /// So much of Z, or of the plain body, has been sent.
+    Progress {
+        /// Octets so far.
+        sent: u64,
+        /// Octets in all.
+        total: u64,
+    },
+    /// The connection broke; it goes on after a pause.
+    Broken {
+        /// Why.
+        reason: String,
+    },
+    /// All of it is stored: the device may leave.
+    Stored {
+        /// Where to follow it.
+        monitor: Option<String>,
+    },
+    /// How it fares afterwards.
+    Status(Box<Status>),
+    /// The upload cannot be asked about later, since it could not be written down.
+    Forgotten {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Which way an upload goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Sealed, by a gateway.
+    Gateway(Origin),
+    /// Sealed, to the service itself.
+    Direct,
+    /// As the ordinary request.
+    Plain,
+}
+
+impl Way {
+    /// `gateway`, `direct` or `plain`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Gateway(_) => "gateway",
+            Self::Direct => "direct",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// When things were done, in milliseconds since the clock's origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timings {
+    /// The ticket was there.
+    pub ticket_ms: Option<u64>,
+    /// The first octet could leave.
+    pub sending_ms: Option<u64>,
+    /// All of it was stored.
+    pub stored_ms: Option<u64>,
+    /// The wait that was asked for was over.
+    pub done_ms: Option<u64>,
+}
+
+/// What became of a push, as far as it was followed.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The upload's id; the ordinary request has none.
+    pub id: Option<UploadId>,
+    /// Which way it went.
+    pub way: Way,
+    /// How far it has come.
+    pub state: State,
+    /// Whether the wait ended before the state that was asked for.
+    pub timed_out: bool,
+    /// Where to follow it.
+    pub monitor: Option<String>,
+    /// The length of the body.
+    pub bytes: u64,
+    /// What is in the way, if something is.
+    pub reason: Option<Reason>,
+    /// The application's answer, if it is known.
+    pub answer: Option<Answer>,
+    /// When things were done.
+    pub timings: Timings,
+}
+
+/// Told of every [`Event`]; must return at once.
+pub type OnEvent = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Requests for a ticket that are tried, and the wait between them: somebody is standing there.
+const TICKET_ATTEMPTS: u32 = 3;
+const TICKET_BACKOFF: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(2) };
+
+/// The longest that a service may keep us waiting for a final state (`docs/protocol.md` section 7).
+const PREFER_WAIT_SECS: u32 = 30;
+
+/// One push under way.
+struct Push<'a> {
+    client: &'a Client,
+    upload: &'a Upload,
+    options: &'a PushOptions,
+    on_event: OnEvent,
+    timings: Timings,
+    bytes: u64,
+}
+
+/// What the other end said when it had everything.
+struct HandedOver {
+    way: Way,
+    answer: Response<Bytes>,
+    link: Link,
+}
+
+impl Client {
+    /// Hands `upload` over and follows it as far as `options` ask.
+    ///
+    /// # Errors
+    /// [`PushError`] if it is not known to be stored anywhere. Whatever happened to it later is in the [`Outcome`].
+    pub async fn push(&self, upload: &Upload, options: &PushOptions, on_event: OnEvent) -> Result<Outcome, PushError> {
+        let measured = measure(upload).await?;
+        let bytes = measured.body_len();
+        on_event(Event::Measured { bytes });
+        let push = Push { client: self, upload, options, on_event, timings: Timings::default(), bytes };
+        push.run(measured).await
+    }
+
+    /// Seals `upload` and hands it to `write`, frame by frame, with a ticket of its own: the whole of Z, for whoever
+    /// carries it. Returns the upload's record. `write` returns false to stop.
+    ///
+    /// # Errors
+    /// If there is no ticket, or a file cannot be read.
+    pub async fn seal(
+        &self,
+        upload: &Upload,
+        suite: Suite,
+        write: impl FnMut(&[u8]) -> bool,
+    ) -> Result<UploadRecord, PushError> {
+        let measured = measure(upload).await?;
+        let bytes = measured.body_len();
+        let mut service = Link::new(self.connector(), upload.origin().map_err(crate::UploadError::from)?);
+        let (ticket, _) = self.ticket(upload, suite, &mut service).await?;
+        let sealed = seal(&ticket, measured)?;
+        sealed.write_to(write).map_err(crate::UploadError::from)?;
+        let record = record(upload, &ticket, bytes, sealed.layout().total(), self.config().clock.unix().as_secs());
+        self.clone().save(record.clone()).await.map_err(PushError::State)?;
+        Ok(record)
+    }
+
+    /// A ticket for `upload`: one fetched ahead, or a new one.
+    async fn ticket(
+        &self,
+        upload: &Upload,
+        suite: Suite,
+        service: &mut Link,
+    ) -> Result<(IssuedTicket, bool), PushError> {
+        let target = upload.target();
+        let (method, credentials) = (&upload.method, &upload.credentials);
+        let request = TicketRequest { method, target: &target, count: 1, suite, credentials };
+        let clock = &self.config().clock;
+        let fit = ahead::fit(service.origin(), &request);
+        if let Some(ticket) = self.pouch().and_then(|pouch| pouch.take(&fit, clock.unix())) {
+            return Ok((ticket, true));
+        }
+        let mut attempt = 0;
+        loop {
+            let error = match ticket::fetch(service, &request, clock).await {
+                Ok(mut tickets) => return Ok((tickets.remove(0), false)),
+                Err(error) => error,
+            };
+            let passing = match &error {
+                TicketsError::Link(_) => true,
+                TicketsError::Refused(refusal) => ticket::is_busy(refusal.status),
+                TicketsError::NoHoop(_) | TicketsError::Unusable(_) => false,
+            };
+            attempt += 1;
+            if !passing || attempt == TICKET_ATTEMPTS {
+                return Err(error.into());
+            }
+            tokio::time::sleep(TICKET_BACKOFF.delay(attempt - 1, Dice.roll())).await;
+        }
+    }
+}
+
+impl Push<'_> {
+    async fn run(mut self, measured: Measured) -> Result<Outcome, PushError> {
+        let origin = self.upload.origin().map_err(crate::UploadError::from)?;
+        let mut service = Link::new(self.client.connector(), origin);
+        if self.options.plain {
+            return self.plain(service, measured, None).await;
+        }
+        // Aborted when dropped: whoever finds no Hoop need not wait for a gateway.
+        let mut search = JoinSet::new();
+        let (config, connector) = (self.client.config().clone(), self.client.connector());
+        search.spawn(async move { discovery::find(&config, connector).await });
+        let (ticket, ahead) = match self.client.ticket(self.upload, self.options.suite, &mut service).await {
+            Ok(ticket) => ticket,
+            Err(PushError::Tickets(TicketsError::NoHoop(reason))) => {
+                let because = format!("the service does not take sealed uploads: {reason}");
+                return self.plain(service, measured, Some(because)).await;
+            }
+            Err(error) => return Err(error),
+        };
+        self.timings.ticket_ms = Some(self.now_ms());
+        self.tell(Event::Ticket { id: ticket.id, ahead });
+        let sealed = Arc::new(seal(&ticket, measured)?);
+        let total = sealed.layout().total();
+        let gateway = match search.join_next().await {
+            Some(Ok(found)) => found,
+            Some(Err(_)) | None => Err("the search for one failed".to_owned()),
+        };
+        let mut record = record(self.upload, &ticket, self.bytes, total, self.client.config().clock.unix().as_secs());
+        record.gateway = gateway.as_ref().ok().map(|link| link.origin().to_string());
+        let saving = tokio::spawn(self.client.clone().save(record.clone()));
+        let handed = self.hand_over(gateway, service, &ticket, sealed).await?;
+        self.timings.stored_ms = Some(self.now_ms());
+        let _ = saving.await;
+        self.finish(handed, record, &ticket).await
+    }
+
+    /// By the gateway if there is one that takes it, else directly.
+    async fn hand_over(
+        &mut self,
+        gateway: Result<Link, String>,
+        mut service: Link,
+        ticket: &IssuedTicket,
+        sealed: Arc<Sealed>,
+    ) -> Result<HandedOver, PushError> {
+        let config = self.client.config();
+        let total = sealed.layout().total();
+        let everything = [sealed.whole()].into_iter().collect();
+        let mut known = Some(everything);
+        self.timings.sending_ms = Some(self.now_ms());
+        let because = match gateway {
+            Err(reason) => reason,
+            Ok(mut link) => {
+                let way = Way::Gateway(link.origin().clone());
+                self.tell(Event::Way { way: way.clone(), because: None });
+                let patience = config.gateway_patience.min(config.retry_max_time);
+                let target = Target::Gateway { dest: ticket.post.clone() };
+                match self.transfer(&mut link, target, ticket.id, &sealed, patience).run(known.take()).await {
+                    Ok(answer) => return Ok(HandedOver { way, answer, link }),
+                    Err(TransferError::Source(error)) => return Err(crate::UploadError::from(error).into()),
+                    Err(TransferError::Refused(refusal)) => format!("the gateway does not take it: {refusal}"),
+                    Err(TransferError::GaveUp(reason)) => format!("the gateway has gone: {reason}"),
+                }
+            }
+        };
+        self.tell(Event::Way { way: Way::Direct, because: Some(because) });
+        self.tell(Event::Progress { sent: 0, total });
+        let post = Origin::of(&ticket.post).expect("checked with the ticket");
+        if post != *service.origin() {
+            service = Link::new(self.client.connector(), post);
+        }
+        let wait_secs = if self.options.wait == WaitFor::Accepted { PREFER_WAIT_SECS } else { 0 };
+        let wait_secs = self.options.timeout.map_or(wait_secs, |timeout| wait_secs.min(timeout.as_secs() as u32));
+        let target = Target::Service { post: ticket.post.path().to_owned(), wait_secs };
+        let transfer = self.transfer(&mut service, target, ticket.id, &sealed, config.retry_max_time);
+        match transfer.run(known).await {
+            Ok(answer) => Ok(HandedOver { way: Way::Direct, answer, link: service }),
+            Err(TransferError::Source(error)) => Err(crate::UploadError::from(error).into()),
+            Err(TransferError::Refused(refusal)) if is_done(&refusal) => {
+                let mut answer = Response::new(Bytes::new());
+                answer.headers_mut().insert("hoop-state", const { http::HeaderValue::from_static("received") });
+                Ok(HandedOver { way: Way::Direct, answer, link: service })
+            }
+            Err(TransferError::Refused(refusal)) => Err(PushError::Refused(refusal)),
+            Err(TransferError::GaveUp(reason)) => Err(PushError::Unreachable(reason)),
+        }
+    }
+
+    fn transfer<'b>(
+        &'b self,
+        link: &'b mut Link,
+        target: Target,
+        id: UploadId,
+        sealed: &Arc<Sealed>,
+        patience: Duration,
+    ) -> Transfer<'b> {
+        let on_sent = self.progress(sealed.layout().total());
+        let on_event = self.on_event.clone();
+        let on_break = Box::new(move |reason: &str| on_event(Event::Broken { reason: reason.to_owned() }));
+        let config = self.client.config();
+        Transfer { config, link, target, id, sealed: sealed.clone(), patience, on_sent, on_break }
+    }
+
+    /// Stored: tells so, follows as far as asked, and writes the end down.
+    async fn finish(
+        mut self,
+        handed: HandedOver,
+        mut record: UploadRecord,
+        ticket: &IssuedTicket,
+    ) -> Result<Outcome, PushError> {
+        let HandedOver { way, answer, link } = handed;
+        let told = field(answer.headers(), "hoop-state").and_then(State::by_name);
+        let at_gateway = matches!(way, Way::Gateway(_));
+        let state = told.unwrap_or(if at_gateway { State::Stored } else { State::Received });
+        let monitor = at_gateway.then(|| monitor_of(&link, &answer, ticket.id));
+        record.monitor.clone_from(&monitor);
+        if !at_gateway {
+            record.gateway = None;
+        }
+        self.tell(Event::Stored { monitor: monitor.clone() });
+        let first = Status::read(answer.body(), ticket.id, &ticket.key);
+        let mut followed = Followed { state, status: first, timed_out: false };
+        if !followed.satisfies(self.options.wait) {
+            let follower = Follower { client: self.client, id: ticket.id, key: &ticket.key, record: &record };
+            let link = at_gateway.then_some(link);
+            followed = follower.until(self.options.wait, self.options.timeout, state, link, &self.on_event).await;
+        }
+        self.timings.done_ms = Some(self.now_ms());
+        record.state = followed.state.name().to_owned();
+        record.finished = followed.state.is_final();
+        if let Err(error) = self.client.clone().save(record).await {
+            self.tell(Event::Forgotten { reason: error.to_string() });
+        }
+        let (reason, answer) = followed.status.map_or((None, None), |status| (status.reason, status.answer));
+        Ok(Outcome {
+            id: Some(ticket.id),
+            way,
+            state: followed.state,
+            timed_out: followed.timed_out,
+            monitor,
+            bytes: self.bytes,
+            reason,
+            answer,
+            timings: self.timings,
+        })
+    }
+
+    async fn plain(
+        mut self,
+        mut service: Link,
+        measured: Measured,
+        because: Option<String>,
+    ) -> Result<Outcome, PushError> {
+        self.tell(Event::Way { way: Way::Plain, because });
+        self.timings.sending_ms = Some(self.now_ms());
+        let on_sent = self.progress(measured.body_len());
+        let sent = plain::send(self.client.config(), &mut service, self.upload, measured, on_sent).await;
+        let (state, reason, answer) = match sent {
+            Ok((state, answer)) => (state, None, Some(answer)),
+            Err(PlainError::AnswerLost(error)) => {
+                let code = Code::AnswerLost.name().to_owned();
+                (State::Unknown, Some(Reason { code, detail: error.to_string() }), None)
+            }
+            Err(PlainError::Connect(error)) => return Err(PushError::Unreachable(error.to_string())),
+            Err(PlainError::Broken(error)) => return Err(PushError::Unreachable(error.to_string())),
+            Err(PlainError::Source(error)) => return Err(crate::UploadError::from(error).into()),
+        };
+        let now = self.now_ms();
+        (self.timings.stored_ms, self.timings.done_ms) = (Some(now), Some(now));
+        Ok(Outcome {
+            id: None,
+            way: Way::Plain,
+            state,
+            timed_out: false,
+            monitor: None,
+            bytes: self.bytes,
+            reason,
+            answer,
+            timings: self.timings,
+        })
+    }
+
+    fn progress(&self, total: u64) -> OnSent {
+        let on_event = self.on_event.clone();
+        Arc::new(move |sent| on_event(Event::Progress { sent, total }))
+    }
+
+    fn tell(&self, event: Event) {
+        (self.on_event)(event);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.client.config().clock.now().as_micros() / 1000
+    }
+}
+
+/// Opens and measures on a thread that may block: pipes are copied.
+async fn measure(upload: &Upload) -> Result<Measured, PushError> {
+    let upload = upload.clone();
+    let measured = tokio::task::spawn_blocking(move || upload.measure(Dice)).await;
+    Ok(measured.map_err(|_| PushError::Internal("reading the files panicked"))??)
+}
+
+fn seal(ticket: &IssuedTicket, measured: Measured) -> Result<Sealed, PushError> {
+    let plaintext = measured.into_plaintext(&ticket.token)?;
+    let prelude = Prelude::new(Dice.octets(), RECORD_SIZE, &ticket.ticket).expect("a ticket is shorter than a key id");
+    let key = ContentKey::new(ticket.suite, &ticket.key, prelude.salt());
+    let len = plaintext.len();
+    let sealed =
+        Sealed::new(prelude, key, plaintext).map_err(|_| PushError::TooLarge { len, max: ticket.max_bytes })?;
+    match sealed.layout().total() {
+        total if total > ticket.max_bytes => Err(PushError::TooLarge { len: total, max: ticket.max_bytes }),
+        _ => Ok(sealed),
+    }
+}
+
+fn record(upload: &Upload, ticket: &IssuedTicket, bytes: u64, total: u64, now: u32) -> UploadRecord {
+    let mut url = upload.url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    UploadRecord {
+        id: ticket.id.to_hex(),
+        key: SecretText::of(&ticket.key),
+        url: url.to_string(),
+        dest: ticket.post.to_string(),
+        uploads: uploads_of(&ticket.post).to_string(),
+        gateway: None,
+        monitor: None,
+        name: upload.label(),
+        bytes,
+        total,
+        created: now,
+        expires: ticket.expires.as_secs(),
+        state: State::Receiving.name().to_owned(),
+        finished: false,
+    }
+}
+
+/// The uploads resource stands beside the post resource (`docs/protocol.md` section 7).
+fn uploads_of(post: &Url) -> Url {
+    post.join("uploads").expect("a relative path joins any http URL")
+}
+
+/// The service has everything already, and the application too.
+fn is_done(refusal: &Refusal) -> bool {
+    refusal.problem.as_ref().is_some_and(|problem| problem.code == Code::UploadDone)
+}
+
+/// Where a person can follow the upload: as the gateway says, or as we reached it.
+fn monitor_of(link: &Link, answer: &Response<Bytes>, id: UploadId) -> String {
+    #[derive(Deserialize)]
+    struct Receipt {
+        monitor: String,
+    }
+    let said =
+        serde_json::from_slice::<Receipt>(answer.body()).ok().and_then(|receipt| receipt.monitor.parse::<Url>().ok());
+    let said = said.filter(|url| Origin::of(url).is_ok());
+    said.map_or_else(|| format!("{}/monitor?ID={id}", link.origin()), |url| url.to_string())
+}

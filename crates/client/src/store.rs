@@ -1,0 +1,210 @@
+//! What the device remembers of its uploads, so that it can ask about them later: [`UploadRecord`] and [`Store`].
+//!
+//! One JSON file an upload, `uploads/{id}.json`, readable by its owner alone: it holds K, which opens the application's
+//! answer. At most [`KEPT_MAX`] finished ones are kept.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hoop_seal::UploadKey;
+use hoop_units::UploadId;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Files kept; beyond it the oldest finished uploads are forgotten. A thousand files of half a kilobyte are listed in a
+/// few milliseconds.
+const KEPT_MAX: usize = 1000;
+
+/// One upload, as the device knows it. `Debug` does not show the key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UploadRecord {
+    /// Its id.
+    pub id: String,
+    /// K, in base64url.
+    pub key: SecretText,
+    /// The URL that the request is for, without its query.
+    pub url: String,
+    /// The service's post URL.
+    pub dest: String,
+    /// Where its status stands at the service, without the id.
+    pub uploads: String,
+    /// The gateway that has it, as an origin; `None`: it went directly.
+    pub gateway: Option<String>,
+    /// The page to follow it on.
+    pub monitor: Option<String>,
+    /// What it holds, in words: file names or a count.
+    pub name: String,
+    /// The length of the body.
+    pub bytes: u64,
+    /// The length of Z.
+    pub total: u64,
+    /// When it was begun, in seconds since 1970.
+    pub created: u32,
+    /// When its ticket ends.
+    pub expires: u32,
+    /// The last state known.
+    pub state: String,
+    /// Whether that is final.
+    pub finished: bool,
+}
+
+/// Text that `Debug` does not show.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretText(String);
+
+impl std::fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl SecretText {
+    /// The text of a key.
+    pub fn of(key: &UploadKey) -> Self {
+        Self(URL_SAFE_NO_PAD.encode(key.0))
+    }
+
+    /// The key, if it is one.
+    pub fn key(&self) -> Option<UploadKey> {
+        URL_SAFE_NO_PAD.decode(&self.0).ok()?.try_into().ok().map(UploadKey)
+    }
+}
+
+/// The folder of records.
+#[derive(Clone, Debug)]
+pub(crate) struct Store(pub(crate) PathBuf);
+
+impl Store {
+    /// Writes a record, new or again.
+    pub(crate) fn save(&self, record: &UploadRecord) -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(record).expect("a record has a JSON form");
+        write_private(&self.0, &format!("{}.json", record.id), &bytes)
+    }
+
+    /// The record of that upload; `None` if there is none that can be read.
+    pub(crate) fn load(&self, id: UploadId) -> Option<UploadRecord> {
+        read(&self.0.join(format!("{id}.json")))
+    }
+
+    /// All records, the newest first.
+    pub(crate) fn list(&self) -> Vec<UploadRecord> {
+        let mut records: Vec<_> = self.files().iter().filter_map(|(_, path)| read(path)).collect();
+        records.sort_by(|a, b| (b.created, &b.id).cmp(&(a.created, &a.id)));
+        records
+    }
+
+    /// Forgets the oldest finished uploads beyond [`KEPT_MAX`].
+    pub(crate) fn prune(&self) {
+        self.prune_to(KEPT_MAX);
+    }
+
+    fn prune_to(&self, keep: usize) {
+        let mut files = self.files();
+        let mut excess = files.len().saturating_sub(keep);
+        files.sort();
+        for (_, path) in files {
+            if excess == 0 {
+                return;
+            }
+            if read(&path).is_none_or(|record| record.finished) && fs::remove_file(&path).is_ok() {
+                excess -= 1;
+            }
+        }
+    }
+
+    fn files(&self) -> Vec<(SystemTime, PathBuf)> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let entries = entries.filter(|entry| entry.path().extension().is_some_and(|ending| ending == "json"));
+        let modified = |entry: &fs::DirEntry| entry.metadata().and_then(|metadata| metadata.modified());
+        entries.map(|entry| (modified(&entry).unwrap_or(SystemTime::UNIX_EPOCH), entry.path())).collect()
+    }
+}
+
+fn read(path: &Path) -> Option<UploadRecord> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Writes `folder/name` for its owner alone, whole or not at all; makes the folder if need be.
+pub(crate) fn write_private(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = folder.join(format!(".{}", hex::encode(hoop_http::Dice.octets::<8>())));
+    let mut options = fs::File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = match options.open(&temporary) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_private(folder)?;
+            options.open(&temporary)?
+        }
+        other => other?,
+    };
+    let written = file.write_all(bytes).and_then(|()| fs::rename(&temporary, folder.join(name)));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn make_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u8, finished: bool) -> UploadRecord {
+        UploadRecord {
+            id: UploadId([number; 16]).to_hex(),
+            key: SecretText::of(&UploadKey([number; 32])),
+            url: "https://photos.example/".into(),
+            dest: "https://photos.example/hoop/post".into(),
+            uploads: "https://photos.example/hoop/uploads".into(),
+            gateway: None,
+            monitor: None,
+            name: "a.jpg".into(),
+            bytes: 1,
+            total: 2,
+            created: u32::from(number),
+            expires: 9,
+            state: "stored".into(),
+            finished,
+        }
+    }
+
+    #[test]
+    fn a_record_survives_and_the_newest_comes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store(folder.path().join("uploads"));
+        assert_eq!(store.list(), []);
+        for number in [1, 3, 2] {
+            store.save(&record(number, true)).unwrap();
+        }
+        assert_eq!(store.load(UploadId([3; 16])), Some(record(3, true)));
+        assert_eq!(store.list().iter().map(|record| record.created).collect::<Vec<_>>(), [3, 2, 1]);
+        assert_eq!(record(3, true).key.key(), Some(UploadKey([3; 32])));
+        assert!(!format!("{:?}", record(3, true)).contains(&URL_SAFE_NO_PAD.encode([3; 32])));
+    }
+
+    #[test]
+    fn only_finished_uploads_are_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store(folder.path().to_owned());
+        for number in 1..=5 {
+            store.save(&record(number, number != 1)).unwrap();
+        }
+        store.prune_to(2);
+        let left = store.list();
+        assert_eq!(left.len(), 2);
+        assert!(left.iter().any(|record| record.created == 1), "the unfinished one is kept");
+        store.prune_to(0);
+        assert_eq!(store.list().len(), 1);
+    }
+}

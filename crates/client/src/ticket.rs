@@ -1,0 +1,278 @@
+//! Tickets as the service issues them (`docs/protocol.md` section 7): [`IssuedTicket`], and fetching them.
+
+use crate::upload::Credentials;
+use crate::wire::{Link, LinkError, Refusal};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use hoop_http::{Clock, Code, Origin, OriginError, full};
+use hoop_seal::{Suite, TicketLabel, UploadKey};
+use hoop_units::{UnixTime, UploadId};
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use url::Url;
+
+/// The most tickets in one request (`docs/protocol.md` section 7).
+pub const TICKETS_MAX: u8 = 16;
+
+/// How long the service may think about tickets.
+const TICKET_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What lets one upload pass, with its key. A secret; `Debug` shows the id alone.
+#[derive(Clone)]
+pub struct IssuedTicket {
+    /// The upload that it is for.
+    pub id: UploadId,
+    /// The ticket itself, for the prelude.
+    pub ticket: Vec<u8>,
+    /// K.
+    pub key: UploadKey,
+    /// T, in base64url.
+    pub token: String,
+    /// How its records are enciphered.
+    pub suite: Suite,
+    /// When it begins.
+    pub not_before: UnixTime,
+    /// When it ends.
+    pub expires: UnixTime,
+    /// The most octets that Z may have.
+    pub max_bytes: u64,
+    /// Where the sealed upload goes.
+    pub post: Url,
+}
+
+/// What the ticket is to be good for.
+#[derive(Clone, Debug)]
+pub(crate) struct TicketRequest<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a str,
+    pub(crate) count: u8,
+    pub(crate) suite: Suite,
+    pub(crate) credentials: &'a Credentials,
+}
+
+/// No ticket.
+#[derive(Debug, thiserror::Error)]
+pub enum TicketsError {
+    /// The service does not speak Hoop.
+    #[error("the service does not take sealed uploads ({0})")]
+    NoHoop(String),
+    /// The service says no.
+    #[error("the service issues no ticket: {0}")]
+    Refused(Refusal),
+    /// The service cannot be reached.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// It answers what this version does not understand.
+    #[error("the service's ticket cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// The answer of `/hoop/tickets`; also how a ticket fetched ahead is kept.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct TicketsDocument {
+    post: String,
+    tickets: Vec<TicketDocument>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TicketDocument {
+    upload_id: String,
+    ticket: String,
+    key: String,
+    token: String,
+    suite: String,
+    record_size: u32,
+    not_before: u32,
+    expires: u32,
+    max_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct WellKnown {
+    hoop: u32,
+    tickets: String,
+}
+
+/// Asks the service for tickets, over `link`, which is to its origin. One request, unless the tickets are not at the usual
+/// path: then `/.well-known/hoop` says where.
+pub(crate) async fn fetch(
+    link: &mut Link,
+    request: &TicketRequest<'_>,
+    clock: &Clock,
+) -> Result<Vec<IssuedTicket>, TicketsError> {
+    let answer = ask(link, "/hoop/tickets", request).await?;
+    let (first, refusal) = match judge(&answer, clock) {
+        Ok(tickets) => return Ok(tickets),
+        Err(TicketsError::NoHoop(reason)) => (reason, Refusal::of(&answer, clock.wall())),
+        Err(error) => return Err(error),
+    };
+    // Something else answers there. Only the well-known document is sure to be Hoop's.
+    let Some(path) = well_known(link).await? else { return Err(TicketsError::NoHoop(first)) };
+    if path == "/hoop/tickets" {
+        return Err(TicketsError::Refused(refusal));
+    }
+    let answer = ask(link, &path, request).await?;
+    judge(&answer, clock)
+}
+
+async fn ask(link: &mut Link, path: &str, asked: &TicketRequest<'_>) -> Result<Response<Bytes>, LinkError> {
+    let body = serde_json::json!({
+        "method": asked.method.as_str(), "target": asked.target, "count": asked.count, "suite": asked.suite.name(),
+    });
+    let mut request = link.request(Method::POST, path, full(body.to_string()));
+    let headers = request.headers_mut();
+    headers.insert(header::CONTENT_TYPE, const { HeaderValue::from_static("application/json") });
+    headers.insert("hoop-version", const { HeaderValue::from_static("1") });
+    if let Some(authorization) = &asked.credentials.authorization {
+        headers.insert(header::AUTHORIZATION, authorization.clone());
+    }
+    if let Some(cookie) = &asked.credentials.cookie {
+        headers.insert(header::COOKIE, cookie.clone());
+    }
+    link.ask(request, TICKET_TIMEOUT).await
+}
+
+fn judge(answer: &Response<Bytes>, clock: &Clock) -> Result<Vec<IssuedTicket>, TicketsError> {
+    let refusal = Refusal::of(answer, clock.wall());
+    let not_there = [Code::NotFound, Code::MethodNotAllowed];
+    match (answer.status(), &refusal.problem) {
+        (StatusCode::OK, _) => match serde_json::from_slice::<TicketsDocument>(answer.body()) {
+            Ok(document) => document.check().map_err(TicketsError::Unusable),
+            Err(_) => Err(TicketsError::NoHoop("its answer to a request for tickets is not one".to_owned())),
+        },
+        (_, Some(problem)) if !not_there.contains(&problem.code) => Err(TicketsError::Refused(refusal)),
+        (status, None) if is_busy(status) => Err(TicketsError::Refused(refusal)),
+        (status, _) => Err(TicketsError::NoHoop(format!("it answered {status} to a request for tickets"))),
+    }
+}
+
+/// A refusal that may pass by itself.
+pub(crate) fn is_busy(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 429 | 502..=504)
+}
+
+/// The path of the tickets resource, if the service has a well-known document. One on another origin is not followed:
+/// the user's credentials belong to this one.
+async fn well_known(link: &mut Link) -> Result<Option<String>, LinkError> {
+    let request = link.request(Method::GET, "/.well-known/hoop", hoop_http::empty());
+    let answer = link.ask(request, TICKET_TIMEOUT).await?;
+    let document = serde_json::from_slice::<WellKnown>(answer.body()).ok();
+    let document = document.filter(|document| answer.status() == StatusCode::OK && document.hoop == 1);
+    let url = document.and_then(|document| Url::parse(&document.tickets).ok());
+    let url = url.filter(|url| Origin::of(url).is_ok_and(|origin| origin == *link.origin()));
+    Ok(url.map(|url| url.path().to_owned()))
+}
+
+impl TicketsDocument {
+    /// The tickets, each checked as far as a device can.
+    pub(crate) fn check(&self) -> Result<Vec<IssuedTicket>, String> {
+        let post = Url::parse(&self.post).map_err(|error| format!("`post` is no URL: {error}"))?;
+        Origin::of(&post).map_err(|error: OriginError| format!("`post`: {error}"))?;
+        if self.tickets.is_empty() {
+            return Err("there is none".to_owned());
+        }
+        self.tickets.iter().map(|ticket| ticket.check(&post)).collect()
+    }
+
+    /// One ticket in the form of the wire.
+    pub(crate) fn of(ticket: &IssuedTicket) -> Self {
+        let document = TicketDocument {
+            upload_id: ticket.id.to_hex(),
+            ticket: URL_SAFE_NO_PAD.encode(&ticket.ticket),
+            key: URL_SAFE_NO_PAD.encode(ticket.key.0),
+            token: ticket.token.clone(),
+            suite: ticket.suite.name().to_owned(),
+            record_size: hoop_seal::RECORD_SIZE,
+            not_before: ticket.not_before.as_secs(),
+            expires: ticket.expires.as_secs(),
+            max_bytes: ticket.max_bytes,
+        };
+        Self { post: ticket.post.to_string(), tickets: vec![document] }
+    }
+}
+
+impl TicketDocument {
+    fn check(&self, post: &Url) -> Result<IssuedTicket, String> {
+        let decode = |name: &str, text: &str| {
+            URL_SAFE_NO_PAD.decode(text).map_err(|_| format!("`{name}` is not base64url without padding"))
+        };
+        let id: UploadId = self.upload_id.parse().map_err(|error| format!("`upload_id`: {error}"))?;
+        let ticket = decode("ticket", &self.ticket)?;
+        let label = TicketLabel::parse(&ticket).map_err(|error| format!("`ticket`: {error}"))?;
+        if label.upload_id != id {
+            return Err("`upload_id` and the ticket name different uploads".to_owned());
+        }
+        if self.record_size != hoop_seal::RECORD_SIZE {
+            return Err(format!("`record_size` is {}, expected {}", self.record_size, hoop_seal::RECORD_SIZE));
+        }
+        decode("token", &self.token)?;
+        let key = decode("key", &self.key)?.try_into().map_err(|_| "`key` has not 32 octets".to_owned())?;
+        let suite = Suite::by_name(&self.suite).ok_or_else(|| format!("`suite` `{}` is not known", self.suite))?;
+        Ok(IssuedTicket {
+            id,
+            ticket,
+            key: UploadKey(key),
+            token: self.token.clone(),
+            suite,
+            not_before: UnixTime(self.not_before),
+            expires: UnixTime(self.expires),
+            max_bytes: self.max_bytes,
+            post: post.clone(),
+        })
+    }
+}
+
+impl std::fmt::Debug for IssuedTicket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuedTicket").field("id", &self.id).field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn issued(number: u8, expires: u32) -> IssuedTicket {
+        let mut ticket = vec![0; hoop_seal::TICKET_LEN];
+        ticket[0] = 1;
+        ticket[5..21].fill(number);
+        IssuedTicket {
+            id: UploadId([number; 16]),
+            ticket,
+            key: UploadKey([9; 32]),
+            token: "dG9rZW4".to_owned(),
+            suite: Suite::Aes256Gcm,
+            not_before: UnixTime(0),
+            expires: UnixTime(expires),
+            max_bytes: 1 << 30,
+            post: "https://photos.example/hoop/post".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_ticket_survives_its_document() {
+        let issued = issued(7, 1_795_604_800);
+        let text = serde_json::to_string(&TicketsDocument::of(&issued)).unwrap();
+        let read = serde_json::from_str::<TicketsDocument>(&text).unwrap().check().unwrap().remove(0);
+        assert_eq!((read.id, read.ticket, read.key), (issued.id, issued.ticket, issued.key));
+        assert_eq!((read.token, read.expires, read.post), (issued.token, issued.expires, issued.post));
+    }
+
+    #[test]
+    fn a_ticket_that_contradicts_itself_is_refused_by_the_member_at_fault() {
+        let wrong = |change: &dyn Fn(&mut TicketsDocument)| {
+            let mut document = TicketsDocument::of(&issued(7, 1));
+            change(&mut document);
+            document.check().unwrap_err()
+        };
+        assert!(wrong(&|d| d.post = "ftp://x/".into()).starts_with("`post`"));
+        assert!(wrong(&|d| d.tickets.clear()).starts_with("there is none"));
+        assert!(wrong(&|d| d.tickets[0].upload_id = "08".repeat(16)).contains("different uploads"));
+        assert!(wrong(&|d| d.tickets[0].record_size = 4096).contains("record_size"));
+        assert!(wrong(&|d| d.tickets[0].key = "AAAA".into()).contains("`key`"));
+        assert!(wrong(&|d| d.tickets[0].suite = "rot13".into()).contains("`suite`"));
+        assert!(wrong(&|d| d.tickets[0].ticket = "%".into()).contains("`ticket`"));
+    }
+}

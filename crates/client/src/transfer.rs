@@ -1,0 +1,276 @@
+//! Getting all of Z to one place, a gateway or the service, over connections that may break: [`Transfer`].
+//!
+//! ```text
+//!        ┌──────────── 2xx, still missing ◀────────┐
+//!        ▼                                         │
+//!  send the first missing span ── breaks ──▶ wait ──▶ HEAD: what is missing?
+//!        │                                         │ (404: everything)
+//!        └─▶ complete │ refused │ given up: no progress for `patience`
+//! ```
+
+use crate::config::ClientConfig;
+use crate::sealed::{Meter, Sealed};
+use crate::source::SourceError;
+use crate::wire::{self, Link, LinkError, Refusal, field};
+use bytes::Bytes;
+use hoop_http::{Code, Dice, empty};
+use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use url::Url;
+
+/// Between attempts: quick at first, since most breaks on Wi-Fi last for moments.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
+
+/// The longest wait that a `Retry-After` can impose on somebody who stands there with a device.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// Where Z goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// A gateway, which takes it on to `dest`.
+    Gateway {
+        /// The service's post URL.
+        dest: Url,
+    },
+    /// The service itself, at the path of its post URL.
+    Service {
+        /// The path.
+        post: String,
+        /// How long the service may keep us waiting for a final state, in seconds.
+        wait_secs: u32,
+    },
+}
+
+/// Why a transfer ended without Z being whole at the other end.
+#[derive(Debug)]
+pub(crate) enum TransferError {
+    /// The other end does not want it.
+    Refused(Refusal),
+    /// No progress for too long.
+    GaveUp(String),
+    /// A local file.
+    Source(SourceError),
+}
+
+/// An attempt that failed, and may succeed later.
+struct Setback {
+    reason: String,
+    retry_after: Option<Duration>,
+}
+
+enum Step {
+    Complete(Response<Bytes>),
+    Missing(RangeSet),
+}
+
+enum Failure {
+    Setback(Setback),
+    Ended(TransferError),
+}
+
+/// Told of octets that the other end has or is being sent.
+pub(crate) type OnSent = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// Told of a break: what the reason is.
+pub(crate) type OnBreak = Box<dyn Fn(&str) + Send + Sync>;
+
+/// One upload on its way to one target.
+pub(crate) struct Transfer<'a> {
+    pub(crate) config: &'a ClientConfig,
+    pub(crate) link: &'a mut Link,
+    pub(crate) target: Target,
+    pub(crate) id: UploadId,
+    pub(crate) sealed: Arc<Sealed>,
+    /// How long to go on without progress.
+    pub(crate) patience: Duration,
+    pub(crate) on_sent: OnSent,
+    pub(crate) on_break: OnBreak,
+}
+
+impl Transfer<'_> {
+    /// Sends what is missing until nothing is. `known`: what the target is known to lack; `None`: ask it first.
+    pub(crate) async fn run(mut self, known: Option<RangeSet>) -> Result<Response<Bytes>, TransferError> {
+        let whole: RangeSet = [self.sealed.whole()].into_iter().collect();
+        let mut missing = known;
+        let mut least = whole.len();
+        let mut last_progress = Instant::now();
+        let mut failures = 0;
+        loop {
+            let asked = missing.is_none();
+            let step = match &missing {
+                Some(missing) => self.send_next(missing).await,
+                None => self.ask_missing(&whole).await,
+            };
+            let setback = match step {
+                Ok(Step::Complete(answer)) => return Ok(answer),
+                Ok(Step::Missing(now)) => {
+                    let progress = now.len() < least;
+                    if progress {
+                        (least, last_progress, failures) = (now.len(), Instant::now(), 0);
+                    }
+                    missing = Some(now);
+                    if progress || asked {
+                        continue;
+                    }
+                    Setback { reason: "the same octets are still missing".to_owned(), retry_after: None }
+                }
+                Err(Failure::Ended(error)) => return Err(error),
+                Err(Failure::Setback(setback)) => setback,
+            };
+            missing = None;
+            self.link.close();
+            if last_progress.elapsed() >= self.patience {
+                return Err(TransferError::GaveUp(setback.reason));
+            }
+            (self.on_break)(&setback.reason);
+            let wait = BACKOFF.delay(failures, Dice.roll()).max(setback.retry_after.unwrap_or_default());
+            tokio::time::sleep(wait.min(RETRY_AFTER_MAX).min(self.patience)).await;
+            failures = failures.saturating_add(1);
+        }
+    }
+
+    /// Sends the first missing span, widened to record borders.
+    async fn send_next(&mut self, missing: &RangeSet) -> Result<Step, Failure> {
+        let Some(span) = missing.iter().next() else { return self.ask_missing(&RangeSet::new()).await };
+        let range = self.sealed.on_grid(span);
+        let total = self.sealed.layout().total();
+        let before = total - missing.len();
+        let on_sent = self.on_sent.clone();
+        let meter = Arc::new(Meter::new(move |sent| on_sent((before + sent).min(total))));
+        let result = self.put(range, meter.clone()).await;
+        if let Some(error) = meter.take_failure() {
+            self.link.close();
+            return Err(Failure::Ended(TransferError::Source(error)));
+        }
+        let answer = result?;
+        if !answer.status().is_success() {
+            // It was not read to its end: the rest of the range must not follow on this connection.
+            meter.stop();
+            self.link.close();
+        }
+        self.judge(answer)
+    }
+
+    async fn put(&mut self, range: ByteRange, meter: Arc<Meter>) -> Result<Response<Bytes>, Failure> {
+        let body = self.sealed.stream(range, meter.clone());
+        let mut request = self.link.request(Method::PUT, &self.path(true), body);
+        let content_range = ContentRange { range, total: self.sealed.layout().total() };
+        let headers = request.headers_mut();
+        let ascii = |text: String| HeaderValue::try_from(text).expect("numbers and base64url are ASCII");
+        headers.insert(header::CONTENT_RANGE, ascii(content_range.to_string()));
+        headers.insert("hoop-prelude", ascii(self.sealed.prelude().to_header()));
+        let mut answer_timeout = self.config.stall_timeout;
+        if let Target::Service { wait_secs, .. } = self.target
+            && wait_secs > 0
+        {
+            headers.insert("prefer", ascii(format!("wait={wait_secs}")));
+            answer_timeout += Duration::from_secs(wait_secs.into());
+        }
+        let host = self.link.origin().host().to_string();
+        let connection = self.link.open().await.map_err(|error| Failure::setback(&error))?;
+        let mut sending = std::pin::pin!(connection.send(request));
+        let mut seen = 0;
+        let response = loop {
+            match tokio::time::timeout(answer_timeout, &mut sending).await {
+                Ok(Ok(response)) => break response,
+                Ok(Err(error)) => return Err(Failure::broken(&host, &error)),
+                Err(_) if meter.sent() > seen => seen = meter.sent(),
+                Err(_) => {
+                    meter.stop();
+                    return Err(Failure::setback(&LinkError::Silent { host, waited: answer_timeout }));
+                }
+            }
+        };
+        wire::read(response, &host, answer_timeout).await.map_err(|error| Failure::setback(&error))
+    }
+
+    /// Asks what is missing: `everything` if the upload is not known there.
+    async fn ask_missing(&mut self, everything: &RangeSet) -> Result<Step, Failure> {
+        let request = self.link.request(Method::HEAD, &self.path(false), empty());
+        let answer = self.link.ask(request, self.config.stall_timeout).await;
+        let answer = answer.map_err(|error| Failure::setback(&error))?;
+        match answer.status() {
+            StatusCode::NOT_FOUND => {
+                self.ask_room().await?;
+                Ok(Step::Missing(everything.clone()))
+            }
+            _ => self.judge(answer),
+        }
+    }
+
+    /// A gateway that knows nothing of the upload may have refused it in words that the broken connection swallowed.
+    async fn ask_room(&mut self) -> Result<(), Failure> {
+        if let Target::Service { .. } = self.target {
+            return Ok(());
+        }
+        let request = self.link.request(Method::GET, "/test", empty());
+        let answer = self.link.ask(request, self.config.stall_timeout).await;
+        let answer = answer.map_err(|error| Failure::setback(&error))?;
+        match answer.status().is_success() {
+            true => Ok(()),
+            false => Err(Failure::Ended(TransferError::Refused(Refusal::of(&answer, self.config.clock.wall())))),
+        }
+    }
+
+    fn judge(&self, answer: Response<Bytes>) -> Result<Step, Failure> {
+        if !answer.status().is_success() {
+            return Err(self.refusal(Refusal::of(&answer, self.config.clock.wall())));
+        }
+        match field(answer.headers(), "hoop-missing").map(str::parse::<RangeSet>) {
+            Some(Ok(missing)) if missing.is_empty() => Ok(Step::Complete(answer)),
+            Some(Ok(missing)) => Ok(Step::Missing(missing)),
+            None if answer.status() == StatusCode::CREATED => Ok(Step::Complete(answer)),
+            // An answer as no Hoop gives it: something else lives there.
+            None | Some(Err(_)) => {
+                let refusal = Refusal::of(&answer, self.config.clock.wall());
+                Err(Failure::Ended(TransferError::Refused(refusal)))
+            }
+        }
+    }
+
+    /// What a refusal means: some pass by themselves. A gateway without room is not waited for, since there is the
+    /// direct way; a busy service is.
+    fn refusal(&self, refusal: Refusal) -> Failure {
+        let passing = match refusal.problem.as_ref().map(|problem| problem.code) {
+            Some(
+                Code::RequestTimeout
+                | Code::BodyTruncated
+                | Code::RecordCorrupt
+                | Code::RangeTooMany
+                | Code::UpstreamUnreachable
+                | Code::UpstreamBroken
+                | Code::Internal,
+            ) => true,
+            _ => matches!(refusal.status.as_u16(), 408 | 500 | 502 | 504),
+        };
+        let busy = matches!(refusal.status.as_u16(), 429 | 503 | 507);
+        match passing || busy && matches!(self.target, Target::Service { .. }) {
+            true => Failure::Setback(Setback { reason: refusal.to_string(), retry_after: refusal.retry_after }),
+            false => Failure::Ended(TransferError::Refused(refusal)),
+        }
+    }
+
+    fn path(&self, with_dest: bool) -> String {
+        match &self.target {
+            Target::Gateway { dest } if with_dest => {
+                format!("/offload/{}?dest={}", self.id, utf8_percent_encode(dest.as_str(), NON_ALPHANUMERIC))
+            }
+            Target::Gateway { .. } => format!("/offload/{}", self.id),
+            Target::Service { post, .. } => format!("{post}/{}", self.id),
+        }
+    }
+}
+
+impl Failure {
+    fn setback(error: &dyn std::fmt::Display) -> Self {
+        Self::Setback(Setback { reason: error.to_string(), retry_after: None })
+    }
+
+    fn broken(host: &str, error: &hyper::Error) -> Self {
+        Self::setback(&LinkError::Broken { host: host.to_owned(), reason: wire::deepest(error) })
+    }
+}
