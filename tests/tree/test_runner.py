@@ -1,0 +1,73 @@
+"""The runner itself: nothing that went wrong may look as if it had passed."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from metadata import ROOT
+
+CARGO = """
+test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+"""
+
+
+def load():
+    loader = importlib.machinery.SourceFileLoader("runner", str(ROOT / "tools/test"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("runner", loader))
+    loader.exec_module(module)
+    return module
+
+
+class Runner(unittest.TestCase):
+    def run_parts(self, **parts):
+        """The last line printed, and the exit status, for parts given as (shell script, reader's name)."""
+        runner = load()
+        runner.PARTS = {
+            name: (lambda script=script: ["sh", "-c", script], getattr(runner, reader))
+            for name, (script, reader) in parts.items()
+        }
+        runner.ALL = list(parts)
+        runner.ROOT = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        runner.LOGS = runner.ROOT / "logs"
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), mock.patch.object(sys, "argv", ["test"]):
+            with self.assertRaises(SystemExit) as ended:
+                runner.main()
+        return out.getvalue().splitlines()[-1], int(ended.exception.code)
+
+    def test_it_ends_with_the_sum_of_all_parts(self):
+        node = "echo '# pass 4'; echo '# fail 0'; echo '# cancelled 0'"
+        python = "echo 'Ran 7 tests in 0.1s' >&2; echo 'OK (skipped=2)'"
+        last = self.run_parts(a=("true", "check"), b=(node, "node_tests"), c=(python, "python_tests"))
+        self.assertEqual(last, ("10 passed, 0 failed", 0))
+
+    def test_each_failure_counts_and_the_other_parts_still_run(self):
+        cargo = f"echo '{CARGO}'; exit 101"
+        python = "echo 'Ran 7 tests in 0.1s'; echo 'FAILED (failures=1, errors=2)'; exit 1"
+        last = self.run_parts(a=(cargo, "cargo_tests"), b=(python, "python_tests"), c=("true", "check"))
+        self.assertEqual(last, ("20 passed, 5 failed", 1))
+
+    def test_a_part_that_breaks_off_without_a_failed_test_is_a_failure(self):
+        self.assertEqual(self.run_parts(a=("exit 101", "cargo_tests")), ("0 passed, 1 failed", 1))
+        passed_first = "echo 'test result: ok. 5 passed; 0 failed;'; kill -9 $$"
+        self.assertEqual(self.run_parts(a=(passed_first, "cargo_tests")), ("5 passed, 1 failed", 1))
+
+    def test_a_part_that_runs_no_test_is_a_failure(self):
+        self.assertEqual(self.run_parts(a=("true", "node_tests")), ("0 passed, 1 failed", 1))
+
+    def test_a_part_that_is_not_installed_is_a_failure(self):
+        runner = load()
+        with tempfile.TemporaryDirectory() as folder:
+            broke = runner.execute(lambda: ["no-such-program-anywhere"], Path(folder) / "log")
+        self.assertIn("is not installed", broke)
+
+
+if __name__ == "__main__":
+    unittest.main()
