@@ -48,7 +48,11 @@ pub(crate) fn create(end: &EndConfig<'_>) -> io::Result<File> {
         request.ifr_ifru.ifru_hwaddr = hardware(end.hardware_address);
     })?;
     set(libc::SIOCSIFMTU, &|request| request.ifr_ifru.ifru_mtu = end.mtu as c_int)?;
-    set(libc::SIOCSIFTXQLEN, &|request| request.ifr_ifru.ifru_metric = TX_QUEUE_PACKETS)?;
+    match set(libc::SIOCSIFTXQLEN, &|request| request.ifr_ifru.ifru_metric = TX_QUEUE_PACKETS) {
+        // The kernel reserves this one to the machine's root; in a user namespace the default, 500, must do.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        result => result?,
+    }
     set(libc::SIOCSIFADDR, &|request| request.ifr_ifru.ifru_addr = internet(end.address))?;
     let mask = Ipv4Addr::from_bits(u32::MAX << (32 - PREFIX_LENGTH));
     set(libc::SIOCSIFNETMASK, &|request| request.ifr_ifru.ifru_netmask = internet(mask))?;

@@ -3,8 +3,10 @@
 use clap::{Args, Parser, Subcommand};
 use hoop_lab::text::{parse_bitrate, parse_bytes, parse_duration};
 use hoop_units::Bitrate;
+#[cfg(target_os = "linux")]
 use std::ffi::OsString;
 use std::net::SocketAddr;
+#[cfg(target_os = "linux")]
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,14 +27,17 @@ number of its signal, or 125 if the command could not be started.";
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure rate, round-trip time and loss of real links, and compare them with theory (about half a minute)
+    #[cfg(target_os = "linux")]
     Check(Check),
     /// Build a topology and run a command in one of its hosts
+    #[cfg(target_os = "linux")]
     Run(Run),
     /// Relay TCP connections over one simulated link; needs no namespaces
     Relay(Relay),
 }
 
 /// Measure links.
+#[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 pub struct Check {
     /// Print JSON instead of a table
@@ -44,6 +49,7 @@ pub struct Check {
 }
 
 /// Run a command.
+#[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 pub struct Run {
     /// The description of the topology

@@ -4,24 +4,30 @@
 //! sense; 3 this machine allows no lab; 4 anything else that the system refused. `run` ends with the command's own code,
 //! or 128 and the number of the signal that ended it; so that the two are not mixed up, what goes wrong before the
 //! command has started ends `run` with 125.
+//!
+//! Namespaces are Linux's; elsewhere there is `relay` only.
 
+#[cfg(target_os = "linux")]
 mod check;
 mod cli;
 mod failure;
 mod relay;
+#[cfg(target_os = "linux")]
 mod run;
 
 use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let (result, codes) = match cli::Arguments::parse().command {
-        cli::Command::Check(arguments) => (check::main(&arguments), failure::Codes::Own),
-        cli::Command::Run(arguments) => (run::main(&arguments), failure::Codes::Run),
-        cli::Command::Relay(arguments) => (relay::main(arguments), failure::Codes::Own),
+    let (result, fixed_code) = match cli::Arguments::parse().command {
+        #[cfg(target_os = "linux")]
+        cli::Command::Check(arguments) => (check::main(&arguments), None),
+        #[cfg(target_os = "linux")]
+        cli::Command::Run(arguments) => (run::main(&arguments), Some(failure::NOT_RUN)),
+        cli::Command::Relay(arguments) => (relay::main(arguments), None),
     };
     result.unwrap_or_else(|failure| {
         eprintln!("hoop-lab: {failure}");
-        failure.exit_code(codes)
+        fixed_code.map_or_else(|| failure.code(), ExitCode::from)
     })
 }

@@ -22,7 +22,7 @@ pub fn main(arguments: Arguments) -> Result<ExitCode, Failure> {
         down: direction(arguments.down),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(Failure::system("the relay could not start"))?.block_on(async {
+    runtime.map_err(Failure::refused("the relay could not start"))?.block_on(async {
         let relay = Relay::bind(config).await?;
         eprintln!("hoop-lab: relaying {} to {}", relay.local_address(), arguments.to);
         let interrupted = async {

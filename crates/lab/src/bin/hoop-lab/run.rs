@@ -18,13 +18,13 @@ pub fn main(arguments: &Run) -> Result<ExitCode, Failure> {
     };
     if !lab.has_host(host) {
         let hosts: Vec<&str> = lab.hosts().collect();
-        return Err(Failure::Usage(format!("--host: there is no `{host}`; there is {}", hosts.join(", "))));
+        return Err(Failure::Wrong(format!("--host: there is no `{host}`; there is {}", hosts.join(", "))));
     }
     let (program, rest) = arguments.command.split_first().expect("the command line requires one");
     let mut child =
-        lab.command(host, program).args(rest).spawn().map_err(Failure::system("the command could not be started"))?;
+        lab.command(host, program).args(rest).spawn().map_err(Failure::refused("the command could not be started"))?;
     leave_signals_to_command();
-    let status = child.wait().map_err(Failure::system("the command could not be waited for"))?;
+    let status = child.wait().map_err(Failure::refused("the command could not be waited for"))?;
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }

@@ -121,5 +121,5 @@ fn row(quantity: &'static str, rate: Bitrate, measured: f64) -> Row {
 }
 
 fn failed(source: io::Error) -> Failure {
-    Failure::System { doing: "measuring a rate", source }
+    Failure::Refused { doing: "measuring a rate".to_owned(), source }
 }

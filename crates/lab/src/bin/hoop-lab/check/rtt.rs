@@ -61,5 +61,5 @@ fn round_trip(socket: &UdpSocket) -> io::Result<Duration> {
 }
 
 fn failed(source: io::Error) -> Failure {
-    Failure::System { doing: "measuring a round-trip time", source }
+    Failure::Refused { doing: "measuring a round-trip time".to_owned(), source }
 }
