@@ -1,1 +1,37 @@
-//! Durable store of uploads.
+//! Durable store of uploads: what a gateway has taken on and not yet got rid of.
+//!
+//! A folder with an index (SQLite) and one sparse file per upload that holds Z's octets at their own offsets. What is
+//! *stored* is on disk and synced; only that is ever told to anyone. `docs/spool.md` has the format, what acknowledges,
+//! what deletes, and what recovery does.
+//!
+//! - [`Spool`] is the store; [`Intake`] is one sender's pen on one upload; [`Upload`] is what is known of one.
+//! - [`State`] is where an upload stands; it never goes backwards, and [`State::may_become`] is the one place that says so.
+//!
+//! Bounds: memory per upload that is being received is its set of ranges, at most [`SPANS_MAX`] spans; a spool at rest
+//! holds no upload in memory, and opening it costs the same with 10 uploads or 100,000.
+//!
+//! The API blocks. [`Intake::write_at`] is a plain `pwrite` into the page cache, good enough to call from an event loop;
+//! everything else waits for the disk.
+
+mod error;
+mod index;
+mod intake;
+mod room;
+mod spool;
+mod state;
+mod sys;
+mod upload;
+
+pub use error::{BeginError, CommitError, OpenError, StoreError, WriteError};
+pub use index::{Due, DueCursor, Queue, SMALL_BYTES};
+pub use intake::Intake;
+pub use spool::{Begin, Payload, Settings, Spool};
+pub use state::State;
+pub use upload::{Change, Offer, Reason, Upload};
+
+/// The most separate spans that one upload may be stored in: 16 KiB of index per upload at worst. Senders that cut an
+/// upload of 16 GiB into messages of 16 MiB and send them in any order stay below it.
+pub const SPANS_MAX: usize = 1024;
+
+/// How long an upload outlives its ticket, in seconds: 7 days (`docs/protocol.md` §6 and §8).
+pub const KEEP_SECS: u32 = 7 * 24 * 60 * 60;

@@ -1,0 +1,85 @@
+//! Destinations that could not be reached: [`Destinations`].
+//!
+//! While one is waited for, nothing is sent there; then one upload tries, and only when that got through do the others
+//! follow. A house with the line down sends one packet now and then rather than one for each upload.
+
+use crate::BACKOFF;
+use alloc::borrow::ToOwned as _;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::time::Duration;
+use hoop_units::Timestamp;
+
+/// The most destinations that are remembered as unreachable. Beyond it the one whose wait is over first is forgotten,
+/// which costs one attempt too early.
+pub const DESTINATIONS_MAX: usize = 1024;
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    failures: u32,
+    until: Timestamp,
+    /// The wait is over, and lists were loaded again.
+    woken: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Destinations {
+    waiting: BTreeMap<String, Waiting>,
+}
+
+impl Destinations {
+    /// It could not be reached, or asked to be left alone for `at_least`.
+    pub fn failed(&mut self, origin: &str, at_least: Duration, roll: u32, now: Timestamp) {
+        let before = self.waiting.get(origin).copied();
+        // Others that were under way fail for the same reason: that is one failure.
+        let failures = match before {
+            Some(waiting) if now < waiting.until => waiting.failures,
+            Some(waiting) => waiting.failures + 1,
+            None => 1,
+        };
+        let until = now + BACKOFF.delay(failures - 1, roll).max(at_least);
+        let until = before.map_or(until, |waiting| waiting.until.max(until));
+        if before.is_none() && self.waiting.len() >= DESTINATIONS_MAX {
+            let first = self.waiting.iter().min_by_key(|(_, waiting)| waiting.until).map(|(origin, _)| origin.clone());
+            if let Some(first) = first {
+                self.waiting.remove(&first);
+            }
+        }
+        self.waiting.insert(origin.to_owned(), Waiting { failures, until, woken: false });
+    }
+
+    /// It was reached.
+    pub fn reached(&mut self, origin: &str) {
+        self.waiting.remove(origin);
+    }
+
+    /// Everything may be tried at once.
+    pub fn forget_all(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Whether nothing may go there now.
+    pub fn waits(&self, origin: &str, now: Timestamp) -> bool {
+        self.waiting.get(origin).is_some_and(|waiting| now < waiting.until)
+    }
+
+    /// Whether the next one to go there goes alone.
+    pub fn is_doubtful(&self, origin: &str) -> bool {
+        self.waiting.contains_key(origin)
+    }
+
+    /// Whether a wait came to its end since this was asked last.
+    pub fn wake(&mut self, now: Timestamp) -> bool {
+        let mut any = false;
+        for waiting in self.waiting.values_mut().filter(|waiting| !waiting.woken && now >= waiting.until) {
+            waiting.woken = true;
+            any = true;
+        }
+        any
+    }
+
+    /// When the next wait is over.
+    pub fn next(&self) -> Option<Timestamp> {
+        self.waiting.values().filter(|waiting| !waiting.woken).map(|waiting| waiting.until).min()
+    }
+}

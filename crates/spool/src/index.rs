@@ -1,0 +1,396 @@
+//! The index: what is recorded of each upload, in SQLite.
+//!
+//! Every change is one transaction, on disk when the call returns (write-ahead log, `synchronous = FULL`). All that the
+//! gateway asks at run time goes through an index (`EXPLAIN QUERY PLAN` in the tests), so that nothing grows with the
+//! length of the queue.
+
+use crate::KEEP_SECS;
+use crate::error::StoreError;
+use crate::state::State;
+use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges};
+use hoop_units::{RangeSet, UnixTime, UploadId};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, named_params, params};
+use std::path::Path;
+
+/// The format's number, kept in `user_version`.
+pub const FORMAT: u32 = 1;
+
+/// Uploads shorter than this are in [`Queue::Small`] too.
+pub const SMALL_BYTES: u64 = 1 << 20;
+
+/// The longest that an upload is ever put off, in seconds: 6 h (`docs/protocol.md` §6). What is due later than that
+/// was put off before the clock was set back, and is due now.
+const LONGEST_WAIT_SECS: u32 = 6 * 60 * 60;
+
+const SCHEMA: &str = "
+CREATE TABLE upload (
+    seq          INTEGER PRIMARY KEY,
+    id           BLOB NOT NULL UNIQUE,      -- 16 octets
+    prelude      BLOB NOT NULL,
+    total        INTEGER NOT NULL,
+    dest         TEXT NOT NULL,
+    expires      INTEGER NOT NULL,          -- this and all other times: seconds since 1970, UTC
+    state        INTEGER NOT NULL,          -- a position in State::ALL
+    payload      INTEGER NOT NULL,          -- 1: the file is there and counts
+    stored       BLOB NOT NULL,             -- ranges, see upload.rs
+    stored_bytes INTEGER NOT NULL,
+    delivered    BLOB NOT NULL,
+    created      INTEGER NOT NULL,
+    updated      INTEGER NOT NULL,
+    stored_at    INTEGER,
+    received_at  INTEGER,
+    finished_at  INTEGER,
+    attempts     INTEGER NOT NULL,
+    due          INTEGER,                   -- NULL: nothing is to be done
+    forget_at    INTEGER NOT NULL,          -- when it expires; once final, when the row goes
+    reason_code  TEXT,
+    reason       TEXT,
+    answer       BLOB
+);
+CREATE INDEX upload_due ON upload (due) WHERE due IS NOT NULL;
+CREATE INDEX upload_due_send ON upload (due) WHERE due IS NOT NULL AND state < 3;
+CREATE INDEX upload_due_small ON upload (due) WHERE due IS NOT NULL AND state < 3 AND total < 1048576;
+CREATE INDEX upload_due_ask ON upload (due) WHERE due IS NOT NULL AND state >= 3;
+CREATE INDEX upload_forget ON upload (forget_at);
+CREATE TABLE room (kept INTEGER NOT NULL);  -- one row: the sum of stored_bytes where payload = 1
+INSERT INTO room VALUES (0);
+";
+
+/// What is due, seen in one of three ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// To be sent: `stored` and `delivering`.
+    Send,
+    /// Those of them that are shorter than [`SMALL_BYTES`].
+    Small,
+    /// The service has them and is to be asked what became of them: `received` and `held`.
+    Ask,
+}
+
+/// One upload that is due.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// Its name.
+    pub id: UploadId,
+    /// The service's post URL.
+    pub dest: String,
+    /// The length of Z.
+    pub total: u64,
+    /// Where it stands.
+    pub state: State,
+    /// Where to go on from here.
+    pub cursor: DueCursor,
+}
+
+/// A place in the order of what is due: oldest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct DueCursor {
+    due: i64,
+    seq: i64,
+}
+
+impl DueCursor {
+    /// Before everything.
+    pub const START: Self = Self { due: i64::MIN, seq: i64::MIN };
+}
+
+/// What a change came to.
+pub struct Changed {
+    /// The upload's state now.
+    pub state: State,
+    /// Bytes that no longer count, if the payload is to be removed.
+    pub freed: Option<u64>,
+}
+
+pub struct Index {
+    db: Connection,
+}
+
+/// An index could not be opened.
+pub enum IndexOpenError {
+    Later(u32),
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for IndexOpenError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl Index {
+    /// Opens the index at `path`, making it if it is not there.
+    pub fn open(path: &Path, sync: bool) -> Result<Self, IndexOpenError> {
+        let db = Connection::open(path)?;
+        // Exclusive before anything is read: then the log's index lives on the heap and no shared memory is mapped.
+        // 256 KiB of page cache is enough for the B-trees' upper levels with 100,000 uploads.
+        db.execute_batch("PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")?;
+        db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+        db.execute_batch(if sync { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = OFF" })?;
+        db.execute_batch("PRAGMA wal_autocheckpoint = 256")?;
+        match db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))? {
+            0 => db.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
+            FORMAT => {}
+            later => return Err(IndexOpenError::Later(later)),
+        }
+        Ok(Self { db })
+    }
+
+    /// The sum of what is stored.
+    pub fn kept(&self) -> Result<u64, rusqlite::Error> {
+        self.db.query_row("SELECT kept FROM room", [], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))
+    }
+
+    /// What is recorded of an upload.
+    pub fn get(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
+        let mut statement = self.db.prepare_cached("SELECT * FROM upload WHERE id = ?1")?;
+        let mut rows = statement.query([id.as_bytes().as_slice()])?;
+        rows.next()?.map(read_upload).transpose()
+    }
+
+    /// State of an upload and whether its file counts.
+    pub fn has_payload(&self, id: UploadId) -> Result<bool, StoreError> {
+        let mut statement = self.db.prepare_cached("SELECT payload FROM upload WHERE id = ?1")?;
+        let payload = statement.query_row([id.as_bytes().as_slice()], |row| row.get(0)).optional()?;
+        Ok(payload.unwrap_or(false))
+    }
+
+    /// Records that `stored`, `added` bytes more than before, is on disk and synced. Makes the row if it is the first.
+    /// `Ok(Err(state))`: it has come to its end meanwhile, and nothing was recorded.
+    pub fn record(
+        &mut self,
+        offer: &Offer,
+        total: u64,
+        stored: &RangeSet,
+        added: u64,
+        now: UnixTime,
+    ) -> Result<Result<State, State>, StoreError> {
+        let tx = self.db.transaction()?;
+        let id = offer.id.as_bytes().as_slice();
+        let known = tx
+            .prepare_cached("SELECT state FROM upload WHERE id = ?1")?
+            .query_row([id], |row| row.get::<_, u8>(0))
+            .optional()?;
+        if let Some(number) = known {
+            let state = State::by_number(number).ok_or(StoreError::Damaged("a state that does not exist"))?;
+            if state != State::Receiving {
+                return Ok(Err(state));
+            }
+        }
+        let whole = stored.len() == total;
+        let state = if whole { State::Stored } else { State::Receiving };
+        let at = whole.then_some(now.0);
+        tx.prepare_cached(
+            "INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered,
+                                 created, updated, stored_at, attempts, due, forget_at)
+             VALUES (:id, :prelude, :total, :dest, :expires, :state, 1, :stored, :bytes, x'', :now, :now, :at, 0, :at, :forget)
+             ON CONFLICT (id) DO UPDATE SET state = :state, stored = :stored, stored_bytes = :bytes, updated = :now,
+                                            stored_at = :at, due = :at",
+        )?
+        .execute(named_params! {
+            ":id": id,
+            ":prelude": offer.prelude,
+            ":total": signed(total),
+            ":dest": offer.dest,
+            ":expires": offer.expires.0,
+            ":state": state.number(),
+            ":stored": encode_ranges(stored),
+            ":bytes": signed(stored.len()),
+            ":now": now.0,
+            ":at": at,
+            ":forget": i64::from(offer.expires.0) + i64::from(KEEP_SECS),
+        })?;
+        tx.prepare_cached("UPDATE room SET kept = kept + ?1")?.execute([signed(added)])?;
+        tx.commit()?;
+        Ok(Ok(state))
+    }
+
+    /// Makes `change`; `None` if there is no such upload.
+    pub fn change(&mut self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
+        let tx = self.db.transaction()?;
+        let id = id.as_bytes().as_slice();
+        let known = tx
+            .prepare_cached("SELECT state, payload, stored_bytes, expires FROM upload WHERE id = ?1")?
+            .query_row([id], |row| {
+                Ok((row.get::<_, u8>(0)?, row.get::<_, bool>(1)?, row.get::<_, i64>(2)?, row.get::<_, u32>(3)?))
+            })
+            .optional()?;
+        let Some((number, payload, bytes, expires)) = known else { return Ok(None) };
+        let before = State::by_number(number).ok_or(StoreError::Damaged("a state that does not exist"))?;
+        if before.is_final() {
+            return Ok(Some(Changed { state: before, freed: None }));
+        }
+        let state = change.state.filter(|next| before.may_become(*next)).unwrap_or(before);
+        let freed = (payload && !state.keeps_payload()).then_some(bytes.unsigned_abs());
+        let received =
+            matches!(state, State::Received | State::Held | State::Accepted | State::Rejected | State::Unknown);
+        // Once final, the row is kept for whoever asks again, as long as the ticket's and at least one KEEP_SECS.
+        let forget = i64::from(if state.is_final() { expires.max(now.0) } else { expires }) + i64::from(KEEP_SECS);
+        tx.prepare_cached(
+            "UPDATE upload SET state = :state, updated = :now, forget_at = :forget,
+                 payload = CASE WHEN :freed THEN 0 ELSE payload END,
+                 delivered = coalesce(:delivered, delivered),
+                 attempts = coalesce(:attempts, attempts),
+                 due = CASE WHEN :final THEN NULL ELSE coalesce(:due, due) END,
+                 reason_code = CASE WHEN :reasoned THEN :code ELSE reason_code END,
+                 reason = CASE WHEN :reasoned THEN :reason ELSE reason END,
+                 answer = coalesce(:answer, answer),
+                 received_at = CASE WHEN :received THEN coalesce(received_at, :now) ELSE received_at END,
+                 finished_at = CASE WHEN :final THEN :now ELSE NULL END
+             WHERE id = :id",
+        )?
+        .execute(named_params! {
+            ":id": id,
+            ":state": state.number(),
+            ":now": now.0,
+            ":forget": forget,
+            ":freed": freed.is_some(),
+            ":delivered": change.delivered.as_ref().map(encode_ranges),
+            ":attempts": change.attempts,
+            ":due": change.next_attempt.map(|at| at.0),
+            ":final": state.is_final(),
+            ":reasoned": change.reason.is_some(),
+            ":code": change.reason.iter().flatten().map(|reason| &reason.code).next(),
+            ":reason": change.reason.iter().flatten().map(|reason| &reason.detail).next(),
+            ":answer": change.answer,
+            ":received": received,
+        })?;
+        if let Some(bytes) = freed {
+            tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
+        }
+        tx.commit()?;
+        Ok(Some(Changed { state, freed }))
+    }
+
+    /// The next uploads of `queue` that are due at `now`, after `cursor`, oldest first.
+    pub fn due(&self, now: UnixTime, queue: Queue, cursor: DueCursor, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let (now, late) = (now.0, i64::from(now.0) + i64::from(LONGEST_WAIT_SECS));
+        let [on_time, put_off] = due_queries(queue);
+        let mut found = self.due_page(&on_time, &now, cursor, limit)?;
+        if found.len() < limit {
+            found.extend(self.due_page(&put_off, &late, cursor, limit - found.len())?);
+        }
+        Ok(found)
+    }
+
+    fn due_page(&self, sql: &str, time: &dyn ToSql, from: DueCursor, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows = statement.query(params![time, from.due, from.seq, signed(limit as u64)])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(Due {
+                id: read_id(row, 0)?,
+                dest: row.get(1)?,
+                total: row.get::<_, i64>(2)?.unsigned_abs(),
+                state: State::by_number(row.get(3)?).ok_or(StoreError::Damaged("a state that does not exist"))?,
+                cursor: DueCursor { due: row.get(4)?, seq: row.get(5)? },
+            });
+        }
+        Ok(found)
+    }
+
+    /// When the next upload will be due that is not due at `now`.
+    pub fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
+        let mut statement =
+            self.db.prepare_cached("SELECT min(due) FROM upload INDEXED BY upload_due WHERE due > ?1")?;
+        Ok(statement.query_row([now.0], |row| row.get(0)).map(|due: Option<u32>| due.map(UnixTime))?)
+    }
+
+    /// Uploads whose time is over: open ones to expire, final ones to forget.
+    pub fn over(&self, now: UnixTime, limit: usize) -> Result<Vec<(UploadId, State)>, StoreError> {
+        let mut statement = self.db.prepare_cached(
+            "SELECT id, state FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT ?2",
+        )?;
+        let mut rows = statement.query(params![now.0, signed(limit as u64)])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let state = State::by_number(row.get(1)?).ok_or(StoreError::Damaged("a state that does not exist"))?;
+            found.push((read_id(row, 0)?, state));
+        }
+        Ok(found)
+    }
+
+    /// Drops the row of a final upload.
+    pub fn forget(&mut self, id: UploadId) -> Result<(), StoreError> {
+        self.db
+            .prepare_cached("DELETE FROM upload WHERE id = ?1 AND payload = 0")?
+            .execute([id.as_bytes().as_slice()])?;
+        Ok(())
+    }
+}
+
+/// What is due on time, and what was put off before the clock was set back. The row's own number breaks ties.
+fn due_queries(queue: Queue) -> [String; 2] {
+    let (index, only) = match queue {
+        Queue::Send => ("upload_due_send", "state < 3"),
+        Queue::Small => ("upload_due_small", "state < 3 AND total < 1048576"),
+        Queue::Ask => ("upload_due_ask", "state >= 3"),
+    };
+    ["due <= ?1", "due > ?1"].map(|which| {
+        format!(
+            "SELECT id, dest, total, state, due, seq FROM upload INDEXED BY {index}
+             WHERE {which} AND {only} AND (due, seq) > (?2, ?3) ORDER BY due, seq LIMIT ?4"
+        )
+    })
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn read_id(row: &Row<'_>, column: usize) -> Result<UploadId, StoreError> {
+    let octets: Vec<u8> = row.get(column)?;
+    octets.try_into().map(UploadId).map_err(|_| StoreError::Damaged("an id of another length"))
+}
+
+fn read_upload(row: &Row<'_>) -> Result<Upload, StoreError> {
+    let time = |column: &str| row.get::<_, Option<u32>>(column).map(|time| time.map(UnixTime));
+    let code: Option<String> = row.get("reason_code")?;
+    let detail: Option<String> = row.get("reason")?;
+    Ok(Upload {
+        id: read_id(row, 1)?,
+        prelude: row.get("prelude")?,
+        total: row.get::<_, i64>("total")?.unsigned_abs(),
+        dest: row.get("dest")?,
+        expires: UnixTime(row.get("expires")?),
+        state: State::by_number(row.get("state")?).ok_or(StoreError::Damaged("a state that does not exist"))?,
+        stored: decode_ranges(&row.get::<_, Vec<u8>>("stored")?)?,
+        delivered: decode_ranges(&row.get::<_, Vec<u8>>("delivered")?)?,
+        created: UnixTime(row.get("created")?),
+        updated: UnixTime(row.get("updated")?),
+        stored_at: time("stored_at")?,
+        received_at: time("received_at")?,
+        finished_at: time("finished_at")?,
+        attempts: row.get("attempts")?,
+        next_attempt: time("due")?,
+        reason: code.map(|code| Reason { code, detail: detail.unwrap_or_default() }),
+        answer: row.get("answer")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_asked_at_run_time_reads_the_whole_table() {
+        let index = Index::open(Path::new(":memory:"), true).ok().unwrap();
+        let queries = [
+            "SELECT * FROM upload WHERE id = ?1".to_owned(),
+            "SELECT min(due) FROM upload INDEXED BY upload_due WHERE due > ?1".to_owned(),
+            "SELECT id FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT 9".to_owned(),
+        ];
+        let due = [Queue::Send, Queue::Small, Queue::Ask].map(due_queries).into_iter().flatten();
+        for query in due.chain(queries) {
+            let mut statement = index.db.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
+            let count = statement.parameter_count();
+            (1..=count).for_each(|i| statement.raw_bind_parameter(i, 1).unwrap());
+            let mut rows = statement.raw_query();
+            let mut plan = String::new();
+            while let Some(row) = rows.next().unwrap() {
+                plan += &row.get::<_, String>("detail").unwrap();
+            }
+            assert!(plan.contains("SEARCH") && !plan.contains("SCAN") && !plan.contains("TEMP"), "{query}: {plan}");
+        }
+    }
+}

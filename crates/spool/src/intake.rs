@@ -1,0 +1,227 @@
+//! One sender's pen on one upload: [`Intake`].
+//!
+//! Several senders may write the same upload at once. Every byte is written once: whoever comes second with it is taken at
+//! its word and skipped, so that what was acknowledged to one is never overwritten by another. A `pwrite` happens under
+//! the upload's lock, so that a byte counts as written only when it is in the file.
+
+use crate::SPANS_MAX;
+use crate::error::{CommitError, StoreError, WriteError};
+use crate::spool::Shared;
+use crate::state::State;
+use crate::sys;
+use crate::upload::Offer;
+use hoop_units::{ByteRange, RangeSet, UnixTime};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// After so many bytes the kernel is asked to begin writing them out: large enough for sequential writes, small enough
+/// that the sync at the end finds little to do.
+const WRITEBACK_BYTES: u64 = 4 << 20;
+
+/// Room is promised to a sender that does not tell its length in steps of this size.
+const PROMISE_STEP: u64 = 4 << 20;
+
+/// An upload that is being received: shared by its senders, gone with the last.
+pub struct Live {
+    pub offer: Offer,
+    pub file: File,
+    /// One commit at a time.
+    commit: Mutex<()>,
+    state: Mutex<LiveState>,
+}
+
+pub struct LiveState {
+    pub total: Option<u64>,
+    /// On disk, synced, recorded.
+    pub stored: RangeSet,
+    /// In the file, `stored` included.
+    pub written: RangeSet,
+    /// Bytes that room is promised for.
+    pub promised: u64,
+    /// Where the kernel was last asked to write out.
+    flushed: u64,
+    /// The file's name is on disk.
+    named: bool,
+    /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
+    broken: bool,
+}
+
+impl Live {
+    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, named: bool) -> Self {
+        let total = offer.total;
+        let state = LiveState { total, stored, written, promised: 0, flushed: 0, named, broken: false };
+        Self { offer, file, commit: Mutex::new(()), state: Mutex::new(state) }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, LiveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One sender's pen on one upload. Dropped without [`Intake::commit`], what it wrote is as if it had never come.
+pub struct Intake {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) live: Arc<Live>,
+}
+
+impl Intake {
+    /// Writes `bytes` at `offset` of Z; bytes that somebody has written already are skipped. Does not wait for the disk
+    /// as long as the page cache has room.
+    ///
+    /// # Errors
+    /// If the spool is full, or the bytes lie past the total.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let range = ByteRange::new(offset, offset.saturating_add(bytes.len() as u64));
+        let mut live = self.live.state();
+        if live.broken {
+            return Err(broken().into());
+        }
+        if let Some(total) = live.total.filter(|total| range.end > *total) {
+            return Err(WriteError::PastTotal { last: range.end - 1, total });
+        }
+        let gaps: Vec<ByteRange> =
+            live.written.missing(range.end).map(|gap| gap.intersect(range)).filter(|gap| !gap.is_empty()).collect();
+        for gap in gaps {
+            self.promise(&mut live, gap.len())?;
+            let part = &bytes[(gap.start - offset) as usize..(gap.end - offset) as usize];
+            self.live.file.write_all_at(part, gap.start)?;
+            live.written.insert(gap);
+            live.promised -= gap.len();
+            let mut room = self.shared.room();
+            room.promised -= gap.len();
+            room.written += gap.len();
+        }
+        if range.end >= live.flushed + WRITEBACK_BYTES {
+            if self.shared.sync {
+                sys::start_writeback(&self.live.file, live.flushed, range.end - live.flushed);
+            }
+            live.flushed = range.end;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that room for `bytes` is promised: beforehand where the total is known, in steps where not.
+    fn promise(&self, live: &mut LiveState, bytes: u64) -> Result<(), WriteError> {
+        if live.promised >= bytes {
+            return Ok(());
+        }
+        let more = bytes.max(PROMISE_STEP);
+        let disk = sys::free_bytes(&self.shared.folder)?;
+        let mut room = self.shared.room();
+        // The last step may be shorter than a whole one.
+        let more = more.min(room.free(disk));
+        if live.promised + more < bytes {
+            return Err(WriteError::Full);
+        }
+        room.promised += more;
+        live.promised += more;
+        Ok(())
+    }
+
+    /// Tells the upload's length, for a sender that could not at the beginning.
+    ///
+    /// # Errors
+    /// If another sender told another.
+    pub fn set_total(&self, total: u64) -> Result<(), CommitError> {
+        let mut live = self.live.state();
+        if live.total.is_some_and(|known| known != total) || live.written.iter().any(|span| span.end > total) {
+            return Err(CommitError::Conflict("total"));
+        }
+        live.total = Some(total);
+        Ok(())
+    }
+
+    /// Waits until `range` is on disk and records it. When this returns, the range is stored, whatever happens next.
+    /// The prelude's own octets are recorded with it.
+    ///
+    /// # Errors
+    /// If it could not be made sure. Then nothing of it counts as stored.
+    pub fn commit(&self, range: ByteRange, now: UnixTime) -> Result<State, CommitError> {
+        let live = &*self.live;
+        let _one_at_a_time = live.commit.lock().unwrap_or_else(PoisonError::into_inner);
+        let (total, stored, named) = {
+            let state = live.state();
+            if state.broken {
+                return Err(broken().into());
+            }
+            let total = state.total.ok_or(CommitError::NotWritten)?;
+            if !state.written.contains(range) {
+                return Err(CommitError::NotWritten);
+            }
+            let mut stored = state.stored.clone();
+            stored.insert(range);
+            stored.insert(ByteRange::new(0, live.offer.prelude.len() as u64));
+            (total, stored, state.named)
+        };
+        if stored.spans() > SPANS_MAX {
+            return Err(CommitError::TooManySpans(stored.spans()));
+        }
+        if let Err(error) = self.sync(named) {
+            live.state().broken = true;
+            return Err(error.into());
+        }
+        let mut state = live.state();
+        state.named = true;
+        let added = stored.len() - state.stored.len();
+        let recorded = self.shared.index().record(&live.offer, total, &stored, added, now);
+        let recorded = recorded.map_err(|error| match error.is_full() {
+            true => CommitError::Full,
+            false => CommitError::Store(error),
+        })?;
+        let whole = recorded.map_err(CommitError::Ended)?;
+        state.stored = stored;
+        let mut room = self.shared.room();
+        room.written -= added;
+        room.kept += added;
+        Ok(whole)
+    }
+
+    /// First the payload, then the name it goes by.
+    fn sync(&self, named: bool) -> Result<(), io::Error> {
+        if !self.shared.sync {
+            return Ok(());
+        }
+        self.live.file.sync_data()?;
+        if !named {
+            File::open(self.shared.shard(self.live.offer.id))?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// What the upload's senders said of it.
+    pub fn offer(&self) -> &Offer {
+        &self.live.offer
+    }
+
+    /// The length of Z, once a sender has told it.
+    pub fn total(&self) -> Option<u64> {
+        self.live.state().total
+    }
+
+    /// What is on disk, synced and recorded.
+    pub fn stored(&self) -> RangeSet {
+        self.live.state().stored.clone()
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.shared.release(&self.live);
+    }
+}
+
+impl fmt::Debug for Intake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intake").field("id", &self.live.offer.id).finish_non_exhaustive()
+    }
+}
+
+fn broken() -> io::Error {
+    io::Error::other("an earlier sync of this upload failed")
+}
+
+/// Damage that a row without its file is.
+pub const PAYLOAD_GONE: StoreError = StoreError::Damaged("an upload's file is missing");

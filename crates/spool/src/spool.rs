@@ -1,0 +1,385 @@
+//! The store: [`Spool`].
+
+use crate::SPANS_MAX;
+use crate::error::{BeginError, OpenError, StoreError};
+use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Queue};
+use crate::intake::{Intake, Live, PAYLOAD_GONE};
+use crate::room::Room;
+use crate::state::State;
+use crate::sys;
+use crate::upload::{Change, Offer, Reason, Upload};
+use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How a spool is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The folder; made if absent, for this user's eyes only.
+    pub folder: PathBuf,
+    /// The most bytes of uploads to keep; `None`: as many as the disk has room for.
+    pub quota_bytes: Option<u64>,
+    /// Bytes of the disk to leave alone.
+    pub reserve_bytes: u64,
+    /// Whether to wait for the disk. Without, a power cut loses what was acknowledged; only for measurements.
+    pub sync: bool,
+}
+
+impl Settings {
+    /// No quota, no reserve, synced.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), quota_bytes: None, reserve_bytes: 0, sync: true }
+    }
+}
+
+/// The store; cheap to clone.
+#[derive(Clone)]
+pub struct Spool {
+    shared: Arc<Shared>,
+}
+
+/// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`.
+pub struct Shared {
+    pub folder: PathBuf,
+    pub sync: bool,
+    /// What is being received. As many as there are senders at most.
+    lives: Mutex<BTreeMap<UploadId, Arc<Live>>>,
+    index: Mutex<Index>,
+    room: Mutex<Room>,
+    /// The folder is ours as long as this is open.
+    _lock: File,
+}
+
+/// The beginning of an intake.
+#[derive(Debug)]
+pub enum Begin {
+    /// Some of it is missing: write it.
+    Take(Intake),
+    /// All of it was stored before.
+    Complete(Upload),
+}
+
+/// The stored octets of an upload, for reading. They stay readable while this is held, even if the upload ends.
+#[derive(Debug)]
+pub struct Payload {
+    file: File,
+}
+
+impl Payload {
+    /// Fills `buffer` with the octets of Z at `offset`.
+    ///
+    /// # Errors
+    /// If the disk fails, or so many octets are not there.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+}
+
+impl Shared {
+    pub fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lives(&self) -> MutexGuard<'_, BTreeMap<UploadId, Arc<Live>>> {
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The folder that an upload's file is in.
+    pub fn shard(&self, id: UploadId) -> PathBuf {
+        self.folder.join("uploads").join(&id.to_hex()[..2])
+    }
+
+    fn file(&self, id: UploadId) -> PathBuf {
+        self.shard(id).join(format!("{id}.z"))
+    }
+
+    /// One sender has gone; after the last, what it wrote and did not commit no longer counts.
+    pub fn release(&self, live: &Arc<Live>) {
+        let mut lives = self.lives();
+        // Ours, and the map's: nobody else can get one while the map is locked.
+        if Arc::strong_count(live) > 2 {
+            return;
+        }
+        lives.remove(&live.offer.id);
+        let state = live.state();
+        if state.stored.is_empty() {
+            // Never recorded. Should this fail, the sweep finds the file.
+            let _ = fs::remove_file(self.file(live.offer.id));
+        }
+        let mut room = self.room();
+        room.promised -= state.promised;
+        room.written -= state.written.len() - state.stored.len();
+    }
+}
+
+impl Spool {
+    /// Opens the folder, making it if absent. What was acknowledged before is all there; nothing is read but the index's
+    /// first pages.
+    ///
+    /// # Errors
+    /// If the folder is in use, of a later format, or cannot be used.
+    pub fn open(settings: Settings) -> Result<Self, OpenError> {
+        let Settings { folder: path, quota_bytes: quota, reserve_bytes: reserve, sync } = settings;
+        let folder = |source| OpenError::Folder { path: path.clone(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(folder)?;
+        let lock = lock(&path)?;
+        lay_out(&path).map_err(folder)?;
+        let index = Index::open(&path.join("index.db"), sync).map_err(|error| match error {
+            IndexOpenError::Later(found) => OpenError::Later { path: path.clone(), found, known: FORMAT },
+            IndexOpenError::Sqlite(source) => OpenError::Index { path: path.clone(), source },
+        })?;
+        let kept = index.kept().map_err(|source| OpenError::Index { path: path.clone(), source })?;
+        let room = Room { quota, reserve, kept, ..Room::default() };
+        let shared = Shared {
+            folder: path,
+            sync,
+            lives: Mutex::default(),
+            index: Mutex::new(index),
+            room: Mutex::new(room),
+            _lock: lock,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Begins to take an upload, or goes on with one.
+    ///
+    /// # Errors
+    /// If there is no room for what is missing, or the same id is known with something else.
+    pub fn begin(&self, offer: &Offer) -> Result<Begin, BeginError> {
+        let shared = &self.shared;
+        let mut lives = shared.lives();
+        let live = match lives.get(&offer.id) {
+            Some(live) => {
+                same(&live.offer, live.state().total, offer)?;
+                live.clone()
+            }
+            None => {
+                let known = shared.index().get(offer.id)?;
+                if let Some(upload) = known.as_ref() {
+                    same_as_known(upload, offer)?;
+                }
+                if let Some(upload) = known.as_ref().filter(|upload| upload.state.is_whole()) {
+                    return Ok(Begin::Complete(upload.clone()));
+                }
+                let live = Arc::new(self.open_live(offer, known)?);
+                lives.insert(offer.id, live.clone());
+                live
+            }
+        };
+        // From here on a failure drops the intake, which gives everything back.
+        drop(lives);
+        let intake = Intake { shared: shared.clone(), live };
+        self.admit(&intake, offer.total)?;
+        Ok(Begin::Take(intake))
+    }
+
+    fn open_live(&self, offer: &Offer, known: Option<Upload>) -> Result<Live, BeginError> {
+        let path = self.shared.file(offer.id);
+        if let Some(upload) = known {
+            let file = OpenOptions::new().write(true).open(path).map_err(gone)?;
+            let offer = Offer { total: Some(upload.total), ..offer.clone() };
+            return Ok(Live::new(offer, file, upload.stored.clone(), upload.stored, true));
+        }
+        // A file without a row was left by a crash before its first commit: it is begun anew.
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all_at(&offer.prelude, 0)?;
+        let prelude = ByteRange::new(0, offer.prelude.len() as u64);
+        self.shared.room().written += prelude.len();
+        Ok(Live::new(offer.clone(), file, RangeSet::new(), [prelude].into_iter().collect(), false))
+    }
+
+    /// Promises room for what is missing.
+    fn admit(&self, intake: &Intake, total: Option<u64>) -> Result<(), BeginError> {
+        let mut live = intake.live.state();
+        live.total = live.total.or(total);
+        // Written spans can exceed stored ones by one per sender that broke off.
+        if live.written.spans() > 2 * SPANS_MAX {
+            return Err(BeginError::TooManySpans(live.written.spans()));
+        }
+        let missing = live.total.map_or(0, |total| total.saturating_sub(live.written.len()));
+        let need = missing.saturating_sub(live.promised);
+        if need > 0 || total.is_none() {
+            let disk = sys::free_bytes(&self.shared.folder)?;
+            let mut room = self.shared.room();
+            let free = room.free(disk);
+            if need > free || free == 0 {
+                return Err(BeginError::Full { need: need.max(1), free });
+            }
+            room.promised += need;
+            live.promised += need;
+        }
+        Ok(())
+    }
+
+    /// What is recorded of an upload.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn get(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
+        self.shared.index().get(id)
+    }
+
+    /// The stored octets of an upload that keeps them.
+    ///
+    /// # Errors
+    /// If there is no such file.
+    pub fn payload(&self, id: UploadId) -> Result<Payload, StoreError> {
+        File::open(self.shared.file(id)).map(|file| Payload { file }).map_err(gone)
+    }
+
+    /// Makes a change that delivery asks for, and removes the payload when it is no longer needed. Returns the state that
+    /// came of it; `None` if there is no such upload. An upload whose state is final is left as it is.
+    ///
+    /// # Errors
+    /// If the index fails; then nothing changed.
+    pub fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<State>, StoreError> {
+        let Some(changed) = self.shared.index().change(id, change, now)? else { return Ok(None) };
+        if let Some(bytes) = changed.freed {
+            self.shared.room().kept -= bytes;
+            // Should this fail, or never come about, the sweep finds the file.
+            let _ = fs::remove_file(self.shared.file(id));
+        }
+        Ok(Some(changed.state))
+    }
+
+    /// The next uploads of a queue that are due at `now`, after `cursor`, oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn due(&self, now: UnixTime, queue: Queue, cursor: DueCursor, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.shared.index().due(now, queue, cursor, limit)
+    }
+
+    /// When the next upload will be due that is not due at `now`.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
+        self.shared.index().next_due(now)
+    }
+
+    /// Expires uploads whose time is over and forgets final ones that were kept long enough, at most `limit`. Returns
+    /// how many it saw: call again while it is `limit`.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn end(&self, reason: &Reason, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
+        // Locked throughout, so that no sender begins on what is just going.
+        let lives = self.shared.lives();
+        let over = self.shared.index().over(now, limit)?;
+        for (id, state) in over.iter().filter(|(id, _)| !lives.contains_key(id)) {
+            if state.is_final() {
+                self.shared.index().forget(*id)?;
+                continue;
+            }
+            let change =
+                Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
+            self.change(*id, &change, now)?;
+        }
+        Ok(over.len())
+    }
+
+    /// Removes files that no row counts, in one of 256 shards: what a crash left between making a file and recording it,
+    /// or between recording an end and removing the file. Returns how many it removed.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or the index fails.
+    pub fn sweep(&self, shard: u8) -> Result<usize, StoreError> {
+        let mut removed = 0;
+        for entry in fs::read_dir(self.shared.folder.join("uploads").join(format!("{shard:02x}")))? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(".z")).and_then(|id| id.parse::<UploadId>().ok());
+            let Some(id) = id else { continue };
+            // Locked anew for each file, so that senders need not wait for the whole shard.
+            let lives = self.shared.lives();
+            if !lives.contains_key(&id) && !self.shared.index().has_payload(id)? {
+                fs::remove_file(entry.path())?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// How many more bytes the spool takes.
+    ///
+    /// # Errors
+    /// If the file system does not say.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let disk = sys::free_bytes(&self.shared.folder)?;
+        Ok(self.shared.room().free(disk))
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.shared.folder
+    }
+}
+
+impl fmt::Debug for Spool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spool").field("folder", &self.shared.folder).finish_non_exhaustive()
+    }
+}
+
+fn same(known: &Offer, total: Option<u64>, offer: &Offer) -> Result<(), BeginError> {
+    let other_total = total.zip(offer.total).is_some_and(|(known, new)| known != new);
+    match () {
+        () if known.prelude != offer.prelude => Err(BeginError::Conflict("prelude")),
+        () if other_total => Err(BeginError::Conflict("total")),
+        () if known.dest != offer.dest => Err(BeginError::Conflict("destination")),
+        () => Ok(()),
+    }
+}
+
+fn same_as_known(upload: &Upload, offer: &Offer) -> Result<(), BeginError> {
+    let known = Offer {
+        id: upload.id,
+        prelude: upload.prelude.clone(),
+        total: Some(upload.total),
+        dest: upload.dest.clone(),
+        expires: upload.expires,
+    };
+    same(&known, known.total, offer)
+}
+
+fn gone(error: io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::NotFound => PAYLOAD_GONE,
+        _ => error.into(),
+    }
+}
+
+/// The folder's lock, released by the kernel however the process ends.
+fn lock(folder: &Path) -> Result<File, OpenError> {
+    let failed = |source| OpenError::Folder { path: folder.to_owned(), source };
+    let path = folder.join("hoop.lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Makes the 256 folders for payload, and puts their names on disk, once.
+fn lay_out(folder: &Path) -> io::Result<()> {
+    let uploads = folder.join("uploads");
+    if folder.join("index.db").exists() {
+        return Ok(());
+    }
+    for shard in 0..=255_u8 {
+        DirBuilder::new().recursive(true).mode(0o700).create(uploads.join(format!("{shard:02x}")))?;
+    }
+    File::open(&uploads)?.sync_all()?;
+    File::open(folder)?.sync_all()
+}
