@@ -9,11 +9,11 @@ help: ## Lists these tasks
 setup: ## Installs what the tests, the demo and the benchmark need (only what is missing)
 	@tools/setup
 
-demo: setup ## Drops an upload at a gateway, walks away, and shows where it ended up
-	@demo/run
+demo: setup ## Drops an upload at a gateway, walks away, and shows what became of it (FILE=… for your own)
+	@demo/run $(if $(FILE),"$(FILE)")
 
-bench: setup ## Measures, and writes the tables down
-	@bench/run
+bench: setup ## Measures, each figure beside its limit (ONLY="…" for some of the benchmarks)
+	@bench/run $(ONLY)
 
 test: ## Runs every test, and ends with the line `N passed, N failed`
 	@tools/setup || { echo '0 passed, 1 failed'; exit 1; }
