@@ -1,1 +1,47 @@
-//! The sidecar in front of a web application: tickets, opening, replay, receipts.
+//! The sidecar in front of a web application: it issues tickets, opens what gateways deliver, replays it once as the
+//! plain request that it is, and keeps the answer. Everything else passes through to the application.
+//!
+//! ```no_run
+//! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+//! let keys = hoop_service::load_keyring("/etc/hoop/keys".as_ref())?;
+//! let (upstream, origin) = ("http://127.0.0.1:8000".parse()?, "https://photos.example".parse()?);
+//! let config = hoop_service::Config::new(upstream, origin, keys, "/var/lib/hoop".into());
+//! let (stop, shutdown) = hoop_http::shutdown();
+//! let service = hoop_service::Service::open(config).await?;
+//! println!("listening on {}", service.address());
+//! service.run(shutdown).await;
+//! # drop(stop); Ok(()) }
+//! ```
+//!
+//! How it is built: `admit` and `head` (pure) judge what comes in; `intake` and `post` take it; `state` keeps it;
+//! `replay` hands it to the application and `worker` says when; `rules` (pure) say what its answer means. `docs/protocol.md`
+//! has the formats, `docs/service.md` the operator's side.
+
+mod admit;
+mod config;
+mod core;
+mod forwarded;
+mod guard;
+mod head;
+mod intake;
+mod keys;
+mod post;
+mod presets;
+mod proxy;
+mod replay;
+mod router;
+mod routes;
+mod rules;
+mod service;
+mod state;
+mod status;
+mod tickets;
+mod token;
+mod uploads;
+mod wire;
+mod worker;
+
+pub use config::{Config, TlsFiles};
+pub use keys::{KeyFileError, load_keyring};
+pub use routes::{Routes, RoutesError};
+pub use service::{OpenServiceError, Service};

@@ -1,0 +1,87 @@
+//! What a service needs to know: [`Config`].
+
+use crate::routes::Routes;
+use hoop_http::{Clock, Origin, ServerLimits};
+use hoop_seal::Keyring;
+use hoop_units::Backoff;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A certificate chain and its key, as PEM files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// The chain, the service's own certificate first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Everything that a [`Service`](crate::Service) is made from. Begin with [`Config::new`] and change what differs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen. Default `127.0.0.1:4668`: most stand behind a web server that has the certificate.
+    pub listen: SocketAddr,
+    /// TLS of our own. Default none.
+    pub tls: Option<TlsFiles>,
+    /// The application: `http://…`, on this machine or a network that is trusted as much.
+    pub upstream: Origin,
+    /// The origin that users see, such as `https://photos.example`. Tickets are bound to it; URLs are made from it.
+    pub origin: Origin,
+    /// K_ws, the newest first; see [`load_keyring`](crate::load_keyring).
+    pub keys: Keyring,
+    /// The folder of the index and the sealed bodies; made if it is not there. One service at a time may use it.
+    pub state_dir: PathBuf,
+    /// What an answer of the application means, by route. Default: none, so that the generic rules hold.
+    pub routes: Routes,
+    /// The longest Z that is taken, in bytes. Default 10 GiB: more than a phone's video, less than a small disk.
+    pub max_bytes: u64,
+    /// How long a ticket is good for. Default 7 days: longer than a holiday's weekend without a gateway.
+    pub ticket_lifetime: Duration,
+    /// How long a connection to the application may take to come about. Default 10 s.
+    pub connect_timeout: Duration,
+    /// How long the application may take to answer a replay once it has the whole request, and to take each piece of
+    /// it. Default 10 minutes: some scan for viruses or transcode before they answer.
+    pub answer_timeout: Duration,
+    /// How long a sender's bytes may stay away before its message counts as broken off. Default 60 s.
+    pub body_timeout: Duration,
+    /// Replays at once. Default 4: an application made for browsers has few workers, and its users come first.
+    pub replays: usize,
+    /// The waits between attempts to replay. Default 1 s doubling to 15 min, as a gateway's.
+    pub backoff: Backoff,
+    /// Messages to `/hoop/post` at once; more are asked to come back. Default 64, each with about 1 MiB of buffers.
+    pub intakes: usize,
+    /// Addresses of the web servers in front of us, whose `X-Forwarded-For`, `-Proto` and `-Host` are believed.
+    /// Default none: everyone's are replaced.
+    pub trusted_proxies: Vec<IpAddr>,
+    /// Bounds of the server loop.
+    pub limits: ServerLimits,
+    /// The clock.
+    pub clock: Clock,
+}
+
+impl Config {
+    /// A service for `origin` in front of `upstream`, with every default.
+    pub fn new(upstream: Origin, origin: Origin, keys: Keyring, state_dir: PathBuf) -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 4668)),
+            tls: None,
+            upstream,
+            origin,
+            keys,
+            state_dir,
+            routes: Routes::default(),
+            max_bytes: 10 << 30,
+            ticket_lifetime: Duration::from_secs(7 * 24 * 3600),
+            connect_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(600),
+            body_timeout: Duration::from_secs(60),
+            replays: 4,
+            backoff: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(15 * 60) },
+            intakes: 64,
+            trusted_proxies: Vec::new(),
+            limits: ServerLimits::default(),
+            clock: Clock::system(),
+        }
+    }
+}

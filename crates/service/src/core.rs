@@ -1,0 +1,98 @@
+//! What all parts of one service share: [`Core`].
+
+use crate::admit::Policy;
+use crate::config::Config;
+use crate::intake::Registry;
+use crate::state::{Store, StoreError, Upload};
+use hoop_http::{Clock, Code, Origin, Problem};
+use hoop_units::{Backoff, UploadId};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+
+/// What all parts share.
+pub struct Core {
+    pub policy: Policy,
+    pub origin: Origin,
+    pub upstream: Origin,
+    pub store: Store,
+    pub live: Registry,
+    pub clock: Clock,
+    /// Rung when there may be something to replay.
+    pub work: Notify,
+    pub intakes: Arc<Semaphore>,
+    pub ticket_lifetime: Duration,
+    pub connect_timeout: Duration,
+    pub answer_timeout: Duration,
+    pub body_timeout: Duration,
+    pub replays: usize,
+    pub backoff: Backoff,
+    pub trusted_proxies: Vec<IpAddr>,
+}
+
+impl Core {
+    /// What `config` makes of it, with an open store.
+    pub fn new(config: Config, store: Store) -> Self {
+        let policy = Policy {
+            keys: config.keys,
+            origin: config.origin.as_str().to_owned(),
+            max_bytes: config.max_bytes,
+            routes: config.routes,
+        };
+        Self {
+            policy,
+            origin: config.origin,
+            upstream: config.upstream,
+            store,
+            live: Registry::default(),
+            clock: config.clock,
+            work: Notify::new(),
+            intakes: Arc::new(Semaphore::new(config.intakes)),
+            ticket_lifetime: config.ticket_lifetime,
+            connect_timeout: config.connect_timeout,
+            answer_timeout: config.answer_timeout,
+            body_timeout: config.body_timeout,
+            replays: config.replays.max(1),
+            backoff: config.backoff,
+            trusted_proxies: config.trusted_proxies,
+        }
+    }
+
+    /// The public URL of one of our paths.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.origin)
+    }
+
+    /// What is known of an upload, once its state is final or `wait` is over.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn settled(&self, id: UploadId, wait: Duration) -> Result<Option<Upload>, StoreError> {
+        // Listening begins before looking, so that no change falls in between.
+        let mut news = self.store.news();
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let upload = self.store.load(id).await?;
+            if upload.as_ref().is_none_or(|upload| upload.state.is_final()) || wait.is_zero() {
+                return Ok(upload);
+            }
+            let changed = async {
+                // Lagging behind means news, too. Never closed: the sender lives in our own store.
+                while news.recv().await.is_ok_and(|changed| changed != id) {}
+            };
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return Ok(upload);
+            }
+        }
+    }
+}
+
+/// A store's failure as it is told to whoever sends: no room, or ours to mend.
+pub fn store_problem(error: StoreError) -> Problem {
+    if error.is_full() {
+        return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(60));
+    }
+    tracing::error!(%error, "the store failed");
+    Problem::new(Code::Internal, "the store failed")
+}

@@ -1,0 +1,252 @@
+//! Uploads that are coming in now: [`Live`], shared by all who send octets of one, and the [`Registry`] of them.
+//!
+//! Promises: an octet is written only after its record has opened; what is written is never overwritten, whoever sends
+//! something else for it; what [`Live::flush`] returns is synced. Many senders may work on one upload.
+//!
+//! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends.
+
+use crate::admit::{Admission, Policy, inspect};
+use crate::core::{Core, store_problem};
+use crate::state::{Changed, Facts, Sealed, State, Store, Upload};
+use hoop_http::{Code, Problem};
+use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
+const SPANS_MAX: usize = 4096;
+
+/// Beyond so many entries the registry drops those that nobody uses any more.
+const SWEEP_AT: usize = 128;
+
+/// Uploads that somebody sends now.
+#[derive(Default)]
+pub struct Registry {
+    live: tokio::sync::Mutex<BTreeMap<UploadId, Weak<Live>>>,
+}
+
+/// What there is to do with a message.
+pub enum Entered {
+    /// Take its octets.
+    Live(Arc<Live>),
+    /// Nothing more is needed; this is how it stands.
+    Known(Box<Upload>),
+}
+
+impl Registry {
+    /// Lets a message in, if its upload is new and in time, or known and the same.
+    ///
+    /// # Errors
+    /// `ticket-early`, `ticket-expired`, `upload-conflict`, or the store's.
+    pub async fn enter(&self, core: &Core, admission: Admission) -> Result<Entered, Problem> {
+        let id = admission.id();
+        let mut live = self.live.lock().await;
+        if let Some(other) = live.get(&id).and_then(Weak::upgrade) {
+            same(&admission, &other.admission.prelude.encode(), other.admission.layout.total())?;
+            return Ok(Entered::Live(other));
+        }
+        let now = core.clock.unix();
+        let known = core.store.load(id).await.map_err(store_problem)?;
+        let entered = match known {
+            None => {
+                admission.check_time(now)?;
+                Live::new(admission, now, Progress::default(), None)
+            }
+            Some(upload) => {
+                same(&admission, &upload.prelude, upload.total)?;
+                if upload.state != State::Receiving {
+                    return Ok(Entered::Known(Box::new(upload)));
+                }
+                if now > upload.ends() {
+                    return Err(Problem::new(Code::UploadExpired, "it was not complete in time"));
+                }
+                let body = core.store.bodies().open(id).map_err(|error| store_problem(error.into()))?;
+                let progress = Progress { received: upload.received, facts: upload.facts, body: Some(body) };
+                let flushed = progress.received.clone();
+                Live::new(admission, upload.created, progress, Some(flushed))
+            }
+        };
+        let entered = Arc::new(entered);
+        if live.len() > SWEEP_AT {
+            live.retain(|_, other| other.strong_count() > 0);
+        }
+        live.insert(id, Arc::downgrade(&entered));
+        Ok(Entered::Live(entered))
+    }
+
+    /// Whether somebody sends octets of this upload now.
+    pub async fn holds(&self, id: UploadId) -> bool {
+        self.live.lock().await.get(&id).is_some_and(|live| live.strong_count() > 0)
+    }
+}
+
+fn same(admission: &Admission, prelude: &[u8], total: u64) -> Result<(), Problem> {
+    if admission.prelude.encode() != prelude {
+        let detail = "another prelude is known for this upload: was its ticket used for two?";
+        return Err(Problem::new(Code::UploadConflict, detail).field("Hoop-Prelude"));
+    }
+    match admission.layout.total() == total {
+        true => Ok(()),
+        false => {
+            let detail = format!("the upload is known to have {total} bytes, not {}", admission.layout.total());
+            Err(Problem::new(Code::UploadConflict, detail).field("Content-Range"))
+        }
+    }
+}
+
+/// One upload that is coming in.
+pub struct Live {
+    /// Its ticket, layout and keys.
+    pub admission: Admission,
+    created: UnixTime,
+    progress: Mutex<Progress>,
+    /// What the index knows; none: nothing yet. Held while flushing, so that flushes come one after the other.
+    flushed: tokio::sync::Mutex<Option<RangeSet>>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// What is written.
+    received: RangeSet,
+    facts: Option<Facts>,
+    /// Made at the first record that opens, so that nobody without a key fills the folder.
+    body: Option<Arc<dyn Sealed>>,
+}
+
+impl Live {
+    fn new(admission: Admission, created: UnixTime, progress: Progress, flushed: Option<RangeSet>) -> Self {
+        Self { admission, created, progress: Mutex::new(progress), flushed: tokio::sync::Mutex::new(flushed) }
+    }
+
+    /// Nothing in here panics between two changes that belong together.
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes whole records, from record `first` on: opens each, then writes it. What comes before a bad one is kept.
+    /// Blocking.
+    ///
+    /// # Errors
+    /// `record-corrupt`, what [`inspect`] finds in record 0, `range-too-many`, or the store's.
+    pub fn take(&self, policy: &Policy, store: &Store, first: u64, octets: &[u8]) -> Result<(), Problem> {
+        let mut scratch = Vec::with_capacity(octets.len().min(hoop_seal::RECORD_SIZE as usize));
+        let mut opened = Vec::new();
+        let (mut index, mut at, mut facts) = (first, 0, None);
+        let mut result = Ok(());
+        while at < octets.len() {
+            let range = self.admission.layout.record(index);
+            let record = &octets[at..at + range.len() as usize];
+            if !self.progress().received.contains(range) {
+                scratch.clear();
+                scratch.extend_from_slice(record);
+                match self.open(policy, index, &mut scratch) {
+                    Ok(found) => facts = facts.or(found),
+                    Err(problem) => {
+                        result = Err(problem);
+                        break;
+                    }
+                }
+                opened.push((range, record));
+            }
+            at += record.len();
+            index += 1;
+        }
+        self.write(store, &opened, facts)?;
+        result
+    }
+
+    /// Opens one record, and looks into it if it is the first.
+    fn open(&self, policy: &Policy, index: u64, record: &mut [u8]) -> Result<Option<Facts>, Problem> {
+        let plaintext = self.admission.open(index, record)?;
+        if index > 0 {
+            return Ok(None);
+        }
+        let (_, _, facts) = inspect(policy, &self.admission, plaintext, self.created)?;
+        Ok(Some(facts))
+    }
+
+    /// Writes records that opened, unless another sender was faster.
+    fn write(&self, store: &Store, opened: &[(ByteRange, &[u8])], facts: Option<Facts>) -> Result<(), Problem> {
+        if opened.is_empty() {
+            return Ok(());
+        }
+        let failed = |error: std::io::Error| store_problem(error.into());
+        let mut progress = self.progress();
+        let body = match &progress.body {
+            Some(body) => body.clone(),
+            None => {
+                let body = store.bodies().create(self.admission.id()).map_err(failed)?;
+                let prelude = self.admission.prelude.encode();
+                body.write_at(&prelude, 0).map_err(failed)?;
+                progress.received.insert(ByteRange::new(0, prelude.len() as u64));
+                progress.body.insert(body).clone()
+            }
+        };
+        for (range, record) in opened {
+            if progress.received.contains(*range) {
+                continue;
+            }
+            if progress.received.spans() >= SPANS_MAX
+                && !progress.received.contains(ByteRange::new(range.start - 1, range.start))
+            {
+                return Err(Problem::new(Code::RangeTooMany, format!("it has {SPANS_MAX} spans with gaps between")));
+            }
+            body.write_at(record, range.start).map_err(failed)?;
+            progress.received.insert(*range);
+        }
+        progress.facts = progress.facts.take().or(facts);
+        Ok(())
+    }
+
+    /// Syncs what was written and notes it in the index. Returns the upload as it then stands; none if nothing of it
+    /// has come.
+    ///
+    /// # Errors
+    /// `upload-stopped`, `upload-expired`, or the store's.
+    pub async fn flush(&self, core: &Core) -> Result<Option<Upload>, Problem> {
+        let mut flushed = self.flushed.lock().await;
+        let (received, facts, body) = {
+            let progress = self.progress();
+            (progress.received.clone(), progress.facts.clone(), progress.body.clone())
+        };
+        let id = self.admission.id();
+        let Some(body) = body else { return Ok(None) };
+        if flushed.as_ref() == Some(&received) {
+            return core.store.load(id).await.map_err(store_problem);
+        }
+        let synced = crate::state::blocking(move || body.sync()).await;
+        synced.and_then(|synced| synced).map_err(|error| store_problem(error.into()))?;
+        let progress = self.upload(received.clone(), facts, core.clock.unix());
+        let changed = core.store.receive(progress, flushed.is_none()).await.map_err(store_problem)?;
+        match changed {
+            Changed::Done(upload) => {
+                *flushed = Some(received);
+                if upload.state == State::Received {
+                    core.work.notify_one();
+                }
+                Ok(Some(upload))
+            }
+            Changed::Refused(upload) => Ok(Some(upload)),
+            Changed::Unknown => Err(Problem::new(Code::UploadExpired, "it was forgotten while it came in")),
+        }
+    }
+
+    fn upload(&self, received: RangeSet, facts: Option<Facts>, now: UnixTime) -> Upload {
+        Upload {
+            id: self.admission.id(),
+            prelude: self.admission.prelude.encode(),
+            total: self.admission.layout.total(),
+            received,
+            state: State::Receiving,
+            facts,
+            created: self.created,
+            updated: now,
+            expires: self.admission.ticket.label.expires,
+            attempts: 0,
+            next_attempt: None,
+            reason: None,
+            answer: None,
+            token: None,
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! `/hoop/post`: whole bodies and ranges come in (`docs/protocol.md` §5, §7). Authority comes from the seal alone.
+//!
+//! Promises: a 2xx means that all octets of the message are opened, written and synced; a message that breaks off, or
+//! holds a bad record, keeps the whole records before that.
+//!
+//! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout` is cut off.
+
+use crate::admit::Admission;
+use crate::core::Core;
+use crate::intake::{Entered, Live};
+use crate::state::{State, Upload, blocking};
+use crate::status;
+use hoop_http::{Body, Code, Problem};
+use hoop_seal::{Layout, Prelude, PreludeError};
+use hoop_units::{ByteRange, ContentRange, UploadId};
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Octets that are opened and written in one go: four records, the server's read buffer.
+const BATCH: usize = 4 * hoop_seal::RECORD_SIZE as usize;
+
+/// After so many octets of one message, what has come is synced, so that a crash costs less than a minute at 10 Mbit/s.
+const CHECKPOINT: u64 = 64 << 20;
+
+/// What is read and thrown away of a message that is answered early. A sender that is cut off in the middle of its
+/// sending may never see the answer (RFC 9112 §9.6).
+const DRAIN_MAX: u64 = 32 << 20;
+
+/// How long that may take.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest wait that `Prefer: wait` gets (`docs/protocol.md` §7).
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`.
+pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<UploadId>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let mut source = Source { body, timeout: core.body_timeout, begun: false };
+    let answer = match core.intakes.clone().try_acquire_owned() {
+        Ok(_slot) => accept(core, &parts.headers, &mut source, id).await,
+        Err(_) => {
+            let problem = Problem::new(Code::TooManyRequests, "too many senders at once");
+            Err((problem.retry_after(Duration::from_secs(2)), None))
+        }
+    };
+    // Whoever waits for leave to send (RFC 9110 §10.1.1) has sent nothing that could be thrown away.
+    if source.begun || !parts.headers.contains_key(header::EXPECT) {
+        source.drain().await;
+    }
+    match answer {
+        Ok(upload) => {
+            let upload = match core.settled(upload.id, wait(&parts.headers)).await {
+                Ok(Some(settled)) if upload.state != State::Receiving => settled,
+                _ => upload,
+            };
+            report(&upload)
+        }
+        Err((problem, upload)) => {
+            tracing::debug!(code = %problem.code, "a message was refused");
+            let mut response = problem.into_response();
+            if let Some(upload) = upload {
+                status::add_headers(response.headers_mut(), &upload);
+            }
+            response
+        }
+    }
+}
+
+/// The answer to a message whose octets are all here.
+fn report(upload: &Upload) -> Response<Body> {
+    let gone = match upload.state {
+        State::Stopped => Code::UploadStopped,
+        State::Expired => Code::UploadExpired,
+        state if state.is_final() => return status::response(StatusCode::OK, upload),
+        _ => return status::response(StatusCode::ACCEPTED, upload),
+    };
+    let mut response = Problem::new(gone, "").into_response();
+    status::add_headers(response.headers_mut(), upload);
+    response
+}
+
+/// `HEAD /hoop/post/{id}`.
+///
+/// # Errors
+/// `upload-unknown`, or the store's.
+pub async fn head(core: &Core, id: UploadId) -> Result<Response<Body>, Problem> {
+    let upload = core.store.load(id).await.map_err(crate::core::store_problem)?;
+    let upload = upload.ok_or_else(|| Problem::new(Code::UploadUnknown, "nothing of it has come"))?;
+    let mut response = Response::new(hoop_http::empty());
+    response.headers_mut().insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    status::add_headers(response.headers_mut(), &upload);
+    Ok(response)
+}
+
+/// The time that `Prefer: wait=N` asks for (RFC 7240 §4.3), within our bound.
+pub fn wait(headers: &HeaderMap) -> Duration {
+    let values = headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = values.flat_map(|value| value.split(',')).map(str::trim);
+    let secs = preferences.find_map(|preference| preference.strip_prefix("wait=")?.trim_matches('"').parse().ok());
+    Duration::from_secs(secs.unwrap_or(0)).min(WAIT_MAX)
+}
+
+type Refusal = (Problem, Option<Upload>);
+
+async fn accept(
+    core: &Arc<Core>,
+    headers: &HeaderMap,
+    source: &mut Source,
+    id: Option<UploadId>,
+) -> Result<Upload, Refusal> {
+    let alone = |problem| (problem, None);
+    let message = match id {
+        Some(id) => Message::range(core, headers, id),
+        None => Message::whole(core, headers, source).await,
+    };
+    let mut message = message.map_err(alone)?;
+    let admission = message.admission.take().expect("each message is made with one");
+    let live = match core.live.enter(core, admission).await.map_err(alone)? {
+        Entered::Live(live) => live,
+        Entered::Known(upload) => return Ok(*upload),
+    };
+    let taken = message.take(core, &live, source).await;
+    // Also after a failure: whatever was whole is kept.
+    let upload = live.flush(core).await.map_err(alone)?;
+    match (taken, upload) {
+        (Ok(()), Some(upload)) => Ok(upload),
+        (Ok(()), None) => Err(alone(Problem::new(Code::Internal, "nothing was received"))),
+        (Err(problem), upload) => Err((problem, upload)),
+    }
+}
+
+/// One message's place in its upload.
+struct Message {
+    admission: Option<Admission>,
+    /// The octets of Z that it carries.
+    range: ByteRange,
+    /// What was read beyond the prelude while looking for that.
+    ahead: Vec<u8>,
+    /// Octets of the prelude that are still to come.
+    prelude: Vec<u8>,
+}
+
+impl Message {
+    /// A whole Z: the prelude is read from its beginning.
+    async fn whole(core: &Core, headers: &HeaderMap, source: &mut Source) -> Result<Self, Problem> {
+        let total = content_length(headers)?;
+        let limit = core.policy.max_bytes;
+        if total > limit {
+            return Err(Problem::new(Code::TooLarge, format!("{total} bytes, and at most {limit} are taken")));
+        }
+        let mut octets = Vec::new();
+        let prelude = loop {
+            match Prelude::parse(&octets) {
+                Ok(prelude) => break prelude,
+                Err(PreludeError::Incomplete { .. }) => {}
+                Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
+            }
+            match source.next().await? {
+                Some(more) => octets.extend_from_slice(&more),
+                None => return Err(Problem::new(Code::BodyNotSealed, "the body ends within its prelude")),
+            }
+        };
+        let ahead = octets.split_off(prelude.len());
+        let admission = Some(Admission::new(&core.policy, prelude, total)?);
+        Ok(Self { admission, range: ByteRange::new(0, total), ahead, prelude: Vec::new() })
+    }
+
+    /// A range: the prelude stands in a header.
+    fn range(core: &Core, headers: &HeaderMap, id: UploadId) -> Result<Self, Problem> {
+        let length = content_length(headers)?;
+        let range = text(headers, "Content-Range")?.parse::<ContentRange>();
+        let ContentRange { range, total } =
+            range.map_err(|error| Problem::new(Code::RangeInvalid, error).field("Content-Range"))?;
+        if length != range.len() {
+            let detail = format!("the range has {} bytes, and the body {length}", range.len());
+            return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Length"));
+        }
+        let prelude = Prelude::from_header(text(headers, "Hoop-Prelude")?)
+            .map_err(|error| Problem::new(Code::BodyNotSealed, error).field("Hoop-Prelude"))?;
+        let repeated = if range.start == 0 { prelude.encode() } else { Vec::new() };
+        let admission = Admission::new(&core.policy, prelude, total)?;
+        if admission.id() != id {
+            let detail = format!("the prelude is of upload {}", admission.id());
+            return Err(Problem::new(Code::RequestInvalid, detail).field("Hoop-Prelude"));
+        }
+        records(&admission.layout, range)?;
+        Ok(Self { admission: Some(admission), range, ahead: Vec::new(), prelude: repeated })
+    }
+
+    /// Takes the message's records as they come.
+    async fn take(self, core: &Arc<Core>, live: &Arc<Live>, source: &mut Source) -> Result<(), Problem> {
+        let (mut index, end) = records(&live.admission.layout, self.range)?;
+        let (mut octets, mut prelude) = (self.ahead, self.prelude);
+        octets.reserve(BATCH);
+        let mut since_checkpoint = 0;
+        while index < end {
+            let wanted =
+                live.admission.layout.record(index).start..live.admission.layout.record((index + 3).min(end - 1)).end;
+            let wanted = (wanted.end - wanted.start) as usize;
+            let broken = fill(source, &mut octets, &mut prelude, wanted).await.err();
+            let (next, len) = whole(&live.admission.layout, index, end, octets.len());
+            let rest = octets.split_off(len);
+            let batch = std::mem::replace(&mut octets, rest);
+            since_checkpoint += len as u64;
+            let (worker, live_too) = (core.clone(), live.clone());
+            blocking(move || live_too.take(&worker.policy, &worker.store, index, &batch))
+                .await
+                .map_err(|error| crate::core::store_problem(error.into()))??;
+            index = next;
+            if let Some(problem) = broken {
+                return Err(problem);
+            }
+            if since_checkpoint >= CHECKPOINT && index < end {
+                live.flush(core).await?;
+                since_checkpoint = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads until `octets` holds `wanted`, after the octets that must repeat the prelude.
+async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, wanted: usize) -> Result<(), Problem> {
+    while octets.len() < wanted {
+        let Some(more) = source.next().await? else {
+            return Err(Problem::new(Code::BodyTruncated, "the body ended before its announced length"));
+        };
+        let repeated = more.len().min(prelude.len());
+        if more[..repeated] != prelude[..repeated] {
+            let detail = "the body does not begin with the prelude that the header has";
+            return Err(Problem::new(Code::RangeInvalid, detail).field("Hoop-Prelude"));
+        }
+        prelude.drain(..repeated);
+        octets.extend_from_slice(&more[repeated..]);
+    }
+    Ok(())
+}
+
+/// The first record after the whole ones at the start of `len` octets that begin with record `index`, and the length of
+/// those.
+fn whole(layout: &Layout, index: u64, end: u64, len: usize) -> (u64, usize) {
+    let (mut next, mut whole) = (index, 0);
+    while next < end && whole + layout.record(next).len() as usize <= len {
+        whole += layout.record(next).len() as usize;
+        next += 1;
+    }
+    (next, whole)
+}
+
+/// The records of a range, first and one past the last.
+fn records(layout: &Layout, range: ByteRange) -> Result<(u64, u64), Problem> {
+    layout.records_of(range).ok_or_else(|| {
+        let detail = format!("records begin at {} and every 65536 from there; got {range}", layout.prelude_len());
+        Problem::new(Code::RangeOffGrid, detail).field("Content-Range")
+    })
+}
+
+fn content_length(headers: &HeaderMap) -> Result<u64, Problem> {
+    let value = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    value
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Problem::new(Code::LengthRequired, "").field("Content-Length"))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Problem> {
+    let missing = |detail: &str| Problem::new(Code::RangeInvalid, detail).field(name);
+    let value = headers.get(name).ok_or_else(|| missing("the header is missing"))?;
+    value.to_str().map_err(|_| missing("the header is not text"))
+}
+
+/// A message's body.
+struct Source {
+    body: Incoming,
+    timeout: Duration,
+    /// Whether any of it was asked for.
+    begun: bool,
+}
+
+impl Source {
+    /// The next octets; none at the end.
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, Problem> {
+        self.begun = true;
+        loop {
+            match tokio::time::timeout(self.timeout, self.body.frame()).await {
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => return Ok(Some(data)),
+                    Err(_trailers) => {}
+                },
+                Ok(Some(Err(_))) => return Err(Problem::new(Code::BodyTruncated, "the body broke off")),
+                Ok(None) => return Ok(None),
+                Err(_) => {
+                    let detail = format!("nothing came for {} s", self.timeout.as_secs());
+                    return Err(Problem::new(Code::RequestTimeout, detail));
+                }
+            }
+        }
+    }
+
+    /// Throws away what comes, within bounds.
+    async fn drain(&mut self) {
+        let mut left = DRAIN_MAX;
+        let draining = async {
+            while let Ok(Some(data)) = self.next().await {
+                left = left.saturating_sub(data.len() as u64);
+                if left == 0 {
+                    break;
+                }
+            }
+        };
+        // Out of time: the answer goes out all the same.
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, draining).await;
+    }
+}

@@ -1,0 +1,159 @@
+//! Everything that is not ours goes on to the application as it came: [`Proxy`].
+//!
+//! Promises: bodies stream both ways and are never collected; what has a length keeps it, what was chunked stays chunked;
+//! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); upgrades (WebSocket) pass; when the client goes away, the
+//! application's connection is closed, too.
+//!
+//! Bounds: a connection to the application for each request under way (the server's limit), [`TUNNELS_MAX`] upgraded ones.
+
+use crate::forwarded::Client;
+use hoop_http::{Body, Code, Connector, Origin, Problem, Shutdown, empty, streamed};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Upgraded connections at once: each holds two sockets and two buffers of 8 KiB.
+const TUNNELS_MAX: usize = 512;
+
+/// Fields that concern one hop alone (RFC 9110 §7.6.1, and those that older software sends).
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The way to the application.
+pub struct Proxy {
+    connector: Connector,
+    upstream: Origin,
+    tunnels: Arc<Semaphore>,
+    shutdown: Shutdown,
+}
+
+impl Proxy {
+    /// The way to `upstream`; tunnels end at `shutdown`.
+    pub fn new(connector: Connector, upstream: Origin, shutdown: Shutdown) -> Self {
+        Self { connector, upstream, tunnels: Arc::new(Semaphore::new(TUNNELS_MAX)), shutdown }
+    }
+
+    /// Hands a request on, and the answer back.
+    pub async fn forward(&self, request: Request<Incoming>, client: &Client) -> Response<Body> {
+        self.exchange(request, client).await.unwrap_or_else(Problem::into_response)
+    }
+
+    async fn exchange(&self, mut request: Request<Incoming>, client: &Client) -> Result<Response<Body>, Problem> {
+        if request.method() == Method::CONNECT {
+            return Err(Problem::new(Code::MethodNotAllowed, "this is no forward proxy"));
+        }
+        let protocol = upgrade_of(request.headers());
+        let slot = protocol.is_some().then(|| self.tunnels.clone().try_acquire_owned());
+        let slot =
+            slot.transpose().map_err(|_| Problem::new(Code::TooManyRequests, "too many upgraded connections"))?;
+        let near = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let outgoing = outgoing(request, client, protocol.as_ref())?;
+        let unreachable = |error: &dyn std::fmt::Display| {
+            tracing::warn!(%error, "the application cannot be reached");
+            Problem::new(Code::UpstreamUnreachable, "")
+        };
+        let mut connection = self.connector.connect(&self.upstream).await.map_err(|error| unreachable(&error))?;
+        let mut response = connection.send(outgoing).await.map_err(|error| {
+            tracing::warn!(%error, "the application gave no answer");
+            Problem::new(Code::UpstreamBroken, "")
+        })?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let (Some(near), Some(slot)) = (near, slot) else {
+                return Err(Problem::new(Code::UpstreamBroken, "it switches protocols unasked"));
+            };
+            let far = hyper::upgrade::on(&mut response);
+            tokio::spawn(tunnel(near, far, slot, self.shutdown.clone()));
+            let protocol = upgrade_of(response.headers());
+            let mut response = response.map(|_| empty());
+            drop_hop_by_hop(response.headers_mut());
+            set_upgrade(response.headers_mut(), protocol.as_ref());
+            return Ok(response);
+        }
+        drop_hop_by_hop(response.headers_mut());
+        Ok(response.map(streamed))
+    }
+}
+
+/// The request as the application gets it.
+fn outgoing(
+    request: Request<Incoming>,
+    client: &Client,
+    protocol: Option<&HeaderValue>,
+) -> Result<Request<Body>, Problem> {
+    let (mut parts, body) = request.into_parts();
+    // Absolute form becomes origin form; `*` stays (RFC 9112 §3.2).
+    let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
+    parts.uri = target.parse::<Uri>().map_err(|error| Problem::new(Code::RequestInvalid, error))?;
+    parts.version = http::Version::HTTP_11;
+    drop_hop_by_hop(&mut parts.headers);
+    set_upgrade(&mut parts.headers, protocol);
+    // We send `100 Continue` ourselves when the application takes the first octets (RFC 9110 §10.1.1).
+    parts.headers.remove(header::EXPECT);
+    for (name, value) in
+        [("x-forwarded-for", &client.chain), ("x-forwarded-proto", &client.proto), ("x-forwarded-host", &client.host)]
+    {
+        let value =
+            HeaderValue::try_from(value).map_err(|error| Problem::new(Code::RequestInvalid, error).field(name))?;
+        parts.headers.insert(HeaderName::from_static(name), value);
+    }
+    if !parts.headers.contains_key(header::HOST) {
+        let host = HeaderValue::try_from(&client.host).map_err(|error| Problem::new(Code::RequestInvalid, error))?;
+        parts.headers.insert(header::HOST, host);
+    }
+    Ok(Request::from_parts(parts, streamed(body)))
+}
+
+/// The protocol that a message wants to switch to, if its `Connection` says so (RFC 9110 §7.8).
+fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let wants = connection_names(headers).any(|name| name.eq_ignore_ascii_case("upgrade"));
+    headers.get(header::UPGRADE).filter(|_| wants).cloned()
+}
+
+fn set_upgrade(headers: &mut HeaderMap, protocol: Option<&HeaderValue>) {
+    if let Some(protocol) = protocol {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol.clone());
+    }
+}
+
+fn connection_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<String> = connection_names(headers).map(str::to_owned).collect();
+    for name in named.iter().map(String::as_str).chain(HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Carries octets both ways until both ends, or the service, have had enough.
+async fn tunnel(near: OnUpgrade, far: OnUpgrade, slot: OwnedSemaphorePermit, mut shutdown: Shutdown) {
+    let _slot = slot;
+    let (near, far): (Upgraded, Upgraded) = match tokio::try_join!(near, far) {
+        Ok(both) => both,
+        Err(error) => return tracing::debug!(%error, "an upgrade came to nothing"),
+    };
+    let (mut near, mut far) = (TokioIo::new(near), TokioIo::new(far));
+    tokio::select! {
+        ended = tokio::io::copy_bidirectional(&mut near, &mut far) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a tunnel ended early");
+            }
+        }
+        () = shutdown.requested() => {}
+    }
+}

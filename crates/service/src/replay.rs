@@ -1,0 +1,277 @@
+//! One attempt to hand an upload to the application: [`attempt`] (`docs/protocol.md` §7).
+//!
+//! ```text
+//! head ─▶ records 0 … n-3 ─▶ │ commit `committing`, synced │ ─▶ the last two records ─▶ answer
+//! ```
+//!
+//! Promises: the request is plain HTTP/1.1 with its exact `Content-Length`; nothing of the last two records (some
+//! 64 KiB at least, or the whole body) is handed to the socket before the gate's commit is on disk, so that an application
+//! that can do without a few octets at the end cannot have taken it either; an answer is an answer, also if it comes early.
+//!
+//! Bounds: [`BATCH`] records in memory.
+
+use crate::admit::{self, Admission};
+use crate::core::Core;
+use crate::head::RequestHead;
+use crate::state::{Change, Changed, Sealed, Upload, blocking};
+use crate::token::Credentials;
+use crate::wire::{Answer, AnswerError, read_answer};
+use hoop_http::{Code, Shutdown};
+use hoop_seal::Prelude;
+use hoop_units::UploadId;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Records that are opened and sent in one go: half a megabyte.
+const BATCH: u64 = 8;
+
+/// Records that stay back until the gate.
+const WITHHELD: u64 = 2;
+
+/// How long an answer may take that was sent before the application closed its ears.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// What came of an attempt.
+pub enum Outcome {
+    /// The application answered.
+    Answered(Answer),
+    /// No answer; the application cannot have the upload.
+    Failed(Code, String),
+    /// No answer; the application may have the upload.
+    Lost(Code, String),
+    /// The upload was stopped, or the service is stopping; nothing is to be noted.
+    Abandoned,
+}
+
+/// Sends a claimed upload to the application and waits for its answer.
+pub async fn attempt(core: &Arc<Core>, upload: &Upload, shutdown: &Shutdown) -> Outcome {
+    let request = match prepare(core, upload).await {
+        Ok(request) => request,
+        Err(error) => return Outcome::Failed(Code::Internal, error),
+    };
+    let stream = match tokio::time::timeout(core.connect_timeout, connect(core)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Outcome::Failed(Code::UpstreamUnreachable, error.to_string()),
+        Err(_) => return Outcome::Failed(Code::UpstreamUnreachable, "it does not answer in time".to_owned()),
+    };
+    let gate = Gate { core, id: upload.id, shutdown, passed: AtomicBool::new(false) };
+    let mut answer = Answer::default();
+    let ended = converse(stream, &request, &gate, &mut answer, core.answer_timeout).await;
+    let passed = gate.passed.load(Ordering::Acquire);
+    match ended {
+        Ended::Answered => Outcome::Answered(answer),
+        // The head is there, and the body was cut off: the rules say whether that is enough.
+        Ended::Broken(..) if answer.has_head() => Outcome::Answered(answer),
+        Ended::Broken(_, detail) if passed => Outcome::Lost(Code::AnswerLost, detail),
+        Ended::Broken(code, detail) => Outcome::Failed(code, detail),
+        Ended::Abandoned => Outcome::Abandoned,
+    }
+}
+
+/// A request, ready to be sent.
+struct Request {
+    head: Vec<u8>,
+    /// What of the body stands in record 0.
+    first: Vec<u8>,
+    admission: Arc<Admission>,
+    body: Arc<dyn Sealed>,
+}
+
+/// Opens the body and record 0 again, and writes the head.
+async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<Request, String> {
+    let prelude = Prelude::parse(&upload.prelude).map_err(|error| error.to_string())?;
+    let (core, id, token) = (core.clone(), upload.id, upload.token.clone());
+    let total = upload.total;
+    let work = move || {
+        let admission = Admission::new(&core.policy, prelude, total).map_err(|problem| problem.to_string())?;
+        let body = core.store.bodies().open(id).map_err(|error| format!("its body cannot be read: {error}"))?;
+        let mut record = vec![0; admission.layout.record(0).len() as usize];
+        body.read_at(&mut record, admission.layout.record(0).start).map_err(|error| error.to_string())?;
+        let plaintext = admission.open(0, &mut record).map_err(|problem| problem.to_string())?;
+        let head = RequestHead::parse(plaintext, admission.layout.plaintext_len());
+        let head = head.map_err(|problem| problem.to_string())?;
+        let credentials = admit::open_token(&core.policy, id, token.as_deref().unwrap_or(&head.token));
+        let credentials = credentials.map_err(|problem| problem.to_string())?;
+        let first = plaintext[head.head_len..].to_vec();
+        Ok(Request { head: write_head(&core, id, &head, &credentials), first, admission: Arc::new(admission), body })
+    };
+    blocking(work).await.map_err(|error| error.to_string())?
+}
+
+/// The head as the application gets it: what the device wrote, and what only the service can say.
+fn write_head(core: &Core, id: UploadId, head: &RequestHead, credentials: &Credentials) -> Vec<u8> {
+    let mut text =
+        format!("{} {} HTTP/1.1\r\nHost: {}\r\n", head.method, head.target, core.origin.authority()).into_bytes();
+    let mut field = |name: &str, value: &[u8]| {
+        text.extend_from_slice(name.as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value);
+        text.extend_from_slice(b"\r\n");
+    };
+    head.fields.iter().for_each(|(name, value)| field(name, value));
+    field("Content-Length", head.body_len.to_string().as_bytes());
+    // The answer is read by rules and kept for the device: it has to be legible.
+    field("Accept-Encoding", b"identity");
+    if let Some(cookie) = &credentials.cookie {
+        field("Cookie", cookie.as_bytes());
+    }
+    if let Some(authorization) = &credentials.authorization {
+        field("Authorization", authorization.as_bytes());
+    }
+    if let Some(address) = credentials.address {
+        field("X-Forwarded-For", address.to_string().as_bytes());
+    }
+    field("X-Forwarded-Proto", if core.origin.is_https() { b"https" } else { b"http" });
+    field("X-Forwarded-Host", core.origin.authority().as_bytes());
+    field("Idempotency-Key", format!("\"{id}\"").as_bytes());
+    field("Connection", b"close");
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+async fn connect(core: &Core) -> io::Result<TcpStream> {
+    let port = core.upstream.port();
+    let stream = match core.upstream.host() {
+        url::Host::Domain(name) => TcpStream::connect((name.as_str(), port)).await?,
+        url::Host::Ipv4(address) => TcpStream::connect((*address, port)).await?,
+        url::Host::Ipv6(address) => TcpStream::connect((*address, port)).await?,
+    };
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// How a conversation ended.
+enum Ended {
+    Answered,
+    Broken(Code, String),
+    Abandoned,
+}
+
+/// Sends and listens at once: an answer may come before all is sent.
+async fn converse(
+    mut stream: TcpStream,
+    request: &Request,
+    gate: &Gate<'_>,
+    answer: &mut Answer,
+    timeout: Duration,
+) -> Ended {
+    let (mut read_half, mut write_half) = stream.split();
+    let mut reading = std::pin::pin!(read_answer(&mut read_half, answer));
+    let sending = std::pin::pin!(send(request, gate, &mut write_half, timeout));
+    let sent = tokio::select! {
+        biased;
+        read = &mut reading => return heard(read),
+        sent = sending => sent,
+    };
+    match sent {
+        Ok(()) => match tokio::time::timeout(timeout, reading).await {
+            Ok(read) => heard(read),
+            Err(_) => Ended::Broken(Code::UpstreamBroken, format!("no answer within {} s", timeout.as_secs())),
+        },
+        Err(Unsent::Abandoned) => Ended::Abandoned,
+        Err(Unsent::Local(detail)) => Ended::Broken(Code::Internal, detail),
+        Err(Unsent::Socket(error)) => match tokio::time::timeout(LINGER, reading).await {
+            Ok(Ok(())) => Ended::Answered,
+            _ => Ended::Broken(Code::UpstreamBroken, format!("it stopped listening: {error}")),
+        },
+    }
+}
+
+fn heard(read: Result<(), AnswerError>) -> Ended {
+    match read {
+        Ok(()) => Ended::Answered,
+        Err(error) => Ended::Broken(Code::UpstreamBroken, error.to_string()),
+    }
+}
+
+/// Why not all was sent.
+enum Unsent {
+    /// The application does not take it.
+    Socket(io::Error),
+    /// The body cannot be read, or the gate not be noted.
+    Local(String),
+    /// The gate is shut.
+    Abandoned,
+}
+
+async fn send(
+    request: &Request,
+    gate: &Gate<'_>,
+    socket: &mut (impl AsyncWrite + Unpin),
+    timeout: Duration,
+) -> Result<(), Unsent> {
+    let records = request.admission.layout.records();
+    let open_until = records.saturating_sub(WITHHELD);
+    if open_until == 0 {
+        gate.pass().await?;
+    }
+    write(socket, &request.head, timeout).await?;
+    write(socket, &request.first, timeout).await?;
+    let mut index = 1;
+    while index < records {
+        if index >= open_until && !gate.passed.load(Ordering::Acquire) {
+            gate.pass().await?;
+        }
+        let end = match index < open_until {
+            true => (index + BATCH).min(open_until),
+            false => records,
+        };
+        let plaintext = read_records(request, index, end).await.map_err(Unsent::Local)?;
+        write(socket, &plaintext, timeout).await?;
+        index = end;
+    }
+    Ok(())
+}
+
+async fn write(socket: &mut (impl AsyncWrite + Unpin), octets: &[u8], timeout: Duration) -> Result<(), Unsent> {
+    match tokio::time::timeout(timeout, socket.write_all(octets)).await {
+        Ok(written) => written.map_err(Unsent::Socket),
+        Err(_) => Err(Unsent::Socket(io::Error::new(io::ErrorKind::TimedOut, "it reads nothing more"))),
+    }
+}
+
+/// The plaintext of records `first..end`.
+async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>, String> {
+    let (admission, body) = (request.admission.clone(), request.body.clone());
+    let work = move || {
+        let mut plaintext = Vec::new();
+        let mut record = Vec::new();
+        for index in first..end {
+            let range = admission.layout.record(index);
+            record.resize(range.len() as usize, 0);
+            body.read_at(&mut record, range.start).map_err(|error| error.to_string())?;
+            plaintext.extend_from_slice(admission.open(index, &mut record).map_err(|problem| problem.to_string())?);
+        }
+        Ok(plaintext)
+    };
+    blocking(work).await.map_err(|error| error.to_string())?
+}
+
+/// Where an upload may become the application's: passed once, noted on disk before.
+struct Gate<'a> {
+    core: &'a Core,
+    id: UploadId,
+    shutdown: &'a Shutdown,
+    passed: AtomicBool,
+}
+
+impl Gate<'_> {
+    async fn pass(&self) -> Result<(), Unsent> {
+        if self.shutdown.is_requested() {
+            return Err(Unsent::Abandoned);
+        }
+        let changed = self.core.store.apply(self.id, Change::Commit, self.core.clock.unix()).await;
+        match changed {
+            Ok(Changed::Done(_)) => {
+                self.passed.store(true, Ordering::Release);
+                Ok(())
+            }
+            Ok(Changed::Refused(_) | Changed::Unknown) => Err(Unsent::Abandoned),
+            Err(error) => Err(Unsent::Local(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The sidecar as one thing: [`Service`].
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::proxy::Proxy;
+use crate::router::Router;
+use crate::state::{Store, StoreError};
+use crate::worker::Worker;
+use hoop_http::{Connector, Origin, ServeError, Server, Shutdown, tls};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A service that listens already and is ready to run.
+pub struct Service {
+    server: Server,
+    core: Arc<Core>,
+    connector: Connector,
+}
+
+/// A service cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenServiceError {
+    /// The application is spoken to over plain HTTP only.
+    #[error("the upstream must be http://…, not {0}: the application stands behind us, on the same machine or network")]
+    UpstreamScheme(Origin),
+    /// The certificate or its key.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+    /// The state folder.
+    #[error("the state folder {} cannot be used: {source}", path.display())]
+    State {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The address.
+    #[error(transparent)]
+    Listen(#[from] ServeError),
+}
+
+impl Service {
+    /// Opens the state folder and the socket. Connections are accepted from now on, and answered once it runs.
+    ///
+    /// # Errors
+    /// [`OpenServiceError`] says what is at fault.
+    pub async fn open(config: Config) -> Result<Self, OpenServiceError> {
+        if config.upstream.is_https() {
+            return Err(OpenServiceError::UpstreamScheme(config.upstream));
+        }
+        let server_tls = config.tls.as_ref().map(|files| tls::server_config(&files.certificate, &files.key));
+        let server_tls = server_tls.transpose()?;
+        // Only for the type: the application is spoken to without TLS.
+        let connector = Connector::new(tls::client_config(&[])?).with_timeout(config.connect_timeout);
+        let path = config.state_dir.clone();
+        let opened = crate::state::blocking({
+            let path = path.clone();
+            move || Store::open(&path)
+        });
+        let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
+        let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
+        let server = Server::bind(config.listen, server_tls, config.limits.clone()).await?;
+        Ok(Self { server, core: Arc::new(Core::new(config, store)), connector })
+    }
+
+    /// The address that it listens on.
+    pub const fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Serves and replays until `shutdown`; then lets what is under way finish, within bounds.
+    pub async fn run(self, shutdown: Shutdown) {
+        let proxy = Proxy::new(self.connector, self.core.upstream.clone(), shutdown.clone());
+        let router = Arc::new(Router { core: self.core.clone(), proxy });
+        let handler = move |request, peer| {
+            let router = router.clone();
+            async move { router.answer(request, peer).await }
+        };
+        let worker = Worker::new(self.core, shutdown.clone());
+        tracing::info!(address = %self.server.address(), "serving");
+        tokio::join!(self.server.run(handler, shutdown), worker.run());
+    }
+}

@@ -1,0 +1,96 @@
+//! The sealed bodies in a folder: one file an upload, named by its id, which is exactly Z.
+
+use super::{Bodies, Sealed};
+use hoop_units::UploadId;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A folder of sealed bodies.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Opens the folder, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    fn file(&self, id: UploadId) -> PathBuf {
+        self.path.join(id.to_hex())
+    }
+}
+
+impl Bodies for Folder {
+    fn create(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(self.file(id))?;
+        Ok(Arc::new(SealedFile { file, unnamed: AtomicBool::new(true), folder: self.path.clone() }))
+    }
+
+    fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
+        Ok(Arc::new(SealedFile { file, unnamed: AtomicBool::new(false), folder: self.path.clone() }))
+    }
+
+    fn remove(&self, id: UploadId) -> io::Result<()> {
+        match fs::remove_file(self.file(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn idle(&self, secs: u64, limit: usize) -> io::Result<Vec<UploadId>> {
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
+            if age >= Duration::from_secs(secs) {
+                ids.push(id);
+            }
+            if ids.len() == limit {
+                break;
+            }
+        }
+        Ok(ids)
+    }
+}
+
+#[derive(Debug)]
+struct SealedFile {
+    file: File,
+    /// Whether the file's name has yet to be synced, with the folder that holds it.
+    unnamed: AtomicBool,
+    folder: PathBuf,
+}
+
+impl Sealed for SealedFile {
+    fn write_at(&self, octets: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(octets, offset)
+    }
+
+    fn read_at(&self, octets: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(octets, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()?;
+        if self.unnamed.load(Ordering::Acquire) {
+            File::open(&self.folder)?.sync_all()?;
+            self.unnamed.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,350 @@
+//! The index in SQLite: one table, WAL, `synchronous=FULL`, so that each change is synced when its method returns.
+//!
+//! One connection behind a lock: changes are short, and SQLite writes one at a time anyhow. Every query goes over an
+//! index, so that the cost of a start does not grow with the number of uploads.
+
+use super::{Change, Changed, Facts, Index, Reason, State, StoreError, Upload};
+use hoop_http::Code;
+use hoop_units::{UnixTime, UploadId};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The number of this layout, in `user_version`.
+const LAYOUT: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE uploads (
+    id BLOB PRIMARY KEY, prelude BLOB NOT NULL, total INTEGER NOT NULL, received TEXT NOT NULL, state TEXT NOT NULL,
+    method TEXT, path TEXT, owner BLOB,
+    created INTEGER NOT NULL, updated INTEGER NOT NULL, expires INTEGER NOT NULL,
+    attempts INTEGER NOT NULL, next_attempt INTEGER,
+    reason_code TEXT, reason_detail TEXT, answer BLOB, token BLOB,
+    has_body INTEGER NOT NULL DEFAULT 1
+) STRICT, WITHOUT ROWID;
+CREATE INDEX uploads_due ON uploads (state, next_attempt, updated);
+CREATE INDEX uploads_owner ON uploads (owner, created) WHERE owner IS NOT NULL;
+CREATE INDEX uploads_expires ON uploads (expires);
+CREATE INDEX uploads_disposable ON uploads (state) WHERE has_body;
+";
+
+/// What [`read`] reads, in its order.
+const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
+                       next_attempt, reason_code, reason_detail, answer, token";
+
+/// The final states, for queries.
+const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
+
+/// No wait is longer than the longest `Retry-After` that is honoured (6 h, see `replay`). A `next_attempt` beyond that
+/// was written before the clock was set back, and is due.
+const WAIT_MAX_SECS: u32 = 6 * 3600;
+
+/// The index in one SQLite file.
+pub struct SqliteIndex {
+    connection: Mutex<Connection>,
+}
+
+impl SqliteIndex {
+    /// Opens the index, and makes it if it is not there.
+    ///
+    /// # Errors
+    /// If the file cannot be used, or was written by a later version.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let connection = Connection::open(path)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
+            0 => connection.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {LAYOUT}; COMMIT;"))?,
+            LAYOUT => {}
+            _ => return Err(StoreError::Damaged("it was written by another version of this program")),
+        }
+        Ok(Self { connection: Mutex::new(connection) })
+    }
+
+    /// A thread that panicked in here has rolled back what it did not commit.
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ids(&self, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<Vec<UploadId>, StoreError> {
+        let connection = self.lock();
+        let mut statement = connection.prepare_cached(sql)?;
+        let ids = statement.query_map(params, |row| row.get::<_, [u8; 16]>(0).map(UploadId))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    fn uploads(&self, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<Vec<Upload>, StoreError> {
+        let connection = self.lock();
+        let mut statement = connection.prepare_cached(sql)?;
+        let uploads = statement.query_map(params, |row| Ok(read(row)))?;
+        uploads.map(|upload| upload?).collect()
+    }
+}
+
+impl Index for SqliteIndex {
+    fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
+        load(&self.lock(), id)
+    }
+
+    fn receive(&self, progress: &Upload, first: bool) -> Result<Changed, StoreError> {
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut upload = match (load(&transaction, progress.id)?, first) {
+            (Some(upload), _) => upload,
+            (None, true) => progress.clone(),
+            (None, false) => return Ok(Changed::Unknown),
+        };
+        if upload.receive(&progress.received, progress.facts.as_ref(), progress.updated).is_err() {
+            return Ok(Changed::Refused(upload));
+        }
+        save(&transaction, &upload)?;
+        transaction.commit()?;
+        Ok(Changed::Done(upload))
+    }
+
+    fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let Some(mut upload) = load(&transaction, id)? else { return Ok(Changed::Unknown) };
+        if upload.apply(change, now).is_err() {
+            return Ok(Changed::Refused(upload));
+        }
+        save(&transaction, &upload)?;
+        transaction.commit()?;
+        Ok(Changed::Done(upload))
+    }
+
+    fn due(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE state = 'received' AND (next_attempt IS NULL OR next_attempt <= ?1 \
+                   OR next_attempt > ?2) ORDER BY next_attempt, updated LIMIT ?3";
+        self.ids(sql, &[&now.0, &now.plus_secs(WAIT_MAX_SECS).0, &rows(limit)])
+    }
+
+    fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
+        let sql = "SELECT min(next_attempt) FROM uploads WHERE state = 'received' AND next_attempt > ?1";
+        let next = self.lock().prepare_cached(sql)?.query_row([now.0], |row| row.get::<_, Option<u32>>(0))?;
+        Ok(next.map(UnixTime))
+    }
+
+    fn interrupted(&self, limit: usize) -> Result<Vec<Upload>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM uploads WHERE state IN ('replaying', 'committing') LIMIT ?1");
+        self.uploads(&sql, &[&rows(limit)])
+    }
+
+    fn owned(&self, tags: &[[u8; 16]], limit: usize) -> Result<Vec<Upload>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM uploads WHERE owner = ?1 ORDER BY created DESC LIMIT ?2");
+        let mut uploads = Vec::new();
+        for tag in tags {
+            uploads.extend(self.uploads(&sql, &[tag, &rows(limit)])?);
+        }
+        uploads.sort_by_key(|upload| std::cmp::Reverse(upload.created));
+        uploads.truncate(limit);
+        Ok(uploads)
+    }
+
+    fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE expires < ?1 AND state IN ('receiving', 'received', 'held') LIMIT ?2";
+        self.ids(sql, &[&now.0.saturating_sub(super::LINGER_SECS), &rows(limit)])
+    }
+
+    fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = format!("SELECT id FROM uploads WHERE has_body AND state IN {FINAL} LIMIT ?1");
+        self.ids(&sql, &[&rows(limit)])
+    }
+
+    fn disposed(&self, id: UploadId) -> Result<(), StoreError> {
+        let sql = "UPDATE uploads SET has_body = 0 WHERE id = ?1";
+        self.lock().prepare_cached(sql)?.execute([id.0])?;
+        Ok(())
+    }
+
+    fn forget(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
+        // Twice the time: an upload that has expired can be asked for a while, too.
+        let before = now.0.saturating_sub(2 * super::LINGER_SECS);
+        let sql = format!(
+            "DELETE FROM uploads WHERE id IN (SELECT id FROM uploads WHERE expires < ?1 AND NOT has_body AND state IN \
+             {FINAL} LIMIT ?2)"
+        );
+        Ok(self.lock().prepare_cached(&sql)?.execute(params![before, rows(limit)])?)
+    }
+}
+
+fn rows(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreError> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM uploads WHERE id = ?1"))?;
+    statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
+}
+
+fn save(transaction: &Transaction<'_>, upload: &Upload) -> Result<(), StoreError> {
+    let sql = format!(
+        "INSERT INTO uploads ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
+         ?17) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
+         excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
+         excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
+         excluded.reason_detail, answer = excluded.answer, token = excluded.token"
+    );
+    let facts = upload.facts.as_ref();
+    let reason = upload.reason.as_ref();
+    transaction.prepare_cached(&sql)?.execute(params![
+        upload.id.0,
+        upload.prelude,
+        i64::try_from(upload.total).map_err(|_| StoreError::Damaged("a total beyond an exbibyte"))?,
+        upload.received.to_string(),
+        upload.state.name(),
+        facts.map(|facts| &facts.method),
+        facts.map(|facts| &facts.path),
+        facts.map(|facts| facts.owner),
+        upload.created.0,
+        upload.updated.0,
+        upload.expires.0,
+        upload.attempts,
+        upload.next_attempt.map(|at| at.0),
+        reason.map(|reason| reason.code.name()),
+        reason.map(|reason| &reason.detail),
+        upload.answer,
+        upload.token,
+    ])?;
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
+    let (method, path, owner) = (row.get("method")?, row.get("path")?, row.get::<_, Option<[u8; 16]>>("owner")?);
+    let facts = match (method, path, owner) {
+        (Some(method), Some(path), Some(owner)) => Some(Facts { method, path, owner }),
+        _ => None,
+    };
+    let code: Option<String> = row.get("reason_code")?;
+    let code = code.map(|name| Code::by_name(&name).ok_or(StoreError::Damaged("a code that is not known")));
+    let detail: Option<String> = row.get("reason_detail")?;
+    let total = u64::try_from(row.get::<_, i64>("total")?).map_err(|_| StoreError::Damaged("a total below zero"))?;
+    let received: String = row.get("received")?;
+    let state: String = row.get("state")?;
+    Ok(Upload {
+        id: UploadId(row.get("id")?),
+        prelude: row.get("prelude")?,
+        total,
+        received: received.parse().map_err(|_| StoreError::Damaged("ranges that are none"))?,
+        state: State::by_name(&state).ok_or(StoreError::Damaged("a state that is not known"))?,
+        facts,
+        created: UnixTime(row.get("created")?),
+        updated: UnixTime(row.get("updated")?),
+        expires: UnixTime(row.get("expires")?),
+        attempts: row.get("attempts")?,
+        next_attempt: row.get::<_, Option<u32>>("next_attempt")?.map(UnixTime),
+        reason: code.transpose()?.map(|code| Reason { code, detail: detail.unwrap_or_default() }),
+        answer: row.get("answer")?,
+        token: row.get("token")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoop_units::{ByteRange, RangeSet};
+
+    fn progress(n: u8, end: u64) -> Upload {
+        Upload {
+            id: UploadId([n; 16]),
+            prelude: vec![n; 128],
+            total: 1_000,
+            received: [ByteRange::new(0, end)].into_iter().collect(),
+            state: State::Receiving,
+            facts: Some(Facts { method: "POST".into(), path: "/up".into(), owner: [n % 2; 16] }),
+            created: UnixTime(100 + u32::from(n)),
+            updated: UnixTime(100 + u32::from(n)),
+            expires: UnixTime(1_000),
+            attempts: 0,
+            next_attempt: None,
+            reason: None,
+            answer: None,
+            token: None,
+        }
+    }
+
+    fn done(changed: Result<Changed, StoreError>) -> Upload {
+        match changed.unwrap() {
+            Changed::Done(upload) => upload,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn index() -> (tempfile::TempDir, SqliteIndex) {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        (dir, index)
+    }
+
+    #[test]
+    fn what_is_known_of_an_upload_survives_a_restart() {
+        let (dir, index) = index();
+        done(index.receive(&progress(1, 500), true));
+        done(index.receive(&progress(1, 1_000), false));
+        done(index.apply(UploadId([1; 16]), Change::Claim, UnixTime(200)));
+        let reason = Reason::new(Code::UpstreamBusy, "503");
+        done(index.apply(UploadId([1; 16]), Change::Retry { at: UnixTime(300), reason }, UnixTime(201)));
+        let before = index.load(UploadId([1; 16])).unwrap().unwrap();
+        drop(index);
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        assert!(index.load(UploadId([1; 16])).unwrap().unwrap() == before);
+        assert_eq!((before.attempts, before.next_attempt), (1, Some(UnixTime(300))));
+        assert_eq!(index.load(UploadId([2; 16])).unwrap().map(|upload| upload.id), None);
+    }
+
+    #[test]
+    fn progress_on_an_upload_that_was_forgotten_or_stopped_changes_nothing() {
+        let (_dir, index) = index();
+        assert!(matches!(index.receive(&progress(1, 500), false).unwrap(), Changed::Unknown));
+        done(index.receive(&progress(1, 500), true));
+        done(index.apply(UploadId([1; 16]), Change::Stop, UnixTime(200)));
+        assert!(matches!(index.receive(&progress(1, 1_000), true).unwrap(), Changed::Refused(_)));
+        assert_eq!(index.load(UploadId([1; 16])).unwrap().unwrap().state, State::Stopped);
+    }
+
+    #[test]
+    fn a_retry_is_due_at_its_time_and_also_after_the_clock_was_set_back() {
+        let (_dir, index) = index();
+        done(index.receive(&progress(1, 1_000), true));
+        assert_eq!(index.due(UnixTime(0), 9).unwrap(), [UploadId([1; 16])]);
+        done(index.apply(UploadId([1; 16]), Change::Claim, UnixTime(200)));
+        assert_eq!(index.due(UnixTime(u32::MAX), 9).unwrap(), []);
+        let retry = Change::Retry { at: UnixTime(100_000), reason: Reason::new(Code::UpstreamBusy, "") };
+        done(index.apply(UploadId([1; 16]), retry, UnixTime(99_000)));
+        assert_eq!(index.due(UnixTime(99_999), 9).unwrap(), []);
+        assert_eq!(index.next_due(UnixTime(99_999)).unwrap(), Some(UnixTime(100_000)));
+        assert_eq!(index.due(UnixTime(100_000), 9).unwrap().len(), 1);
+        assert_eq!(index.due(UnixTime(5), 9).unwrap().len(), 1, "the clock was set back by a day");
+    }
+
+    #[test]
+    fn an_owner_finds_the_own_uploads_newest_first() {
+        let (_dir, index) = index();
+        (1..=6).for_each(|n| drop(done(index.receive(&progress(n, 10), true))));
+        let ids = |tags: &[[u8; 16]], limit| {
+            index.owned(tags, limit).unwrap().iter().map(|upload| upload.id.0[0]).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&[[1; 16]], 9), [5, 3, 1]);
+        assert_eq!(ids(&[[1; 16], [0; 16]], 4), [6, 5, 4, 3]);
+        assert_eq!(ids(&[[7; 16]], 9), []);
+    }
+
+    #[test]
+    fn what_is_over_is_disposed_of_and_then_forgotten() {
+        let (_dir, index) = index();
+        done(index.receive(&progress(1, 10), true));
+        let ends = UnixTime(1_000 + super::super::LINGER_SECS);
+        assert_eq!(index.overdue(ends, 9).unwrap(), []);
+        assert_eq!(index.overdue(ends.plus_secs(1), 9).unwrap().len(), 1);
+        done(index.apply(UploadId([1; 16]), Change::Expire, ends));
+        assert_eq!(index.disposable(9).unwrap().len(), 1);
+        assert_eq!(index.forget(UnixTime(u32::MAX), 9).unwrap(), 0, "not while there is a body");
+        index.disposed(UploadId([1; 16])).unwrap();
+        assert_eq!(index.disposable(9).unwrap(), []);
+        assert_eq!(index.forget(ends, 9).unwrap(), 0);
+        assert_eq!(index.forget(UnixTime(u32::MAX), 9).unwrap(), 1);
+        assert!(index.load(UploadId([1; 16])).unwrap().is_none());
+        assert_eq!(RangeSet::new().to_string(), "");
+    }
+}

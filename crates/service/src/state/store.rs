@@ -1,0 +1,110 @@
+//! Index and bodies for asynchronous callers: [`Store`].
+
+use super::folder::Folder;
+use super::sqlite::SqliteIndex;
+use super::{Bodies, Change, Changed, Index, StoreError, Upload};
+use hoop_units::{UnixTime, UploadId};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::broadcast;
+
+/// News of changed uploads that a waiter may fall behind by; one that does looks again at its own.
+const NEWS_MAX: usize = 256;
+
+/// Index and bodies; cheap to clone. Its methods run on the runtime's blocking threads.
+#[derive(Clone)]
+pub struct Store {
+    index: Arc<dyn Index>,
+    bodies: Arc<dyn Bodies>,
+    news: broadcast::Sender<UploadId>,
+}
+
+impl Store {
+    /// The store in a folder: `index.sqlite` and `bodies/`.
+    ///
+    /// # Errors
+    /// If it cannot be made or used.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(dir)?;
+        let bodies = Folder::open(&dir.join("bodies"))?;
+        let index = SqliteIndex::open(&dir.join("index.sqlite"))?;
+        Ok(Self { index: Arc::new(index), bodies: Arc::new(bodies), news: broadcast::channel(NEWS_MAX).0 })
+    }
+
+    /// The bodies, for whoever is on a blocking thread already.
+    pub fn bodies(&self) -> &Arc<dyn Bodies> {
+        &self.bodies
+    }
+
+    /// Ids of uploads as they change.
+    pub fn news(&self) -> broadcast::Receiver<UploadId> {
+        self.news.subscribe()
+    }
+
+    /// Runs `work` on the index, on a blocking thread.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn with<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Index) -> Result<T, StoreError> + Send + 'static,
+    {
+        let index = self.index.clone();
+        blocking(move || work(&*index)).await?
+    }
+
+    /// What is known of an upload.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
+        self.with(move |index| index.load(id)).await
+    }
+
+    /// Applies a change, and tells who waits for it.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
+        let changed = self.with(move |index| index.apply(id, change, now)).await?;
+        self.announce(id);
+        Ok(changed)
+    }
+
+    /// Adds what was received, and tells who waits for it.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn receive(&self, progress: Upload, first: bool) -> Result<Changed, StoreError> {
+        let id = progress.id;
+        let changed = self.with(move |index| index.receive(&progress, first)).await?;
+        self.announce(id);
+        Ok(changed)
+    }
+
+    /// Deletes the body of an upload that no longer needs it, and notes that.
+    ///
+    /// # Errors
+    /// If that fails; it is tried again at the next round of cleaning.
+    pub async fn dispose(&self, id: UploadId) -> Result<(), StoreError> {
+        let bodies = self.bodies.clone();
+        blocking(move || bodies.remove(id)).await??;
+        self.with(move |index| index.disposed(id)).await
+    }
+
+    /// An error means that nobody waits.
+    fn announce(&self, id: UploadId) {
+        let _ = self.news.send(id);
+    }
+}
+
+/// Runs `work` on a blocking thread.
+///
+/// # Errors
+/// If the runtime is stopping.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, io::Error> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+}

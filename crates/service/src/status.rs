@@ -1,0 +1,54 @@
+//! How an upload is shown: the headers of `docs/protocol.md` §5 and the document of §8.
+
+use crate::state::{State, Upload};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hoop_http::{Body, json};
+use hoop_units::RangeSet;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+
+/// The most spans that `Hoop-Missing` names: 32 of two twenty-digit numbers fit any server's limit on a field.
+const MISSING_SPANS: usize = 32;
+
+/// The document.
+pub fn document(upload: &Upload) -> Value {
+    let reason = upload.reason.as_ref().map(|reason| json!({"code": reason.code.name(), "detail": reason.detail}));
+    json!({
+        "id": upload.id.to_hex(),
+        "state": upload.state.shown(),
+        "total": upload.total,
+        "received": upload.received.len(),
+        "missing": missing(upload),
+        "expires": upload.expires.0,
+        "updated": upload.updated.0,
+        "reason": reason,
+        "attempts": upload.attempts,
+        "next_attempt": upload.next_attempt.map(|at| at.0),
+        "answer": upload.answer.as_ref().map(|answer| URL_SAFE_NO_PAD.encode(answer)),
+    })
+}
+
+fn missing(upload: &Upload) -> String {
+    match upload.state {
+        // What is stopped or expired waits for nothing.
+        State::Receiving => upload.received.missing(upload.total).take(MISSING_SPANS).collect::<RangeSet>().to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Adds the headers.
+pub fn add_headers(headers: &mut HeaderMap, upload: &Upload) {
+    let text = |text: String| HeaderValue::try_from(text).expect("digits, commas and letters are a header's value");
+    headers.insert("hoop-upload-id", text(upload.id.to_hex()));
+    headers.insert("hoop-state", HeaderValue::from_static(upload.state.shown()));
+    headers.insert("hoop-total", upload.total.into());
+    headers.insert("hoop-missing", text(missing(upload)));
+}
+
+/// An answer about an upload.
+pub fn response(status: StatusCode, upload: &Upload) -> Response<Body> {
+    let mut response = json(status, &document(upload));
+    add_headers(response.headers_mut(), upload);
+    response
+}

@@ -1,0 +1,118 @@
+//! `POST /hoop/tickets`: tickets for the signed-in user (`docs/protocol.md` §7). Nothing is written to disk.
+
+use crate::admit::Policy;
+use crate::core::Core;
+use crate::guard;
+use crate::head;
+use crate::token::Credentials;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hoop_http::{Body, Code, Dice, Problem, ReadError, json, read_limited};
+use hoop_seal::{Grant, RECORD_SIZE, Route, Suite, UploadKey};
+use hoop_units::{UnixTime, UploadId};
+use http::{Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::net::IpAddr;
+
+/// The most tickets that one request gets: enough for an album's worth of forms, few enough that none is hoarded.
+const COUNT_MAX: u8 = 16;
+
+/// The longest request: a target of 8 KiB, escaped.
+const REQUEST_MAX: usize = 16 * 1024;
+
+/// How long a request may take to come in.
+const REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    #[serde(default = "post")]
+    method: String,
+    target: Option<String>,
+    #[serde(default = "one")]
+    count: u8,
+    suite: Option<String>,
+}
+
+fn post() -> String {
+    "POST".to_owned()
+}
+
+const fn one() -> u8 {
+    1
+}
+
+/// Answers a request for tickets that came from `address`.
+///
+/// # Errors
+/// What is wrong with it.
+pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
+    let (parts, body) = request.into_parts();
+    guard::hoop_version(&parts.headers)?;
+    guard::own_page(&parts.headers, &core.origin)?;
+    let media = parts.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+    let media = media.as_deref().and_then(|value| value.split(|byte| *byte == b';').next());
+    if media.map(<[u8]>::trim_ascii) != Some(b"application/json") {
+        let detail = "expected `Content-Type: application/json`";
+        return Err(Problem::new(Code::RequestInvalid, detail).field("Content-Type"));
+    }
+    let now = core.clock.unix();
+    let lifetime = u32::try_from(core.ticket_lifetime.as_secs()).unwrap_or(u32::MAX);
+    let expires = now.plus_secs(lifetime);
+    let credentials = Credentials::capture(&parts.headers, address, expires)
+        .map_err(|error| Problem::new(Code::RequestInvalid, &error).field(error.field()))?;
+    let body = tokio::time::timeout(REQUEST_TIMEOUT, read_limited(body, REQUEST_MAX)).await;
+    let body = body.map_err(|_| Problem::new(Code::RequestTimeout, "the request did not come in 15 s"))?;
+    let body = body.map_err(|error| match error {
+        ReadError::TooLong { .. } => Problem::new(Code::RequestInvalid, error),
+        ReadError::Broken(_) => Problem::new(Code::RequestInvalid, "the request broke off"),
+    })?;
+    let wanted: Wanted =
+        serde_json::from_slice(&body).map_err(|error| Problem::new(Code::RequestInvalid, error).field("body"))?;
+    let (route, limit, suite) = check(&core.policy, &wanted)?;
+    let grant = |key| Grant { key, not_before: now, max_bytes: limit, route, suite };
+    let tickets = (0..wanted.count).map(|_| ticket(&core.policy, &credentials, &grant, expires));
+    Ok(json(StatusCode::OK, &json!({"post": core.url("/hoop/post"), "tickets": tickets.collect::<Vec<_>>()})))
+}
+
+/// The route, the most that Z may have, and the suite.
+fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Problem> {
+    let wrong = |field: &str, detail: String| Err(Problem::new(Code::RequestInvalid, detail).field(field));
+    if !head::is_method(&wanted.method) {
+        return wrong("method", format!("the method must be POST, PUT or PATCH, not `{}`", wanted.method));
+    }
+    if !(1..=COUNT_MAX).contains(&wanted.count) {
+        return wrong("count", format!("1 to {COUNT_MAX} tickets, not {}", wanted.count));
+    }
+    let suite = wanted.suite.as_deref().map_or(Some(Suite::default()), Suite::by_name);
+    let Some(suite) = suite else {
+        return wrong("suite", "the suite must be aes256gcm or aes128gcm".to_owned());
+    };
+    let Some(target) = wanted.target.as_deref() else { return Ok((Route::ANY, policy.max_bytes, suite)) };
+    if !head::is_target(target) {
+        return wrong("target", "the target must be a path that begins with `/`, in visible ASCII".to_owned());
+    }
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let limit = policy.routes.of(&wanted.method, path).max_bytes.unwrap_or(policy.max_bytes);
+    Ok((Route::of(&wanted.method, target), limit.min(policy.max_bytes), suite))
+}
+
+fn ticket(policy: &Policy, credentials: &Credentials, grant: &impl Fn(UploadKey) -> Grant, expires: UnixTime) -> Value {
+    let id = UploadId(Dice.octets());
+    let grant = grant(UploadKey(Dice.octets()));
+    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, &grant, Dice.octets());
+    let token = credentials.seal(&policy.keys, &policy.origin, id);
+    json!({
+        "upload_id": id.to_hex(),
+        "ticket": URL_SAFE_NO_PAD.encode(ticket),
+        "key": URL_SAFE_NO_PAD.encode(grant.key.0),
+        "token": URL_SAFE_NO_PAD.encode(token),
+        "suite": grant.suite.name(),
+        "record_size": RECORD_SIZE,
+        "not_before": grant.not_before.0,
+        "expires": expires.0,
+        "max_bytes": grant.max_bytes,
+    })
+}

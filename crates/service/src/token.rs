@@ -1,0 +1,141 @@
+//! What is inside T: [`Credentials`], on whose behalf an upload is.
+
+use hoop_http::Dice;
+use hoop_seal::Keyring;
+use hoop_units::{UnixTime, UploadId};
+use http::{HeaderMap, header};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// The most that `Cookie` and `Authorization` may have together (`docs/protocol.md` §3).
+pub const CREDENTIALS_MAX: usize = 8 * 1024;
+
+/// The content of a token. Its `Debug` shows nothing of it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    /// When the ticket that it was issued with ends, in seconds since 1970.
+    pub expires: u32,
+    /// The device's address when it fetched the ticket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The `Cookie` of that request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<String>,
+    /// The `Authorization` of that request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<String>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(…)")
+    }
+}
+
+/// The credentials of a request cannot be captured.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// Too long.
+    #[error("`Cookie` and `Authorization` have {len} bytes together; {CREDENTIALS_MAX} is the most")]
+    TooLong {
+        /// Their length.
+        len: usize,
+    },
+    /// Not text.
+    #[error("is not text")]
+    NotText(&'static str),
+    /// Several where one may stand.
+    #[error("stands there more than once")]
+    Twice(&'static str),
+}
+
+impl CaptureError {
+    /// The header at fault.
+    pub const fn field(&self) -> &'static str {
+        match self {
+            Self::TooLong { .. } => "Cookie",
+            Self::NotText(field) | Self::Twice(field) => field,
+        }
+    }
+}
+
+impl Credentials {
+    /// Those of a request.
+    ///
+    /// # Errors
+    /// If they are too long, or no text.
+    pub fn capture(headers: &HeaderMap, address: IpAddr, expires: UnixTime) -> Result<Self, CaptureError> {
+        let cookie = collect(headers, header::COOKIE, "Cookie")?;
+        let authorization = collect(headers, header::AUTHORIZATION, "Authorization")?;
+        if authorization.len() > 1 {
+            return Err(CaptureError::Twice("Authorization"));
+        }
+        // HTTP/2 clients may split `Cookie`; joined, it is what it was (RFC 9113 §8.2.3).
+        let cookie = (!cookie.is_empty()).then(|| cookie.join("; "));
+        let authorization = authorization.into_iter().next();
+        let len = cookie.as_ref().map_or(0, String::len) + authorization.as_ref().map_or(0, String::len);
+        if len > CREDENTIALS_MAX {
+            return Err(CaptureError::TooLong { len });
+        }
+        Ok(Self { expires: expires.0, address: Some(address), cookie, authorization })
+    }
+
+    /// Whether there are none.
+    pub const fn is_anonymous(&self) -> bool {
+        self.cookie.is_none() && self.authorization.is_none()
+    }
+
+    /// T for one upload.
+    pub fn seal(&self, keys: &Keyring, origin: &str, id: UploadId) -> Vec<u8> {
+        let content = serde_json::to_vec(self).expect("credentials have a JSON form");
+        keys.seal_token(origin, id, &content, Dice.octets())
+    }
+
+    /// The MACs by which their owner is known again, the newest key's first.
+    pub fn owner_tags(&self, keys: &Keyring) -> Vec<[u8; 16]> {
+        let bytes = |text: &Option<String>| text.as_ref().map_or(Vec::new(), |text| text.clone().into_bytes());
+        keys.owner_tags(&bytes(&self.cookie), &bytes(&self.authorization)).collect()
+    }
+}
+
+fn collect(headers: &HeaderMap, name: header::HeaderName, field: &'static str) -> Result<Vec<String>, CaptureError> {
+    let texts = headers.get_all(name).iter().map(|value| String::from_utf8(value.as_bytes().to_vec()));
+    texts.collect::<Result<_, _>>().map_err(|_| CaptureError::NotText(field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+        fields
+            .iter()
+            .map(|(name, value)| (name.parse::<header::HeaderName>().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    fn capture(headers: &HeaderMap) -> Result<Credentials, CaptureError> {
+        Credentials::capture(headers, IpAddr::from([192, 0, 2, 7]), UnixTime(9))
+    }
+
+    #[test]
+    fn split_cookies_are_joined_and_two_authorizations_refused() {
+        let mut both = headers(&[("cookie", "a=1")]);
+        both.append("cookie", "b=2".parse().unwrap());
+        assert_eq!(capture(&both).unwrap().cookie.as_deref(), Some("a=1; b=2"));
+        let mut twice = headers(&[("authorization", "Basic x")]);
+        twice.append("authorization", "Basic y".parse().unwrap());
+        assert_eq!(capture(&twice), Err(CaptureError::Twice("Authorization")));
+    }
+
+    #[test]
+    fn credentials_beyond_their_bound_are_refused_and_never_shown() {
+        let long = "x".repeat(CREDENTIALS_MAX);
+        assert!(capture(&headers(&[("cookie", &long)])).is_ok());
+        let error = capture(&headers(&[("cookie", &long), ("authorization", "y")])).unwrap_err();
+        assert_eq!(error, CaptureError::TooLong { len: CREDENTIALS_MAX + 1 });
+        let kept = capture(&headers(&[("cookie", "session=s3cret")])).unwrap();
+        assert!(!format!("{kept:?}").contains("s3cret"));
+    }
+}
