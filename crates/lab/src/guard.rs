@@ -8,6 +8,7 @@
 //! It is a fork without an exec, so it makes system calls and nothing else: no allocation, no locks.
 
 use crate::namespace::Namespace;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, chdir, fork, setsid};
@@ -26,10 +27,11 @@ const ROUNDS_MAX: usize = 200;
 /// How long the killed have to be gone before the guard looks again.
 const ROUND: Duration = Duration::from_millis(5);
 
-/// The lab's end of the socket to its guard.
+/// The guard of a lab: the lab's end of the socket, and the process at the other.
 #[derive(Debug)]
 pub(crate) struct Guard {
     socket: UnixStream,
+    process: Pid,
 }
 
 impl Guard {
@@ -41,13 +43,12 @@ impl Guard {
         let mut keep: Vec<RawFd> = namespaces.map(Namespace::raw_fd).collect();
         keep.push(theirs.as_raw_fd());
         keep.sort_unstable();
-        // SAFETY: the child makes system calls on memory that is allocated by now, and then exits.
+        // SAFETY: the child makes system calls on memory that is allocated by now, and exits by itself.
         #[allow(unsafe_code)]
         match unsafe { fork() }? {
-            ForkResult::Child => become_guard(&theirs, &keep, &identities),
-            ForkResult::Parent { child } => waitpid(child, None)?,
-        };
-        Ok(Self { socket })
+            ForkResult::Child => guard(&theirs, &keep, &identities),
+            ForkResult::Parent { child } => Ok(Self { socket, process: child }),
+        }
     }
 }
 
@@ -55,30 +56,22 @@ impl Drop for Guard {
     /// Lets the guard do its work, and waits until it has.
     fn drop(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
-        let _ = self.socket.read(&mut [0]);
+        while waitpid(self.process, None) == Err(Errno::EINTR) {}
     }
 }
 
 /// The number of a namespace's file: device and inode.
 pub(crate) type Identity = (u64, u64);
 
-/// What the first child does: starts the guard, whose parent it would otherwise be, and exits.
-fn become_guard(socket: &UnixStream, keep: &[RawFd], identities: &[Identity]) -> ! {
-    // SAFETY: as in `Guard::start`.
-    #[allow(unsafe_code)]
-    if let Ok(ForkResult::Child) = unsafe { fork() } {
-        let _ = nix::sys::prctl::set_name(c"hoop-lab-guard");
-        // Out of reach of the terminal's signals, and in nobody's way.
-        let _ = setsid();
-        let _ = chdir(c"/");
-        close_all_but(keep);
-        while let Err(error) = { socket }.read(&mut [0]) {
-            if error.kind() != io::ErrorKind::Interrupted {
-                break;
-            }
-        }
-        kill_all(identities);
-    }
+/// What the guard does with its life.
+fn guard(mut socket: &UnixStream, keep: &[RawFd], identities: &[Identity]) -> ! {
+    let _ = nix::sys::prctl::set_name(c"hoop-lab-guard");
+    // Out of reach of the terminal's signals, and in nobody's way.
+    let _ = setsid();
+    let _ = chdir(c"/");
+    close_all_but(keep);
+    while socket.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+    kill_all(identities);
     // SAFETY: ends the process at once, without what belongs to the process that it was forked from.
     #[allow(unsafe_code)]
     unsafe {

@@ -228,6 +228,12 @@ impl Lab {
     }
 }
 
+/// A lab may be shared between threads, such as the tests of one topology.
+const _: () = {
+    const fn is_shareable<T: Send + Sync>() {}
+    is_shareable::<Lab>();
+};
+
 fn build_host(plan: &Plan, host: usize) -> io::Result<Namespace> {
     let namespace = Namespace::create(&hosts_file(plan, host), plan.hosts[host].forwarding)?;
     namespace.run(device::raise_loopback)??;

@@ -34,8 +34,8 @@ impl Namespace {
     pub(crate) fn create(hosts_file: &str, forwarding: bool) -> io::Result<Self> {
         on_own_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
-            replace_hosts_file(hosts_file)?;
-            set_parameters(forwarding)?;
+            replace_hosts_file(hosts_file).map_err(while_doing("mounting over /etc/hosts"))?;
+            set_parameters(forwarding).map_err(while_doing("writing below /proc/sys/net"))?;
             Ok(Self { net: File::open("/proc/thread-self/ns/net")?, mounts: File::open("/proc/thread-self/ns/mnt")? })
         })
     }
@@ -143,6 +143,10 @@ fn current_folder_raw(buffer: &mut [u8]) -> Option<&CStr> {
         return None;
     }
     CStr::from_bytes_until_nul(buffer).ok()
+}
+
+fn while_doing(what: &'static str) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 fn on_own_thread<T: Send>(closure: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {

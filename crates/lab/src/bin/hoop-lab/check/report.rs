@@ -67,7 +67,7 @@ impl Report {
 }
 
 fn line(quantity: &str, setting: &str, limits: &str, measured: &str, unit: &str, verdict: &str) {
-    println!("{quantity:<20} {setting:<20} {limits:>19} {measured:>10} {unit:<8} {verdict}");
+    println!("{quantity:<21} {setting:<17} {limits:>19} {measured:>10} {unit:<8} {verdict}");
 }
 
 fn to_json(row: &Row) -> serde_json::Value {
