@@ -1,4 +1,4 @@
-"""What cargo says about the workspace, for the host alone and without the network."""
+"""What cargo says about the workspace, as this host builds it."""
 
 import functools
 import json
