@@ -149,9 +149,11 @@ impl Driver {
         be_prompt();
         while !self.shared.stop.load(Ordering::Acquire) {
             let (moved, deadline) = self.turn();
-            match moved {
-                true => thread::sleep(REST),
-                false => self.wait(deadline),
+            if moved {
+                thread::sleep(REST);
+            } else if !self.wait(deadline) {
+                // A program in a host may do this, as one may pull a plug; there is no way to put it in again.
+                return tracing::info!("an end of the link was removed");
             }
         }
     }
@@ -171,7 +173,7 @@ impl Driver {
 
     fn read(&mut self, end: usize, link: &mut Link<Frame>) -> bool {
         for count in 0..READ_BATCH {
-            // An error other than "nothing there" means that the device is gone; the lab is being dropped.
+            // An error other than "nothing there" means that the device is gone, which `wait` will find.
             let Ok(length) = self.ends[end].read(&mut self.buffer) else { return count > 0 };
             link.handle_input(Frame(self.buffer[..length].into()), self.shared.clock.now());
         }
@@ -190,16 +192,19 @@ impl Driver {
         moved
     }
 
-    /// Sleeps until a packet comes, the deadline is there, or somebody wakes us.
-    fn wait(&mut self, deadline: Option<Timestamp>) {
+    /// Sleeps until a packet comes, the deadline is there, or somebody wakes us. Says whether both devices are there.
+    fn wait(&mut self, deadline: Option<Timestamp>) -> bool {
         let timeout = deadline.map(|deadline| TimeSpec::from(deadline.since(self.shared.clock.now())));
         let [first, second] = &self.ends;
         let mut files =
             [first.as_fd(), second.as_fd(), self.woken.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         // An interrupted wait is a turn more.
         let _ = ppoll(&mut files, timeout, None);
+        let gone = |file: &PollFd| file.revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
+        let both_there = !files[..2].iter().any(gone);
         let mut wakes = [0; 64];
         while matches!((&self.woken).read(&mut wakes), Ok(1..)) {}
+        both_there
     }
 }
 
