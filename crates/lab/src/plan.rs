@@ -142,7 +142,7 @@ pub(crate) struct Route {
     pub(crate) link: usize,
     /// The neighbour that passes them on; `None` if the address is at the link's other end.
     pub(crate) gateway: Option<Ipv4Addr>,
-    /// Fewer hops are better; among equals the link that was described first.
+    /// Fewer hops are better; among equals the link that was described first. At most 32,640, which fits.
     pub(crate) metric: u16,
 }
 
@@ -192,15 +192,26 @@ impl Plan {
 
     /// All routes of a host: to each address of each other host, one by every link over which it can be reached, so
     /// that a socket bound to an interface finds its way as well as one that is not.
+    ///
+    /// As on the Internet, what is sent to an end's address comes in by that end, if there is such a way: so the answer
+    /// to a packet that left a host by one of its uplinks comes back by the same.
     pub(crate) fn routes_of(&self, host: usize) -> Vec<Route> {
         let mut routes = Vec::new();
         for (link, _, _, neighbour) in self.links_of(host) {
-            for (target, hops) in self.distances(neighbour.host, host) {
-                let metric = hops * (LINKS_MAX as u16 + 1) + link as u16 + 1;
-                routes.extend(self.addresses_of(target).map(|to| {
-                    let gateway = (to != neighbour.address).then_some(neighbour.address);
-                    Route { to, link, gateway, metric }
-                }));
+            let distances = self.distances(neighbour.host, host);
+            for (&target, &hops) in &distances {
+                for (target_link, _, own, before) in self.links_of(target) {
+                    let by_that_end = match distances.get(&before.host) {
+                        // A router takes its addresses at any end.
+                        _ if self.hosts[target].forwarding || link == target_link => Some(hops),
+                        Some(hops) if self.hosts[before.host].forwarding => Some(hops + 1),
+                        _ => None,
+                    };
+                    let cost = by_that_end.unwrap_or(hops + HOSTS_MAX as u16);
+                    let gateway = (own.address != neighbour.address).then_some(neighbour.address);
+                    let metric = cost * (LINKS_MAX as u16 + 1) + link as u16 + 1;
+                    routes.push(Route { to: own.address, link, gateway, metric });
+                }
             }
         }
         routes
@@ -366,6 +377,15 @@ mod tests {
         ways.sort_unstable();
         assert_eq!(ways.iter().map(|(_, link)| *link).collect::<Vec<_>>(), [2, 0]);
         assert_eq!(plan.addresses_from(0)[&2], ip("10.77.3.2"));
+    }
+
+    #[test]
+    fn an_end_is_reached_by_its_own_link_even_if_the_host_is_nearer_by_another() {
+        let plan = Plan::new(&chain().link(Link::new("cell", "device", "service"))).unwrap();
+        let best =
+            |to: &str| plan.routes_of(2).into_iter().filter(|r| r.to == ip(to)).min_by_key(|r| r.metric).unwrap();
+        assert_eq!(best("10.77.3.1").link, 2);
+        assert_eq!((best("10.77.1.1").link, best("10.77.1.1").gateway), (1, Some(ip("10.77.2.1"))));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use hoop_lab::{Change, Direction, Host, Lab, Link, LinkConfig, Loss, Probability
 use hoop_units::{Bitrate, Duration};
 use nix::net::if_::InterfaceFlags;
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -129,6 +130,39 @@ fn a_link_can_be_cut_and_joined_and_made_lossy_while_it_runs() {
 }
 
 #[test]
+fn a_socket_bound_to_an_interface_goes_by_that_uplink_though_the_other_is_shorter() {
+    if !enter() {
+        return;
+    }
+    let topology = Topology::new()
+        .host(Host::new("device"))
+        .host(Host::new("tower").forwarding())
+        .host(Host::new("core").forwarding())
+        .host(Host::new("service"))
+        .link(Link::new("wifi", "device", "service"))
+        .link(Link::new("cell", "device", "tower"))
+        .link(Link::new("backhaul", "tower", "core"))
+        .link(Link::new("exchange", "core", "service"));
+    let lab = Lab::build(&topology).unwrap();
+    let service = lab.in_host("service", || UdpSocket::bind("0.0.0.0:9")).unwrap();
+    let target = (lab.address_on("service", "wifi"), 9);
+    for (uplink, expected) in [(None, "wifi"), (Some("wifi"), "wifi"), (Some("cell"), "cell")] {
+        let socket = lab.in_host("device", || UdpSocket::bind("0.0.0.0:0")).unwrap();
+        if let Some(uplink) = uplink {
+            setsockopt(&socket, sockopt::BindToDevice, &uplink.into()).unwrap();
+        }
+        let before = lab.counters(expected).up.entered_packets;
+        socket.send_to(b"hello", target).unwrap();
+        let (_, from) = service.recv_from(&mut [0; 8]).unwrap();
+        assert_eq!(from.ip(), lab.address_on("device", expected));
+        assert_eq!(lab.counters(expected).up.entered_packets, before + 1);
+        // A bound socket hears only what comes in by its interface: so must the answer.
+        service.send_to(b"hello yourself", from).unwrap();
+        assert_eq!(socket.recv(&mut [0; 32]).unwrap(), 14);
+    }
+}
+
+#[test]
 fn a_dropped_lab_leaves_no_process_no_namespace_and_no_device() {
     let Some(lab) = demo() else { return };
     // A shell that starts another program, which the lab did not start itself.
@@ -149,7 +183,7 @@ fn a_dropped_lab_leaves_no_process_no_namespace_and_no_device() {
 
 #[test]
 fn a_lab_killed_by_sigkill_leaves_nothing_behind() {
-    if demo().is_none() {
+    if !enter() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -170,9 +204,7 @@ fn a_lab_killed_by_sigkill_leaves_nothing_behind() {
 
 /// The topology of the demo; `None`, and a word about it, where no lab can be.
 fn demo() -> Option<Lab> {
-    if let Err(why_not) = hoop_lab::enter() {
-        assert!(std::env::var_os("HOOP_LAB_REQUIRED").is_none(), "{why_not}");
-        eprintln!("skipped: {why_not}");
+    if !enter() {
         return None;
     }
     let dsl = LinkConfig::new().delay(Duration::from_millis(10));
@@ -190,6 +222,16 @@ fn demo() -> Option<Lab> {
                 .down(dsl.rate(Bitrate::mbps(12))),
         );
     Some(Lab::build(&topology).unwrap())
+}
+
+/// Whether there can be a lab.
+fn enter() -> bool {
+    let result = hoop_lab::enter();
+    if let Err(why_not) = &result {
+        assert!(std::env::var_os("HOOP_LAB_REQUIRED").is_none(), "{why_not}");
+        eprintln!("skipped: {why_not}");
+    }
+    result.is_ok()
 }
 
 const TOPOLOGY: &str = r#"
