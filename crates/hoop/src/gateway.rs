@@ -1,0 +1,157 @@
+//! `hoop gateway`.
+
+use crate::exit::{Exit, Failure};
+use crate::logging;
+use crate::server;
+use crate::values::{self, Resolve, Size};
+use clap::Args;
+use hoop_gateway::{AllowDest, Config, Gateway};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use url::Url;
+
+/// The gateway's flags; a configuration file has the same names (`allow-dest = ["10.0.0.7:443"]`). What is typed counts
+/// more than what is in the file, and lists add up.
+#[derive(Args, Deserialize, Default)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GatewayFlags {
+    /// Where to listen [default: [::]:4667]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// The folder of what waits for delivery (needed)
+    #[arg(long, value_name = "FOLDER")]
+    spool: Option<PathBuf>,
+    /// The most that the spool may hold [default: as much as the disk has]
+    #[arg(long, value_name = "SIZE")]
+    quota: Option<Size>,
+    /// How much of the disk to leave free [default: 64M]
+    #[arg(long, value_name = "SIZE")]
+    reserve: Option<Size>,
+    /// The longest upload [default: 64G]
+    #[arg(long, value_name = "SIZE")]
+    max_upload: Option<Size>,
+    /// A PEM file of certificates to trust besides the system's
+    #[arg(long, visible_alias = "cacert", value_name = "FILE")]
+    ca: Vec<PathBuf>,
+    /// Deliver to this place although it is not public or not HTTPS: host, host:port, address or network
+    #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<AllowDest>().map(|_| text.to_owned()))]
+    allow_dest: Vec<String>,
+    /// Use this address for that name and port
+    #[arg(long, value_name = "HOST:PORT:ADDRESS")]
+    resolve: Vec<Resolve>,
+    /// Where people reach this gateway, for links to the monitor page
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+    /// Do not announce hoop.local and _hoop._tcp by multicast DNS
+    #[arg(long)]
+    no_mdns: bool,
+    /// The name that is announced to people
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+    /// Answer before the disk has it: only to measure what syncing costs
+    #[arg(long, hide = true)]
+    no_sync: bool,
+    /// Uploads sent at once
+    #[arg(long, value_name = "COUNT")]
+    transfers: Option<usize>,
+    /// A TOML file with these flags
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+    /// Say where it listens as JSON
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+    /// Log as JSON
+    #[arg(long)]
+    log_json: bool,
+}
+
+/// Runs it until a signal stops it.
+pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
+    let file: GatewayFlags = server::read_file(flags.config.as_deref())?;
+    logging::start(flags.log_json || file.log_json)?;
+    let as_json = flags.json;
+    let config = config(flags, file)?;
+    let runtime = server::runtime()?;
+    runtime.block_on(async {
+        let shutdown = server::stop_on_signal()?;
+        let gateway = Gateway::open(config)
+            .await
+            .map_err(|error| Failure::new(Exit::Usage, "the gateway cannot be opened", error))?;
+        server::announce(gateway.address(), false, as_json);
+        gateway.run(shutdown).await;
+        Ok(Exit::Done)
+    })
+}
+
+fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
+    let spool =
+        flags.spool.or(file.spool).ok_or_else(|| Failure::usage("the spool is missing").hint("--spool FOLDER"))?;
+    let mut config = Config::new(spool);
+    config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
+    config.quota_bytes = flags.quota.or(file.quota).map(|size| size.0);
+    config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
+    config.max_upload_bytes = flags.max_upload.or(file.max_upload).map_or(config.max_upload_bytes, |size| size.0);
+    config.ca = [file.ca, flags.ca].concat();
+    config.resolve = values::addresses(&[file.resolve, flags.resolve].concat());
+    let allowed = [file.allow_dest, flags.allow_dest].concat();
+    let allowed = allowed.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    config.allow_dest = allowed.map_err(|error| Failure::new(Exit::Usage, "allow-dest means no place", error))?;
+    config.public_url = flags.public_url.or(file.public_url).map(|text| public_url(&text)).transpose()?;
+    config.mdns = !(flags.no_mdns || file.no_mdns);
+    config.sync = !(flags.no_sync || file.no_sync);
+    config.instance = flags.instance.or(file.instance).unwrap_or(config.instance);
+    config.transfers = flags.transfers.or(file.transfers).unwrap_or(config.transfers);
+    if config.transfers == 0 {
+        return Err(Failure::usage("transfers must be one at least"));
+    }
+    Ok(config)
+}
+
+fn public_url(text: &str) -> Result<Url, Failure> {
+    Url::parse(text).map_err(|error| Failure::new(Exit::Usage, "public-url is no URL", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Command, Flags};
+    use clap::Parser as _;
+
+    fn typed(arguments: &[&str]) -> GatewayFlags {
+        let flags = Flags::try_parse_from(["hoop", "gateway"].iter().chain(arguments)).unwrap();
+        let Command::Gateway(flags) = flags.command else { panic!("gateway was typed") };
+        flags
+    }
+
+    #[test]
+    fn what_is_typed_counts_more_than_the_file_and_lists_add_up() {
+        let file = toml::from_str(
+            "spool = \"a\"\nquota = \"2G\"\nreserve = 7\nno-mdns = true\nallow-dest = [\"10.0.0.1:443\"]\n",
+        )
+        .unwrap();
+        let config = config(typed(&["--spool", "b", "--allow-dest", "app.example"]), file).unwrap();
+        assert_eq!(config.spool, PathBuf::from("b"));
+        assert_eq!((config.quota_bytes, config.reserve_bytes, config.mdns), (Some(2 << 30), 7, false));
+        assert_eq!(config.allow_dest.len(), 2);
+    }
+
+    #[test]
+    fn without_flags_the_defaults_hold() {
+        let (config, defaults) = (config(typed(&["--spool", "s"]), GatewayFlags::default()).unwrap(), Config::new("s"));
+        assert_eq!(format!("{:?}", config.listen), format!("{:?}", defaults.listen));
+        assert_eq!((config.quota_bytes, config.mdns, config.sync), (None, true, true));
+        assert_eq!(config.max_upload_bytes, defaults.max_upload_bytes);
+    }
+
+    #[test]
+    fn what_the_file_should_not_have_is_refused() {
+        assert!(toml::from_str::<GatewayFlags>("spol = \"a\"").is_err(), "an unknown name");
+        assert!(toml::from_str::<GatewayFlags>("quota = \"much\"").is_err(), "no size");
+        let file = toml::from_str("spool = \"a\"\nallow-dest = [\"a b\"]").unwrap();
+        assert_eq!(config(GatewayFlags::default(), file).unwrap_err().exit, Exit::Usage);
+        assert_eq!(config(GatewayFlags::default(), GatewayFlags::default()).unwrap_err().exit, Exit::Usage);
+    }
+}

@@ -1,0 +1,91 @@
+//! `hoop keygen`: makes a service's key K_ws, or puts a new one before the old.
+
+use crate::exit::{Exit, Failure};
+use crate::flags::KeygenFlags;
+use hoop_http::Dice;
+use hoop_seal::{Keyring, KwsId, ServiceKey};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Runs it.
+pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
+    let key = ServiceKey::new(KwsId(Dice.octets()), Dice.octets());
+    let line = format!("{}\n", key.to_line());
+    match (&flags.output, &flags.rotate) {
+        (None, None) => print!("{line}"),
+        (Some(path), _) => {
+            write_new(path, &line).map_err(|error| {
+                Failure::new(Exit::File, format!("{} cannot be made", path.display()), error)
+                    .hint("another name; a key file is never overwritten, and `--rotate` adds to one")
+            })?;
+            eprintln!("hoop: key {} is in {}", key.id(), path.display());
+        }
+        (None, Some(path)) => {
+            rotate(path, &line)?;
+            eprintln!("hoop: key {} is now the first in {}; restart the service", key.id(), path.display());
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Puts `line` first in the file at `path`, whole or not at all.
+fn rotate(path: &Path, line: &str) -> Result<(), Failure> {
+    let fail = |error| Failure::new(Exit::File, format!("{} cannot be rotated", path.display()), error);
+    let old = fs::read_to_string(path).map_err(fail)?;
+    Keyring::parse(&old)
+        .map_err(|error| Failure::new(Exit::Usage, format!("{} is no key file", path.display()), error))?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    write_new(beside, &format!("{line}{old}")).map_err(fail)?;
+    fs::rename(beside, path).map_err(fail)
+}
+
+/// Makes a file for its owner alone, on disk; one that exists is left as it is.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rotated_file_has_the_new_key_first_and_keeps_the_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kws");
+        let make = |rotate: bool| {
+            let (output, rotate) = if rotate { (None, Some(path.clone())) } else { (Some(path.clone()), None) };
+            run(&KeygenFlags { output, rotate })
+        };
+        make(false).unwrap();
+        let first = fs::read_to_string(&path).unwrap();
+        assert_eq!(make(false).unwrap_err().exit, Exit::File, "never overwritten");
+        make(true).unwrap();
+        let both = fs::read_to_string(&path).unwrap();
+        assert!(both.ends_with(&first) && both.lines().count() == 2);
+        assert_ne!(Keyring::parse(&both).unwrap().primary().id(), Keyring::parse(&first).unwrap().primary().id());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_file_is_not_rotated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes");
+        fs::write(&path, "notes").unwrap();
+        let failure = run(&KeygenFlags { output: None, rotate: Some(path.clone()) }).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
+    }
+}

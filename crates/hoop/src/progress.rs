@@ -1,0 +1,117 @@
+//! What a push shows while it runs: a bar on a terminal, a line or two elsewhere, nothing with `--quiet`.
+
+use crate::show;
+use hoop_client::{Event, Way};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+/// Where events are shown: on the standard error stream, so that the standard output is the result alone.
+#[derive(Debug)]
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Progress {
+    /// A bar if the standard error stream is a terminal.
+    pub fn new(quiet: bool, verbose: bool) -> Self {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::new_spinner().with_message("looking for a gateway · fetching a ticket");
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        });
+        Self { bar, quiet, verbose }
+    }
+
+    /// Shows an event.
+    pub fn show(&self, event: &Event) {
+        match event {
+            Event::Measured { bytes } => self.detail(|| format!("{} to send", show::bytes(*bytes))),
+            Event::Ticket { id, ahead } => {
+                self.detail(|| format!("upload {id}{}", if *ahead { ", with a ticket fetched ahead" } else { "" }));
+                self.phase("waiting for the gateway");
+            }
+            Event::Way { way, because } => self.way(way, because.as_deref()),
+            Event::Progress { sent, total } => {
+                if let Some(bar) = &self.bar {
+                    if bar.length() != Some(*total) {
+                        bar.set_style(sending_style());
+                        bar.set_length(*total);
+                    }
+                    bar.set_position(*sent);
+                }
+            }
+            Event::Broken { reason } => {
+                self.say(&format!("{reason}; trying again"));
+            }
+            Event::Stored { monitor } => {
+                if let Some(bar) = &self.bar {
+                    bar.set_style(ProgressStyle::default_spinner());
+                    bar.set_message("you may leave · waiting for the rest, as you asked");
+                }
+                if let Some(monitor) = monitor {
+                    self.detail(|| format!("stored; follow it at {monitor}"));
+                }
+            }
+            Event::Status(status) => {
+                let reason = status.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                self.phase(format!("you may leave · {}{reason}", status.state));
+                self.detail(|| format!("{}{reason}", status.state));
+            }
+            Event::Forgotten { reason } => {
+                self.say(&format!(
+                    "`hoop status` will not know this upload, since it could not be written down: {reason}"
+                ));
+            }
+        }
+    }
+
+    /// Takes the bar away, for the last word.
+    pub fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn way(&self, way: &Way, because: Option<&str>) {
+        let because = because.map(|because| format!(" ({because})")).unwrap_or_default();
+        match way {
+            Way::Gateway(origin) => {
+                self.phase(format!("handing over to {origin}"));
+                self.detail(|| format!("sealed, to the gateway {origin}"));
+            }
+            Way::Direct => self.say(&format!("no gateway{because}: sealed, to the service directly")),
+            Way::Plain => self.say(&format!("the ordinary request, not sealed{because}")),
+        }
+    }
+
+    /// What everybody should know.
+    fn say(&self, line: &str) {
+        match &self.bar {
+            _ if self.quiet => {}
+            Some(bar) => bar.suspend(|| eprintln!("hoop: {line}")),
+            None => eprintln!("hoop: {line}"),
+        }
+    }
+
+    /// What `--verbose` asks for.
+    fn detail(&self, line: impl FnOnce() -> String) {
+        if self.verbose {
+            self.say(&line());
+        }
+    }
+
+    fn phase(&self, message: impl Into<String>) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(message.into());
+        }
+    }
+}
+
+fn sending_style() -> ProgressStyle {
+    ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} · {bytes_per_sec} · {eta} left")
+        .expect("the template is ours")
+        .progress_chars("━╸ ")
+}

@@ -1,0 +1,234 @@
+//! From flags to an [`Upload`] and a [`Client`].
+
+use crate::exit::{Exit, Failure};
+use crate::flags::{NetworkFlags, RequestFlags};
+use crate::form;
+use crate::values;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hoop_client::{Client, ClientConfig, Content, Credentials, GatewayChoice, Payload, Upload};
+use hoop_http::{Clock, Origin};
+use http::header::{self, HeaderName};
+use http::{HeaderValue, Method};
+use std::path::PathBuf;
+use std::time::Duration;
+use url::Url;
+
+/// The upload that the flags describe.
+pub fn upload(flags: &RequestFlags) -> Result<Upload, Failure> {
+    let text = flags.url.as_deref().ok_or_else(|| Failure::usage("the URL is missing"))?;
+    let mut url = Url::parse(text).map_err(|error| {
+        Failure::new(Exit::Usage, format!("`{text}` is no URL"), error).hint("the whole of it, https://photos.example/")
+    })?;
+    let mut user = flags.user.clone();
+    if user.is_none() && !url.username().is_empty() {
+        user = Some(format!("{}:{}", url.username(), url.password().unwrap_or_default()));
+    }
+    // They go into Authorization, and into no URL that is written down.
+    let _ = (url.set_username(""), url.set_password(None));
+    let (payload, default_method) = payload(flags, &mut url)?;
+    let method = match &flags.method {
+        Some(method) => method.parse().map_err(|_| Failure::usage(format!("`{method}` is no method")))?,
+        None => default_method,
+    };
+    let (headers, credentials) = headers(flags, user.as_deref())?;
+    Ok(Upload { url, method, headers, credentials, payload })
+}
+
+fn payload(flags: &RequestFlags, url: &mut Url) -> Result<(Payload, Method), Failure> {
+    if let Some(file) = &flags.upload_file {
+        if url.path().ends_with('/')
+            && let Some(name) = std::path::Path::new(file).file_name()
+        {
+            let name = name.to_string_lossy();
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.pop_if_empty().push(&name);
+            }
+        }
+        return Ok((Payload::Data { content: vec![form::file(file)], content_type: None }, Method::PUT));
+    }
+    if !flags.data.is_empty() {
+        let mut content = Vec::new();
+        for data in &flags.data {
+            if !content.is_empty() {
+                content.push(Content::Bytes("&".into()));
+            }
+            content.push(match data.strip_prefix('@') {
+                Some(file) => form::file(file),
+                None => Content::Bytes(data.clone().into()),
+            });
+        }
+        let content_type = Some("application/x-www-form-urlencoded".to_owned());
+        return Ok((Payload::Data { content, content_type }, Method::POST));
+    }
+    if flags.form.is_empty() {
+        return Err(Failure::usage("there is nothing to send").hint("-F 'file=@holiday.jpg', -d @file or -T file"));
+    }
+    let parts =
+        flags.form.iter().map(|part| form::parse_part(part)).collect::<Result<_, _>>().map_err(Failure::usage)?;
+    Ok((Payload::Form(parts), Method::POST))
+}
+
+/// The sealed fields, and what goes to the service alone.
+fn headers(flags: &RequestFlags, user: Option<&str>) -> Result<(Vec<(HeaderName, HeaderValue)>, Credentials), Failure> {
+    let mut headers = Vec::new();
+    let (mut authorization, mut cookies) = (None, flags.cookie.clone());
+    if let Some(odd) = cookies.iter().find(|cookie| !cookie.contains('=')) {
+        return Err(Failure::usage(format!("expected name=value in -b, not `{odd}`")));
+    }
+    if let Some(user) = user {
+        let Some((name, _)) = user.split_once(':') else {
+            return Err(Failure::usage(format!("expected user:password in -u, and `{user}` has no password")));
+        };
+        authorization = Some(secret(&format!("Basic {}", STANDARD.encode(user)), "-u", name)?);
+    }
+    for text in &flags.header {
+        let (name, value) = match (text.split_once(':'), text.strip_suffix(';')) {
+            (Some((name, value)), _) => (name, value.trim()),
+            (None, Some(name)) => (name, ""),
+            (None, None) => return Err(Failure::usage(format!("expected `Name: value` in -H, not `{text}`"))),
+        };
+        let parsed: HeaderName =
+            name.trim().parse().map_err(|_| Failure::usage(format!("`{name}` in -H is no header's name")))?;
+        match parsed {
+            header::AUTHORIZATION => authorization = Some(secret(value, "-H", name)?),
+            header::COOKIE => cookies.push(value.to_owned()),
+            parsed => headers.push((parsed, secret(value, "-H", name)?)),
+        }
+    }
+    let cookie = match cookies.is_empty() {
+        true => None,
+        false => Some(secret(&cookies.join("; "), "-b", "cookie")?),
+    };
+    Ok((headers, Credentials { authorization, cookie }))
+}
+
+/// A value that is never printed: applications have credentials in fields of any name.
+fn secret(value: &str, flag: &str, name: &str) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::try_from(value)
+        .map_err(|_| Failure::usage(format!("the value of `{name}` in {flag} cannot stand in a header")))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What `--gateway` says.
+pub fn gateway(text: &str) -> Result<GatewayChoice, Failure> {
+    match text {
+        "auto" => Ok(GatewayChoice::Auto),
+        "none" => Ok(GatewayChoice::None),
+        text => {
+            let origin: Result<Origin, _> = text.parse();
+            origin.map(GatewayChoice::At).map_err(|error| {
+                Failure::new(Exit::Usage, format!("`{text}` is no gateway"), error)
+                    .hint("auto, none, or http://hoop.local:4667")
+            })
+        }
+    }
+}
+
+/// A configuration with what the flags say about the network.
+pub fn client_config(flags: &NetworkFlags, clock: Clock) -> ClientConfig {
+    let defaults = ClientConfig::default();
+    ClientConfig {
+        state_dir: flags.state.clone().or_else(default_state_dir),
+        ca: flags.ca.clone(),
+        resolve: values::addresses(&flags.resolve),
+        connect_timeout: flags.connect_timeout.map_or(defaults.connect_timeout, |span| span.0),
+        clock,
+        ..defaults
+    }
+}
+
+/// A client that was told so.
+pub fn client(config: ClientConfig) -> Result<Client, Failure> {
+    Client::new(config).map_err(|error| Failure::new(Exit::Usage, "the certificates to trust cannot be used", error))
+}
+
+/// `$XDG_STATE_HOME/hoop`, or `~/.local/state/hoop`.
+fn default_state_dir() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || folder("HOME").map(|home| home.join(".local/state"));
+    Some(folder("XDG_STATE_HOME").or_else(home)?.join("hoop"))
+}
+
+/// The time that `--timeout` gives, if it does.
+pub fn timeout(span: Option<values::Span>) -> Option<Duration> {
+    span.map(|span| span.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Command, Flags};
+    use clap::Parser as _;
+
+    fn typed(arguments: &[&str]) -> Result<Upload, Failure> {
+        let flags = Flags::try_parse_from(["hoop", "push"].iter().chain(arguments)).unwrap();
+        let Command::Push(flags) = flags.command else { panic!("push was typed") };
+        upload(&flags.request)
+    }
+
+    #[test]
+    fn credentials_are_kept_apart_from_the_headers_that_are_sealed() {
+        let upload = typed(&[
+            "https://photos.example/?j",
+            "-F",
+            "a=b",
+            "-u",
+            "alice:se:cret",
+            "-b",
+            "s=1",
+            "-H",
+            "Cookie: t=2",
+            "-H",
+            "X-Album: sea",
+            "-H",
+            "X-Empty;",
+        ])
+        .unwrap();
+        assert_eq!(upload.credentials.authorization.unwrap(), "Basic YWxpY2U6c2U6Y3JldA==");
+        assert_eq!(upload.credentials.cookie.unwrap(), "s=1; t=2");
+        let headers: Vec<_> = upload.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        assert_eq!(headers, [("x-album", &b"sea"[..]), ("x-empty", b"")]);
+    }
+
+    #[test]
+    fn user_and_password_leave_the_url() {
+        let upload = typed(&["https://alice:secret@photos.example/", "-F", "a=b"]).unwrap();
+        assert_eq!(upload.url.as_str(), "https://photos.example/");
+        assert_eq!(upload.credentials.authorization.unwrap(), "Basic YWxpY2U6c2VjcmV0");
+    }
+
+    #[test]
+    fn the_body_decides_method_and_path_as_with_curl() {
+        let put = typed(&["https://photos.example/dav/", "-T", "d/ä b.jpg"]).unwrap();
+        assert_eq!((put.method, put.url.path()), (Method::PUT, "/dav/%C3%A4%20b.jpg"));
+        let put = typed(&["https://photos.example/name", "-T", "a.jpg"]).unwrap();
+        assert_eq!(put.url.path(), "/name");
+        let post = typed(&["https://photos.example/", "-d", "a=1", "-d", "@file", "-X", "PATCH"]).unwrap();
+        assert_eq!(post.method, Method::PATCH);
+        let Payload::Data { content, content_type } = post.payload else { panic!("data was given") };
+        let text = |text: &'static str| Content::Bytes(text.into());
+        assert_eq!(content, [text("a=1"), text("&"), Content::File("file".into())]);
+        assert_eq!(content_type.unwrap(), "application/x-www-form-urlencoded");
+    }
+
+    #[test]
+    fn what_means_nothing_is_a_usage_error_that_names_the_flag() {
+        for (arguments, words) in [
+            (&["-F", "a=b"][..], "the URL is missing"),
+            (&["photos.example", "-F", "a=b"], "is no URL"),
+            (&["https://photos.example/"], "nothing to send"),
+            (&["https://photos.example/", "-F", "ab"], "name=value in -F"),
+            (&["https://photos.example/", "-F", "a=b", "-H", "oops"], "in -H"),
+            (&["https://photos.example/", "-F", "a=b", "-b", "file"], "in -b"),
+            (&["https://photos.example/", "-F", "a=b", "-u", "alice"], "in -u"),
+        ] {
+            let failure = typed(arguments).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            assert!(failure.message().contains(words), "{}", failure.message());
+        }
+        assert!(gateway("hoop.local").is_err());
+        assert_eq!(gateway("none").unwrap(), GatewayChoice::None);
+    }
+}

@@ -1,0 +1,85 @@
+//! What gateway and service have in common as processes: runtime, configuration file, signals, the line that says where
+//! they listen.
+
+use crate::exit::{Exit, Failure};
+use hoop_http::{Shutdown, shutdown};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Threads for sockets: a router has two or four cores, and more threads only cost memory.
+const WORKERS_MAX: usize = 4;
+
+/// The runtime of a server, in as little memory as will do.
+pub fn runtime() -> Result<Runtime, Failure> {
+    limit_arenas();
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+    Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Unexpected, "cannot start", error))
+}
+
+/// glibc gives each thread an arena of its own, up to eight a core, and each keeps what it once had.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn limit_arenas() {
+    const ARENAS: libc::c_int = 2;
+    // SAFETY: mallopt takes two integers, and no other thread runs yet.
+    #[allow(unsafe_code, reason = "the allocator has no other handle")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn limit_arenas() {}
+
+/// Reads a configuration file: TOML with the names of the flags; a name that is not known is refused.
+pub fn read_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, Failure> {
+    let Some(path) = path else { return Ok(T::default()) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error))?;
+    toml::from_str(&text).map_err(|error| {
+        let cause = error.to_string().trim_end().to_owned();
+        Failure::new(Exit::Usage, format!("{} is no configuration", path.display()), cause)
+    })
+}
+
+/// Says on the standard output where the server listens: it is ready.
+pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
+    let url = format!("{}://{address}", if tls { "https" } else { "http" });
+    match as_json {
+        true => println!("{}", json!({"listening": url})),
+        false => println!("listening on {url}"),
+    }
+    let _ = std::io::stdout().flush();
+}
+
+/// What stops the server: SIGTERM or SIGINT. A second one ends it at once.
+pub fn stop_on_signal() -> Result<Shutdown, Failure> {
+    let fail = |error| Failure::new(Exit::Unexpected, "signals cannot be caught", error);
+    let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
+    let (trigger, shutdown) = shutdown();
+    tokio::spawn(async move {
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if stopping {
+                std::process::exit(Exit::Unexpected.code());
+            }
+            tracing::info!("stopping");
+            trigger.trigger();
+            stopping = true;
+        }
+    });
+    Ok(shutdown)
+}

@@ -1,0 +1,184 @@
+//! `hoop service`.
+
+use crate::exit::{Exit, Failure};
+use crate::logging;
+use crate::server;
+use crate::values::{Size, Span};
+use clap::Args;
+use hoop_http::Origin;
+use hoop_service::{Config, Routes, Service, TlsFiles, load_keyring};
+use serde::Deserialize;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// The service's flags; a configuration file has the same names (`trusted-proxy = ["127.0.0.1"]`). What is typed counts
+/// more than what is in the file, and lists add up.
+#[derive(Args, Deserialize, Default)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServiceFlags {
+    /// Where to listen [default: 127.0.0.1:4668]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// A PEM file with the certificate chain, to speak HTTPS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// A PEM file with its private key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The application: http://127.0.0.1:8000 (needed)
+    #[arg(long, value_name = "ORIGIN")]
+    upstream: Option<String>,
+    /// The origin that users see: https://photos.example (needed)
+    #[arg(long, value_name = "ORIGIN")]
+    origin: Option<String>,
+    /// The key file that `hoop keygen` made (needed)
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// The folder of the index and the sealed bodies (needed)
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// A TOML file that says what the application's answers mean
+    #[arg(long, value_name = "FILE")]
+    routes: Option<PathBuf>,
+    /// The longest sealed upload [default: 10G]
+    #[arg(long, value_name = "SIZE")]
+    max_bytes: Option<Size>,
+    /// How long a ticket is good for [default: 7d]
+    #[arg(long, value_name = "TIME")]
+    ticket_lifetime: Option<Span>,
+    /// How long a connection to the application may take [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    connect_timeout: Option<Span>,
+    /// How long the application may take to answer [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    answer_timeout: Option<Span>,
+    /// How long a sender's bytes may stay away [default: 60s]
+    #[arg(long, value_name = "TIME")]
+    body_timeout: Option<Span>,
+    /// Replays at once [default: 4]
+    #[arg(long, value_name = "COUNT")]
+    replays: Option<usize>,
+    /// Sealed messages taken at once [default: 64]
+    #[arg(long, value_name = "COUNT")]
+    intakes: Option<usize>,
+    /// The address of a web server in front, whose X-Forwarded-* is believed
+    #[arg(long, value_name = "ADDRESS")]
+    trusted_proxy: Vec<IpAddr>,
+    /// A TOML file with these flags
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+    /// Say where it listens as JSON
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+    /// Log as JSON
+    #[arg(long)]
+    log_json: bool,
+}
+
+/// Runs it until a signal stops it.
+pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
+    let file: ServiceFlags = server::read_file(flags.config.as_deref())?;
+    logging::start(flags.log_json || file.log_json)?;
+    let as_json = flags.json;
+    let config = config(flags, file)?;
+    let tls = config.tls.is_some();
+    let runtime = server::runtime()?;
+    runtime.block_on(async {
+        let shutdown = server::stop_on_signal()?;
+        let service = Service::open(config)
+            .await
+            .map_err(|error| Failure::new(Exit::Usage, "the service cannot be opened", error))?;
+        server::announce(service.address(), tls, as_json);
+        service.run(shutdown).await;
+        Ok(Exit::Done)
+    })
+}
+
+fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
+    let missing = |flag: &str| Failure::usage(format!("{flag} is missing")).hint("`hoop service --help`");
+    let upstream = origin("--upstream", flags.upstream.or(file.upstream).ok_or_else(|| missing("--upstream"))?)?;
+    let public = origin("--origin", flags.origin.or(file.origin).ok_or_else(|| missing("--origin"))?)?;
+    let keys = flags.keys.or(file.keys).ok_or_else(|| missing("--keys"))?;
+    let keys = load_keyring(&keys).map_err(|error| {
+        Failure::new(Exit::File, "the key file cannot be used", error).hint("`hoop keygen -o FILE`, which makes one")
+    })?;
+    let state_dir = flags.state_dir.or(file.state_dir).ok_or_else(|| missing("--state-dir"))?;
+    let mut config = Config::new(upstream, public, keys, state_dir);
+    config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
+    config.tls = match (flags.tls_cert.or(file.tls_cert), flags.tls_key.or(file.tls_key)) {
+        (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => return Err(Failure::usage("tls-cert and tls-key go together")),
+    };
+    if let Some(path) = flags.routes.or(file.routes) {
+        config.routes = routes(&path)?;
+    }
+    config.max_bytes = flags.max_bytes.or(file.max_bytes).map_or(config.max_bytes, |size| size.0);
+    let span = |typed: Option<Span>, file: Option<Span>, default| typed.or(file).map_or(default, |span| span.0);
+    config.ticket_lifetime = span(flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime);
+    config.connect_timeout = span(flags.connect_timeout, file.connect_timeout, config.connect_timeout);
+    config.answer_timeout = span(flags.answer_timeout, file.answer_timeout, config.answer_timeout);
+    config.body_timeout = span(flags.body_timeout, file.body_timeout, config.body_timeout);
+    config.replays = flags.replays.or(file.replays).unwrap_or(config.replays);
+    config.intakes = flags.intakes.or(file.intakes).unwrap_or(config.intakes);
+    if config.replays == 0 || config.intakes == 0 {
+        return Err(Failure::usage("replays and intakes must be one at least"));
+    }
+    config.trusted_proxies = [file.trusted_proxy, flags.trusted_proxy].concat();
+    Ok(config)
+}
+
+fn origin(flag: &str, text: String) -> Result<Origin, Failure> {
+    text.parse().map_err(|error| Failure::new(Exit::Usage, format!("{flag} `{text}` is no origin"), error))
+}
+
+fn routes(path: &Path) -> Result<Routes, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error))?;
+    Routes::parse(&text)
+        .map_err(|error| Failure::new(Exit::Usage, format!("{} says nothing about routes", path.display()), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keygen;
+    use std::time::Duration;
+
+    fn file(folder: &Path, more: &str) -> ServiceFlags {
+        let keys = folder.join("kws");
+        if !keys.exists() {
+            keygen::run(&crate::flags::KeygenFlags { output: Some(keys.clone()), rotate: None }).unwrap();
+        }
+        let text = format!(
+            "upstream = \"http://127.0.0.1:8000\"\norigin = \"https://photos.example\"\nkeys = {:?}\nstate-dir = \"s\"\n{more}",
+            keys
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_file_says_what_flags_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = ServiceFlags { replays: Some(2), ..ServiceFlags::default() };
+        let config =
+            config(flags, file(folder.path(), "ticket-lifetime = \"2d\"\nreplays = 9\nmax-bytes = \"1G\"")).unwrap();
+        assert_eq!(config.origin.as_str(), "https://photos.example");
+        assert_eq!(config.ticket_lifetime, Duration::from_secs(2 * 86_400));
+        assert_eq!((config.replays, config.max_bytes), (2, 1 << 30));
+        assert!(config.tls.is_none());
+    }
+
+    #[test]
+    fn contradictions_and_unknown_names_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |more: &str| config(ServiceFlags::default(), file(folder.path(), more)).unwrap_err().exit;
+        assert_eq!(refused("tls-cert = \"c\""), Exit::Usage);
+        assert_eq!(refused("replays = 0"), Exit::Usage);
+        assert_eq!(refused("routes = \"missing\""), Exit::File);
+        assert!(toml::from_str::<ServiceFlags>("upstraem = \"x\"").is_err());
+        assert_eq!(config(ServiceFlags::default(), ServiceFlags::default()).unwrap_err().exit, Exit::Usage);
+    }
+}

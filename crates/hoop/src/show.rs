@@ -1,0 +1,99 @@
+//! Words for people: sizes, rates, times.
+
+use std::fmt::Write as _;
+
+/// `9.6 MB`: in powers of 1,000, as networks count.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    if count < 1000 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// `11.2 MB/s`.
+pub fn rate(count: u64, millis: u64) -> String {
+    format!("{}/s", bytes(count.saturating_mul(1000) / millis.max(1)))
+}
+
+/// `0.9 s`, `3 min 20 s`.
+pub fn millis(millis: u64) -> String {
+    match millis {
+        0..60_000 => format!("{:.1} s", millis as f64 / 1000.0),
+        _ => format!("{} min {} s", millis / 60_000, millis / 1000 % 60),
+    }
+}
+
+/// `2026-11-20 15:46:34Z`.
+pub fn time(unix: u32) -> String {
+    let (days, secs) = (i64::from(unix / 86_400), unix % 86_400);
+    // Days to civil date, for the proleptic Gregorian calendar with years that begin in March.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}Z", secs / 3600, secs / 60 % 60, secs % 60)
+}
+
+/// The beginning of a body in words, at most `limit` characters; control characters do nothing to a terminal.
+pub fn beginning(body: &[u8], limit: usize) -> String {
+    let text = String::from_utf8_lossy(body);
+    let mut shown = String::new();
+    for letter in text.chars().take(limit) {
+        match letter {
+            '\n' | '\t' => shown.push(letter),
+            '\r' => {}
+            letter if letter.is_control() => write!(shown, "\\x{:02x}", letter as u32).expect("a string takes all"),
+            letter => shown.push(letter),
+        }
+    }
+    if text.chars().nth(limit).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units_that_people_know() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(9_600_000), "9.6 MB");
+        assert_eq!(bytes(999_999), "1.0 MB");
+        assert_eq!(bytes(u64::MAX), "18446.7 PB");
+        assert_eq!(rate(10_000_000, 800), "12.5 MB/s");
+        assert_eq!(millis(940), "0.9 s");
+        assert_eq!(millis(200_000), "3 min 20 s");
+    }
+
+    #[test]
+    fn dates_agree_with_the_calendar() {
+        for (unix, text) in [
+            (0, "1970-01-01 00:00:00Z"),
+            (951_782_400, "2000-02-29 00:00:00Z"),
+            (1_795_000_000, "2026-11-18 11:06:40Z"),
+            (u32::MAX, "2106-02-07 06:28:15Z"),
+        ] {
+            assert_eq!(time(unix), text);
+        }
+    }
+
+    #[test]
+    fn an_answer_cannot_command_the_terminal() {
+        assert_eq!(beginning(b"a\x1b[2Jb\r\nc\xff", 80), "a\\x1b[2Jb\nc\u{fffd}");
+        assert_eq!(beginning("ääää".as_bytes(), 3), "äää…");
+    }
+}

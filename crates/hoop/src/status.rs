@@ -1,0 +1,145 @@
+//! `hoop status`: the uploads that this device remembers, or one of them in full.
+
+use crate::exit::{Exit, Failure};
+use crate::flags::StatusFlags;
+use crate::push::{answer_document, show_answer};
+use crate::request;
+use crate::show;
+use hoop_client::{Client, State, Status, UploadRecord};
+use hoop_http::Clock;
+use hoop_units::UploadId;
+use serde_json::{Value, json};
+
+/// Runs it.
+pub fn run(flags: StatusFlags, clock: Clock) -> Result<Exit, Failure> {
+    let client = request::client(request::client_config(&flags.network, clock))?;
+    match &flags.id {
+        None => {
+            list(&client, &flags);
+            Ok(Exit::Done)
+        }
+        Some(text) => one(&client, find(&client, text)?, flags.json),
+    }
+}
+
+/// The one upload whose id begins so.
+fn find(client: &Client, text: &str) -> Result<UploadId, Failure> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let records = client.list();
+    let mut fitting = records.iter().filter(|record| !text.is_empty() && record.id.starts_with(text));
+    match (fitting.next(), fitting.next()) {
+        (Some(record), None) => {
+            record.id.parse().map_err(|error| Failure::new(Exit::Unexpected, "the state folder is damaged", error))
+        }
+        (Some(_), Some(_)) => Err(Failure::usage(format!("several uploads begin with `{text}`")).hint("more digits")),
+        (None, _) => Err(Failure::usage(format!("this device remembers no upload `{text}`"))
+            .hint("`hoop status`, which lists those that it remembers")),
+    }
+}
+
+fn list(client: &Client, flags: &StatusFlags) {
+    let mut records = client.list();
+    records.truncate(flags.count);
+    if flags.json {
+        let documents: Vec<Value> = records.iter().map(record_document).collect();
+        println!("{}", Value::from(documents));
+        return;
+    }
+    if records.is_empty() {
+        println!("No uploads yet.");
+        return;
+    }
+    println!("{:<10}  {:<20}  {:>9}  {:<10}  NAME", "ID", "BEGUN", "SIZE", "LAST KNOWN");
+    for record in &records {
+        let (begun, size) = (show::time(record.created), show::bytes(record.bytes));
+        let name = show::beginning(record.name.as_bytes(), 60);
+        println!("{:<10}  {begun:<20}  {size:>9}  {:<10}  {name}", &record.id[..10], record.state);
+    }
+}
+
+fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
+    let runtime = crate::light_runtime()?;
+    let result = runtime.block_on(client.status(id));
+    runtime.shutdown_background();
+    let (record, status) = match result {
+        Ok(known) => known,
+        Err(error) => {
+            // What the device knows by itself is still worth telling.
+            if let (Ok(record), false) = (client.record(id), as_json) {
+                println!("{}, last known as {}", describe(&record), record.state);
+            }
+            return Err(error.into());
+        }
+    };
+    match as_json {
+        true => println!("{}", document(&record, &status)),
+        false => print!("{}", in_full(&record, &status)),
+    }
+    Ok(Exit::of_state(status.state))
+}
+
+fn describe(record: &UploadRecord) -> String {
+    format!("{}: {}, {}, for {}", record.id, record.name, show::bytes(record.bytes), record.url)
+}
+
+/// The receipt chain with its times, what is in the way, and the application's answer.
+fn in_full(record: &UploadRecord, status: &Status) -> String {
+    let mut text = format!("{}\n", describe(record));
+    let mut line = |name: &str, value: String| text += &format!("  {name:<13} {value}\n");
+    let at = |time: Option<u32>, otherwise: &str| time.map_or_else(|| otherwise.to_owned(), show::time);
+    line("begun", show::time(record.created));
+    if let Some(gateway) = &record.gateway {
+        line("stored", format!("{}, at the gateway {gateway}", at(status.stored_at, "yes")));
+    }
+    let is_received = status.received_at.is_some() || status.state >= State::Received;
+    line("received", if is_received { at(status.received_at, "yes") } else { "not yet".to_owned() });
+    let state = match status.state {
+        state if state.is_settled() => format!("{state} {}", at(status.finished_at.or(status.updated), "")),
+        state => state.to_string(),
+    };
+    line("state", state.trim_end().to_owned());
+    if let (false, Some(done), Some(total)) = (is_received, status.delivered, status.total) {
+        line("delivered", format!("{} of {}", show::bytes(done), show::bytes(total)));
+    }
+    if let Some(rate) = status.rate_bps.filter(|_| !is_received) {
+        line("rate", format!("{:.1} Mbit/s", rate as f64 / 1e6));
+    }
+    if let Some(reason) = &status.reason {
+        line("because", reason.to_string());
+    }
+    if let Some(next) = status.next_attempt {
+        line("next attempt", format!("{} (attempts so far: {})", show::time(next), status.attempts));
+    }
+    if let (Some(expires), false) = (status.expires, status.state.is_final()) {
+        line("ticket ends", show::time(expires));
+    }
+    if let Some(monitor) = &record.monitor {
+        line("monitor", monitor.clone());
+    }
+    text + &status.answer.as_ref().map(show_answer).unwrap_or_default()
+}
+
+fn record_document(record: &UploadRecord) -> Value {
+    json!({
+        "id": record.id, "name": record.name, "url": record.url, "bytes": record.bytes, "total": record.total,
+        "created": record.created, "expires": record.expires, "gateway": record.gateway, "monitor": record.monitor,
+        "state": record.state, "finished": record.finished,
+    })
+}
+
+fn document(record: &UploadRecord, status: &Status) -> Value {
+    let mut document = record_document(record);
+    let more = json!({
+        "state": status.state.name(), "received": status.received, "delivered": status.delivered,
+        "stored_at": status.stored_at, "received_at": status.received_at, "finished_at": status.finished_at,
+        "updated": status.updated, "attempts": status.attempts, "next_attempt": status.next_attempt,
+        "reason": status.reason.as_ref().map(|reason| json!({"code": reason.code, "detail": reason.detail})),
+        "answer": status.answer.as_ref().map(answer_document),
+    });
+    if let (Value::Object(document), Value::Object(more)) = (&mut document, more) {
+        document.extend(more);
+    }
+    document
+}

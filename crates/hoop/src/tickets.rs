@@ -1,0 +1,28 @@
+//! `hoop tickets`: fetches tickets ahead.
+
+use crate::exit::{Exit, Failure};
+use crate::flags::TicketsFlags;
+use crate::request;
+use hoop_http::Clock;
+use serde_json::json;
+
+/// Runs it.
+pub fn run(mut flags: TicketsFlags, clock: Clock) -> Result<Exit, Failure> {
+    let nothing = flags.request.form.is_empty() && flags.request.data.is_empty();
+    if nothing && flags.request.upload_file.is_none() {
+        // What will be sent is not known yet; the method is POST unless -X says otherwise.
+        flags.request.data.push(String::new());
+    }
+    let upload = request::upload(&flags.request)?;
+    let client = request::client(request::client_config(&flags.request.network, clock))?;
+    let runtime = crate::light_runtime()?;
+    let fetched = runtime.block_on(client.fetch_tickets(&upload, flags.request.suite, flags.count));
+    runtime.shutdown_background();
+    let ready = fetched?;
+    let place = format!("{} {}{}", upload.method, upload.url.origin().ascii_serialization(), upload.url.path());
+    match flags.json {
+        true => println!("{}", json!({"fetched": flags.count, "ready": ready})),
+        false => println!("{} tickets fetched; {ready} are ready for {place}", flags.count),
+    }
+    Ok(Exit::Done)
+}
