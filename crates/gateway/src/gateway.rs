@@ -1,13 +1,22 @@
 //! Opening and running: [`Gateway`].
 
+use crate::announce::Announcement;
 use crate::config::Config;
-use hoop_http::{Code, Problem, ServeError, Server, Shutdown};
+use crate::shared::Shared;
+use crate::{delivery, routes};
+use hoop_http::{Connector, ServeError, Server, Shutdown, tls};
+use hoop_spool::{Settings, Spool};
+use std::fmt;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
-/// A gateway with its socket bound: devices may connect from now on, and are answered once it runs.
-#[derive(Debug)]
+/// A gateway with its spool open and its socket bound: devices may connect from now on, and are answered once it runs.
 pub struct Gateway {
     server: Server,
+    shared: Arc<Shared>,
+    /// The name to announce.
+    instance: Option<String>,
 }
 
 /// A gateway could not be opened.
@@ -16,16 +25,35 @@ pub enum OpenError {
     /// The address cannot be bound.
     #[error(transparent)]
     Listen(#[from] ServeError),
+    /// The spool cannot be opened.
+    #[error(transparent)]
+    Spool(#[from] hoop_spool::OpenError),
+    /// The extra certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+    /// The runtime is going down.
+    #[error("cannot open the spool: {0}")]
+    Runtime(#[source] io::Error),
 }
 
 impl Gateway {
-    /// Binds the address.
+    /// Opens the spool and binds the address.
     ///
     /// # Errors
     /// [`OpenError`] says what is in the way.
     pub async fn open(config: Config) -> Result<Self, OpenError> {
+        let settings = Settings {
+            folder: config.spool.clone(),
+            quota_bytes: config.quota_bytes,
+            reserve_bytes: config.reserve_bytes,
+            sync: config.sync,
+        };
+        let connector = Connector::new(tls::client_config(&config.ca)?);
+        let spool = tokio::task::spawn_blocking(move || Spool::open(settings)).await;
+        let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
         let server = bind(&config).await?;
-        Ok(Self { server })
+        let shared = Shared::new(&config, spool, connector);
+        Ok(Self { server, shared, instance: config.mdns.then_some(config.instance) })
     }
 
     /// The address that was bound.
@@ -33,10 +61,23 @@ impl Gateway {
         self.server.address()
     }
 
-    /// Serves until `shutdown`; what is under way then is continued by the next run.
+    /// Serves and delivers until `shutdown`; what is under way then is continued by the next run.
     pub async fn run(self, shutdown: Shutdown) {
-        let nothing = |_, _| async { Problem::new(Code::NotFound, "").into_response() };
-        self.server.run(nothing, shutdown).await;
+        let port = self.address().port();
+        let announcement = self.instance.map(|instance| Announcement::begin(&instance, port));
+        if let Some(Err(error)) = &announcement {
+            tracing::warn!(%error, "cannot announce hoop.local; devices need this gateway's address");
+        }
+        let shared = self.shared.clone();
+        let handler = move |request, peer| routes::answer(shared.clone(), request, peer);
+        let deliver = delivery::run(self.shared, shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), deliver);
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("address", &self.address()).finish_non_exhaustive()
     }
 }
 
@@ -44,9 +85,13 @@ impl Gateway {
 async fn bind(config: &Config) -> Result<Server, ServeError> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.listen.port()));
     match Server::bind(config.listen, None, config.limits.clone()).await {
-        Err(_) if config.listen.ip().is_unspecified() && config.listen.is_ipv6() => {
+        Err(error) if config.listen.ip().is_unspecified() && config.listen.is_ipv6() && !is_taken(&error) => {
             Server::bind(any, None, config.limits.clone()).await
         }
         result => result,
     }
+}
+
+fn is_taken(error: &ServeError) -> bool {
+    matches!(error.source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }

@@ -3,9 +3,21 @@
 //! A [`Gateway`] is opened with a [`Config`] and runs until it is told to stop. Two of them, with two spools, live in one
 //! process. `docs/gateway.md` is the operator's page.
 
+mod announce;
 mod config;
+mod delivery;
 mod destination;
 mod gateway;
+mod message;
+mod monitor;
+mod offload;
+mod progress;
+mod routes;
+mod service;
+mod shared;
+mod status;
+mod transfer;
+mod well_known;
 
 pub use config::{Config, DEFAULT_PORT};
 pub use destination::{AllowDest, AllowDestError};

@@ -78,6 +78,8 @@ pub struct Due {
     pub total: u64,
     /// Where it stands.
     pub state: State,
+    /// Since when.
+    pub since: UnixTime,
     /// Where to go on from here.
     pub cursor: DueCursor,
 }
@@ -283,6 +285,7 @@ impl Index {
                 dest: row.get(1)?,
                 total: row.get::<_, i64>(2)?.unsigned_abs(),
                 state: State::by_number(row.get(3)?).ok_or(StoreError::Damaged("a state that does not exist"))?,
+                since: UnixTime(row.get(4)?),
                 cursor: DueCursor { due: row.get(4)?, seq: row.get(5)? },
             });
         }

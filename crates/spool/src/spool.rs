@@ -61,7 +61,7 @@ pub enum Begin {
     /// Some of it is missing: write it.
     Take(Intake),
     /// All of it was stored before.
-    Complete(Upload),
+    Complete(Box<Upload>),
 }
 
 /// The stored octets of an upload, for reading. They stay readable while this is held, even if the upload ends.
@@ -168,7 +168,7 @@ impl Spool {
                     same_as_known(upload, offer)?;
                 }
                 if let Some(upload) = known.as_ref().filter(|upload| upload.state.is_whole()) {
-                    return Ok(Begin::Complete(upload.clone()));
+                    return Ok(Begin::Complete(Box::new(upload.clone())));
                 }
                 let live = Arc::new(self.open_live(offer, known)?);
                 lives.insert(offer.id, live.clone());

@@ -1,0 +1,42 @@
+//! Being found on the LAN: `hoop.local` and `_hoop._tcp` by multicast DNS ([`Announcement`]; RFC 6762, RFC 6763).
+
+use crate::config::DEFAULT_PORT;
+use mdns_sd::{ServiceDaemon, ServiceInfo};
+
+/// The service type.
+const SERVICE: &str = "_hoop._tcp.local.";
+
+/// The host name.
+const HOST: &str = "hoop.local.";
+
+/// An announcement that holds until it is dropped. It follows the machine's addresses as they change.
+pub struct Announcement {
+    daemon: ServiceDaemon,
+    name: String,
+}
+
+impl Announcement {
+    /// Announces `instance` on `port`.
+    ///
+    /// # Errors
+    /// If multicast DNS cannot be spoken here: no network, or its port is another's alone.
+    pub fn begin(instance: &str, port: u16) -> Result<Self, mdns_sd::Error> {
+        let daemon = ServiceDaemon::new()?;
+        let properties = [("version", env!("CARGO_PKG_VERSION")), ("path", "/offload")];
+        let service = ServiceInfo::new(SERVICE, instance, HOST, "", port, &properties[..])?.enable_addr_auto();
+        let name = service.get_fullname().to_owned();
+        daemon.register(service)?;
+        if port != DEFAULT_PORT {
+            tracing::info!(port, "devices that know the name hoop.local alone will look at port {DEFAULT_PORT}");
+        }
+        Ok(Self { daemon, name })
+    }
+}
+
+impl Drop for Announcement {
+    /// Says goodbye, so that nobody tries an address that is gone.
+    fn drop(&mut self) {
+        let _ = self.daemon.unregister(&self.name);
+        let _ = self.daemon.shutdown();
+    }
+}

@@ -1,0 +1,69 @@
+//! How far the transfers that run now have come: [`Progress`]. For people on the monitor page; nothing depends on it.
+
+use hoop_units::UploadId;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One rate is taken over at least so long: shorter, it would show the socket's buffer rather than the line.
+const SAMPLE: Duration = Duration::from_secs(2);
+
+/// The running transfers; as many as there are slots.
+#[derive(Debug, Default)]
+pub struct Progress {
+    running: Mutex<BTreeMap<UploadId, Running>>,
+}
+
+#[derive(Debug)]
+struct Running {
+    /// Bytes of the message under way that the socket has taken.
+    sent: u64,
+    /// Bytes since `sampled`.
+    sample: u64,
+    sampled: Instant,
+    rate_bps: Option<u64>,
+}
+
+impl Progress {
+    /// A message begins.
+    pub fn begin(&self, id: UploadId) {
+        let fresh = Running { sent: 0, sample: 0, sampled: Instant::now(), rate_bps: None };
+        self.lock().entry(id).or_insert(fresh).sent = 0;
+    }
+
+    /// The socket took so many bytes more.
+    pub fn sent(&self, id: UploadId, bytes: u64) {
+        let mut running = self.lock();
+        let Some(running) = running.get_mut(&id) else { return };
+        running.sent += bytes;
+        running.sample += bytes;
+        let elapsed = running.sampled.elapsed();
+        if elapsed >= SAMPLE {
+            let now = hoop_units::Bitrate::of(running.sample, elapsed).map_or(0, hoop_units::Bitrate::as_bps);
+            // A quarter of the new, three of the old: steady to read, and true after a few seconds.
+            running.rate_bps = Some(running.rate_bps.map_or(now, |old| (old / 4) * 3 + now / 4));
+            (running.sample, running.sampled) = (0, Instant::now());
+        }
+    }
+
+    /// The message was acknowledged, or came to nothing.
+    pub fn acknowledged(&self, id: UploadId) {
+        if let Some(running) = self.lock().get_mut(&id) {
+            running.sent = 0;
+        }
+    }
+
+    /// The transfer ended.
+    pub fn end(&self, id: UploadId) {
+        self.lock().remove(&id);
+    }
+
+    /// Bytes on their way, and the rate in bits per second.
+    pub fn of(&self, id: UploadId) -> (u64, Option<u64>) {
+        self.lock().get(&id).map_or((0, None), |running| (running.sent, running.rate_bps))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<UploadId, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,250 @@
+//! Speaking with a service: [`Service`], one connection and the exchanges over it.
+
+use crate::destination::Dest;
+use crate::shared::Shared;
+use crate::status::{self, ServiceStatus, delivered_from_missing};
+use crate::well_known::{DOCUMENT_MAX, WellKnown};
+use bytes::Bytes;
+use hoop_http::{Body, Code, ConnectError, Connection, Problem, empty, read_limited, retry_after};
+use hoop_spool::State;
+use hoop_units::RangeSet;
+use http::request::Builder;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long nothing may move before an exchange is given up: longer than a mobile link's sulks and the service's own
+/// waiting (30 s), shorter than people's patience with a progress bar.
+pub const STALL: Duration = Duration::from_secs(120);
+
+/// The longest body of an answer that is read: a status with a sealed answer.
+const ANSWER_BODY_MAX: usize = 64 * 1024;
+
+/// How long a service is asked to hold its answer back for a final state (RFC 7240; it may wait 30 s at most).
+pub const PREFER_WAIT: &str = "wait=25";
+
+/// An attempt failed for now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Again {
+    pub code: Code,
+    pub detail: String,
+    pub retry_after: Option<Duration>,
+    /// The destination is at fault as a whole.
+    pub destination: bool,
+}
+
+impl Again {
+    pub fn new(code: Code, detail: impl std::fmt::Display) -> Self {
+        Self { code, detail: detail.to_string(), retry_after: None, destination: false }
+    }
+
+    pub fn destination(mut self) -> Self {
+        self.destination = true;
+        self
+    }
+}
+
+/// What a service's answer to a question about an upload means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// The service says where the upload stands.
+    Stands { state: State, has: RangeSet, status: Option<Box<ServiceStatus>> },
+    /// The service knows nothing of it.
+    Unknown,
+    /// It ends here.
+    Ends { state: State, code: Code, detail: String },
+    /// It is over already; the status says how.
+    AskHow,
+    /// A record did not open.
+    Corrupt(String),
+    /// The message was too long for something on the way.
+    TooLong,
+    /// Try again.
+    Again(Again),
+}
+
+/// An answer, read whole.
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// A service, and a connection to it if one is open.
+pub struct Service<'a> {
+    shared: &'a Arc<Shared>,
+    pub dest: &'a Dest,
+    connection: Option<Connection>,
+}
+
+/// When the exchange's last sign of life was; the message's body moves it on.
+pub type LastMove = Arc<std::sync::Mutex<Instant>>;
+
+impl<'a> Service<'a> {
+    pub fn new(shared: &'a Arc<Shared>, dest: &'a Dest) -> Self {
+        Self { shared, dest, connection: None }
+    }
+
+    /// What the service says of itself; asked at most once in a while.
+    pub async fn well_known(&mut self) -> Result<Arc<WellKnown>, Again> {
+        let word = match self.shared.well_known.get(&self.dest.origin) {
+            Some(word) => word,
+            None => {
+                let word = self.fetch_well_known().await?;
+                self.shared.well_known.put(&self.dest.origin, word)
+            }
+        };
+        let not_hoop = |why| Again::new(Code::DestNotHoop, why);
+        let known = word.map_err(|why| not_hoop(why).destination())?;
+        match self.shared.well_known.refusal(self.dest) {
+            None => Ok(known),
+            Some(why) => Err(not_hoop(why)),
+        }
+    }
+
+    async fn fetch_well_known(&mut self) -> Result<Result<WellKnown, String>, Again> {
+        let answer = self.ask(self.request(Method::GET, "/.well-known/hoop")).await?;
+        match answer.status {
+            StatusCode::OK => Ok(WellKnown::parse(&answer.body, &self.dest.origin)),
+            // The service, or what stands before it, is not well; that says nothing of what it is.
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                let mut again = Again::new(Code::DestUnreachable, format_args!("/.well-known/hoop: {status}"));
+                again.retry_after = retry_after(&answer.headers, self.shared.clock.wall());
+                Err(again.destination())
+            }
+            status => Ok(Err(format!("/.well-known/hoop: {status}"))),
+        }
+    }
+
+    /// A request for a path of the service, with the fields that each has.
+    pub fn request(&self, method: Method, target: &str) -> Builder {
+        Request::builder()
+            .method(method)
+            .uri(target)
+            .header(header::HOST, self.dest.origin.authority())
+            .header(header::USER_AGENT, concat!("hoop-gateway/", env!("CARGO_PKG_VERSION")))
+    }
+
+    /// An exchange without a body of ours.
+    pub async fn ask(&mut self, request: Builder) -> Result<Answer, Again> {
+        self.exchange(request, empty(), &Arc::new(std::sync::Mutex::new(Instant::now()))).await
+    }
+
+    /// Sends a request and reads the whole answer. Connects first if need be.
+    pub async fn exchange(&mut self, request: Builder, body: Body, moved: &LastMove) -> Result<Answer, Again> {
+        let request = request.body(body).map_err(|error| Again::new(Code::DestInvalid, error))?;
+        let mut connection = match self.connection.take().filter(Connection::is_open) {
+            Some(connection) => connection,
+            None => self.shared.connector.connect(&self.dest.origin).await.map_err(unreachable)?,
+        };
+        touch(moved);
+        let conversation = async {
+            let response = connection.send(request).await.map_err(|error| broken(&error))?;
+            touch(moved);
+            let (head, body) = response.into_parts();
+            let body = read_limited(body, ANSWER_BODY_MAX.max(DOCUMENT_MAX)).await.map_err(|error| broken(&error))?;
+            Ok(Answer { status: head.status, headers: head.headers, body })
+        };
+        let answer = tokio::select! {
+            answer = conversation => answer?,
+            () = stalled(moved) => {
+                let detail = format!("nothing moved for {} s", STALL.as_secs());
+                return Err(Again::new(Code::DestUnreachable, detail));
+            }
+        };
+        self.connection = Some(connection);
+        Ok(answer)
+    }
+
+    /// What an answer about an upload of `total` bytes means.
+    pub fn judge(&self, answer: &Answer, total: u64) -> Word {
+        if answer.status.is_success() {
+            return judge_success(answer, total);
+        }
+        if answer.status.is_redirection() {
+            let detail = format!("it answered {}; redirects are not followed", answer.status);
+            return Word::Again(Again::new(Code::DestNotHoop, detail));
+        }
+        let retry_after = retry_after(&answer.headers, self.shared.clock.wall());
+        let busy = matches!(answer.status.as_u16(), 429 | 502 | 503 | 504);
+        let again = |code, detail: String| Word::Again(Again { code, detail, retry_after, destination: busy });
+        let Some(problem) = Problem::from_json(&answer.body) else {
+            return match answer.status {
+                StatusCode::PAYLOAD_TOO_LARGE => Word::TooLong,
+                StatusCode::NOT_FOUND => Word::Unknown,
+                status => again(Code::DestUnreachable, format!("it answered {status}")),
+            };
+        };
+        let ends = |state| Word::Ends { state, code: problem.code, detail: problem.detail.clone() };
+        match problem.code {
+            Code::UploadUnknown | Code::NotFound => Word::Unknown,
+            Code::UploadDone => Word::AskHow,
+            Code::UploadStopped => ends(State::Stopped),
+            Code::UploadExpired => ends(State::Expired),
+            Code::AnswerLost => ends(State::Unknown),
+            Code::Rejected => ends(State::Rejected),
+            Code::RecordCorrupt => Word::Corrupt(problem.detail),
+            code if code.is_final() => ends(State::Refused),
+            code => again(code, problem.detail),
+        }
+    }
+}
+
+/// A 2xx: the headers of `docs/protocol.md` §5, a status, or both.
+fn judge_success(answer: &Answer, total: u64) -> Word {
+    let text = |name: &header::HeaderName| answer.headers.get(name).and_then(|value| value.to_str().ok());
+    let status = ServiceStatus::parse(&answer.body);
+    let name = text(&status::STATE).or(status.as_ref().map(|status| status.state.as_str()));
+    // What a service is at within itself looks like `received` from here.
+    let state = name.and_then(|name| match name {
+        "replaying" | "committing" => Some(State::Received),
+        name => State::by_name(name),
+    });
+    let missing = text(&status::MISSING).or(status.as_ref().map(|status| status.missing.as_str()));
+    let has = missing.and_then(|missing| delivered_from_missing(missing, total));
+    match (state, has) {
+        (Some(State::Receiving), None) => no_word("it does not say what is missing"),
+        (Some(state), has) => {
+            let all = || [hoop_units::ByteRange::new(0, total)].into_iter().collect();
+            let has = if state == State::Receiving { has.unwrap_or_default() } else { all() };
+            Word::Stands { state, has, status: status.map(Box::new) }
+        }
+        (None, _) => no_word("its answer does not say where the upload stands"),
+    }
+}
+
+fn no_word(why: &str) -> Word {
+    Word::Again(Again::new(Code::DestNotHoop, why))
+}
+
+fn unreachable(error: ConnectError) -> Again {
+    let code = match error {
+        ConnectError::Forbidden { .. } => Code::DestForbidden,
+        ConnectError::Resolve { .. }
+        | ConnectError::Connect { .. }
+        | ConnectError::Tls { .. }
+        | ConnectError::Http { .. }
+        | ConnectError::Timeout { .. } => Code::DestUnreachable,
+    };
+    Again::new(code, error).destination()
+}
+
+fn broken(error: &dyn std::error::Error) -> Again {
+    Again::new(Code::DestUnreachable, format_args!("the connection broke: {error}"))
+}
+
+pub fn touch(moved: &LastMove) {
+    *moved.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Instant::now();
+}
+
+/// Returns when nothing has moved for [`STALL`].
+async fn stalled(moved: &LastMove) {
+    loop {
+        let last = *moved.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if last.elapsed() >= STALL {
+            return;
+        }
+        tokio::time::sleep_until(last + STALL).await;
+    }
+}

@@ -1,0 +1,79 @@
+//! What a gateway's tasks share: [`Shared`].
+
+use crate::config::Config;
+use crate::destination::Destinations;
+use crate::progress::Progress;
+use crate::well_known::WellKnownCache;
+use hoop_http::{Clock, Code, Connector, Problem};
+use hoop_spool::{Spool, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use url::Url;
+
+/// How long a sender's bytes may stay away before its request ends; what arrived is kept. Longer than a phone takes to
+/// change between access points.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a gateway's tasks share.
+pub struct Shared {
+    pub spool: Spool,
+    pub destinations: Destinations,
+    pub connector: Connector,
+    pub well_known: WellKnownCache,
+    pub progress: Progress,
+    /// Told when an upload has become whole.
+    pub stored: Notify,
+    pub clock: Clock,
+    pub max_upload_bytes: u64,
+    pub transfers: usize,
+    pub public_url: Option<Url>,
+}
+
+impl Shared {
+    pub fn new(config: &Config, spool: Spool, connector: Connector) -> Arc<Self> {
+        let destinations = Destinations::new(config.allow_dest.clone());
+        Arc::new(Self {
+            spool,
+            connector: connector.guarded(destinations.guard()).with_addresses(config.resolve.clone()),
+            destinations,
+            well_known: WellKnownCache::default(),
+            progress: Progress::default(),
+            stored: Notify::new(),
+            clock: config.clock.clone(),
+            max_upload_bytes: config.max_upload_bytes,
+            transfers: config.transfers,
+            public_url: config.public_url.clone(),
+        })
+    }
+
+    /// Runs what waits for the disk where it may wait.
+    pub async fn blocking<T: Send + 'static>(self: &Arc<Self>, work: impl FnOnce(&Self) -> T + Send + 'static) -> T {
+        let shared = self.clone();
+        match tokio::task::spawn_blocking(move || work(&shared)).await {
+            Ok(value) => value,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is going down, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+/// The answer to whoever asked while our own disk failed. The cause is for the operator's log.
+pub fn store_problem(error: &StoreError) -> Problem {
+    if error.is_full() {
+        return full_problem("the disk is full");
+    }
+    tracing::error!(%error, "the spool failed");
+    Problem::new(Code::Internal, "the gateway's spool failed; its log says more")
+}
+
+/// There is no room now; deliveries make some.
+pub fn full_problem(detail: impl std::fmt::Display) -> Problem {
+    Problem::new(Code::SpoolFull, detail).retry_after(FULL_RETRY_AFTER)
+}
+
+/// When to come back to a full gateway: a minute frees 8 MB on a 1 Mbit/s uplink.
+pub const FULL_RETRY_AFTER: Duration = Duration::from_secs(60);

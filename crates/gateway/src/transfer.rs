@@ -1,0 +1,343 @@
+//! One attempt at one upload: sending what the service lacks, then asking what became of it.
+
+use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
+use crate::service::{Again, Answer, LastMove, PREFER_WAIT, Service, Word};
+use crate::shared::Shared;
+use crate::status::{self, ServiceStatus};
+use hoop_dispatch::Failure;
+use hoop_http::{Code, streamed};
+use hoop_seal::{Layout, Prelude, RECORD_SIZE};
+use hoop_spool::{Change, Payload, Reason, State, StoreError, Upload};
+use hoop_units::{ByteRange, ContentRange, RangeSet, UnixTime, UploadId};
+use http::{Method, StatusCode, header};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// After so many refusals of a record in a row the upload is given up: what is on our disk, or what the device sent, is
+/// damaged, and sending it again does not help. Damage on the way is caught by TLS.
+const CORRUPT_MAX: u32 = 5;
+
+/// So many messages in a row may be taken without the service having more than before.
+const IDLE_MESSAGES_MAX: u32 = 3;
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// What is to be done next, if anything, is in the store.
+    Done,
+    /// It failed, or the service has no final word yet.
+    Again { failure: Failure, reason: Option<Reason> },
+}
+
+/// One attempt under way.
+struct Transfer<'a> {
+    shared: &'a Arc<Shared>,
+    upload: Upload,
+    service: Service<'a>,
+    layout: Layout,
+    has: RangeSet,
+    message_bytes: u64,
+    idle_messages: u32,
+    moved: LastMove,
+}
+
+/// Why an attempt goes no further.
+enum Stop {
+    Again(Again),
+    /// The service has it and has no final word yet.
+    Wait(Option<Reason>),
+    /// A final state is recorded.
+    Over,
+    Store(StoreError),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Again> for Stop {
+    fn from(again: Again) -> Self {
+        Self::Again(again)
+    }
+}
+
+/// Makes one attempt at the upload `id`.
+pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
+    let upload = match shared.blocking(move |shared| shared.spool.get(id)).await {
+        Ok(Some(upload)) if !upload.state.is_final() && upload.state.is_whole() => upload,
+        Ok(_) => return Ended::Done,
+        Err(error) => return failed_here(&error),
+    };
+    let attempts = upload.attempts;
+    let before = upload.delivered.len();
+    let dest = match shared.destinations.check(&upload.dest) {
+        Ok(dest) => dest,
+        // The operator's list has changed since it was taken. He may change it back.
+        Err(problem) => return again(Again::new(problem.code, problem.detail), attempts),
+    };
+    let layout = Prelude::parse(&upload.prelude)
+        .ok()
+        .and_then(|prelude| Layout::for_total(prelude.len(), RECORD_SIZE, upload.total).ok());
+    let Some(layout) = layout else { return failed_here(&StoreError::Damaged("a prelude that is none")) };
+    let has = upload.delivered.clone();
+    let mut transfer = Transfer {
+        shared,
+        service: Service::new(shared, &dest),
+        upload,
+        layout,
+        has,
+        message_bytes: MESSAGE_BYTES,
+        idle_messages: 0,
+        moved: Arc::new(std::sync::Mutex::new(Instant::now())),
+    };
+    let result = transfer.run().await;
+    shared.progress.end(id);
+    // Whoever came further starts counting anew.
+    let attempts = if transfer.has.len() > before { 0 } else { attempts };
+    match result {
+        Ok(()) | Err(Stop::Over) => Ended::Done,
+        Err(Stop::Wait(reason)) => Ended::Again { failure: Failure { attempts, ..Failure::default() }, reason },
+        Err(Stop::Again(failed)) => again(failed, attempts),
+        Err(Stop::Store(error)) => failed_here(&error),
+    }
+}
+
+fn again(again: Again, attempts: u32) -> Ended {
+    let reason = Some(Reason::new(again.code.name(), again.detail));
+    let failure = Failure { attempts, retry_after: again.retry_after, destination: again.destination };
+    Ended::Again { failure, reason }
+}
+
+fn failed_here(error: &StoreError) -> Ended {
+    tracing::error!(%error, "the spool failed");
+    // A disk that fails is not asked again every second.
+    let failure = Failure { attempts: 6, ..Failure::default() };
+    Ended::Again { failure, reason: Some(Reason::new(Code::Internal.name(), "the gateway's spool failed")) }
+}
+
+impl Transfer<'_> {
+    async fn run(&mut self) -> Result<(), Stop> {
+        let known = self.service.well_known().await?;
+        if matches!(self.upload.state, State::Received | State::Held) {
+            return self.ask(known.uploads.path()).await;
+        }
+        if self.upload.state == State::Stored {
+            // The first time: nobody has to be asked what is there already.
+            self.record(Change { state: Some(State::Delivering), ..Change::default() }).await?;
+        } else {
+            self.find_out(known.uploads.path()).await?;
+        }
+        self.send_all(known.uploads.path()).await
+    }
+
+    /// Learns what the service has.
+    async fn find_out(&mut self, uploads: &str) -> Result<(), Stop> {
+        let request = self.service.request(Method::HEAD, &self.target());
+        let answer = self.service.ask(request).await?;
+        if answer.status.is_client_error() && answer.status != StatusCode::NOT_FOUND {
+            // A refusal to HEAD has no body to say why.
+            return self.ask(uploads).await;
+        }
+        match self.service.judge(&answer, self.upload.total) {
+            Word::Unknown => {
+                self.has = RangeSet::new();
+                Ok(())
+            }
+            word => self.heed(word).await,
+        }
+    }
+
+    /// Sends message after message until the service has all, then takes its word for what became of it.
+    async fn send_all(&mut self, uploads: &str) -> Result<(), Stop> {
+        let id = self.upload.id;
+        let payload = self.shared.blocking(move |shared| shared.spool.payload(id)).await.map(Arc::new)?;
+        while let Some(range) = next_message(&self.layout, &self.has, self.message_bytes) {
+            let before = self.has.len();
+            let answer = self.send(&payload, range).await?;
+            match self.service.judge(&answer, self.upload.total) {
+                Word::TooLong if self.message_bytes > u64::from(RECORD_SIZE) => {
+                    self.message_bytes = (self.message_bytes.min(range.len()) / 2).max(u64::from(RECORD_SIZE));
+                    continue;
+                }
+                Word::AskHow => return self.ask(uploads).await,
+                word => self.heed(word).await?,
+            }
+            self.idle_messages = if self.has.len() > before { 0 } else { self.idle_messages + 1 };
+            if self.idle_messages >= IDLE_MESSAGES_MAX {
+                return Err(Again::new(Code::DestNotHoop, "it takes messages and has no more than before").into());
+            }
+        }
+        // The last answer said that it has all, and no more than that.
+        self.ask(uploads).await
+    }
+
+    async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Again> {
+        let content_range = ContentRange { range, total: self.upload.total };
+        let mut request = self
+            .service
+            .request(Method::PUT, &self.target())
+            .header(header::CONTENT_RANGE, content_range.to_string())
+            .header(header::CONTENT_TYPE, "application/octet-stream")
+            .header(status::PRELUDE, prelude_header(&self.upload.prelude));
+        if self.has.len() + range.len() >= self.upload.total {
+            request = request.header("prefer", PREFER_WAIT);
+        }
+        self.shared.progress.begin(self.upload.id);
+        let body = PayloadBody::new(self.shared, payload, self.upload.id, range, &self.moved);
+        let answer = self.service.exchange(request, streamed(body), &self.moved).await;
+        self.shared.progress.acknowledged(self.upload.id);
+        answer
+    }
+
+    /// Asks what became of it.
+    async fn ask(&mut self, uploads: &str) -> Result<(), Stop> {
+        let target = format!("{uploads}/{}", self.upload.id);
+        let request = self.service.request(Method::GET, &target).header("prefer", PREFER_WAIT);
+        let answer = self.service.ask(request).await?;
+        let word = self.service.judge(&answer, self.upload.total);
+        let lost = match &word {
+            Word::Unknown => true,
+            Word::Stands { state, .. } => *state == State::Receiving,
+            Word::Ends { .. } | Word::AskHow | Word::Corrupt(_) | Word::TooLong | Word::Again(_) => false,
+        };
+        if lost && self.upload.state.keeps_payload() {
+            // The service was restored from a backup, say. We still have it.
+            self.has = RangeSet::new();
+            self.record(Change { delivered: Some(RangeSet::new()), ..Change::default() }).await?;
+            return Err(self.send_again().await);
+        }
+        self.heed(word).await?;
+        Err(Stop::Wait(self.upload.reason.clone()))
+    }
+
+    /// Sends what the service no longer has. Ends in a wait: the next attempt asks again.
+    async fn send_again(&mut self) -> Stop {
+        let id = self.upload.id;
+        let payload = match self.shared.blocking(move |shared| shared.spool.payload(id)).await {
+            Ok(payload) => Arc::new(payload),
+            Err(error) => return error.into(),
+        };
+        while let Some(range) = next_message(&self.layout, &self.has, self.message_bytes) {
+            let before = self.has.len();
+            let word = match self.send(&payload, range).await {
+                Ok(answer) => self.service.judge(&answer, self.upload.total),
+                Err(again) => return again.into(),
+            };
+            if let Err(stop) = self.heed(word).await {
+                return stop;
+            }
+            if self.has.len() <= before {
+                break;
+            }
+        }
+        Stop::Wait(None)
+    }
+
+    /// Records what the service said.
+    async fn heed(&mut self, word: Word) -> Result<(), Stop> {
+        match word {
+            Word::Stands { state, has, status } => self.stands(state, has, status).await,
+            Word::Ends { state, code, detail } => {
+                let reason = Some(Some(Reason::new(code.name(), detail)));
+                self.record(Change { state: Some(state), reason, ..Change::default() }).await?;
+                Err(Stop::Over)
+            }
+            Word::Corrupt(detail) => self.corrupt(detail).await,
+            Word::Again(again) => Err(again.into()),
+            Word::Unknown => Err(Again::new(Code::UploadUnknown, "the service knows nothing at that address").into()),
+            Word::AskHow => Err(Again::new(Code::UploadDone, "the service has it, and does not say how").into()),
+            Word::TooLong => Err(Again::new(Code::TooLarge, "even one record is too long for it").into()),
+        }
+    }
+
+    async fn stands(&mut self, state: State, has: RangeSet, status: Option<Box<ServiceStatus>>) -> Result<(), Stop> {
+        self.has = has;
+        let status = status.map(|status| *status);
+        let answer = status.as_ref().and_then(ServiceStatus::answer);
+        let reason = status.and_then(|status| status.reason).map(|reason| Reason::new(reason.code, reason.detail));
+        // The services' own states before `received` are all `delivering` from here.
+        let state = if state == State::Receiving { State::Delivering } else { state };
+        let full_word = answer.is_some() || reason.is_some();
+        if state.is_final() && !full_word && self.upload.answer.is_none() && state != State::Stopped {
+            // A final state without its answer: the status has it. Until then all is there.
+            let received = Some(State::Received);
+            self.record(Change { state: received, delivered: Some(self.has.clone()), ..Change::default() }).await?;
+            return self.last_word(state).await;
+        }
+        let change = Change {
+            state: Some(state),
+            delivered: Some(self.has.clone()),
+            attempts: Some(0),
+            reason: Some(reason.clone()),
+            answer,
+            ..Change::default()
+        };
+        self.upload.reason = reason;
+        self.record(change).await?;
+        if state.is_final() { Err(Stop::Over) } else { Ok(()) }
+    }
+
+    /// Fetches the answer that goes with a final state; without one, the state alone is recorded.
+    async fn last_word(&mut self, state: State) -> Result<(), Stop> {
+        let known = self.service.well_known().await?;
+        let target = format!("{}/{}", known.uploads.path(), self.upload.id);
+        let answer = self.service.ask(self.service.request(Method::GET, &target)).await?;
+        let status = ServiceStatus::parse(&answer.body).filter(|_| answer.status.is_success());
+        let sealed = status.as_ref().and_then(ServiceStatus::answer);
+        let reason = status.and_then(|status| status.reason).map(|reason| Reason::new(reason.code, reason.detail));
+        let change = Change { state: Some(state), reason: Some(reason), answer: sealed, ..Change::default() };
+        self.record(change).await?;
+        Err(Stop::Over)
+    }
+
+    /// The service could not open a record: a few more tries, then it is given up.
+    async fn corrupt(&mut self, detail: String) -> Result<(), Stop> {
+        let code = Code::RecordCorrupt.name();
+        let in_a_row = self.upload.reason.as_ref().is_some_and(|reason| reason.code == code);
+        if in_a_row && self.upload.attempts + 1 >= CORRUPT_MAX {
+            let reason = Some(Some(Reason::new(code, detail)));
+            self.record(Change { state: Some(State::Refused), reason, ..Change::default() }).await?;
+            return Err(Stop::Over);
+        }
+        Err(Again::new(Code::RecordCorrupt, detail).into())
+    }
+
+    async fn record(&mut self, change: Change) -> Result<(), Stop> {
+        let id = self.upload.id;
+        let state = self.shared.blocking(move |shared| shared.spool.change(id, &change, shared.clock.unix())).await?;
+        match state {
+            // It came to its end elsewhere: its time is over, say.
+            None => Err(Stop::Over),
+            Some(state) => {
+                self.upload.state = state;
+                Ok(())
+            }
+        }
+    }
+
+    /// The request target of `PUT` and `HEAD`.
+    fn target(&self) -> String {
+        let path = &self.service.dest.url[self.service.dest.origin.as_str().len()..];
+        format!("{path}/{}", self.upload.id)
+    }
+}
+
+fn prelude_header(prelude: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(prelude)
+}
+
+/// What is recorded of an attempt that is to be made again after `delay`.
+pub fn put_off(failure: Failure, reason: Option<Reason>, delay: Duration, now: UnixTime) -> Change {
+    // Rounded up: a second early is an attempt in vain.
+    let secs = u32::try_from(delay.as_secs()).unwrap_or(u32::MAX).saturating_add(u32::from(delay.subsec_nanos() > 0));
+    Change {
+        attempts: Some(failure.attempts + 1),
+        next_attempt: Some(now.plus_secs(secs.max(1))),
+        reason: Some(reason),
+        ..Change::default()
+    }
+}
