@@ -1,15 +1,15 @@
-// Runs the built program that seals and opens standard input.
+// Runs the built `hoop`: sealing and opening by RFC 8188 alone, from standard input to standard output.
 
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { toBase64url, toHex } from "./hoop.js";
 
 const TARGET = process.env.CARGO_TARGET_DIR ?? fileURLToPath(new URL("../../../target", import.meta.url));
-const PROGRAM = `${TARGET}/debug/examples/ece`;
+export const HOOP = `${TARGET}/debug/hoop`;
 
 /** Runs the program; its output, or an error with what it complained of. */
 async function run(parameters, input) {
-  const child = spawn(PROGRAM, parameters, { stdio: ["pipe", "pipe", "pipe"] });
+  const child = spawn(HOOP, parameters, { stdio: ["pipe", "pipe", "pipe"] });
   const ended = new Promise((resolve, reject) => child.on("error", reject).on("close", resolve));
   // A program that refuses its input ends before it has read it all.
   child.stdin.on("error", () => {}).end(input);
@@ -20,9 +20,9 @@ async function run(parameters, input) {
 
 export function seal(plaintext, { suite, key, keyId, recordSize }) {
   const options = ["--key-id", toHex(keyId), "--record-size", String(recordSize)];
-  return run(["seal", "--suite", suite, "--key", toBase64url(key), ...options], plaintext);
+  return run(["seal", "--raw", "--suite", suite, `--key=${toBase64url(key)}`, ...options], plaintext);
 }
 
 export function open(sealed, { suite, key }) {
-  return run(["open", "--suite", suite, "--key", toBase64url(key)], sealed);
+  return run(["open", "--raw", "--suite", suite, `--key=${toBase64url(key)}`], sealed);
 }

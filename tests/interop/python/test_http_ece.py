@@ -11,7 +11,7 @@ from pathlib import Path
 import http_ece
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/examples/ece"
+PROGRAM = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/hoop"
 RECORD_SIZE = 65_536
 LENGTHS = [1, 65_518, 65_519, 65_520, 2 * 65_519, 2 * 65_519 + 1, 3_000_000]
 
@@ -21,7 +21,7 @@ KEY_ID = "a key"
 
 def run(verb, key, octets, *options):
     text = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
-    command = [PROGRAM, verb, "--suite", "aes128gcm", "--key", text, *options]
+    command = [PROGRAM, verb, "--raw", "--suite", "aes128gcm", f"--key={text}", *options]
     ran = subprocess.run(command, input=octets, capture_output=True)
     if ran.returncode:
         raise ValueError(f"exit status {ran.returncode}: {ran.stderr.decode()}")
