@@ -7,6 +7,7 @@ use crate::router::Router;
 use crate::state::{Store, StoreError};
 use crate::worker::Worker;
 use hoop_http::{Connector, Origin, ServeError, Server, Shutdown, tls};
+use rustls::{ClientConfig, RootCertStore};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,8 +52,7 @@ impl Service {
         }
         let server_tls = config.tls.as_ref().map(|files| tls::server_config(&files.certificate, &files.key));
         let server_tls = server_tls.transpose()?;
-        // Only for the type: the application is spoken to without TLS.
-        let connector = Connector::new(tls::client_config(&[])?).with_timeout(config.connect_timeout);
+        let connector = Connector::new(no_trust()?).with_timeout(config.connect_timeout);
         let path = config.state_dir.clone();
         let opened = crate::state::blocking({
             let path = path.clone();
@@ -81,4 +81,11 @@ impl Service {
         tracing::info!(address = %self.server.address(), "serving");
         tokio::join!(self.server.run(handler, shutdown), worker.run());
     }
+}
+
+/// The application is spoken to without TLS, so the connector needs nobody to trust; and a system's store is slow to read.
+fn no_trust() -> Result<Arc<ClientConfig>, tls::TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth()))
 }

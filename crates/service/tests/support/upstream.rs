@@ -3,6 +3,7 @@
 use super::PATIENCE;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -38,6 +39,8 @@ impl Arrival {
 pub enum Behaviour {
     /// Read all, write these octets, close.
     Answer(Vec<u8>),
+    /// The same after a while.
+    Late(Duration, Vec<u8>),
     /// Read so much of the body, write these octets, close with the rest unread.
     Early(usize, Vec<u8>),
     /// Read so much of the body, and close without a word.
@@ -136,7 +139,7 @@ async fn serve(mut stream: TcpStream, number: usize, script: &Script, arrived: i
     arrival.body = octets[end + 4..].to_vec();
     let behaviour = script(number, &arrival);
     let wanted = match &behaviour {
-        Behaviour::Answer(_) | Behaviour::TakeAndClose | Behaviour::TakeAndKeep => usize::MAX,
+        Behaviour::Answer(_) | Behaviour::Late(..) | Behaviour::TakeAndClose | Behaviour::TakeAndKeep => usize::MAX,
         Behaviour::Early(wanted, _) | Behaviour::Close(wanted) => *wanted,
         Behaviour::Deaf => 0,
     };
@@ -151,6 +154,10 @@ async fn serve(mut stream: TcpStream, number: usize, script: &Script, arrived: i
     arrived(arrival);
     match behaviour {
         Behaviour::Answer(answer) | Behaviour::Early(_, answer) => {
+            let _ = stream.write_all(&answer).await;
+        }
+        Behaviour::Late(wait, answer) => {
+            tokio::time::sleep(wait).await;
             let _ = stream.write_all(&answer).await;
         }
         Behaviour::Close(_) | Behaviour::TakeAndClose => {}
