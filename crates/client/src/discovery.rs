@@ -27,18 +27,18 @@ const CANDIDATES_MAX: usize = 16;
 pub(crate) async fn find(config: &ClientConfig, connector: Connector) -> Result<Link, String> {
     let connector = connector.with_timeout(config.gateway_connect_timeout);
     match &config.gateway {
-        GatewayChoice::None => Err("none was asked for".to_owned()),
+        GatewayChoice::None => Err("no gateway was asked for".to_owned()),
         GatewayChoice::At(origin) => connect(connector, origin.clone()).await,
         GatewayChoice::Auto => match tokio::time::timeout(config.discovery_timeout, look_around(connector)).await {
             Ok(found) => found,
-            Err(_) => Err("there is none on this network".to_owned()),
+            Err(_) => Err("there is no gateway on this network".to_owned()),
         },
     }
 }
 
 async fn connect(connector: Connector, origin: Origin) -> Result<Link, String> {
     let mut link = Link::new(connector, origin);
-    link.open().await.map_err(|error| error.to_string())?;
+    link.open().await.map_err(|error| format!("the gateway is out of reach: {error}"))?;
     Ok(link)
 }
 
@@ -63,7 +63,7 @@ async fn look_around(connector: Connector) -> Result<Link, String> {
                 }
             }
             Some(Ok(Ok(link))) = attempts.join_next() => break Ok(link),
-            else => break Err("there is none on this network".to_owned()),
+            else => break Err("there is no gateway on this network".to_owned()),
         }
     };
     if let Some(daemon) = daemon {

@@ -76,13 +76,13 @@ impl Progress {
     }
 
     fn way(&self, way: &Way, because: Option<&str>) {
-        let because = because.map(|because| format!(" ({because})")).unwrap_or_default();
+        let because = because.map(|because| format!(", since {because}")).unwrap_or_default();
         match way {
             Way::Gateway(origin) => {
                 self.phase(format!("handing over to {origin}"));
                 self.detail(|| format!("sealed, to the gateway {origin}"));
             }
-            Way::Direct => self.say(&format!("no gateway{because}: sealed, to the service directly")),
+            Way::Direct => self.say(&format!("sealed, to the service directly{because}")),
             Way::Plain => self.say(&format!("the ordinary request, not sealed{because}")),
         }
     }

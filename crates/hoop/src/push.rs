@@ -75,11 +75,11 @@ fn summary(outcome: &Outcome, label: &str) -> String {
     let size = show::bytes(outcome.bytes);
     let speed = format!("{size} in {} ({})", show::millis(sending), show::rate(outcome.bytes, sending));
     let place = match &outcome.way {
-        Way::Gateway(origin) => format!("is at the gateway {origin}: you may leave"),
-        Way::Direct => "is at the service: you may leave".to_owned(),
-        Way::Plain => "was sent as the ordinary request".to_owned(),
+        Way::Gateway(origin) => format!("at the gateway {origin}: you may leave"),
+        Way::Direct => "at the service: you may leave".to_owned(),
+        Way::Plain => "sent as the ordinary request".to_owned(),
     };
-    text += &format!("{label} {place}. {speed}\n");
+    text += &format!("{label}: {place}. {speed}\n");
     if outcome.state > State::Stored || outcome.way == Way::Plain {
         text += &format!("{}\n", fate(outcome));
     }
