@@ -36,6 +36,9 @@ pub struct Config {
     pub routes: Routes,
     /// The longest Z that is taken, in bytes. Default 10 GiB: more than a phone's video, less than a small disk.
     pub max_bytes: u64,
+    /// The most that all uploads whose bytes are kept may have together; beyond that, new ones are told to come back
+    /// (`spool-full`). Default 100 GiB, ten of the longest: tickets cost nothing, so something has to bound the disk.
+    pub max_stored_bytes: u64,
     /// How long a ticket is good for. Default 7 days: longer than a holiday's weekend without a gateway.
     pub ticket_lifetime: Duration,
     /// How long a connection to the application may take to come about. Default 10 s.
@@ -72,6 +75,7 @@ impl Config {
             state_dir,
             routes: Routes::default(),
             max_bytes: 10 << 30,
+            max_stored_bytes: 100 << 30,
             ticket_lifetime: Duration::from_secs(7 * 24 * 3600),
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(600),

@@ -22,6 +22,7 @@ pub struct Core {
     /// Rung when there may be something to replay.
     pub work: Notify,
     pub intakes: Arc<Semaphore>,
+    pub max_stored_bytes: u64,
     pub ticket_lifetime: Duration,
     pub connect_timeout: Duration,
     pub answer_timeout: Duration,
@@ -49,6 +50,7 @@ impl Core {
             clock: config.clock,
             work: Notify::new(),
             intakes: Arc::new(Semaphore::new(config.intakes)),
+            max_stored_bytes: config.max_stored_bytes,
             ticket_lifetime: config.ticket_lifetime,
             connect_timeout: config.connect_timeout,
             answer_timeout: config.answer_timeout,

@@ -7,6 +7,8 @@ use std::net::IpAddr;
 /// Where a request came from, as far as it can be believed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Client {
+    /// Whether the peer's forwarding fields are believed.
+    pub trusted: bool,
     /// The address of the client.
     pub address: IpAddr,
     /// What `X-Forwarded-For` is to say to the application.
@@ -26,7 +28,7 @@ impl Client {
         let own_proto = if peer.tls { "https" } else { origin.as_str().split(':').next().unwrap_or("http") };
         if !trusted.contains(&peer_address) {
             let chain = peer_address.to_string();
-            return Self { address: peer_address, chain, proto: own_proto.to_owned(), host: own_host };
+            return Self { trusted: false, address: peer_address, chain, proto: own_proto.to_owned(), host: own_host };
         }
         let before: Vec<&str> = headers
             .get_all("x-forwarded-for")
@@ -41,6 +43,7 @@ impl Client {
         let chain =
             before.into_iter().map(str::to_owned).chain([peer_address.to_string()]).collect::<Vec<_>>().join(", ");
         Self {
+            trusted: true,
             address: address.unwrap_or(peer_address),
             chain,
             proto: text("x-forwarded-proto").unwrap_or_else(|| own_proto.to_owned()),

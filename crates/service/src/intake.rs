@@ -50,6 +50,7 @@ impl Registry {
         let entered = match known {
             None => {
                 admission.check_time(now)?;
+                check_room(core, admission.layout.total()).await?;
                 Live::new(admission, now, Progress::default(), None)
             }
             Some(upload) => {
@@ -77,6 +78,18 @@ impl Registry {
     /// Whether somebody sends octets of this upload now.
     pub async fn holds(&self, id: UploadId) -> bool {
         self.live.lock().await.get(&id).is_some_and(|live| live.strong_count() > 0)
+    }
+}
+
+/// Whether there is room for a new upload. Those that have begun may end.
+async fn check_room(core: &Core, total: u64) -> Result<(), Problem> {
+    let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?;
+    match stored.saturating_add(total) > core.max_stored_bytes {
+        true => {
+            let detail = format!("{stored} of {} bytes are taken", core.max_stored_bytes);
+            Err(Problem::new(Code::SpoolFull, detail).retry_after(core::time::Duration::from_secs(60)))
+        }
+        false => Ok(()),
     }
 }
 

@@ -110,7 +110,7 @@ impl Framing {
             return Ok(Self::None);
         }
         let values = |name: &'static str| fields.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
-        if let Some((_, value)) = values("transfer-encoding").last() {
+        if let Some((_, value)) = values("transfer-encoding").next_back() {
             let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
             return Ok(if last.eq_ignore_ascii_case(b"chunked") { Self::Chunked } else { Self::Close });
         }

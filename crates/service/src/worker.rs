@@ -16,6 +16,7 @@ use hoop_seal::{Prelude, answer};
 use hoop_units::UploadId;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
 /// Rows that are looked at in one round of cleaning, and at a time when starting.
@@ -32,6 +33,12 @@ const ANSWER_BODY_MAX: usize = 16 * 1024;
 
 /// A body without an upload is deleted when nobody has written to it for a day: a crash left it between two syncs.
 const ORPHAN_SECS: u64 = 24 * 3600;
+
+/// How often to look for such bodies: they are rare, and it takes a walk through the folder.
+const SWEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// Bodies that one such walk looks at: a megabyte of ids.
+const SWEEP_MAX: usize = 65_536;
 
 /// How long attempts that are past the gate may still take when the service stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,11 +61,17 @@ impl Worker {
             tracing::error!(%error, "interrupted uploads could not be taken up");
         }
         let mut attempts = JoinSet::new();
-        let mut next_round = tokio::time::Instant::now();
+        let (mut next_round, mut next_sweep) = (tokio::time::Instant::now(), tokio::time::Instant::now());
         while !self.shutdown.is_requested() {
             if tokio::time::Instant::now() >= next_round {
                 self.clean().await.unwrap_or_else(|error| tracing::error!(%error, "cleaning failed"));
                 next_round = tokio::time::Instant::now() + ROUND;
+            }
+            if tokio::time::Instant::now() >= next_sweep {
+                self.sweep()
+                    .await
+                    .unwrap_or_else(|error| tracing::error!(%error, "the bodies could not be looked through"));
+                next_sweep = tokio::time::Instant::now() + SWEEP;
             }
             let wait = self.start_due(&mut attempts).await.unwrap_or_else(|error| {
                 tracing::error!(%error, "the index could not be asked for work");
@@ -125,8 +138,14 @@ impl Worker {
             core.store.dispose(id).await?;
         }
         core.store.with(move |index| index.forget(now, ROUND_MAX)).await?;
+        Ok(())
+    }
+
+    /// Deletes bodies that no upload has.
+    async fn sweep(&self) -> Result<(), StoreError> {
+        let core = &self.core;
         let bodies = core.store.bodies().clone();
-        for id in crate::state::blocking(move || bodies.idle(ORPHAN_SECS, ROUND_MAX)).await?? {
+        for id in crate::state::blocking(move || bodies.idle(ORPHAN_SECS, SWEEP_MAX)).await?? {
             if core.store.load(id).await?.is_none() && !core.live.holds(id).await {
                 let bodies = core.store.bodies().clone();
                 crate::state::blocking(move || bodies.remove(id)).await??;
@@ -141,10 +160,12 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
     let id = upload.id;
     tracing::info!(%id, attempt = upload.attempts, "replaying");
     let stop = shutdown.clone();
+    let mut news = core.store.news();
     let outcome = {
         let mut attempt = std::pin::pin!(replay::attempt(core, &upload, &stop));
         tokio::select! {
             outcome = &mut attempt => outcome,
+            () = stopped(core, id, &mut news) => Outcome::Abandoned,
             () = shutdown.requested() => match core.store.load(id).await {
                 // Before the gate nothing is lost by letting go; after it, the answer is worth waiting for.
                 Ok(Some(Upload { state: State::Committing, .. })) => attempt.await,
@@ -159,6 +180,16 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
         Outcome::Abandoned => Change::Recover,
     };
     note(core, id, change).await;
+}
+
+/// Returns once the upload's owner has stopped it.
+async fn stopped(core: &Core, id: UploadId, news: &mut broadcast::Receiver<UploadId>) {
+    loop {
+        match core.store.load(id).await {
+            Ok(Some(upload)) if upload.state == State::Stopped => return,
+            _ => while news.recv().await.is_ok_and(|changed| changed != id) {},
+        }
+    }
 }
 
 /// Notes a change, and deletes the body of an upload that is over.

@@ -436,3 +436,69 @@ async fn the_key_of_a_ticket_may_rotate_while_the_upload_is_on_its_way() {
     assert_eq!(list["uploads"][0]["id"], ticket.id.as_str(), "its owner is known by the old key, too");
     sidecar.stop().await;
 }
+
+#[tokio::test]
+async fn a_known_upload_is_answered_without_asking_for_its_octets() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal(&ticket, &octets(200_000, 1));
+    sealed.post(&sidecar).await;
+    sidecar.reaches(&ticket.id, "accepted").await;
+    let request = sealed.put_request(sealed.records(0, 2));
+    let head_len = request.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 2;
+    let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
+    stream.write_all(&request[..head_len]).await.unwrap();
+    stream.write_all(b"Expect: 100-continue\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn when_the_disk_it_may_use_is_full_new_uploads_come_back_later_and_begun_ones_end() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 300_000).await;
+    let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
+    let (first, second) = (seal(&one, &octets(200_000, 1)), seal(&two, &octets(200_000, 2)));
+    assert_eq!(first.put(sidecar.address, first.records(1, 2)).await.status, 202);
+    let full = second.post(&sidecar).await;
+    assert_eq!((full.problem(), full.field("retry-after")), ((507, "spool-full".into()), Some("60")));
+    assert_eq!(first.post(&sidecar).await.status, 202);
+    sidecar.reaches(&one.id, "accepted").await;
+    sidecar.forgets_bodies().await;
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    while second.post(&sidecar).await.status == 507 {
+        assert!(tokio::time::Instant::now() < deadline);
+    }
+    sidecar.reaches(&two.id, "accepted").await;
+}
+
+#[tokio::test]
+async fn a_state_folder_serves_one_service_at_a_time() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let second = hoop_service::Service::open(support::config(upstream.address, sidecar.dir.clone())).await;
+    let error = second.err().expect("refused").to_string();
+    assert!(error.contains("another service is using it"), "{error}");
+    let dir = sidecar.stop().await.unwrap();
+    Sidecar::on(upstream.address, dir.path().to_owned(), |_| {}).await.stop().await;
+}
+
+#[tokio::test]
+async fn a_sender_that_falls_silent_is_cut_off_and_its_records_are_kept() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.body_timeout = Duration::from_millis(200)).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal(&ticket, &octets(200_000, 1));
+    let request = sealed.put_request(sealed.records(0, 3));
+    let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
+    stream.write_all(&request[..request.len() - 65_536 - 10]).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let reply = wire::Reply::parse(&answer);
+    assert_eq!(reply.problem(), (408, "request-timeout".into()));
+    assert!(reply.field("hoop-missing").unwrap().starts_with(&sealed.layout.record(1).start.to_string()), "{reply:?}");
+}

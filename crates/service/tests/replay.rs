@@ -235,7 +235,7 @@ async fn an_upload_whose_session_has_gone_is_held_until_its_owner_comes_back() {
     let status = sidecar.reaches(&ticket.id, "held").await;
     assert_eq!(status["reason"]["code"], "sign-in-required");
     assert_eq!(sealed.post(&sidecar).await.status, 202, "not final");
-    assert_eq!(sidecar.bodies(), [ticket.id.clone()], "kept");
+    assert_eq!(sidecar.bodies(), std::slice::from_ref(&ticket.id), "kept");
     let path = format!("/hoop/uploads/{}", ticket.id);
     let version = ("Hoop-Version", "1");
     let stranger = sidecar.send("POST", &path, &[version, ("Cookie", "session=mallory")], b"").await;
@@ -314,4 +314,43 @@ async fn many_uploads_are_replayed_each_once_and_no_more_at_once_than_allowed() 
     keys.sort();
     keys.dedup();
     assert_eq!((keys.len(), upstream.arrivals().len()), (30, 30));
+}
+
+#[tokio::test]
+async fn stopping_an_upload_in_mid_replay_ends_the_attempt() {
+    let upstream = Upstream::new(|_, arrival| match arrival.length() {
+        0..100 => answer("201 Created", ""),
+        _ => Behaviour::Deaf,
+    })
+    .await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.replays = 1).await;
+    let (stuck, next) = (ticket(&sidecar).await, ticket(&sidecar).await);
+    seal(&stuck, &octets(24 << 20, 1)).post(&sidecar).await;
+    upstream.has(1).await;
+    seal(&next, b"waits for its turn").post(&sidecar).await;
+    let path = format!("/hoop/uploads/{}", stuck.id);
+    let reply = sidecar.send("DELETE", &path, &[("Hoop-Token", &stuck.token)], b"").await;
+    assert_eq!((reply.status, reply.field("hoop-state")), (200, Some("stopped")));
+    sidecar.reaches(&next.id, "accepted").await;
+    sidecar.forgets_bodies().await;
+    assert_eq!(upstream.whole().len(), 1);
+}
+
+#[tokio::test]
+async fn a_replay_under_way_when_the_service_stops_goes_on_when_it_starts() {
+    let upstream = Upstream::new(|number, _| match number {
+        0 => Behaviour::Deaf,
+        _ => answer("201 Created", ""),
+    })
+    .await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let body = octets(24 << 20, 2);
+    seal(&ticket, &body).post(&sidecar).await;
+    upstream.has(1).await;
+    let dir = sidecar.stop().await.unwrap();
+    let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), |_| {}).await;
+    sidecar.reaches(&ticket.id, "accepted").await;
+    assert_eq!(upstream.whole().len(), 1);
+    sidecar.stop().await;
 }

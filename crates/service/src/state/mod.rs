@@ -307,8 +307,11 @@ pub enum StoreError {
     #[error("the index cannot be used: {0}")]
     Index(#[from] rusqlite::Error),
     /// A row that this version cannot read.
-    #[error("the index holds an unreadable upload: {0}")]
+    #[error("the index cannot be read: {0}")]
     Damaged(&'static str),
+    /// Another process has it.
+    #[error("another service is using it")]
+    InUse,
     /// The bodies.
     #[error("the bodies cannot be used: {0}")]
     Body(#[from] io::Error),
@@ -319,7 +322,7 @@ impl StoreError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Index(error) => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
-            Self::Damaged(_) => false,
+            Self::Damaged(_) | Self::InUse => false,
             Self::Body(error) => {
                 matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
@@ -358,6 +361,8 @@ pub trait Index: Send + Sync {
     fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    /// What the uploads whose bodies are kept have, or will have, on disk, in bytes.
+    fn stored(&self) -> Result<u64, StoreError>;
     /// Notes that a body was deleted.
     fn disposed(&self, id: UploadId) -> Result<(), StoreError>;
     /// Forgets uploads that nobody may ask for any more; how many.

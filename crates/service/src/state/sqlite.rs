@@ -26,6 +26,7 @@ CREATE INDEX uploads_due ON uploads (state, next_attempt, updated);
 CREATE INDEX uploads_owner ON uploads (owner, created) WHERE owner IS NOT NULL;
 CREATE INDEX uploads_expires ON uploads (expires);
 CREATE INDEX uploads_disposable ON uploads (state) WHERE has_body;
+CREATE INDEX uploads_stored ON uploads (total) WHERE has_body;
 ";
 
 /// What [`read`] reads, in its order.
@@ -150,6 +151,12 @@ impl Index for SqliteIndex {
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         let sql = format!("SELECT id FROM uploads WHERE has_body AND state IN {FINAL} LIMIT ?1");
         self.ids(&sql, &[&rows(limit)])
+    }
+
+    fn stored(&self) -> Result<u64, StoreError> {
+        let sql = "SELECT coalesce(sum(total), 0) FROM uploads WHERE has_body";
+        let sum = self.lock().prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0))?;
+        u64::try_from(sum).map_err(|_| StoreError::Damaged("totals below zero"))
     }
 
     fn disposed(&self, id: UploadId) -> Result<(), StoreError> {
@@ -338,10 +345,10 @@ mod tests {
         assert_eq!(index.overdue(ends, 9).unwrap(), []);
         assert_eq!(index.overdue(ends.plus_secs(1), 9).unwrap().len(), 1);
         done(index.apply(UploadId([1; 16]), Change::Expire, ends));
-        assert_eq!(index.disposable(9).unwrap().len(), 1);
+        assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (1, 1_000));
         assert_eq!(index.forget(UnixTime(u32::MAX), 9).unwrap(), 0, "not while there is a body");
         index.disposed(UploadId([1; 16])).unwrap();
-        assert_eq!(index.disposable(9).unwrap(), []);
+        assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (0, 0));
         assert_eq!(index.forget(ends, 9).unwrap(), 0);
         assert_eq!(index.forget(UnixTime(u32::MAX), 9).unwrap(), 1);
         assert!(index.load(UploadId([1; 16])).unwrap().is_none());

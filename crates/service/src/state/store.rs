@@ -4,7 +4,7 @@ use super::folder::Folder;
 use super::sqlite::SqliteIndex;
 use super::{Bodies, Change, Changed, Index, StoreError, Upload};
 use hoop_units::{UnixTime, UploadId};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub struct Store {
     index: Arc<dyn Index>,
     bodies: Arc<dyn Bodies>,
     news: broadcast::Sender<UploadId>,
+    _lock: Arc<File>,
 }
 
 impl Store {
@@ -28,9 +29,13 @@ impl Store {
     /// If it cannot be made or used.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         fs::create_dir_all(dir)?;
+        // Two services would replay what the other is replaying. The lock ends with the process, however that ends.
+        let lock = File::create(dir.join("lock"))?;
+        lock.try_lock().map_err(|_| StoreError::InUse)?;
         let bodies = Folder::open(&dir.join("bodies"))?;
         let index = SqliteIndex::open(&dir.join("index.sqlite"))?;
-        Ok(Self { index: Arc::new(index), bodies: Arc::new(bodies), news: broadcast::channel(NEWS_MAX).0 })
+        let (news, _) = broadcast::channel(NEWS_MAX);
+        Ok(Self { index: Arc::new(index), bodies: Arc::new(bodies), news, _lock: Arc::new(lock) })
     }
 
     /// The bodies, for whoever is on a blocking thread already.
