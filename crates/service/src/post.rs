@@ -3,7 +3,8 @@
 //! Promises: a 2xx means that all octets of the message are opened, written and synced; a message that breaks off, or
 //! holds a bad record, keeps the whole records before that.
 //!
-//! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout` is cut off.
+//! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout`, or slower
+//! than [`RATE_MIN`], is cut off.
 
 use crate::admit::Admission;
 use crate::core::Core;
@@ -18,6 +19,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Octets that are opened and written in one go: four records, the server's read buffer.
 const BATCH: usize = 4 * hoop_seal::RECORD_SIZE as usize;
@@ -32,13 +34,21 @@ const DRAIN_MAX: u64 = 32 << 20;
 /// How long that may take.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The slowest sender that keeps its place, in bytes a second: below a modem's, above one who only wants the place.
+const RATE_MIN: u64 = 1024;
+
+/// Lengths beyond a terabyte give no more time: the sum of times must stay one.
+const DEADLINE_MAX: u64 = 1 << 40;
+
 /// The longest wait that `Prefer: wait` gets (`docs/protocol.md` §7).
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`.
 pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<UploadId>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let mut source = Source { body, timeout: core.body_timeout, begun: false };
+    let length = content_length(&parts.headers).unwrap_or(0);
+    let deadline = Instant::now() + core.body_timeout + Duration::from_secs(length.min(DEADLINE_MAX) / RATE_MIN);
+    let mut source = Source { body, timeout: core.body_timeout, deadline, begun: false };
     let answer = match core.intakes.clone().try_acquire_owned() {
         Ok(_slot) => accept(core, &parts.headers, &mut source, id).await,
         Err(_) => {
@@ -275,6 +285,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Probl
 struct Source {
     body: Incoming,
     timeout: Duration,
+    /// When all of it must be here.
+    deadline: Instant,
     /// Whether any of it was asked for.
     begun: bool,
 }
@@ -284,7 +296,8 @@ impl Source {
     async fn next(&mut self) -> Result<Option<bytes::Bytes>, Problem> {
         self.begun = true;
         loop {
-            match tokio::time::timeout(self.timeout, self.body.frame()).await {
+            let until = self.deadline.min(Instant::now() + self.timeout);
+            match tokio::time::timeout_at(until, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => return Ok(Some(data)),
                     Err(_trailers) => {}
@@ -292,7 +305,7 @@ impl Source {
                 Ok(Some(Err(_))) => return Err(Problem::new(Code::BodyTruncated, "the body broke off")),
                 Ok(None) => return Ok(None),
                 Err(_) => {
-                    let detail = format!("nothing came for {} s", self.timeout.as_secs());
+                    let detail = format!("nothing came for {} s, or too little of it", self.timeout.as_secs());
                     return Err(Problem::new(Code::RequestTimeout, detail));
                 }
             }

@@ -101,6 +101,9 @@ fn outgoing(
     set_upgrade(&mut parts.headers, protocol);
     // We send `100 Continue` ourselves when the application takes the first octets (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
+    if !client.trusted {
+        drop_forwarding(&mut parts.headers);
+    }
     for (name, value) in
         [("x-forwarded-for", &client.chain), ("x-forwarded-proto", &client.proto), ("x-forwarded-host", &client.host)]
     {
@@ -138,6 +141,15 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     for name in named.iter().map(String::as_str).chain(HOP_BY_HOP) {
         headers.remove(name);
     }
+}
+
+/// What says where a request came from, and was written by somebody whom nobody need believe.
+fn drop_forwarding(headers: &mut HeaderMap) {
+    let is_forwarding = |name: &HeaderName| {
+        name.as_str().starts_with("x-forwarded-") || matches!(name.as_str(), "forwarded" | "x-real-ip")
+    };
+    let names: Vec<HeaderName> = headers.keys().filter(|name| is_forwarding(name)).cloned().collect();
+    names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
 /// Carries octets both ways until both ends, or the service, have had enough.
