@@ -137,7 +137,7 @@ impl House {
         command.args(["service", "--listen", "0.0.0.0:443", "--origin", ORIGIN]);
         command.arg("--upstream").arg(format!("http://127.0.0.1:{upstream}"));
         command.arg("--tls-cert").arg(&self.certificates.certificate).arg("--tls-key").arg(&self.certificates.key);
-        command.arg("--keys").arg(self.path("keys")).arg("--state").arg(self.path("service-state")).args(more);
+        command.arg("--keys").arg(self.path("keys")).arg("--state-dir").arg(self.path("service-state")).args(more);
         Program::start("hoop service", command, "listening on")
     }
 

@@ -69,8 +69,12 @@ impl Program {
         self.wait_for_matching(within, |line| line.contains(part))
     }
 
-    /// The same with any condition.
-    pub fn wait_for_matching(&self, within: Duration, matches: impl Fn(&str) -> bool) -> Option<(Instant, String)> {
+    /// The same with any condition, which is asked once about each line, in order.
+    pub fn wait_for_matching(
+        &self,
+        within: Duration,
+        mut matches: impl FnMut(&str) -> bool,
+    ) -> Option<(Instant, String)> {
         let end = Instant::now() + within;
         let mut seen = 0;
         let mut lines = self.output.lines.lock().expect("no reader panics");

@@ -158,7 +158,7 @@ fn straight_command(house: &House, file: &Path) -> Command {
 
 /// Runs `command` on the device until it ends, then waits until the photo wall has one picture more.
 fn send(house: &House, wall: &Program, mut command: Command) -> Result<Sent, String> {
-    let before = pictures(wall).len();
+    let before = pictures(wall);
     let begin = Instant::now();
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let free = begin.elapsed();
@@ -167,21 +167,25 @@ fn send(house: &House, wall: &Program, mut command: Command) -> Result<Sent, Str
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(format!("{:?} ended with {}: {said}", command.get_program(), output.status));
     }
-    let arrived = wall.wait_for_matching(PATIENCE, |_| pictures(wall).len() > before);
-    arrived.ok_or("the photo wall stopped")?;
-    let (at, sha256) = pictures(wall).pop().ok_or("the photo wall forgot its pictures")?;
+    let mut seen = 0;
+    let arrived = wall.wait_for_matching(PATIENCE, |line| {
+        seen += usize::from(picture(line).is_some());
+        seen > before
+    });
+    let (at, line) = arrived.ok_or("the photo wall stopped")?;
+    let sha256 = picture(&line).unwrap_or_default();
     Ok(Sent { free, arrived: at.duration_since(begin), sha256 })
 }
 
-/// The pictures that the wall says it has: when, and what hash.
-fn pictures(wall: &Program) -> Vec<(Instant, String)> {
-    let lines = wall.lines().into_iter();
-    lines
-        .filter_map(|(at, line)| {
-            let event: serde_json::Value = serde_json::from_str(&line).ok()?;
-            (event["event"] == "photo").then(|| (at, event["sha256"].as_str().unwrap_or_default().to_owned()))
-        })
-        .collect()
+/// How many pictures the wall says it has.
+fn pictures(wall: &Program) -> usize {
+    wall.lines().iter().filter(|(_, line)| picture(line).is_some()).count()
+}
+
+/// The hash of the picture that a line of the wall's is about.
+fn picture(line: &str) -> Option<String> {
+    let event: serde_json::Value = serde_json::from_str(line).ok()?;
+    (event["event"] == "photo").then(|| event["sha256"].as_str().unwrap_or_default().to_owned())
 }
 
 fn monitor_link(house: &House) -> String {
