@@ -224,7 +224,9 @@ async fn receive(
     layout: Option<Layout>,
     from: u64,
 ) -> Result<Taken, Problem> {
-    let ended = sink.pump(&mut frames).await.and_then(|()| sink.flush());
+    let pumped = sink.pump(&mut frames).await;
+    // What broke off is written out just the same.
+    let ended = sink.flush().and(pumped);
     let (end, open_ended) = (sink.written(), sink.open_ended);
     let layout = match (layout, open_ended && ended.is_ok()) {
         (Some(layout), _) => layout,
@@ -328,11 +330,12 @@ impl Sink {
             return Err(Problem::new(code, format!("more bytes came than the {} that may", self.limit)));
         }
         self.compare_prelude(bytes)?;
-        let at = self.at;
-        self.at += bytes.len() as u64;
         if self.collected.is_empty() && bytes.len() >= WRITE_BYTES {
-            return self.intake.write_at(at, bytes).map_err(write_problem);
+            self.intake.write_at(self.at, bytes).map_err(write_problem)?;
+            self.at += bytes.len() as u64;
+            return Ok(());
         }
+        self.at += bytes.len() as u64;
         self.collected.extend_from_slice(bytes);
         if self.collected.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
@@ -352,8 +355,9 @@ impl Sink {
         if self.collected.is_empty() {
             return Ok(());
         }
-        let bytes = self.collected.split();
-        self.intake.write_at(self.at - bytes.len() as u64, &bytes).map_err(write_problem)
+        self.intake.write_at(self.written(), &self.collected).map_err(write_problem)?;
+        self.collected.clear();
+        Ok(())
     }
 
     /// Up to where everything is in the file.

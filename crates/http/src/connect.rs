@@ -203,6 +203,11 @@ impl fmt::Debug for Connector {
 /// A minute and a half: longer than a Wi-Fi hand-over or a router's restart of its line, shorter than patience.
 const USER_TIMEOUT: Duration = Duration::from_secs(90);
 
+/// How many bytes may wait unsent in the kernel. Without a bound it takes megabytes, a minute of a slow uplink, and whoever
+/// watches progress takes for sent what is not, and for stalled what is.
+#[cfg(target_os = "linux")]
+const NOTSENT_BYTES: u32 = 128 * 1024;
+
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
@@ -210,7 +215,10 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
         socket2::TcpKeepalive::new().with_time(Duration::from_secs(20)).with_interval(Duration::from_secs(10));
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    {
+        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+        socket.set_tcp_notsent_lowat(NOTSENT_BYTES)?;
+    }
     Ok(())
 }
 

@@ -132,7 +132,7 @@ impl Spool {
         let folder = |source| OpenError::Folder { path: path.clone(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(folder)?;
         let lock = lock(&path)?;
-        lay_out(&path).map_err(folder)?;
+        lay_out(&path, sync).map_err(folder)?;
         let index = Index::open(&path.join("index.db"), sync).map_err(|error| match error {
             IndexOpenError::Later(found) => OpenError::Later { path: path.clone(), found, known: FORMAT },
             IndexOpenError::Sqlite(source) => OpenError::Index { path: path.clone(), source },
@@ -372,7 +372,7 @@ fn lock(folder: &Path) -> Result<File, OpenError> {
 }
 
 /// Makes the 256 folders for payload, and puts their names on disk, once.
-fn lay_out(folder: &Path) -> io::Result<()> {
+fn lay_out(folder: &Path, sync: bool) -> io::Result<()> {
     let uploads = folder.join("uploads");
     if folder.join("index.db").exists() {
         return Ok(());
@@ -380,6 +380,9 @@ fn lay_out(folder: &Path) -> io::Result<()> {
     for shard in 0..=255_u8 {
         DirBuilder::new().recursive(true).mode(0o700).create(uploads.join(format!("{shard:02x}")))?;
     }
-    File::open(&uploads)?.sync_all()?;
-    File::open(folder)?.sync_all()
+    if sync {
+        File::open(&uploads)?.sync_all()?;
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }

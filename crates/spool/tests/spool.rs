@@ -1,0 +1,327 @@
+//! The spool's promises, one by one.
+#![allow(missing_docs)]
+
+use hoop_spool::{
+    Begin, BeginError, Change, CommitError, DueCursor, Intake, KEEP_SECS, Offer, OpenError, Queue, Reason, SPANS_MAX,
+    Settings, Spool, State, WriteError,
+};
+use hoop_units::{ByteRange, UnixTime, UploadId};
+use std::path::Path;
+
+const NOW: UnixTime = UnixTime(1_000_000);
+
+fn offer(number: u32, total: u64) -> Offer {
+    let mut id = [0; 16];
+    // Spread over the shards as random ids are.
+    id[0] = number as u8;
+    id[4..8].copy_from_slice(&number.to_be_bytes());
+    Offer {
+        id: UploadId(id),
+        prelude: b"prelude".to_vec(),
+        total: Some(total),
+        dest: "https://photos.example/hoop/post".into(),
+        expires: UnixTime(NOW.0 + 1_000),
+    }
+}
+
+fn open(folder: &Path) -> Spool {
+    Spool::open(Settings::new(folder)).unwrap()
+}
+
+fn take(spool: &Spool, offer: &Offer) -> Intake {
+    match spool.begin(offer).unwrap() {
+        Begin::Take(intake) => intake,
+        Begin::Complete(upload) => panic!("{upload:?} is complete"),
+    }
+}
+
+/// Stores all of an upload.
+fn store(spool: &Spool, offer: &Offer) {
+    let intake = take(spool, offer);
+    let total = offer.total.unwrap();
+    intake.write_at(0, &vec![7; total as usize]).unwrap();
+    assert_eq!(intake.commit(ByteRange::new(0, total), NOW).unwrap(), State::Stored);
+}
+
+fn change(spool: &Spool, id: UploadId, state: State) -> Option<State> {
+    spool.change(id, &Change { state: Some(state), ..Change::default() }, NOW).unwrap()
+}
+
+#[test]
+fn one_spool_has_one_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    assert!(matches!(Spool::open(Settings::new(folder.path())), Err(OpenError::Locked(_))));
+    drop(spool);
+    open(folder.path());
+}
+
+#[test]
+fn a_spool_of_a_later_format_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let db = rusqlite::Connection::open(folder.path().join("index.db")).unwrap();
+    db.execute_batch("PRAGMA user_version = 2").unwrap();
+    drop(db);
+    let error = Spool::open(Settings::new(folder.path())).unwrap_err();
+    assert!(matches!(error, OpenError::Later { found: 2, known: 1, .. }), "{error}");
+}
+
+#[test]
+fn an_index_that_is_none_is_an_error_and_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let path = folder.path().join("index.db");
+    std::fs::remove_file(folder.path().join("index.db-wal")).ok();
+    std::fs::write(&path, vec![b'x'; 8192]).unwrap();
+    assert!(matches!(Spool::open(Settings::new(folder.path())), Err(OpenError::Index { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; 8192]);
+}
+
+#[test]
+fn another_prelude_total_or_destination_under_the_same_id_is_a_conflict() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let first = offer(1, 100);
+    let others = [
+        (Offer { prelude: b"another".to_vec(), ..first.clone() }, "prelude"),
+        (Offer { total: Some(101), ..first.clone() }, "total"),
+        (Offer { dest: "https://evil.example/hoop/post".into(), ..first.clone() }, "destination"),
+    ];
+    let check = |spool: &Spool| {
+        for (other, what) in &others {
+            let error = spool.begin(other).unwrap_err();
+            assert!(matches!(error, BeginError::Conflict(found) if found == *what), "{error}");
+        }
+    };
+    let intake = take(&spool, &first);
+    check(&spool);
+    intake.write_at(0, &[7; 50]).unwrap();
+    intake.commit(ByteRange::new(0, 50), NOW).unwrap();
+    drop(intake);
+    check(&spool);
+    store(&spool, &first);
+    check(&spool);
+    assert!(matches!(spool.begin(&first).unwrap(), Begin::Complete(upload) if upload.state == State::Stored));
+}
+
+#[test]
+fn what_is_not_committed_does_not_count_and_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let offer = offer(1, 100);
+    let intake = take(&spool, &offer);
+    intake.write_at(0, &[7; 100]).unwrap();
+    assert_eq!(spool.get(offer.id).unwrap(), None);
+    drop(intake);
+    assert!(spool.payload(offer.id).is_err());
+    store(&spool, &offer);
+}
+
+#[test]
+fn a_range_that_was_never_written_is_not_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let intake = take(&spool, &offer(1, 100));
+    intake.write_at(0, &[7; 50]).unwrap();
+    assert!(matches!(intake.commit(ByteRange::new(0, 51), NOW), Err(CommitError::NotWritten)));
+    assert!(matches!(intake.write_at(90, &[7; 11]), Err(WriteError::PastTotal { last: 100, total: 100 })));
+}
+
+#[test]
+fn the_quota_counts_what_is_kept_written_and_promised() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { quota_bytes: Some(1_000), ..Settings::new(folder.path()) };
+    let spool = Spool::open(settings.clone()).unwrap();
+    store(&spool, &offer(1, 400));
+    assert_eq!(spool.free_bytes().unwrap(), 600);
+    let coming = take(&spool, &offer(2, 500));
+    assert_eq!(spool.free_bytes().unwrap(), 100, "promised");
+    coming.write_at(0, &[7; 300]).unwrap();
+    assert_eq!(spool.free_bytes().unwrap(), 100, "written");
+    let error = spool.begin(&offer(3, 101)).unwrap_err();
+    assert!(matches!(error, BeginError::Full { need: 94, free: 93 }), "{error}");
+    drop(coming);
+    assert_eq!(spool.free_bytes().unwrap(), 600, "given back");
+    drop(spool);
+    let spool = Spool::open(settings).unwrap();
+    assert_eq!(spool.free_bytes().unwrap(), 600, "remembered");
+    change(&spool, offer(1, 400).id, State::Accepted);
+    assert_eq!(spool.free_bytes().unwrap(), 1_000, "freed");
+}
+
+#[test]
+fn a_sender_that_does_not_tell_its_length_is_held_to_the_quota_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { quota_bytes: Some(1_000), ..Settings::new(folder.path()) }).unwrap();
+    let unknown = Offer { total: None, ..offer(1, 0) };
+    let intake = take(&spool, &unknown);
+    intake.write_at(0, &[7; 900]).unwrap();
+    assert!(matches!(intake.write_at(900, &[7; 200]), Err(WriteError::Full)));
+    intake.set_total(900).unwrap();
+    assert_eq!(intake.commit(ByteRange::new(0, 900), NOW).unwrap(), State::Stored);
+    drop(intake);
+    assert_eq!(spool.free_bytes().unwrap(), 100);
+}
+
+#[test]
+fn two_senders_that_tell_different_lengths_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let unknown = Offer { total: None, ..offer(1, 0) };
+    let (one, two) = (take(&spool, &unknown), take(&spool, &unknown));
+    one.write_at(0, &[7; 100]).unwrap();
+    assert!(matches!(two.set_total(99), Err(CommitError::Conflict("total"))), "there is more already");
+    one.set_total(100).unwrap();
+    assert!(matches!(two.set_total(101), Err(CommitError::Conflict("total"))));
+}
+
+#[test]
+fn gaps_beyond_the_limit_are_refused_and_filling_them_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
+    let offer = offer(1, 1_000_000);
+    let intake = take(&spool, &offer);
+    let span = |i: usize| ByteRange::new(100 + 10 * i as u64, 105 + 10 * i as u64);
+    for i in 0..SPANS_MAX - 1 {
+        intake.write_at(span(i).start, &[7; 5]).unwrap();
+        intake.commit(span(i), NOW).unwrap();
+    }
+    intake.write_at(span(SPANS_MAX).start, &[7; 5]).unwrap();
+    let error = intake.commit(span(SPANS_MAX), NOW).unwrap_err();
+    assert!(matches!(error, CommitError::TooManySpans(_)), "{error}");
+    intake.write_at(105, &[7; 5]).unwrap();
+    intake.commit(ByteRange::new(105, 110), NOW).unwrap();
+    intake.commit(span(SPANS_MAX), NOW).unwrap();
+}
+
+#[test]
+fn a_final_state_stays_and_takes_the_payload_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let offer = offer(1, 100);
+    store(&spool, &offer);
+    for state in [State::Delivering, State::Stored, State::Received, State::Delivering] {
+        change(&spool, offer.id, state);
+    }
+    assert_eq!(spool.get(offer.id).unwrap().unwrap().state, State::Received);
+    assert!(spool.payload(offer.id).is_ok());
+    assert_eq!(change(&spool, offer.id, State::Held), Some(State::Held));
+    assert!(spool.payload(offer.id).is_err(), "the service has it and waits for a person");
+    assert_eq!(change(&spool, offer.id, State::Rejected), Some(State::Rejected));
+    assert_eq!(change(&spool, offer.id, State::Accepted), Some(State::Rejected));
+    let upload = spool.get(offer.id).unwrap().unwrap();
+    assert_eq!((upload.finished_at, upload.next_attempt), (Some(NOW), None));
+    assert_eq!(change(&spool, UploadId([9; 16]), State::Accepted), None);
+}
+
+#[test]
+fn what_is_due_comes_oldest_first_page_by_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
+    for number in 0..20 {
+        store(&spool, &offer(number, if number % 2 == 0 { 100 } else { 1 << 20 }));
+    }
+    let due = |now, queue, from, limit| spool.due(now, queue, from, limit).unwrap();
+    let first = due(NOW, Queue::Send, DueCursor::START, 15);
+    let rest = due(NOW, Queue::Send, first[14].cursor, 15);
+    let ids: Vec<UploadId> = first.iter().chain(&rest).map(|due| due.id).collect();
+    assert_eq!(ids, (0..20).map(|number| offer(number, 0).id).collect::<Vec<_>>());
+    assert_eq!(due(NOW, Queue::Small, DueCursor::START, 50).len(), 10);
+    assert_eq!(due(UnixTime(NOW.0 - 1), Queue::Send, DueCursor::START, 50).len(), 0, "not yet due");
+    assert_eq!(spool.next_due(UnixTime(NOW.0 - 1)).unwrap(), Some(NOW));
+    change(&spool, ids[0], State::Received);
+    assert_eq!(due(NOW, Queue::Ask, DueCursor::START, 50).len(), 1);
+    assert_eq!(due(NOW, Queue::Send, DueCursor::START, 50).len(), 19);
+}
+
+#[test]
+fn what_a_clock_set_back_made_due_in_years_is_due_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    store(&spool, &offer(1, 100));
+    let year_ago = UnixTime(NOW.0 - 365 * 1_000);
+    assert_eq!(spool.due(year_ago, Queue::Send, DueCursor::START, 9).unwrap().len(), 1);
+    let soon = Change { next_attempt: Some(UnixTime(NOW.0 + 6 * 3_600)), ..Change::default() };
+    spool.change(offer(1, 0).id, &soon, NOW).unwrap();
+    assert!(spool.due(NOW, Queue::Send, DueCursor::START, 9).unwrap().is_empty(), "six hours is a wait that exists");
+}
+
+#[test]
+fn uploads_expire_and_are_forgotten_seven_days_after_their_ticket_and_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let reason = Reason::new("upload-expired", "too late");
+    let offer = offer(1, 100);
+    store(&spool, &offer);
+    let end = offer.expires.plus_secs(KEEP_SECS);
+    spool.end(&reason, end, 10).unwrap();
+    assert_eq!(spool.get(offer.id).unwrap().unwrap().state, State::Stored, "a second early");
+    let over = end.plus_secs(1);
+    spool.end(&reason, over, 10).unwrap();
+    let expired = spool.get(offer.id).unwrap().unwrap();
+    assert_eq!((expired.state, expired.reason), (State::Expired, Some(reason.clone())));
+    assert!(spool.payload(offer.id).is_err());
+    spool.end(&reason, over.plus_secs(KEEP_SECS), 10).unwrap();
+    assert!(spool.get(offer.id).unwrap().is_some(), "whoever asks again is told for a week");
+    spool.end(&reason, over.plus_secs(KEEP_SECS + 1), 10).unwrap();
+    assert_eq!(spool.get(offer.id).unwrap(), None);
+}
+
+#[test]
+fn an_upload_does_not_expire_under_its_senders_pen() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let offer = offer(1, 100);
+    let intake = take(&spool, &offer);
+    intake.write_at(0, &[7; 50]).unwrap();
+    intake.commit(ByteRange::new(0, 50), NOW).unwrap();
+    let over = offer.expires.plus_secs(KEEP_SECS + 1);
+    spool.end(&Reason::new("upload-expired", ""), over, 10).unwrap();
+    intake.write_at(50, &[7; 50]).unwrap();
+    assert_eq!(intake.commit(ByteRange::new(50, 100), over).unwrap(), State::Stored);
+}
+
+#[test]
+fn the_sweep_removes_files_that_no_row_counts_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let (kept, live, gone) = (offer(0x107, 100), offer(0x207, 100), offer(0x307, 100));
+    store(&spool, &kept);
+    let intake = take(&spool, &live);
+    let orphan = folder.path().join("uploads/07").join(format!("{}.z", gone.id));
+    std::fs::write(&orphan, b"left by a crash").unwrap();
+    let stranger = folder.path().join("uploads/07/README");
+    std::fs::write(&stranger, b"not ours").unwrap();
+    assert_eq!(spool.sweep(7).unwrap(), 1);
+    assert!(!orphan.exists() && stranger.exists() && spool.payload(kept.id).is_ok());
+    intake.write_at(0, &[7; 100]).unwrap();
+    intake.commit(ByteRange::new(0, 100), NOW).unwrap();
+    assert_eq!(spool.sweep(7).unwrap(), 0);
+}
+
+#[test]
+fn a_row_whose_file_is_missing_is_reported_and_nothing_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let offer = offer(1, 100);
+    let intake = take(&spool, &offer);
+    intake.write_at(0, &[7; 50]).unwrap();
+    intake.commit(ByteRange::new(0, 50), NOW).unwrap();
+    drop(intake);
+    std::fs::remove_file(folder.path().join("uploads/01").join(format!("{}.z", offer.id))).unwrap();
+    assert!(matches!(spool.begin(&offer), Err(BeginError::Store(_))));
+    assert!(spool.payload(offer.id).is_err());
+}
+
+#[test]
+fn only_the_owner_can_read_the_folder() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("spool");
+    let spool = open(&folder);
+    store(&spool, &offer(1, 100));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o077;
+    assert_eq!(mode(&folder), 0);
+    assert_eq!(mode(&folder.join("uploads/01")), 0);
+}
