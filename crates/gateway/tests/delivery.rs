@@ -2,15 +2,54 @@
 
 mod support;
 
-use http::Method;
-use support::service::{Service, Weather};
-use support::{LATER, config, id_of, post, sealed, start, until_state};
+use hoop_gateway::Config;
+use hoop_http::{Clock, Code, Problem};
+use hoop_units::{ByteRange, UnixTime};
+use http::{HeaderValue, Method};
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+use support::service::{Service, Weather, plain};
+use support::{LATER, Running, border, config, id_of, post, put, sealed, start, status, until, until_state};
+use tempfile::TempDir;
+
+async fn gateway() -> (Running, TempDir) {
+    gateway_with(|_| {}).await
+}
+
+async fn gateway_with(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    change(&mut config);
+    (start(config).await, folder)
+}
+
+fn reason(status: &Value) -> &str {
+    status["reason"]["code"].as_str().unwrap_or_default()
+}
+
+/// Bad weather for the first `times` requests of this method, then fair.
+fn at_first(
+    times: usize,
+    method: Method,
+    mut weather: impl FnMut() -> Weather + Send,
+) -> impl FnMut(usize, &Method, &str, &http::HeaderMap) -> Weather + Send {
+    let mut left = times;
+    move |_, asked, _, _| {
+        if *asked == method && left > 0 {
+            left -= 1;
+            return weather();
+        }
+        Weather::Fair
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_is_delivered_whole_and_its_sealed_answer_kept() {
-    let folder = tempfile::tempdir().unwrap();
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
-    let gateway = start(config(folder.path())).await;
+    let (gateway, folder) = gateway().await;
     let z = sealed(1, 300_000, LATER);
     let reply = post(gateway.address, &service.dest(), &z).await;
     assert_eq!((reply.status.as_u16(), &reply.json()["state"]), (201, &"stored".into()), "{reply:?}");
@@ -19,5 +58,311 @@ async fn an_upload_is_delivered_whole_and_its_sealed_answer_kept() {
     assert_eq!(status["answer"], "c2VhbGVkIGFuc3dlcg");
     assert_eq!(service.bytes(id_of(&z)), z);
     assert_eq!(service.count(&Method::HEAD, "/"), 0, "the first time nobody has to be asked");
+    assert!(!folder.path().join(format!("uploads/01/{}.z", id_of(&z))).exists(), "the payload is removed");
+    let again = post(gateway.address, &service.dest(), &z).await;
+    assert_eq!((again.status.as_u16(), &again.json()["state"]), (201, &"accepted".into()));
     gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_came_in_ranges_is_delivered_too_and_in_messages_of_16_mib() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 40 << 20, LATER);
+    let (middle, total) = (border(300), z.len() as u64);
+    put(gateway.address, &service.dest(), &z, ByteRange::new(middle, total)).await;
+    assert_eq!(put(gateway.address, &service.dest(), &z, ByteRange::new(0, middle)).await.status, 201);
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert!(service.bytes(id_of(&z)) == z);
+    assert_eq!(service.count(&Method::PUT, "/hoop/post/"), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_uploads_are_delivered_four_at_a_time_and_none_twice_at_once() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let (gateway, _folder) = gateway().await;
+    let uploads: Vec<_> = (1..=40).map(|seed| sealed(seed, 50_000, LATER)).collect();
+    for z in &uploads {
+        assert_eq!(post(gateway.address, &service.dest(), z).await.status, 201);
+    }
+    for z in &uploads {
+        until_state(gateway.address, id_of(z), "accepted").await;
+        assert_eq!(service.bytes(id_of(z)), *z);
+    }
+    let state = service.state.lock().unwrap();
+    assert!(state.most_at_once <= 4, "{}", state.most_at_once);
+    assert!(!state.twice_at_once);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_connection_costs_only_what_was_not_acknowledged() {
+    let service = Service::start(at_first(2, Method::PUT, || Weather::Cut(100_000))).await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 300_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(service.bytes(id_of(&z)), z);
+    assert!(service.count(&Method::HEAD, "/hoop/post/") >= 1, "afterwards it asks what is there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_a_redirect_or_a_5xx_are_tried_again_and_the_redirect_is_not_followed() {
+    let mut answers = vec![
+        plain(500, "oops"),
+        plain(200, "<html>log in to the hotel's network</html>"),
+        plain(302, ""),
+        plain(418, "{\"code\":\"of-tomorrow\"}"),
+    ];
+    answers[2].headers_mut().insert("location", HeaderValue::from_static("http://127.0.0.1:1/elsewhere"));
+    let service = Service::start(move |_, method, _, _| match method {
+        &Method::PUT => answers.pop().map_or(Weather::Fair, Weather::Answer),
+        _ => Weather::Fair,
+    })
+    .await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 100_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    let seen = until(gateway.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    assert_eq!(seen["state"], "delivering");
+    assert!(!seen["next_attempt"].is_null());
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(service.bytes(id_of(&z)), z);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retry_after_is_heeded_as_the_least_wait() {
+    let service = Service::start(at_first(1, Method::PUT, || {
+        let mut response = plain(503, "later");
+        response.headers_mut().insert("retry-after", HeaderValue::from_static("3600"));
+        Weather::Answer(response)
+    }))
+    .await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 1_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    let status = until(gateway.address, id_of(&z), "a wait", |status| status["attempts"] == 1).await;
+    let wait = status["next_attempt"].as_u64().unwrap() - status["updated"].as_u64().unwrap();
+    assert!((3600..=3601).contains(&wait), "{wait}");
+    assert_eq!(reason(&status), "dest-unreachable");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_that_blames_the_upload_ends_it_with_its_reason() {
+    for (code, state) in [
+        (Code::TicketForeign, "refused"),
+        (Code::TokenInvalid, "refused"),
+        (Code::TooLarge, "refused"),
+        (Code::UploadStopped, "stopped"),
+        (Code::UploadExpired, "expired"),
+        (Code::AnswerLost, "unknown"),
+        (Code::Rejected, "rejected"),
+    ] {
+        let problem = move || Weather::Answer(Problem::new(code, "because").into_response());
+        let service = Service::start(at_first(usize::MAX, Method::PUT, problem)).await;
+        let (gateway, folder) = gateway().await;
+        let z = sealed(1, 1_000, LATER);
+        post(gateway.address, &service.dest(), &z).await;
+        let status = until_state(gateway.address, id_of(&z), state).await;
+        assert_eq!(status["reason"], serde_json::json!({"code": code.name(), "detail": "because"}));
+        assert_eq!((service.count(&Method::PUT, "/"), &status["next_attempt"]), (1, &Value::Null));
+        assert!(!folder.path().join(format!("uploads/01/{}.z", id_of(&z))).exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_never_opens_is_tried_a_few_times_and_then_given_up() {
+    let problem = || Weather::Answer(Problem::new(Code::RecordCorrupt, "record 0").into_response());
+    let service = Service::start(at_first(usize::MAX, Method::PUT, problem)).await;
+    // Each look at the wall clock is an hour later, so that no wait is long.
+    let hours = AtomicI64::new(0);
+    let clock = Clock::with_wall(move || {
+        let hour = u64::try_from(hours.fetch_add(1, Ordering::Relaxed)).unwrap();
+        SystemTime::now() + Duration::from_secs(hour * 3600)
+    });
+    let (gateway, _folder) = gateway_with(|config| config.clock = clock).await;
+    let z = sealed(1, 1_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    let status = until_state(gateway.address, id_of(&z), "refused").await;
+    assert_eq!(reason(&status), "record-corrupt");
+    assert_eq!(service.count(&Method::PUT, "/"), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_413_of_something_on_the_way_makes_the_messages_smaller() {
+    let service = Service::start(|_, method, _, headers| {
+        let length: usize = headers.get("content-length").map_or(0, |length| length.to_str().unwrap().parse().unwrap());
+        match *method == Method::PUT && length > 1 << 20 {
+            true => Weather::Answer(plain(413, "<html>nginx</html>")),
+            false => Weather::Fair,
+        }
+    })
+    .await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 5 << 20, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert!(service.bytes(id_of(&z)) == z);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_that_is_no_hoop_service_is_refused_at_the_door_once_that_is_known() {
+    let service = Service::start(|_, _, _, _| Weather::Answer(plain(404, "a router's own pages"))).await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 1_000, LATER);
+    assert_eq!(post(gateway.address, &service.dest(), &z).await.status, 201, "nothing is known yet");
+    let status = until(gateway.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    assert_eq!((reason(&status), status["state"].as_str()), ("dest-not-hoop", Some("stored")));
+    let second = post(gateway.address, &service.dest(), &sealed(2, 1_000, LATER)).await;
+    assert_eq!((second.status.as_u16(), second.code().as_str()), (422, "dest-not-hoop"), "{second:?}");
+    assert_eq!(service.count(&Method::PUT, "/"), 0, "no sealed byte went there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dest_that_is_not_the_post_url_is_not_delivered_to() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 1_000, LATER);
+    let elsewhere = format!("http://{}/admin/reboot", service.address);
+    post(gateway.address, &elsewhere, &z).await;
+    let status = until(gateway.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    assert_eq!(reason(&status), "dest-not-hoop");
+    assert_eq!(service.count(&Method::PUT, "/") + service.count(&Method::HEAD, "/"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_resolves_to_a_private_address_is_not_connected_to() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let port = service.address.port();
+    let (gateway, _folder) = gateway_with(|config| {
+        config.allow_dest.clear();
+        config.resolve.insert(("rebound.example".to_owned(), port), vec![Ipv4Addr::LOCALHOST.into()]);
+    })
+    .await;
+    let z = sealed(1, 1_000, LATER);
+    post(gateway.address, &format!("https://rebound.example:{port}/hoop/post"), &z).await;
+    let status = until(gateway.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    assert_eq!(reason(&status), "dest-forbidden");
+    assert!(service.state.lock().unwrap().requests.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_comes_back_is_delivered_to() {
+    let first = Service::start(|_, _, _, _| Weather::Fair).await;
+    let (address, dest): (SocketAddr, _) = (first.address, first.dest());
+    first.stop().await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 100_000, LATER);
+    assert_eq!(post(gateway.address, &dest, &z).await.status, 201);
+    let status = until(gateway.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    assert_eq!(reason(&status), "dest-unreachable");
+    let second = Service::start_at(address, |_, _, _, _| Weather::Fair).await;
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(second.bytes(id_of(&z)), z);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_goes_on_with_what_was_queued_and_asks_what_is_there() {
+    // The first message is taken, the second never: then the gateway stops.
+    let service = Service::start(|_, method, _, headers| {
+        let first = headers.get("content-range").is_some_and(|range| range.to_str().unwrap().starts_with("bytes 0-"));
+        match *method == Method::PUT && !first {
+            true => Weather::Cut(1),
+            false => Weather::Fair,
+        }
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let z = sealed(1, 20 << 20, LATER);
+    let one = start(config(folder.path())).await;
+    post(one.address, &service.dest(), &z).await;
+    until(one.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    one.stop().await;
+    service.set_mood(|_, _, _, _| Weather::Fair);
+    let two = start(config(folder.path())).await;
+    until_state(two.address, id_of(&z), "accepted").await;
+    assert!(service.bytes(id_of(&z)) == z);
+    let firsts = service.state.lock().unwrap().uploads[&id_of(&z).to_hex()].messages;
+    assert_eq!(firsts, 2, "the first message was not sent again");
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_received_is_asked_after_until_the_application_has_answered() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    service.state.lock().unwrap().verdict = "received";
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 1_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    let received = until_state(gateway.address, id_of(&z), "received").await;
+    assert!(!received["received_at"].is_null());
+    service.state.lock().unwrap().verdict = "held";
+    until_state(gateway.address, id_of(&z), "held").await;
+    service.state.lock().unwrap().verdict = "accepted";
+    let accepted = until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(accepted["answer"], "c2VhbGVkIGFuc3dlcg");
+    assert_eq!(service.count(&Method::PUT, "/"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_lost_what_it_had_received_gets_it_again() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    service.state.lock().unwrap().verdict = "received";
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 100_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    until_state(gateway.address, id_of(&z), "received").await;
+    {
+        let mut state = service.state.lock().unwrap();
+        state.uploads.clear();
+        state.verdict = "accepted";
+    }
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(service.bytes(id_of(&z)), z);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_neither_loses_nor_delays_an_upload() {
+    let service = Service::start(at_first(3, Method::PUT, || Weather::Answer(plain(500, "")))).await;
+    let offset = Arc::new(AtomicI64::new(0));
+    let seen = offset.clone();
+    let now = SystemTime::now();
+    let clock = Clock::with_wall(move || {
+        let offset = seen.load(Ordering::Relaxed);
+        let by = Duration::from_secs(offset.unsigned_abs());
+        if offset < 0 { now - by } else { now + by }
+    });
+    let expires = UnixTime(Clock::system().unix().0 + 30 * 86_400);
+    let (gateway, _folder) = gateway_with(|config| config.clock = clock).await;
+    let z = sealed(1, 1_000, expires);
+    post(gateway.address, &service.dest(), &z).await;
+    // This wall clock stands still but for its jumps: a week back, three weeks ahead, ten years back.
+    for (attempts, jump) in [(1, -7), (2, 21), (3, -3650)] {
+        until(gateway.address, id_of(&z), "an attempt", |status| status["attempts"] == attempts).await;
+        offset.store(jump * 86_400, Ordering::Relaxed);
+        // Something else that comes in makes the gateway look at the clock.
+        let other = "http://127.0.0.1:9/hoop/post";
+        assert_eq!(post(gateway.address, other, &sealed(100 + attempts as u8, 10, LATER)).await.status, 201);
+    }
+    until_state(gateway.address, id_of(&z), "accepted").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_could_not_be_delivered_in_time_expires_and_says_so() {
+    let now = Clock::system().unix();
+    let late = Arc::new(AtomicI64::new(0));
+    let seen = late.clone();
+    let clock =
+        Clock::with_wall(move || SystemTime::now() + Duration::from_secs(seen.load(Ordering::Relaxed).unsigned_abs()));
+    let folder = tempfile::tempdir().unwrap();
+    let with_clock = || Config { clock: clock.clone(), ..config(folder.path()) };
+    let z = sealed(1, 1_000, UnixTime(now.0 + 100));
+    let one = start(with_clock()).await;
+    post(one.address, "http://127.0.0.1:9/hoop/post", &z).await;
+    until(one.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    one.stop().await;
+    late.store(8 * 86_400, Ordering::Relaxed);
+    let two = start(with_clock()).await;
+    let expired = until_state(two.address, id_of(&z), "expired").await;
+    assert_eq!(reason(&expired), "upload-expired");
+    assert_eq!(status(two.address, id_of(&z)).await["next_attempt"], Value::Null);
 }

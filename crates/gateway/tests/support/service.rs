@@ -46,7 +46,8 @@ pub struct State {
 pub struct Service {
     pub address: SocketAddr,
     pub state: Arc<Mutex<State>>,
-    _stop: ShutdownTrigger,
+    stop: ShutdownTrigger,
+    task: tokio::task::JoinHandle<()>,
 }
 
 impl Service {
@@ -72,8 +73,17 @@ impl Service {
         }));
         let (stop, shutdown) = shutdown();
         let shared = state.clone();
-        tokio::spawn(server.run(move |request, _| handle(shared.clone(), address, request), shutdown));
-        Self { address, state, _stop: stop }
+        let task = tokio::spawn(server.run(move |request, _| handle(shared.clone(), address, request), shutdown));
+        Self { address, state, stop, task }
+    }
+
+    pub async fn stop(self) {
+        self.stop.trigger();
+        self.task.await.unwrap();
+    }
+
+    pub fn set_mood(&self, mood: impl FnMut(usize, &Method, &str, &HeaderMap) -> Weather + Send + 'static) {
+        self.state.lock().unwrap().mood = Box::new(mood);
     }
 
     pub fn dest(&self) -> String {
