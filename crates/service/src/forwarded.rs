@@ -25,6 +25,7 @@ impl Client {
         let peer_address = peer.address.ip().to_canonical();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let own_host = text("host").unwrap_or_else(|| origin.authority().to_owned());
+        // Without TLS of our own, somebody in front has it, if the origin has: configured as trusted or not.
         let own_proto = if peer.tls { "https" } else { origin.as_str().split(':').next().unwrap_or("http") };
         if !trusted.contains(&peer_address) {
             let chain = peer_address.to_string();

@@ -34,6 +34,8 @@ impl Store {
         lock.try_lock().map_err(|_| StoreError::InUse)?;
         let bodies = Folder::open(&dir.join("bodies"))?;
         let index = SqliteIndex::open(&dir.join("index.sqlite"))?;
+        // The names of what was made just now are on disk, too.
+        File::open(dir)?.sync_all()?;
         let (news, _) = broadcast::channel(NEWS_MAX);
         Ok(Self { index: Arc::new(index), bodies: Arc::new(bodies), news, _lock: Arc::new(lock) })
     }

@@ -1,0 +1,400 @@
+//! An upload and the one place where its state changes: [`Upload::apply`]. Pure: the time comes in.
+//!
+//! ```text
+//! receiving ─▶ received ─▶ replaying ─▶ committing ─▶ accepted │ rejected │ held │ unknown
+//!                  ▲────────────┴────────────┘ try again                     │
+//!                  ▲─────────────────────────────────────── signed in again ─┘
+//! ```
+//!
+//! Promises: a receipt never goes backwards; what is final stays; only what has passed the gate can be unknown.
+
+use hoop_http::Code;
+use hoop_units::{RangeSet, UnixTime, UploadId};
+
+/// How long after a ticket's end its upload may still end, and its answer is kept (`docs/protocol.md` §2, §8).
+pub const LINGER_SECS: u32 = 7 * 24 * 3600;
+
+/// Where an upload stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Ranges are missing.
+    Receiving,
+    /// All is there; to be replayed now or at `next_attempt`.
+    Received,
+    /// Being replayed; the application cannot have all of it yet.
+    Replaying,
+    /// The last octets may have been sent.
+    Committing,
+    /// The application has it.
+    Accepted,
+    /// The application does not want it.
+    Rejected,
+    /// The session has gone; waits for its owner.
+    Held,
+    /// The application may have it; its answer was lost.
+    Unknown,
+    /// Its owner stopped it.
+    Stopped,
+    /// Its time ran out.
+    Expired,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 10] = [
+        Self::Receiving,
+        Self::Received,
+        Self::Replaying,
+        Self::Committing,
+        Self::Accepted,
+        Self::Rejected,
+        Self::Held,
+        Self::Unknown,
+        Self::Stopped,
+        Self::Expired,
+    ];
+
+    /// The state's name in the index.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Receiving => "receiving",
+            Self::Received => "received",
+            Self::Replaying => "replaying",
+            Self::Committing => "committing",
+            Self::Accepted => "accepted",
+            Self::Rejected => "rejected",
+            Self::Held => "held",
+            Self::Unknown => "unknown",
+            Self::Stopped => "stopped",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// The state of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// The state's name on the wire: what goes on between receiving and the answer is ours (`docs/protocol.md` §8).
+    pub const fn shown(self) -> &'static str {
+        match self {
+            Self::Replaying | Self::Committing => Self::Received.name(),
+            other => other.name(),
+        }
+    }
+
+    /// Whether it stays so.
+    pub const fn is_final(self) -> bool {
+        match self {
+            Self::Accepted | Self::Rejected | Self::Unknown | Self::Stopped | Self::Expired => true,
+            Self::Receiving | Self::Received | Self::Replaying | Self::Committing | Self::Held => false,
+        }
+    }
+
+    /// Whether an upload may go from here to there.
+    const fn may_become(self, next: Self) -> bool {
+        use State::*;
+        match self {
+            Receiving => matches!(next, Receiving | Received | Stopped | Expired),
+            Received => matches!(next, Replaying | Stopped | Expired),
+            // An application may answer before it has read all, but it cannot be unknown whether it has all.
+            Replaying => matches!(next, Received | Committing | Accepted | Rejected | Held | Stopped),
+            Committing => matches!(next, Received | Accepted | Rejected | Held | Unknown),
+            Held => matches!(next, Received | Stopped | Expired),
+            Accepted | Rejected | Unknown | Stopped | Expired => false,
+        }
+    }
+}
+
+/// What is in the way of an upload, as it is shown to whoever asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reason {
+    /// The code.
+    pub code: Code,
+    /// This occurrence, in words, without secrets.
+    pub detail: String,
+}
+
+impl Reason {
+    /// A reason with a sentence on this occurrence.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+}
+
+/// What is known of the request inside, once record 0 was opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// The method.
+    pub method: String,
+    /// The path, without the query, which may hold secrets.
+    pub path: String,
+    /// The MAC of its owner's credentials.
+    pub owner: [u8; 16],
+}
+
+/// What is known of an upload.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Upload {
+    /// Its name.
+    pub id: UploadId,
+    /// Everything of Z before the records.
+    pub prelude: Vec<u8>,
+    /// The length of Z.
+    pub total: u64,
+    /// Octets of Z that are here, opened and synced.
+    pub received: RangeSet,
+    /// Where it stands.
+    pub state: State,
+    /// Known once record 0 is here.
+    pub facts: Option<Facts>,
+    /// When its first octets came.
+    pub created: UnixTime,
+    /// When anything last changed.
+    pub updated: UnixTime,
+    /// The ticket's end.
+    pub expires: UnixTime,
+    /// How often it was handed to the application, or was tried to.
+    pub attempts: u32,
+    /// When it is tried again; none: as soon as may be.
+    pub next_attempt: Option<UnixTime>,
+    /// What is in the way.
+    pub reason: Option<Reason>,
+    /// The application's answer, sealed for the device.
+    pub answer: Option<Vec<u8>>,
+    /// A token with newer credentials than the one inside, sealed like that one.
+    pub token: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Upload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upload").field("id", &self.id).field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// Something that happened to an upload.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A replay begins.
+    Claim,
+    /// The last octets are about to be sent.
+    Commit,
+    /// The attempt came to nothing; another is due then.
+    Retry {
+        /// When.
+        at: UnixTime,
+        /// Why.
+        reason: Reason,
+    },
+    /// The application answered for good, or until its owner comes back.
+    Answered {
+        /// Accepted, rejected or held.
+        state: State,
+        /// Why, unless accepted.
+        reason: Option<Reason>,
+        /// Its answer, sealed.
+        answer: Vec<u8>,
+    },
+    /// The application may have it, and its answer was lost.
+    Lost(Reason),
+    /// This process has ended in the middle of a replay that the application cannot have taken, or may take twice.
+    Recover,
+    /// Its owner has signed in again; the credentials are in this token.
+    Release {
+        /// The token, sealed.
+        token: Vec<u8>,
+        /// The MAC of the credentials.
+        owner: [u8; 16],
+    },
+    /// Its owner stops it.
+    Stop,
+    /// Its time ran out.
+    Expire,
+}
+
+/// A change that the upload's state does not allow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("an upload that is {} cannot become {}", from.name(), to.name())]
+pub struct Backwards {
+    /// Where it stands.
+    pub from: State,
+    /// Where it was to go.
+    pub to: State,
+}
+
+impl Upload {
+    /// Applies a change, or leaves all as it was.
+    ///
+    /// # Errors
+    /// If the state does not allow it.
+    pub fn apply(&mut self, change: Change, now: UnixTime) -> Result<(), Backwards> {
+        let to = change.target();
+        if !self.state.may_become(to) {
+            return Err(Backwards { from: self.state, to });
+        }
+        self.state = to;
+        self.updated = now;
+        self.next_attempt = None;
+        match change {
+            Change::Claim => self.attempts = self.attempts.saturating_add(1),
+            Change::Commit | Change::Recover => {}
+            Change::Retry { at, reason } => (self.next_attempt, self.reason) = (Some(at), Some(reason)),
+            Change::Answered { reason, answer, .. } => (self.reason, self.answer) = (reason, Some(answer)),
+            Change::Lost(reason) => self.reason = Some(reason),
+            Change::Release { token, owner } => {
+                (self.reason, self.answer, self.token) = (None, None, Some(token));
+                if let Some(facts) = &mut self.facts {
+                    facts.owner = owner;
+                }
+            }
+            Change::Stop => self.reason = Some(Reason::new(Code::UploadStopped, "")),
+            Change::Expire => self.reason = Some(Reason::new(Code::UploadExpired, "")),
+        }
+        Ok(())
+    }
+
+    /// Adds what was received; once nothing is missing, the state is `received`.
+    ///
+    /// # Errors
+    /// If the upload takes nothing more.
+    pub fn receive(&mut self, received: &RangeSet, facts: Option<&Facts>, now: UnixTime) -> Result<(), Backwards> {
+        if self.state != State::Receiving {
+            return Err(Backwards { from: self.state, to: State::Receiving });
+        }
+        received.iter().for_each(|range| self.received.insert(range));
+        self.facts = self.facts.take().or_else(|| facts.cloned());
+        self.updated = now;
+        if self.received.missing(self.total).next().is_none() {
+            self.state = State::Received;
+        }
+        Ok(())
+    }
+
+    /// Until when it may end, and its answer is kept.
+    pub const fn ends(&self) -> UnixTime {
+        self.expires.plus_secs(LINGER_SECS)
+    }
+}
+
+impl Change {
+    /// The state that it leads to.
+    const fn target(&self) -> State {
+        match self {
+            Self::Claim => State::Replaying,
+            Self::Commit => State::Committing,
+            Self::Retry { .. } | Self::Recover | Self::Release { .. } => State::Received,
+            Self::Answered { state, .. } => *state,
+            Self::Lost(_) => State::Unknown,
+            Self::Stop => State::Stopped,
+            Self::Expire => State::Expired,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoop_units::ByteRange;
+
+    fn upload(state: State) -> Upload {
+        Upload {
+            id: UploadId([1; 16]),
+            prelude: vec![0; 128],
+            total: 200,
+            received: RangeSet::new(),
+            state,
+            facts: None,
+            created: UnixTime(1),
+            updated: UnixTime(1),
+            expires: UnixTime(100),
+            attempts: 0,
+            next_attempt: None,
+            reason: None,
+            answer: None,
+            token: None,
+        }
+    }
+
+    fn changes() -> Vec<Change> {
+        let reason = || Reason::new(Code::Internal, "");
+        let answered = |state| Change::Answered { state, reason: None, answer: vec![1] };
+        vec![
+            Change::Claim,
+            Change::Commit,
+            Change::Retry { at: UnixTime(9), reason: reason() },
+            answered(State::Accepted),
+            answered(State::Rejected),
+            answered(State::Held),
+            Change::Lost(reason()),
+            Change::Recover,
+            Change::Release { token: vec![1], owner: [1; 16] },
+            Change::Stop,
+            Change::Expire,
+        ]
+    }
+
+    /// How far a receipt has come, as others see it.
+    fn rank(state: State) -> u8 {
+        match state {
+            State::Receiving => 0,
+            State::Received | State::Replaying | State::Committing | State::Held => 1,
+            State::Accepted | State::Rejected | State::Unknown | State::Stopped | State::Expired => 2,
+        }
+    }
+
+    #[test]
+    fn no_change_takes_a_receipt_backwards_and_final_means_final() {
+        for from in State::ALL {
+            for change in changes() {
+                let mut upload = upload(from);
+                let before = upload.clone();
+                match upload.apply(change, UnixTime(5)) {
+                    Ok(()) => {
+                        assert!(!from.is_final(), "{from:?} became {:?}", upload.state);
+                        assert!(rank(upload.state) >= rank(from), "{from:?} became {:?}", upload.state);
+                    }
+                    Err(error) => {
+                        assert_eq!(error.from, from);
+                        assert!(upload == before, "a refused change changes nothing");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_application_may_have_is_neither_stopped_nor_expired() {
+        for change in [Change::Stop, Change::Expire] {
+            assert!(upload(State::Committing).apply(change.clone(), UnixTime(5)).is_err());
+            assert!(upload(State::Accepted).apply(change, UnixTime(5)).is_err());
+        }
+    }
+
+    #[test]
+    fn only_the_gate_makes_an_upload_unknown() {
+        let lost = Change::Lost(Reason::new(Code::AnswerLost, ""));
+        for state in State::ALL {
+            assert_eq!(upload(state).apply(lost.clone(), UnixTime(5)).is_ok(), state == State::Committing, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn an_upload_is_received_when_nothing_is_missing_and_then_takes_no_more() {
+        let mut upload = upload(State::Receiving);
+        let ranges = |end| [ByteRange::new(0, end)].into_iter().collect::<RangeSet>();
+        upload.receive(&ranges(199), None, UnixTime(2)).unwrap();
+        assert_eq!(upload.state, State::Receiving);
+        upload.receive(&ranges(200), None, UnixTime(3)).unwrap();
+        assert_eq!(upload.state, State::Received);
+        assert!(upload.receive(&ranges(200), None, UnixTime(4)).is_err());
+    }
+
+    #[test]
+    fn every_state_survives_its_name_and_the_inner_ones_are_shown_as_received() {
+        for state in State::ALL {
+            assert_eq!(State::by_name(state.name()), Some(state));
+        }
+        assert_eq!((State::Replaying.shown(), State::Committing.shown()), ("received", "received"));
+        assert_eq!(State::by_name("of-tomorrow"), None);
+    }
+}
