@@ -1,10 +1,12 @@
 //! Finding the gateway on the LAN, and connecting to it: [`find`].
 //!
 //! Three questions at once: DNS-SD for `_hoop._tcp.local`, mDNS for `hoop.local`, and the system's resolver for
-//! `hoop.local` (a router may own that name by plain DNS). The first address that takes a connection is the gateway; no
-//! request is spent on asking it whether it is one, since the answer to the upload's first `PUT` says so.
+//! `hoop.local` (a router may own that name by plain DNS); and meanwhile the gateway of the last time is tried. The first
+//! address that takes a connection is the gateway; no request is spent on asking it whether it is one, since the answer
+//! to the upload's first `PUT` says so.
 
 use crate::config::{ClientConfig, GatewayChoice};
+use crate::store::write_private;
 use crate::wire::Link;
 use hoop_http::{Connector, Origin};
 use mdns_sd::{HostnameResolutionEvent, ServiceDaemon, ServiceEvent};
@@ -29,10 +31,30 @@ pub(crate) async fn find(config: &ClientConfig, connector: Connector) -> Result<
     match &config.gateway {
         GatewayChoice::None => Err("no gateway was asked for".to_owned()),
         GatewayChoice::At(origin) => connect(connector, origin.clone()).await,
-        GatewayChoice::Auto => match tokio::time::timeout(config.discovery_timeout, look_around(connector)).await {
-            Ok(found) => found,
-            Err(_) => Err("there is no gateway on this network".to_owned()),
-        },
+        GatewayChoice::Auto => {
+            match tokio::time::timeout(config.discovery_timeout, look_around(connector, recall(config))).await {
+                Ok(found) => found,
+                Err(_) => Err("there is no gateway on this network".to_owned()),
+            }
+        }
+    }
+}
+
+/// The file in the state folder that names the gateway of the last time.
+const LAST: &str = "gateway";
+
+fn recall(config: &ClientConfig) -> Option<Origin> {
+    std::fs::read_to_string(config.state_dir.as_ref()?.join(LAST)).ok()?.trim().parse().ok()
+}
+
+/// Remembers a gateway that was found by looking, for the next time. It saves the next push the second or so that mDNS
+/// may take, so a failure is no more than that.
+pub(crate) fn remember(config: &ClientConfig, origin: &Origin) {
+    let Some(folder) = config.state_dir.as_ref().filter(|_| config.gateway == GatewayChoice::Auto) else { return };
+    if recall(config).as_ref() != Some(origin)
+        && let Err(error) = write_private(folder, LAST, format!("{origin}\n").as_bytes())
+    {
+        tracing::debug!(%error, "cannot remember the gateway");
     }
 }
 
@@ -42,7 +64,7 @@ async fn connect(connector: Connector, origin: Origin) -> Result<Link, String> {
     Ok(link)
 }
 
-async fn look_around(connector: Connector) -> Result<Link, String> {
+async fn look_around(connector: Connector, last: Option<Origin>) -> Result<Link, String> {
     let (sender, mut candidates) = mpsc::channel(CANDIDATES_MAX);
     let mut searches = JoinSet::new();
     let daemon = ServiceDaemon::new().map_err(|error| tracing::debug!(%error, "no mDNS")).ok();
@@ -53,6 +75,9 @@ async fn look_around(connector: Connector) -> Result<Link, String> {
     searches.spawn(ask_system(sender));
     let mut attempts = JoinSet::new();
     let mut tried = Vec::new();
+    if let Some(origin) = last {
+        attempts.spawn(connect(connector.clone(), origin));
+    }
     let found = loop {
         tokio::select! {
             Some(address) = candidates.recv() => {
@@ -110,5 +135,38 @@ async fn ask_system(sender: mpsc::Sender<SocketAddr>) {
     let Ok(addresses) = tokio::net::lookup_host((GATEWAY_NAME, GATEWAY_PORT)).await else { return };
     for address in addresses {
         offer(&sender, address.ip(), address.port()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(folder: &std::path::Path, gateway: GatewayChoice) -> ClientConfig {
+        ClientConfig { state_dir: Some(folder.to_owned()), gateway, ..ClientConfig::default() }
+    }
+
+    #[test]
+    fn a_gateway_that_was_found_is_remembered_and_one_that_was_named_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let [found, named]: [Origin; 2] =
+            ["http://192.0.2.1:4667", "http://192.0.2.2:4667"].map(|o| o.parse().unwrap());
+        let auto = config(folder.path(), GatewayChoice::Auto);
+        assert_eq!(recall(&auto), None);
+        remember(&auto, &found);
+        remember(&config(folder.path(), GatewayChoice::At(named.clone())), &named);
+        assert_eq!(recall(&auto), Some(found));
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_is_not_there_is_said_to_be_out_of_reach() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = origin_of(listener.local_addr().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), GatewayChoice::At(origin.clone()));
+        let connector = || Connector::new(hoop_http::tls::client_config(&[]).unwrap());
+        assert_eq!(find(&config, connector()).await.unwrap().origin(), &origin);
+        drop(listener);
+        assert!(find(&config, connector()).await.unwrap_err().starts_with("the gateway is out of reach: "));
     }
 }

@@ -375,8 +375,9 @@ impl Push<'_> {
         let state = told.unwrap_or(if at_gateway { State::Stored } else { State::Received });
         let monitor = at_gateway.then(|| monitor_of(&link, &answer, ticket.id));
         record.monitor.clone_from(&monitor);
-        if !at_gateway {
-            record.gateway = None;
+        match &way {
+            Way::Gateway(origin) => discovery::remember(self.client.config(), origin),
+            Way::Direct | Way::Plain => record.gateway = None,
         }
         self.tell(Event::Stored { monitor: monitor.clone() });
         let first = Status::read(answer.body(), ticket.id, &ticket.key);

@@ -209,6 +209,34 @@ fn a_rejected_upload_keeps_its_answer_for_hoop_status() {
 }
 
 #[test]
+fn when_the_gateway_is_away_the_service_tells_the_status() {
+    let mut world = World::new();
+    let id = world.push(&["--wait", "received", "--json", "-d", "x"], "/f").exits(0).json()["id"].clone();
+    let id = id.as_str().unwrap();
+    assert_eq!(world.gateway.stop(), 0);
+    let told = || run(world.path(), &["status", id]);
+    let told = eventually("the application's answer", || Some(told()).filter(|told| told.out.contains("Its answer")));
+    assert!(told.out.contains("accepted") && told.out.contains("Its answer: 201"), "{told}");
+    assert_eq!(world.service.stop(), 0);
+    let untold = run(world.path(), &["status", id]).exits(7);
+    assert!(untold.out.contains("last known as accepted") && untold.err.contains("Connection refused"), "{untold}");
+    let list = run(world.path(), &["status"]).exits(0);
+    assert!(list.out.lines().nth(1).is_some_and(|line| line.starts_with(&id[..10]) && line.contains("accepted")));
+}
+
+#[test]
+fn an_upload_larger_than_the_service_allows_is_refused_before_it_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, port) = (App::start(), free_port());
+    let origin = format!("http://127.0.0.1:{port}");
+    let _service = common::service_at(folder.path(), &app, port, &origin, &["--max-bytes", "100K"]);
+    noise_file(folder.path(), "file", 200_000);
+    let ran = run(folder.path(), &["push", "-T", "file", &format!("{origin}/f")]).exits(4);
+    assert!(ran.err.contains("Error: the upload is larger than the service allows."), "{ran}");
+    assert_eq!(app.uploads().len(), 0);
+}
+
+#[test]
 fn an_upload_whose_session_has_gone_is_held() {
     let world = World::new();
     let ran = world.push(&["--wait", "accepted", "-d", "x"], "/status/401").exits(6);
