@@ -21,7 +21,10 @@ impl Announcement {
     /// # Errors
     /// If multicast DNS cannot be spoken here: no network, or its port is another's alone.
     pub fn begin(instance: &str, port: u16) -> Result<Self, mdns_sd::Error> {
-        let daemon = ServiceDaemon::new()?;
+        Self::begin_by(ServiceDaemon::new()?, instance, port)
+    }
+
+    fn begin_by(daemon: ServiceDaemon, instance: &str, port: u16) -> Result<Self, mdns_sd::Error> {
         let properties = [("version", env!("CARGO_PKG_VERSION")), ("path", "/offload")];
         let service = ServiceInfo::new(SERVICE, instance, HOST, "", port, &properties[..])?.enable_addr_auto();
         let name = service.get_fullname().to_owned();
@@ -38,5 +41,36 @@ impl Drop for Announcement {
     fn drop(&mut self) {
         let _ = self.daemon.unregister(&self.name);
         let _ = self.daemon.shutdown();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mdns_sd::{IfKind, ServiceEvent};
+    use std::time::Duration;
+
+    /// A daemon that speaks on loopback alone.
+    fn on_loopback() -> ServiceDaemon {
+        let daemon = ServiceDaemon::new().unwrap();
+        daemon.disable_interface(IfKind::All).unwrap();
+        daemon.enable_interface(IfKind::LoopbackV4).unwrap();
+        daemon
+    }
+
+    #[test]
+    fn a_second_daemon_finds_the_gateway_by_its_service_type_with_port_and_host_name() {
+        let announcement = Announcement::begin_by(on_loopback(), "Hoop gateway, tested", 4667).unwrap();
+        let seeker = on_loopback();
+        let events = seeker.browse(SERVICE).unwrap();
+        let found = loop {
+            match events.recv_timeout(Duration::from_secs(60)).expect("it is found within a minute") {
+                ServiceEvent::ServiceResolved(found) if found.fullname == announcement.name => break found,
+                _ => {}
+            }
+        };
+        assert_eq!((found.host.as_str(), found.port), (HOST, 4667));
+        assert!(found.addresses.iter().any(|address| address.is_loopback()), "{:?}", found.addresses);
+        let _ = seeker.shutdown();
     }
 }
