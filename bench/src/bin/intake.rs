@@ -2,7 +2,7 @@
 //!
 //! The sender is the same for all: `sendfile` from a file in memory, so that it is never the bottleneck. Servers take turns in
 //! each round. CPU seconds are the server's alone (user and system); resident is the peak, `VmHWM`. The gateway's ordinary answer means *synced*;
-//! `unsynced` is the gateway with `--unsafe-no-sync`, to compare like with like, and `nginx, then synced` adds an `fdatasync` of the file.
+//! `unsynced` is the gateway with `--no-sync`, to compare like with like, and `nginx, then synced` adds an `fdatasync` of the file.
 //!
 //! `--mib N` sends another size; `--rounds N` runs more rounds.
 
@@ -206,7 +206,7 @@ fn start(rival: Rival, folder: &Path, address: SocketAddr, cgroup: Option<&Cgrou
             command.args(["gateway", "--no-mdns", "--allow-dest", "127.0.0.1", "--max-upload", "64GiB", "--listen"]);
             command.arg(address.to_string()).arg("--spool").arg(folder.join("spool"));
             if rival == Rival::GatewayUnsynced {
-                command.arg("--unsafe-no-sync");
+                command.arg("--no-sync");
             }
             command
         }
