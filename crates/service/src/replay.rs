@@ -37,8 +37,13 @@ const LINGER: Duration = Duration::from_secs(10);
 
 /// What came of an attempt.
 pub enum Outcome {
-    /// The application answered.
-    Answered(Answer),
+    /// The application answered, before or after the gate.
+    Answered {
+        /// What.
+        answer: Answer,
+        /// Whether it may have all of the upload.
+        passed: bool,
+    },
     /// No answer; the application cannot have the upload.
     Failed(Code, String),
     /// No answer; the application may have the upload.
@@ -63,9 +68,9 @@ pub async fn attempt(core: &Arc<Core>, upload: &Upload, shutdown: &Shutdown) -> 
     let ended = converse(stream, &request, &gate, &mut answer, core.answer_timeout).await;
     let passed = gate.passed.load(Ordering::Acquire);
     match ended {
-        Ended::Answered => Outcome::Answered(answer),
+        Ended::Answered => Outcome::Answered { answer, passed },
         // The head is there, and the body was cut off: the rules say whether that is enough.
-        Ended::Broken(..) if answer.has_head() => Outcome::Answered(answer),
+        Ended::Broken(..) if answer.has_head() => Outcome::Answered { answer, passed },
         Ended::Broken(_, detail) if passed => Outcome::Lost(Code::AnswerLost, detail),
         Ended::Broken(code, detail) => Outcome::Failed(code, detail),
         Ended::Abandoned => Outcome::Abandoned,

@@ -40,6 +40,12 @@ const SWEEP: Duration = Duration::from_secs(24 * 3600);
 /// Bodies that one such walk looks at: a megabyte of ids.
 const SWEEP_MAX: usize = 65_536;
 
+/// How often, and how far apart, it is tried to note what came of an attempt: five minutes in all.
+const NOTE_TRIES: u32 = 60;
+
+/// See [`NOTE_TRIES`].
+const NOTE_WAIT: Duration = Duration::from_secs(5);
+
 /// How long attempts that are past the gate may still take when the service stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -123,7 +129,7 @@ impl Worker {
                     }
                     _ => Change::Recover,
                 };
-                note(&self.core, upload.id, change).await;
+                note(&self.core, upload.id, change).await?;
             }
         }
     }
@@ -132,7 +138,7 @@ impl Worker {
     async fn clean(&self) -> Result<(), StoreError> {
         let (core, now) = (&self.core, self.core.clock.unix());
         for id in core.store.with(move |index| index.overdue(now, ROUND_MAX)).await? {
-            note(core, id, Change::Expire).await;
+            note(core, id, Change::Expire).await?;
         }
         for id in core.store.with(|index| index.disposable(ROUND_MAX)).await? {
             core.store.dispose(id).await?;
@@ -174,12 +180,19 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
         }
     };
     let change = match outcome {
-        Outcome::Answered(answer) => judged(core, &upload, &answer),
+        Outcome::Answered { answer, passed } => judged(core, &upload, &answer, passed),
         Outcome::Failed(code, detail) => again(core, &upload, Reason::new(code, detail), None),
         Outcome::Lost(code, detail) => lost(core, &upload, code, detail),
         Outcome::Abandoned => Change::Recover,
     };
-    note(core, id, change).await;
+    // The answer is worth some patience with a full disk; unnoted, it would be unknown after the next start.
+    for _ in 0..NOTE_TRIES {
+        match note(core, id, change.clone()).await {
+            Ok(()) => return,
+            Err(error) => tracing::error!(%id, %error, "a change could not be noted"),
+        }
+        tokio::time::sleep(NOTE_WAIT).await;
+    }
 }
 
 /// Returns once the upload's owner has stopped it.
@@ -193,9 +206,9 @@ async fn stopped(core: &Core, id: UploadId, news: &mut broadcast::Receiver<Uploa
 }
 
 /// Notes a change, and deletes the body of an upload that is over.
-async fn note(core: &Core, id: UploadId, change: Change) {
-    match core.store.apply(id, change, core.clock.unix()).await {
-        Ok(Changed::Done(upload)) => {
+async fn note(core: &Core, id: UploadId, change: Change) -> Result<(), StoreError> {
+    match core.store.apply(id, change, core.clock.unix()).await? {
+        Changed::Done(upload) => {
             let reason = upload.reason.as_ref().map(|reason| reason.code.name());
             tracing::info!(%id, state = upload.state.name(), reason, "changed");
             if upload.state.is_final()
@@ -205,14 +218,15 @@ async fn note(core: &Core, id: UploadId, change: Change) {
             }
             core.work.notify_one();
         }
-        Ok(Changed::Refused(_) | Changed::Unknown) => {}
-        // It stays as it is noted, and is taken up again when the service starts.
-        Err(error) => tracing::error!(%id, %error, "a change could not be noted"),
+        // Its owner has stopped it, or its time ran out, in between.
+        Changed::Refused(upload) => tracing::debug!(%id, state = upload.state.name(), "changed already"),
+        Changed::Unknown => {}
     }
+    Ok(())
 }
 
 /// What an answer means.
-fn judged(core: &Core, upload: &Upload, answer: &Answer) -> Change {
+fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Change {
     let rules = &route(core, upload).rules;
     let seen = Seen { status: answer.status, fields: &answer.fields, body: &answer.body };
     let verdict = match answer.complete {
@@ -221,7 +235,10 @@ fn judged(core: &Core, upload: &Upload, answer: &Answer) -> Change {
     };
     let Some(verdict) = verdict else {
         let detail = format!("its answer, {}, was cut off before what the route's rules look at", answer.status);
-        return lost(core, upload, Code::UpstreamBroken, detail);
+        return match passed {
+            true => lost(core, upload, Code::UpstreamBroken, detail),
+            false => again(core, upload, Reason::new(Code::UpstreamBroken, detail), None),
+        };
     };
     let said = || format!("it answered {}", answer.status);
     let (state, reason) = match verdict {

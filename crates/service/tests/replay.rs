@@ -198,6 +198,24 @@ async fn other_refusals_are_final_and_garbage_before_the_gate_is_not() {
 }
 
 #[tokio::test]
+async fn an_early_answer_cut_off_before_what_the_rules_look_at_is_tried_again() {
+    let upstream = Upstream::new(|number, _| match number {
+        0 => Behaviour::Early(0, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"upload\":".to_vec()),
+        1 => Behaviour::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"upload\":".to_vec()),
+        _ => answer("500 Never", ""),
+    })
+    .await;
+    let routes = Routes::parse("[[route]]\npath = \"/upload\"\npreset = \"mediawiki\"").unwrap();
+    let sidecar = Sidecar::with(upstream.address, |config| config.routes = routes).await;
+    let ticket = ticket(&sidecar).await;
+    seal(&ticket, &octets(8 * LONG, 1)).post(&sidecar).await;
+    // The second time it had all of it.
+    let status = sidecar.reaches(&ticket.id, "unknown").await;
+    assert_eq!(status["attempts"], 2);
+    assert_eq!((upstream.arrivals().len(), upstream.whole().len()), (2, 1));
+}
+
+#[tokio::test]
 async fn an_upload_waits_for_an_application_that_is_down() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
