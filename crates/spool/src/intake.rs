@@ -21,6 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// that the sync at the end finds little to do.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
+/// Pages so far behind are dropped from the cache: they are on disk by then, and nobody needs them before the slow uplink
+/// comes to them. What is not yet written out stays; nothing waits here. So an upload of any size leaves a router, and
+/// whatever else runs there, its memory.
+const CACHED_BYTES: u64 = 16 << 20;
+
 /// Room is promised to a sender that does not tell its length in steps of this size.
 const PROMISE_STEP: u64 = 4 << 20;
 
@@ -41,8 +46,6 @@ pub struct LiveState {
     pub written: RangeSet,
     /// Bytes that room is promised for.
     pub promised: u64,
-    /// Where the kernel was last asked to write out.
-    flushed: u64,
     /// The file's name is on disk.
     named: bool,
     /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
@@ -52,7 +55,7 @@ pub struct LiveState {
 impl Live {
     pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, named: bool) -> Self {
         let total = offer.total;
-        let state = LiveState { total, stored, written, promised: 0, flushed: 0, named, broken: false };
+        let state = LiveState { total, stored, written, promised: 0, named, broken: false };
         Self { offer, file, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
@@ -65,15 +68,21 @@ impl Live {
 pub struct Intake {
     pub(crate) shared: Arc<Shared>,
     pub(crate) live: Arc<Live>,
+    /// Up to where this sender has had the kernel write out.
+    written_out: Option<u64>,
 }
 
 impl Intake {
+    pub(crate) const fn new(shared: Arc<Shared>, live: Arc<Live>) -> Self {
+        Self { shared, live, written_out: None }
+    }
+
     /// Writes `bytes` at `offset` of Z; bytes that somebody has written already are skipped. Does not wait for the disk
     /// as long as the page cache has room.
     ///
     /// # Errors
     /// If the spool is full, or the bytes lie past the total.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+    pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
         let range = ByteRange::new(offset, offset.saturating_add(bytes.len() as u64));
         let mut live = self.live.state();
         if live.broken {
@@ -94,13 +103,22 @@ impl Intake {
             room.promised -= gap.len();
             room.written += gap.len();
         }
-        if range.end >= live.flushed + WRITEBACK_BYTES {
-            if self.shared.sync {
-                sys::start_writeback(&self.live.file, live.flushed, range.end - live.flushed);
-            }
-            live.flushed = range.end;
-        }
+        drop(live);
+        self.write_out(range);
         Ok(())
+    }
+
+    /// Keeps the kernel writing out behind a sender that writes in order.
+    fn write_out(&mut self, range: ByteRange) {
+        let from = *self.written_out.get_or_insert(range.start);
+        if range.end < from + WRITEBACK_BYTES {
+            return;
+        }
+        sys::start_writeback(&self.live.file, from, range.end - from);
+        if let Some(old) = from.checked_sub(CACHED_BYTES) {
+            sys::drop_cache(&self.live.file, old, range.end - from);
+        }
+        self.written_out = Some(range.end);
     }
 
     /// Makes sure that room for `bytes` is promised: beforehand where the total is known, in steps where not.

@@ -177,7 +177,7 @@ impl Spool {
         };
         // From here on a failure drops the intake, which gives everything back.
         drop(lives);
-        let intake = Intake { shared: shared.clone(), live };
+        let intake = Intake::new(shared.clone(), live);
         self.admit(&intake, offer.total)?;
         Ok(Begin::Take(intake))
     }

@@ -1,4 +1,4 @@
-//! The two system calls that the standard library lacks.
+//! The system calls that the standard library lacks.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -37,6 +37,19 @@ pub fn start_writeback(file: &File, offset: u64, len: u64) {
     // SAFETY: the descriptor is open as long as `file` is borrowed; the call touches no memory of ours.
     let _ = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
 }
+
+/// Lets the kernel forget pages that are on disk. Only a hint.
+#[cfg(target_os = "linux")]
+pub fn drop_cache(file: &File, offset: u64, len: u64) {
+    use std::os::fd::AsRawFd as _;
+    let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
+    // SAFETY: the descriptor is open as long as `file` is borrowed; the call touches no memory of ours.
+    let _ = unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, len, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// Elsewhere the kernel decides alone.
+#[cfg(not(target_os = "linux"))]
+pub fn drop_cache(_file: &File, _offset: u64, _len: u64) {}
 
 /// Elsewhere the kernel decides alone.
 #[cfg(not(target_os = "linux"))]

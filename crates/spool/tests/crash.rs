@@ -52,7 +52,7 @@ fn victim() {
     let mut out = std::io::stdout();
     loop {
         let number = random.next(12);
-        let Begin::Take(intake) = spool.begin(&offer(number)).unwrap() else { continue };
+        let Begin::Take(mut intake) = spool.begin(&offer(number)).unwrap() else { continue };
         let first = random.next(TOTAL / PIECE);
         let last = first + 1 + random.next(4);
         let range = ByteRange::new(first * PIECE, (last * PIECE).min(TOTAL));

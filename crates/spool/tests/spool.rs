@@ -37,7 +37,7 @@ fn take(spool: &Spool, offer: &Offer) -> Intake {
 
 /// Stores all of an upload.
 fn store(spool: &Spool, offer: &Offer) {
-    let intake = take(spool, offer);
+    let mut intake = take(spool, offer);
     let total = offer.total.unwrap();
     intake.write_at(0, &vec![7; total as usize]).unwrap();
     assert_eq!(intake.commit(ByteRange::new(0, total), NOW).unwrap(), State::Stored);
@@ -94,7 +94,7 @@ fn another_prelude_total_or_destination_under_the_same_id_is_a_conflict() {
             assert!(matches!(error, BeginError::Conflict(found) if found == *what), "{error}");
         }
     };
-    let intake = take(&spool, &first);
+    let mut intake = take(&spool, &first);
     check(&spool);
     intake.write_at(0, &[7; 50]).unwrap();
     intake.commit(ByteRange::new(0, 50), NOW).unwrap();
@@ -110,7 +110,7 @@ fn what_is_not_committed_does_not_count_and_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     let offer = offer(1, 100);
-    let intake = take(&spool, &offer);
+    let mut intake = take(&spool, &offer);
     intake.write_at(0, &[7; 100]).unwrap();
     assert_eq!(spool.get(offer.id).unwrap(), None);
     drop(intake);
@@ -122,7 +122,7 @@ fn what_is_not_committed_does_not_count_and_leaves_no_file() {
 fn a_range_that_was_never_written_is_not_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
-    let intake = take(&spool, &offer(1, 100));
+    let mut intake = take(&spool, &offer(1, 100));
     intake.write_at(0, &[7; 50]).unwrap();
     assert!(matches!(intake.commit(ByteRange::new(0, 51), NOW), Err(CommitError::NotWritten)));
     assert!(matches!(intake.write_at(90, &[7; 11]), Err(WriteError::PastTotal { last: 100, total: 100 })));
@@ -135,7 +135,7 @@ fn the_quota_counts_what_is_kept_written_and_promised() {
     let spool = Spool::open(settings.clone()).unwrap();
     store(&spool, &offer(1, 400));
     assert_eq!(spool.free_bytes().unwrap(), 600);
-    let coming = take(&spool, &offer(2, 500));
+    let mut coming = take(&spool, &offer(2, 500));
     assert_eq!(spool.free_bytes().unwrap(), 100, "promised");
     coming.write_at(0, &[7; 300]).unwrap();
     assert_eq!(spool.free_bytes().unwrap(), 100, "written");
@@ -155,7 +155,7 @@ fn a_sender_that_does_not_tell_its_length_is_held_to_the_quota_too() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(Settings { quota_bytes: Some(1_000), ..Settings::new(folder.path()) }).unwrap();
     let unknown = Offer { total: None, ..offer(1, 0) };
-    let intake = take(&spool, &unknown);
+    let mut intake = take(&spool, &unknown);
     intake.write_at(0, &[7; 900]).unwrap();
     assert!(matches!(intake.write_at(900, &[7; 200]), Err(WriteError::Full)));
     intake.set_total(900).unwrap();
@@ -169,7 +169,7 @@ fn two_senders_that_tell_different_lengths_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     let unknown = Offer { total: None, ..offer(1, 0) };
-    let (one, two) = (take(&spool, &unknown), take(&spool, &unknown));
+    let (mut one, two) = (take(&spool, &unknown), take(&spool, &unknown));
     one.write_at(0, &[7; 100]).unwrap();
     assert!(matches!(two.set_total(99), Err(CommitError::Conflict("total"))), "there is more already");
     one.set_total(100).unwrap();
@@ -181,7 +181,7 @@ fn gaps_beyond_the_limit_are_refused_and_filling_them_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
     let offer = offer(1, 1_000_000);
-    let intake = take(&spool, &offer);
+    let mut intake = take(&spool, &offer);
     let span = |i: usize| ByteRange::new(100 + 10 * i as u64, 105 + 10 * i as u64);
     for i in 0..SPANS_MAX - 1 {
         intake.write_at(span(i).start, &[7; 5]).unwrap();
@@ -273,7 +273,7 @@ fn an_upload_does_not_expire_under_its_senders_pen() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     let offer = offer(1, 100);
-    let intake = take(&spool, &offer);
+    let mut intake = take(&spool, &offer);
     intake.write_at(0, &[7; 50]).unwrap();
     intake.commit(ByteRange::new(0, 50), NOW).unwrap();
     let over = offer.expires.plus_secs(KEEP_SECS + 1);
@@ -288,7 +288,7 @@ fn the_sweep_removes_files_that_no_row_counts_and_no_others() {
     let spool = open(folder.path());
     let (kept, live, gone) = (offer(0x107, 100), offer(0x207, 100), offer(0x307, 100));
     store(&spool, &kept);
-    let intake = take(&spool, &live);
+    let mut intake = take(&spool, &live);
     let orphan = folder.path().join("uploads/07").join(format!("{}.z", gone.id));
     std::fs::write(&orphan, b"left by a crash").unwrap();
     let stranger = folder.path().join("uploads/07/README");
@@ -305,7 +305,7 @@ fn a_row_whose_file_is_missing_is_reported_and_nothing_panics() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     let offer = offer(1, 100);
-    let intake = take(&spool, &offer);
+    let mut intake = take(&spool, &offer);
     intake.write_at(0, &[7; 50]).unwrap();
     intake.commit(ByteRange::new(0, 50), NOW).unwrap();
     drop(intake);
