@@ -1,6 +1,7 @@
 //! How `hoop` ends: [`Exit`] codes, and a [`Failure`] in words.
 
-use hoop_client::{PushError, SourceError, State, StatusError, TicketsError, UploadError};
+use hoop_client::{LinkError, PushError, SourceError, State, StatusError, TicketsError, UploadError};
+use hoop_http::ConnectError;
 use std::fmt;
 
 /// The exit codes; `docs/push.md` has the same table.
