@@ -10,6 +10,10 @@ use url::Url;
 /// The gateway's port: 4667 spells HOOP on a keypad.
 pub const DEFAULT_PORT: u16 = 4667;
 
+/// Connections at once. Each may hold a read buffer of 256 KiB and 128 KiB that wait to be written, so that 48 make 18 MiB at
+/// worst: what a router of 32 MB can spare. More wait in the kernel's backlog.
+pub const CONNECTIONS: usize = 48;
+
 /// A gateway's configuration. [`Config::new`] has the defaults; every field may be changed before
 /// [`Gateway::open`](crate::Gateway::open).
 #[derive(Clone, Debug)]
@@ -44,7 +48,7 @@ pub struct Config {
     pub sync: bool,
     /// How many uploads are sent at once. Default [`hoop_dispatch::TRANSFERS`].
     pub transfers: usize,
-    /// The HTTP server's bounds.
+    /// The HTTP server's bounds. Default [`CONNECTIONS`] connections, otherwise the server's own.
     pub limits: ServerLimits,
     /// Both clocks; a test may set the wall clock.
     pub clock: Clock,
@@ -67,7 +71,7 @@ impl Config {
             instance: "Hoop gateway".to_owned(),
             sync: true,
             transfers: hoop_dispatch::TRANSFERS,
-            limits: ServerLimits::default(),
+            limits: ServerLimits { connections: CONNECTIONS, ..ServerLimits::default() },
             clock: Clock::system(),
         }
     }

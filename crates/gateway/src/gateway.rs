@@ -10,6 +10,8 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A gateway with its spool open and its socket bound: devices may connect from now on, and are answered once it runs.
 pub struct Gateway {
@@ -70,8 +72,21 @@ impl Gateway {
         }
         let shared = self.shared.clone();
         let handler = move |request, peer| routes::answer(shared.clone(), request, peer);
-        let deliver = delivery::run(self.shared, shutdown.clone());
+        let deliver = delivery::run(self.shared.clone(), shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), deliver);
+        release(self.shared).await;
+    }
+}
+
+/// How long a stopped gateway waits for its last write to the disk.
+const RELEASE_TIME: Duration = Duration::from_secs(5);
+
+/// Waits until nobody else holds the spool, so that whoever opens the folder next finds it free: a write to the disk that was
+/// under way cannot be called off.
+async fn release(shared: Arc<Shared>) {
+    let until = Instant::now() + RELEASE_TIME;
+    while Arc::strong_count(&shared) > 1 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

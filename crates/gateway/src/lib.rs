@@ -19,6 +19,6 @@ mod status;
 mod transfer;
 mod well_known;
 
-pub use config::{Config, DEFAULT_PORT};
+pub use config::{CONNECTIONS, Config, DEFAULT_PORT};
 pub use destination::{AllowDest, AllowDestError};
 pub use gateway::{Gateway, OpenError};

@@ -309,12 +309,12 @@ impl Transfer<'_> {
         let id = self.upload.id;
         let state = self.shared.blocking(move |shared| shared.spool.change(id, &change, shared.clock.unix())).await?;
         match state {
-            // It came to its end elsewhere: its time is over, say.
-            None => Err(Stop::Over),
-            Some(state) => {
+            Some(state) if !state.is_final() => {
                 self.upload.state = state;
                 Ok(())
             }
+            // As was asked, or elsewhere: its time is over, say.
+            Some(_) | None => Err(Stop::Over),
         }
     }
 
