@@ -246,6 +246,35 @@ async fn a_name_that_resolves_to_a_private_address_is_not_connected_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn over_tls_a_certificate_that_is_trusted_is_needed_and_enough() {
+    let name = "photos.example";
+    let files = tempfile::tempdir().unwrap();
+    let pair = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let (certificate, key) = (files.path().join("certificate.pem"), files.path().join("key.pem"));
+    std::fs::write(&certificate, pair.cert.pem()).unwrap();
+    std::fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+    let service = Service::start_tls(name, &certificate, &key).await;
+    let at_home = |config: &mut Config| {
+        config.allow_dest = vec![name.parse().unwrap()];
+        config.resolve.insert((name.to_owned(), service.address.port()), vec![Ipv4Addr::LOCALHOST.into()]);
+    };
+    let (stranger, _folder) = gateway_with(at_home).await;
+    let z = sealed(1, 200_000, LATER);
+    post(stranger.address, &service.dest(), &z).await;
+    let status = until(stranger.address, id_of(&z), "a reason", |status| status["reason"].is_object()).await;
+    assert_eq!(reason(&status), "dest-unreachable");
+    assert!(service.state.lock().unwrap().requests.is_empty(), "nothing was said to whom it does not trust");
+    let (gateway, _folder) = gateway_with(|config| {
+        at_home(config);
+        config.ca = vec![certificate.clone()];
+    })
+    .await;
+    post(gateway.address, &service.dest(), &z).await;
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(service.bytes(id_of(&z)), z);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_comes_back_is_delivered_to() {
     let first = Service::start(|_, _, _, _| Weather::Fair).await;
     let (address, dest): (SocketAddr, _) = (first.address, first.dest());

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// What the service does with a request, before it is itself.
@@ -45,6 +46,7 @@ pub struct State {
 
 pub struct Service {
     pub address: SocketAddr,
+    pub origin: String,
     pub state: Arc<Mutex<State>>,
     stop: ShutdownTrigger,
     task: tokio::task::JoinHandle<()>,
@@ -60,8 +62,25 @@ impl Service {
         address: SocketAddr,
         mood: impl FnMut(usize, &Method, &str, &HeaderMap) -> Weather + Send + 'static,
     ) -> Self {
-        let server = Server::bind(address, None, ServerLimits::default()).await.unwrap();
+        Self::start_as(Server::bind(address, None, ServerLimits::default()).await.unwrap(), None, mood)
+    }
+
+    /// A service behind TLS under this name, in fair weather.
+    pub async fn start_tls(name: &str, certificate: &Path, key: &Path) -> Self {
+        let tls = hoop_http::tls::server_config(certificate, key).unwrap();
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let server = Server::bind(address, Some(tls), ServerLimits::default()).await.unwrap();
+        let origin = format!("https://{name}:{}", server.address().port());
+        Self::start_as(server, Some(origin), |_, _, _, _| Weather::Fair)
+    }
+
+    fn start_as(
+        server: Server,
+        origin: Option<String>,
+        mood: impl FnMut(usize, &Method, &str, &HeaderMap) -> Weather + Send + 'static,
+    ) -> Self {
         let address = server.address();
+        let origin = origin.unwrap_or_else(|| format!("http://{address}"));
         let state = Arc::new(Mutex::new(State {
             uploads: BTreeMap::new(),
             requests: Vec::new(),
@@ -72,9 +91,10 @@ impl Service {
             twice_at_once: false,
         }));
         let (stop, shutdown) = shutdown();
-        let shared = state.clone();
-        let task = tokio::spawn(server.run(move |request, _| handle(shared.clone(), address, request), shutdown));
-        Self { address, state, stop, task }
+        let (shared, own) = (state.clone(), origin.clone());
+        let handler = move |request, _| handle(shared.clone(), own.clone(), request);
+        let task = tokio::spawn(server.run(handler, shutdown));
+        Self { address, origin, state, stop, task }
     }
 
     pub async fn stop(self) {
@@ -87,7 +107,7 @@ impl Service {
     }
 
     pub fn dest(&self) -> String {
-        format!("http://{}/hoop/post", self.address)
+        format!("{}/hoop/post", self.origin)
     }
 
     pub fn bytes(&self, id: impl ToString) -> Vec<u8> {
@@ -100,7 +120,7 @@ impl Service {
     }
 }
 
-async fn handle(state: Arc<Mutex<State>>, address: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+async fn handle(state: Arc<Mutex<State>>, origin: String, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
     let weather = {
@@ -119,7 +139,7 @@ async fn handle(state: Arc<Mutex<State>>, address: SocketAddr, request: Request<
         }
     }
     match (&head.method, path.as_str()) {
-        (&Method::GET, "/.well-known/hoop") => json(StatusCode::OK, &well_known(address)),
+        (&Method::GET, "/.well-known/hoop") => json(StatusCode::OK, &well_known(&origin)),
         (&Method::PUT, path) => {
             let id = path.strip_prefix("/hoop/post/").unwrap_or_default().to_owned();
             begin(&state, &id);
@@ -181,8 +201,7 @@ fn standing(kept: &Kept, id: &str, verdict: &str) -> Response<Body> {
     response
 }
 
-pub fn well_known(address: SocketAddr) -> serde_json::Value {
-    let origin = format!("http://{address}");
+pub fn well_known(origin: &str) -> serde_json::Value {
     json!({"hoop": 1, "origin": origin, "post": format!("{origin}/hoop/post"), "tickets": format!("{origin}/hoop/tickets"),
         "uploads": format!("{origin}/hoop/uploads"), "suites": ["aes256gcm"], "record_size": 65536, "max_bytes": 1_u64 << 40})
 }
