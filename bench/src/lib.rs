@@ -11,11 +11,15 @@ use std::time::Duration;
 /// Rounds when none are asked for: the least of which a median means something.
 pub const ROUNDS: usize = 5;
 
+/// The number behind an option on the command line, if it is there.
+pub fn number(option: &str) -> Option<u64> {
+    let arguments: Vec<String> = std::env::args().collect();
+    arguments.windows(2).find(|pair| pair[0] == option).and_then(|pair| pair[1].parse().ok())
+}
+
 /// Rounds to run: `--rounds N` on the command line, at least [`ROUNDS`].
 pub fn rounds() -> usize {
-    let arguments: Vec<String> = std::env::args().collect();
-    let asked = arguments.windows(2).find(|pair| pair[0] == "--rounds").and_then(|pair| pair[1].parse().ok());
-    asked.unwrap_or(ROUNDS).max(ROUNDS)
+    number("--rounds").and_then(|rounds| rounds.try_into().ok()).unwrap_or(ROUNDS).max(ROUNDS)
 }
 
 /// The median; the mean of the middle two of an even number.

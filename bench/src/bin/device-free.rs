@@ -6,8 +6,10 @@
 //!
 //! A straight upload of 50 MB takes six minutes of waiting and hardly any processor, so those rounds run side by side, each in a house of its
 //! own; the pushes come after, one at a time.
+//!
+//! `--mb 10` and `--lan 100` measure that size and that LAN alone.
 
-use hoop_bench::{Table, Verdict, median, rounds, spread};
+use hoop_bench::{Table, Verdict, median, number, rounds, spread};
 use hoop_testbed::{House, HouseConfig, ORIGIN, Program};
 use hoop_units::Bitrate;
 use std::process::{Command, ExitCode, Stdio};
@@ -19,7 +21,10 @@ const LANS: [u64; 2] = [30, 100];
 fn main() -> ExitCode {
     hoop_lab::enter().expect("the machine allows namespaces");
     let rounds = rounds();
-    let straight: Vec<Vec<f64>> = SIZES.map(|(bytes, _)| side_by_side(rounds, bytes)).to_vec();
+    let (only_mb, only_lan) = (number("--mb"), number("--lan"));
+    let sizes = SIZES.into_iter().filter(|(bytes, _)| only_mb.is_none_or(|mb| mb * 1_000_000 == *bytes as u64));
+    let sizes: Vec<(usize, f64)> = sizes.collect();
+    let straight: Vec<Vec<f64>> = sizes.iter().map(|(bytes, _)| side_by_side(rounds, *bytes)).collect();
     let mut verdict = Verdict::default();
     let mut table = Table::new([
         "MB",
@@ -34,10 +39,10 @@ fn main() -> ExitCode {
         "limit",
         "",
     ]);
-    for lan in LANS {
+    for lan in LANS.into_iter().filter(|lan| only_lan.is_none_or(|only| only == *lan)) {
         let config = HouseConfig { lan: Bitrate::mbps(lan), ..HouseConfig::default() };
         let ratio = config.lan.as_bps() as f64 / config.up.as_bps() as f64;
-        for ((bytes, limit), straight) in SIZES.into_iter().zip(&straight) {
+        for ((bytes, limit), straight) in sizes.iter().copied().zip(&straight) {
             for ahead in [false, true] {
                 let free: Vec<f64> = (0..rounds).map(|_| push_once(config, bytes, ahead)).collect();
                 let factor = median(straight) / median(&free);

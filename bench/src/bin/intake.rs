@@ -6,7 +6,7 @@
 //!
 //! `--mib N` sends another size; `--rounds N` runs more rounds.
 
-use hoop_bench::{Table, Verdict, median, rounds, spread};
+use hoop_bench::{Table, Verdict, median, number, rounds, spread};
 use hoop_seal::{Grant, KwsId, Layout, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};
 use hoop_units::{UnixTime, UploadId};
 use std::fs::{self, File};
@@ -53,9 +53,7 @@ struct Cost {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    let mib: u64 =
-        arguments.windows(2).find(|pair| pair[0] == "--mib").and_then(|pair| pair[1].parse().ok()).unwrap_or(1024);
+    let mib = number("--mib").unwrap_or(1024);
     let mut verdict = Verdict::default();
     let body = SealedBody::of_length(mib << 20);
     let mut table = Table::new([
