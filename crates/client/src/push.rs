@@ -20,9 +20,9 @@ use crate::store::{SecretText, UploadRecord};
 use crate::ticket::{self, IssuedTicket, TicketRequest, TicketsError};
 use crate::transfer::{OnSent, Target, Transfer, TransferError};
 use crate::upload::{Measured, Upload};
-use crate::wire::{Link, LinkError, Refusal, field};
+use crate::wire::{Link, Refusal, field};
 use bytes::Bytes;
-use hoop_http::{Code, ConnectError, Dice, Origin};
+use hoop_http::{Code, Dice, Origin};
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite};
 use hoop_units::{Backoff, UploadId};
 use http::Response;
@@ -248,8 +248,7 @@ impl Client {
             };
             let passing = match &error {
                 // A certificate that is not trusted will not be in a second.
-                TicketsError::Link(LinkError::Connect(ConnectError::Tls { .. })) => false,
-                TicketsError::Link(_) => true,
+                TicketsError::Link(error) => !error.is_distrust(),
                 TicketsError::Refused(refusal) => ticket::is_busy(refusal.status),
                 TicketsError::NoHoop(_) | TicketsError::Unusable(_) => false,
             };

@@ -51,6 +51,14 @@ pub enum LinkError {
     },
 }
 
+impl LinkError {
+    /// Whether the other end is there, and not who it should be, or speaks no TLS.
+    pub fn is_distrust(&self) -> bool {
+        let Self::Connect(ConnectError::Tls { source, .. }) = self else { return false };
+        source.kind() == std::io::ErrorKind::InvalidData
+    }
+}
+
 impl Link {
     pub(crate) const fn new(connector: Connector, origin: Origin) -> Self {
         Self { connector, origin, connection: None }

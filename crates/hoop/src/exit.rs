@@ -1,7 +1,6 @@
 //! How `hoop` ends: [`Exit`] codes, and a [`Failure`] in words.
 
-use hoop_client::{LinkError, PushError, SourceError, State, StatusError, TicketsError, UploadError};
-use hoop_http::ConnectError;
+use hoop_client::{PushError, SourceError, State, StatusError, TicketsError, UploadError};
 use std::fmt;
 
 /// The exit codes; `docs/push.md` has the same table.
@@ -111,6 +110,10 @@ impl From<PushError> for Failure {
             PushError::Tickets(TicketsError::Refused(refusal)) => {
                 Self::new(Exit::Refused, "the service issues no ticket", refusal)
                     .hint("sign in: -u user:password, -b 'name=value' or -H 'Authorization: …'")
+            }
+            PushError::Tickets(TicketsError::Link(error)) if error.is_distrust() => {
+                Self::new(Exit::Network, "the service cannot be trusted", error)
+                    .hint("--ca FILE with its certificate authority, if it has one of its own")
             }
             PushError::Tickets(TicketsError::Link(error)) => Self::new(
                 Exit::Network,

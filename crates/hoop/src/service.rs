@@ -43,6 +43,9 @@ pub struct ServiceFlags {
     /// The longest sealed upload [default: 10G]
     #[arg(long, value_name = "SIZE")]
     max_bytes: Option<Size>,
+    /// The most that all uploads may have together [default: 100G]
+    #[arg(long, value_name = "SIZE")]
+    max_stored: Option<Size>,
     /// How long a ticket is good for [default: 7d]
     #[arg(long, value_name = "TIME")]
     ticket_lifetime: Option<Span>,
@@ -116,6 +119,8 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
         config.routes = routes(&path)?;
     }
     config.max_bytes = flags.max_bytes.or(file.max_bytes).map_or(config.max_bytes, |size| size.0);
+    let stored = flags.max_stored.or(file.max_stored);
+    config.max_stored_bytes = stored.map_or(config.max_stored_bytes, |size| size.0);
     let span = |typed: Option<Span>, file: Option<Span>, default| typed.or(file).map_or(default, |span| span.0);
     config.ticket_lifetime = span(flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime);
     config.connect_timeout = span(flags.connect_timeout, file.connect_timeout, config.connect_timeout);

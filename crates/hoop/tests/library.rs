@@ -82,8 +82,7 @@ async fn two_gateways_and_two_services_live_in_one_process() {
             let seen = apps[to].uploads();
             assert_eq!(seen.len(), at + 1);
             assert!(common::holds(&seen[at].body, &bytes));
-            let events = events.lock().unwrap();
-            let last = events.iter().rev().find_map(|event| match event {
+            let last = events.lock().unwrap().iter().rev().find_map(|event| match event {
                 Event::Progress { sent, total } => Some(sent == total),
                 _ => None,
             });

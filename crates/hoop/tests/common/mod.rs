@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -252,13 +253,13 @@ impl Breaker {
         let address = listener.local_addr().unwrap();
         let (passed, shut) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (counted, closing) = (passed.clone(), shut.clone());
-        let mut limits = limits.to_vec().into_iter();
+        let mut limits: VecDeque<u64> = limits.iter().copied().collect();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if closing.load(Ordering::SeqCst) {
                     continue;
                 }
-                let limit = limits.next().unwrap_or(u64::MAX);
+                let limit = limits.pop_front().unwrap_or(u64::MAX);
                 let counted = counted.clone();
                 std::thread::spawn(move || relay(&client, target, limit, &counted));
             }
