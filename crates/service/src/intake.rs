@@ -9,6 +9,7 @@ use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
 use crate::state::{Changed, Facts, Sealed, State, Store, Upload};
 use hoop_http::{Code, Problem};
+use hoop_seal::Layout;
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -42,6 +43,10 @@ impl Registry {
         let id = admission.id();
         let mut live = self.live.lock().await;
         if let Some(other) = live.get(&id).and_then(Weak::upgrade) {
+            if other.admission.layout.total() != admission.layout.total() && !other.is_proven() {
+                let detail = "another total is being sent for this upload now";
+                return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
+            }
             same(&admission, &other.admission.prelude.encode(), other.admission.layout.total())?;
             return Ok(Entered::Live(other));
         }
@@ -52,6 +57,10 @@ impl Registry {
                 admission.check_time(now)?;
                 check_room(core, admission.layout.total()).await?;
                 Live::new(admission, now, Progress::default(), None)
+            }
+            Some(upload) if is_doubtful(&admission, &upload) => {
+                core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
+                Live::new(admission, upload.created, Progress::default(), None)
             }
             Some(upload) => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -79,6 +88,21 @@ impl Registry {
     pub async fn holds(&self, id: UploadId) -> bool {
         self.live.lock().await.get(&id).is_some_and(|live| live.strong_count() > 0)
     }
+}
+
+/// Whether what is known of an upload was begun with another total that nothing has proven: whoever has any one of its
+/// records can send that with a wrong total. Such a lie costs what has come so far, and not the upload.
+fn is_doubtful(admission: &Admission, known: &Upload) -> bool {
+    let layout = Layout::for_total(admission.prelude.len(), admission.prelude.record_size(), known.total);
+    known.state == State::Receiving
+        && known.total != admission.layout.total()
+        && known.prelude == admission.prelude.encode()
+        && !layout.is_ok_and(|layout| proves_total(&layout, &known.received, known.facts.as_ref()))
+}
+
+/// Record 0 names the length of the request, and the last record opens as the last.
+fn proves_total(layout: &Layout, received: &RangeSet, facts: Option<&Facts>) -> bool {
+    facts.is_some() || received.contains(layout.record(layout.records() - 1))
 }
 
 /// Whether there is room for a new upload. Those that have begun may end.
@@ -134,6 +158,12 @@ impl Live {
     /// Nothing in here panics between two changes that belong together.
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its total is beyond doubt.
+    fn is_proven(&self) -> bool {
+        let progress = self.progress();
+        proves_total(&self.admission.layout, &progress.received, progress.facts.as_ref())
     }
 
     /// Takes whole records, from record `first` on: opens each, then writes it. What comes before a bad one is kept.

@@ -132,7 +132,7 @@ mod tests {
     /// Preset, what happened, status, fields, body, what it means.
     type Case = (Preset, &'static str, u16, &'static [(&'static str, &'static str)], &'static str, Verdict);
 
-    /// Shapes as the applications gave them (copyparty 1.19, MediaWiki 1.43, Wagtail 7, WordPress 6).
+    /// Shapes as the applications gave them: copyparty 1.20, MediaWiki and Wagtail in trials, WordPress by its source.
     const CASES: &[Case] = {
         use Preset::*;
         use Verdict::*;

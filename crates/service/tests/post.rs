@@ -227,6 +227,30 @@ async fn octets_that_were_verified_are_never_overwritten() {
 }
 
 #[tokio::test]
+async fn a_lie_about_the_total_costs_time_and_not_the_upload() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal(&ticket, &octets(300_000, 4));
+    let lie = async |total: usize| {
+        let range = sealed.layout.record(1);
+        let content_range = format!("bytes {range}/{total}");
+        let fields = [("Content-Range", content_range.as_str()), ("Hoop-Prelude", &sealed.prelude.to_header())];
+        let body = &sealed.z[range.start as usize..range.end as usize];
+        sidecar.send("PUT", &format!("/hoop/post/{}", sealed.id), &fields, body).await
+    };
+    assert_eq!(lie(sealed.z.len() + 1_000_000).await.status, 202, "nobody can tell yet");
+    assert_eq!(sealed.put(sidecar.address, sealed.records(2, 3)).await.status, 202, "nor who is right");
+    assert_eq!(lie(sealed.z.len() + 1_000_000).await.status, 202);
+    let first = sealed.put(sidecar.address, sealed.records(0, 1)).await;
+    assert_eq!(first.status, 202);
+    assert_eq!(lie(sealed.z.len() + 1_000_000).await.problem(), (409, "upload-conflict".into()), "record 0 proves it");
+    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    sidecar.reaches(&ticket.id, "accepted").await;
+    assert_eq!(upstream.whole()[0].body, octets(300_000, 4));
+}
+
+#[tokio::test]
 async fn a_message_that_breaks_off_keeps_its_whole_records() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;

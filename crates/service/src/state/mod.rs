@@ -63,6 +63,8 @@ pub trait Index: Send + Sync {
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError>;
     /// Adds what was received of an upload: [`Upload::receive`] on what is known; `first` is put in if nothing is.
     fn receive(&self, progress: &Upload, first: bool) -> Result<Changed, StoreError>;
+    /// Forgets an upload that is still being received and whose record 0 is not here.
+    fn discard(&self, id: UploadId) -> Result<(), StoreError>;
     /// Applies a change.
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError>;
     /// Uploads to replay now, the longest waiting first.

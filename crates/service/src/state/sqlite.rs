@@ -103,6 +103,12 @@ impl Index for SqliteIndex {
         Ok(Changed::Done(upload))
     }
 
+    fn discard(&self, id: UploadId) -> Result<(), StoreError> {
+        let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL";
+        self.lock().prepare_cached(sql)?.execute([id.0])?;
+        Ok(())
+    }
+
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
         let mut connection = self.lock();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
