@@ -1,7 +1,7 @@
 //! Following an upload after it was handed over: [`Follower`] asks the gateway, and the service when that is out of reach.
 
 use crate::client::Client;
-use crate::push::{Event, OnEvent, WaitFor};
+use crate::outcome::{Event, OnEvent, WaitFor};
 use crate::status::{State, Status};
 use crate::store::UploadRecord;
 use crate::wire::{Link, LinkError};

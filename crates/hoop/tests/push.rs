@@ -109,7 +109,10 @@ fn without_a_gateway_it_goes_to_the_service_directly_and_says_so() {
     let busy = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n";
     let other = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello";
     let stands_in = |answer| format!("http://{}", always(answer));
-    let gateways = [nobody, stands_in(full), stands_in(busy), stands_in(other), "none".to_owned()];
+    let elsewhere = tempfile::tempdir().unwrap();
+    let small = gateway(elsewhere.path(), &["--quota", "100K"]);
+    let stand_ins = [stands_in(full), stands_in(busy), stands_in(other)];
+    let gateways = [&[nobody, small.url.clone(), "none".to_owned()][..], &stand_ins].concat();
     for (count, gateway) in gateways.iter().enumerate() {
         let ran =
             run(world.path(), &["push", "--wait", "accepted", "--gateway", gateway, "-T", "file", &world.url("/f")])

@@ -1,0 +1,142 @@
+//! What a push is asked for and what it tells: [`PushOptions`], [`Event`], [`Outcome`].
+
+use crate::status::{Answer, Reason, State, Status};
+use hoop_http::Origin;
+use hoop_seal::Suite;
+use hoop_units::UploadId;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How far to stay.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum WaitFor {
+    /// Until the gateway has all of it on disk (or, without a gateway, the service): then the device may leave.
+    #[default]
+    Stored,
+    /// Until the service has all of it.
+    Received,
+    /// Until the application has answered.
+    Accepted,
+}
+
+/// How to push.
+#[derive(Clone, Debug, Default)]
+pub struct PushOptions {
+    /// How far to stay. Default: stored.
+    pub wait: WaitFor,
+    /// How long to stay after it was stored. Default: until the upload is settled, which its expiry bounds.
+    pub timeout: Option<Duration>,
+    /// Send the ordinary request and nothing else.
+    pub plain: bool,
+    /// How to encipher. Default: `aes256gcm`.
+    pub suite: Suite,
+}
+
+/// What happens on the way; for a display.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The files are open and measured.
+    Measured {
+        /// The length of the body.
+        bytes: u64,
+    },
+    /// A ticket is there.
+    Ticket {
+        /// The upload's id.
+        id: UploadId,
+        /// Whether it was fetched ahead.
+        ahead: bool,
+    },
+    /// Which way it goes, and why not the better one.
+    Way {
+        /// The way.
+        way: Way,
+        /// Why not by a gateway, or not sealed.
+        because: Option<String>,
+    },
+    /// So much of Z, or of the plain body, has been sent.
+    Progress {
+        /// Octets so far.
+        sent: u64,
+        /// Octets in all.
+        total: u64,
+    },
+    /// The connection broke; it goes on after a pause.
+    Broken {
+        /// Why.
+        reason: String,
+    },
+    /// All of it is stored: the device may leave.
+    Stored {
+        /// Where to follow it.
+        monitor: Option<String>,
+    },
+    /// How it fares afterwards.
+    Status(Box<Status>),
+    /// The upload cannot be asked about later, since it could not be written down.
+    Forgotten {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Which way an upload goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Sealed, by a gateway.
+    Gateway(Origin),
+    /// Sealed, to the service itself.
+    Direct,
+    /// As the ordinary request.
+    Plain,
+}
+
+impl Way {
+    /// `gateway`, `direct` or `plain`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Gateway(_) => "gateway",
+            Self::Direct => "direct",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// When things were done, in milliseconds since the clock's origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timings {
+    /// The ticket was there.
+    pub ticket_ms: Option<u64>,
+    /// The first octet could leave.
+    pub sending_ms: Option<u64>,
+    /// All of it was stored.
+    pub stored_ms: Option<u64>,
+    /// The wait that was asked for was over.
+    pub done_ms: Option<u64>,
+}
+
+/// What became of a push, as far as it was followed.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The upload's id; the ordinary request has none.
+    pub id: Option<UploadId>,
+    /// Which way it went.
+    pub way: Way,
+    /// How far it has come.
+    pub state: State,
+    /// Whether the wait ended before the state that was asked for.
+    pub timed_out: bool,
+    /// Where to follow it.
+    pub monitor: Option<String>,
+    /// The length of the body.
+    pub bytes: u64,
+    /// What is in the way, if something is.
+    pub reason: Option<Reason>,
+    /// The application's answer, if it is known.
+    pub answer: Option<Answer>,
+    /// When things were done.
+    pub timings: Timings,
+}
+
+/// Told of every [`Event`]; must return at once.
+pub type OnEvent = Arc<dyn Fn(Event) + Send + Sync>;
