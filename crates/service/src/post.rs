@@ -21,8 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Octets that are opened and written in one go: four records, the server's read buffer.
-const BATCH: usize = 4 * hoop_seal::RECORD_SIZE as usize;
+/// Records that are opened and written in one go: as much as the server's read buffer holds.
+const BATCH_RECORDS: u64 = 4;
+
+/// Those in octets.
+const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 
 /// After so many octets of one message, what has come is synced, so that a crash costs less than a minute at 10 Mbit/s.
 const CHECKPOINT: u64 = 64 << 20;
@@ -207,9 +210,9 @@ impl Message {
         octets.reserve(BATCH);
         let mut since_checkpoint = 0;
         while index < end {
-            let wanted =
-                live.admission.layout.record(index).start..live.admission.layout.record((index + 3).min(end - 1)).end;
-            let wanted = (wanted.end - wanted.start) as usize;
+            let last = (index + BATCH_RECORDS).min(end) - 1;
+            let layout = &live.admission.layout;
+            let wanted = (layout.record(last).end - layout.record(index).start) as usize;
             let broken = fill(source, &mut octets, &mut prelude, wanted).await.err();
             let (next, len) = whole(&live.admission.layout, index, end, octets.len());
             let rest = octets.split_off(len);
