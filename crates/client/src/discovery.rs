@@ -67,8 +67,8 @@ async fn connect(connector: Connector, origin: Origin) -> Result<Link, String> {
 async fn look_around(connector: Connector, last: Option<Origin>) -> Result<Link, String> {
     let (sender, mut candidates) = mpsc::channel(CANDIDATES_MAX);
     let mut searches = JoinSet::new();
-    let daemon = ServiceDaemon::new().map_err(|error| tracing::debug!(%error, "no mDNS")).ok();
-    if let Some(daemon) = &daemon {
+    let daemon = ServiceDaemon::new().map_err(|error| tracing::debug!(%error, "no mDNS")).ok().map(Daemon);
+    if let Some(Daemon(daemon)) = &daemon {
         searches.spawn(browse(daemon.clone(), sender.clone()));
         searches.spawn(resolve(daemon.clone(), sender.clone()));
     }
@@ -78,23 +78,33 @@ async fn look_around(connector: Connector, last: Option<Origin>) -> Result<Link,
     if let Some(origin) = last {
         attempts.spawn(connect(connector.clone(), origin));
     }
-    let found = loop {
+    loop {
         tokio::select! {
             Some(address) = candidates.recv() => {
                 if !tried.contains(&address) && tried.len() < CANDIDATES_MAX {
                     tried.push(address);
-                    let origin = origin_of(address);
-                    attempts.spawn(connect(connector.clone(), origin));
+                    attempts.spawn(connect(connector.clone(), origin_of(address)));
                 }
             }
-            Some(Ok(Ok(link))) = attempts.join_next() => break Ok(link),
-            else => break Err("there is no gateway on this network".to_owned()),
+            Some(attempt) = attempts.join_next() => {
+                if let Ok(Ok(link)) = attempt {
+                    return Ok(link);
+                }
+            }
+            else => return Err("there is no gateway on this network".to_owned()),
         }
-    };
-    if let Some(daemon) = daemon {
-        let _ = daemon.shutdown();
     }
-    found
+}
+
+/// A thread that listens to multicast DNS; it ends when this is dropped, also when the search was given up.
+struct Daemon(ServiceDaemon);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.shutdown() {
+            tracing::debug!(%error, "the mDNS thread does not take its end");
+        }
+    }
 }
 
 fn origin_of(address: SocketAddr) -> Origin {

@@ -199,7 +199,9 @@ impl Push<'_> {
             service = Link::new(self.client.connector(), post);
         }
         let wait_secs = if self.options.wait == WaitFor::Accepted { PREFER_WAIT_SECS } else { 0 };
-        let wait_secs = self.options.timeout.map_or(wait_secs, |timeout| wait_secs.min(timeout.as_secs() as u32));
+        let wait_secs = self.options.timeout.map_or(wait_secs, |timeout| {
+            u32::try_from(timeout.as_secs()).map_or(wait_secs, |secs| secs.min(wait_secs))
+        });
         let target = Target::Service { post: ticket.post.path().to_owned(), wait_secs };
         let transfer = self.transfer(&mut service, target, ticket.id, &sealed, config.retry_max_time);
         match transfer.run(known).await {
