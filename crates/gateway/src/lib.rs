@@ -8,6 +8,7 @@ mod config;
 mod delivery;
 mod destination;
 mod gateway;
+mod intake;
 mod message;
 mod monitor;
 mod offload;

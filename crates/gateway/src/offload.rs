@@ -7,30 +7,20 @@
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
 //! at record borders. What the records hold is for the service to check; this gateway could not.
 
-use crate::shared::{IDLE_TIMEOUT, Shared, full_problem, store_problem};
+use crate::intake::{Frames, Sink, linger};
+use crate::shared::{Shared, full_problem, store_problem};
 use crate::status;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use hoop_http::{Code, Problem};
-use hoop_seal::{Layout, Prelude, PreludeError, RECORD_SIZE, TicketLabel};
-use hoop_spool::{Begin, BeginError, CommitError, Intake, KEEP_SECS, Offer, State, Upload, WriteError};
+use hoop_seal::{Layout, Prelude, RECORD_SIZE, TicketLabel};
+use hoop_spool::{Begin, BeginError, CommitError, Intake, KEEP_SECS, Offer, State, Upload};
 use hoop_units::{ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, header};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, timeout};
 
 /// A ticket's time may be off by so much, in seconds (`docs/protocol.md` §2).
 const GRACE_SECS: u32 = 300;
-
-/// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
-const WRITE_BYTES: usize = 64 * 1024;
-
-/// After a refusal so much of the body is still read, and for so long, so that the answer is not lost in a reset
-/// connection.
-const LINGER_BYTES: u64 = 16 << 20;
-const LINGER_TIME: Duration = Duration::from_secs(5);
 
 /// What became of a request that took bytes.
 pub struct Taken {
@@ -299,151 +289,5 @@ async fn commit(shared: &Arc<Shared>, intake: Intake, range: ByteRange, total: u
             Err(Problem::new(Code::Internal, error))
         }
         Err(CommitError::Store(error)) => Err(store_problem(&error)),
-    }
-}
-
-/// Where the body's bytes go.
-struct Sink {
-    intake: Intake,
-    prelude: Vec<u8>,
-    /// Where the next byte belongs.
-    at: u64,
-    /// Where the last byte that may come belongs, and one.
-    limit: u64,
-    /// Whether `limit` is only the most that is taken, because the sender did not tell its length.
-    open_ended: bool,
-    /// Small frames, to be written together: the bytes before `at`.
-    collected: BytesMut,
-}
-
-impl Sink {
-    async fn pump(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
-        while let Some(bytes) = frames.next().await? {
-            self.push(&bytes)?;
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {
-        if self.at + bytes.len() as u64 > self.limit {
-            let code = if self.open_ended { Code::TooLarge } else { Code::RangeInvalid };
-            return Err(Problem::new(code, format!("more bytes came than the {} that may", self.limit)));
-        }
-        self.compare_prelude(bytes)?;
-        if self.collected.is_empty() && bytes.len() >= WRITE_BYTES {
-            self.intake.write_at(self.at, bytes).map_err(write_problem)?;
-            self.at += bytes.len() as u64;
-            return Ok(());
-        }
-        self.at += bytes.len() as u64;
-        self.collected.extend_from_slice(bytes);
-        if self.collected.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    /// A range from 0 repeats the prelude; another one there would be dropped unseen.
-    fn compare_prelude(&self, bytes: &[u8]) -> Result<(), Problem> {
-        let Some(expected) = usize::try_from(self.at).ok().and_then(|at| self.prelude.get(at..)) else { return Ok(()) };
-        let common = expected.len().min(bytes.len());
-        if expected[..common] != bytes[..common] {
-            let detail = "the body's first bytes differ from Hoop-Prelude";
-            return Err(Problem::new(Code::BodyNotSealed, detail).field("Hoop-Prelude"));
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), Problem> {
-        if self.collected.is_empty() {
-            return Ok(());
-        }
-        self.intake.write_at(self.written(), &self.collected).map_err(write_problem)?;
-        self.collected.clear();
-        Ok(())
-    }
-
-    /// Up to where everything is in the file.
-    fn written(&self) -> u64 {
-        self.at - self.collected.len() as u64
-    }
-}
-
-fn write_problem(error: WriteError) -> Problem {
-    match error {
-        WriteError::Full => full_problem("the disk became full; what came before is kept"),
-        WriteError::PastTotal { .. } => Problem::new(Code::RangeInvalid, error).field("Content-Range"),
-        WriteError::Store(error) => store_problem(&error),
-    }
-}
-
-/// A body's frames, with a limit to how long each may stay away.
-struct Frames<'a> {
-    body: &'a mut Incoming,
-    /// Read while looking for the prelude.
-    ahead: Option<Bytes>,
-}
-
-impl Frames<'_> {
-    /// The next bytes; `None` at the end. A body that breaks off is an error.
-    async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
-        if let Some(ahead) = self.ahead.take() {
-            return Ok(Some(ahead));
-        }
-        loop {
-            match timeout(IDLE_TIMEOUT, self.body.frame()).await {
-                Ok(None) => return Ok(None),
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        return Ok(Some(bytes));
-                    }
-                }
-                Ok(Some(Err(error))) => return Err(Problem::new(Code::BodyTruncated, error)),
-                Err(_) => {
-                    let detail = format!("nothing came for {} s; whole records are kept", IDLE_TIMEOUT.as_secs());
-                    return Err(Problem::new(Code::RequestTimeout, detail));
-                }
-            }
-        }
-    }
-
-    /// Reads on until the prelude is there; its bytes come again from [`Frames::next`].
-    async fn prelude(&mut self) -> Result<Prelude, Problem> {
-        let mut seen = Bytes::new();
-        loop {
-            let error = match Prelude::parse(&seen) {
-                Ok(prelude) => {
-                    self.ahead = Some(seen);
-                    return Ok(prelude);
-                }
-                Err(error @ PreludeError::Incomplete { .. }) => error,
-                Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
-            };
-            match self.next().await? {
-                Some(bytes) if seen.is_empty() => seen = bytes,
-                Some(bytes) => seen = [seen, bytes].concat().into(),
-                None => return Err(Problem::new(Code::BodyNotSealed, error)),
-            }
-        }
-    }
-
-    /// Reads and drops what a sender sends again.
-    async fn drain(&mut self, limit: u64) {
-        let mut read = 0;
-        while let Ok(Some(bytes)) = self.next().await {
-            read += bytes.len() as u64;
-            if read > limit {
-                return;
-            }
-        }
-    }
-}
-
-/// Reads on for a while after a refusal, so that the sender gets to see it.
-async fn linger(mut body: Incoming) {
-    let until = Instant::now() + LINGER_TIME;
-    let mut read = 0;
-    while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await {
-        read += frame.data_ref().map_or(0, Bytes::len) as u64;
-        if read > LINGER_BYTES {
-            return;
-        }
     }
 }

@@ -45,13 +45,13 @@ fn spawn(folder: &Path) -> (Child, SocketAddr) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
-        if let Some((_, address)) = line.split_once("listening ") {
-            return (child, address.trim().parse().unwrap());
-        }
-    }
-    panic!("the gateway did not begin");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find_map(|line| line.split_once("listening ").map(|(_, address)| address.trim().to_owned()));
+    let Some(address) = line else {
+        let status = child.wait();
+        panic!("the gateway did not begin: {status:?}");
+    };
+    (child, address.parse().unwrap())
 }
 
 /// Sends a range; `true` if it was answered 2xx, `false` if the gateway died.

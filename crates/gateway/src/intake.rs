@@ -1,0 +1,165 @@
+//! A request's body on its way to the file: [`Frames`] as they come, [`Sink`] where they go.
+
+use crate::shared::{IDLE_TIMEOUT, full_problem, store_problem};
+use bytes::{Bytes, BytesMut};
+use hoop_http::{Code, Problem};
+use hoop_seal::{Prelude, PreludeError};
+use hoop_spool::{Intake, WriteError};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// After a refusal so much of the body is still read, and for so long, so that the answer is not lost in a reset
+/// connection.
+const LINGER_BYTES: u64 = 16 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(5);
+
+/// Where the body's bytes go.
+pub struct Sink {
+    pub intake: Intake,
+    pub prelude: Vec<u8>,
+    /// Where the next byte belongs.
+    pub at: u64,
+    /// Where the last byte that may come belongs, and one.
+    pub limit: u64,
+    /// Whether `limit` is only the most that is taken, because the sender did not tell its length.
+    pub open_ended: bool,
+    /// Small frames, to be written together: the bytes before `at`.
+    pub collected: BytesMut,
+}
+
+impl Sink {
+    pub async fn pump(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
+        while let Some(bytes) = frames.next().await? {
+            self.push(&bytes)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {
+        if self.at + bytes.len() as u64 > self.limit {
+            let code = if self.open_ended { Code::TooLarge } else { Code::RangeInvalid };
+            return Err(Problem::new(code, format!("more bytes came than the {} that may", self.limit)));
+        }
+        self.compare_prelude(bytes)?;
+        if self.collected.is_empty() && bytes.len() >= WRITE_BYTES {
+            self.intake.write_at(self.at, bytes).map_err(write_problem)?;
+            self.at += bytes.len() as u64;
+            return Ok(());
+        }
+        self.at += bytes.len() as u64;
+        self.collected.extend_from_slice(bytes);
+        if self.collected.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// A range from 0 repeats the prelude; another one there would be dropped unseen.
+    fn compare_prelude(&self, bytes: &[u8]) -> Result<(), Problem> {
+        let Some(expected) = usize::try_from(self.at).ok().and_then(|at| self.prelude.get(at..)) else { return Ok(()) };
+        let common = expected.len().min(bytes.len());
+        if expected[..common] != bytes[..common] {
+            let detail = "the body's first bytes differ from Hoop-Prelude";
+            return Err(Problem::new(Code::BodyNotSealed, detail).field("Hoop-Prelude"));
+        }
+        Ok(())
+    }
+
+    pub fn flush(&mut self) -> Result<(), Problem> {
+        if self.collected.is_empty() {
+            return Ok(());
+        }
+        self.intake.write_at(self.written(), &self.collected).map_err(write_problem)?;
+        self.collected.clear();
+        Ok(())
+    }
+
+    /// Up to where everything is in the file.
+    pub fn written(&self) -> u64 {
+        self.at - self.collected.len() as u64
+    }
+}
+
+fn write_problem(error: WriteError) -> Problem {
+    match error {
+        WriteError::Full => full_problem("the disk became full; what came before is kept"),
+        WriteError::PastTotal { .. } => Problem::new(Code::RangeInvalid, error).field("Content-Range"),
+        WriteError::Store(error) => store_problem(&error),
+    }
+}
+
+/// A body's frames, with a limit to how long each may stay away.
+pub struct Frames<'a> {
+    pub body: &'a mut Incoming,
+    /// Read while looking for the prelude.
+    pub ahead: Option<Bytes>,
+}
+
+impl Frames<'_> {
+    /// The next bytes; `None` at the end. A body that breaks off is an error.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
+        loop {
+            match timeout(IDLE_TIMEOUT, self.body.frame()).await {
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Ok(Some(Err(error))) => return Err(Problem::new(Code::BodyTruncated, error)),
+                Err(_) => {
+                    let detail = format!("nothing came for {} s; whole records are kept", IDLE_TIMEOUT.as_secs());
+                    return Err(Problem::new(Code::RequestTimeout, detail));
+                }
+            }
+        }
+    }
+
+    /// Reads on until the prelude is there; its bytes come again from [`Frames::next`].
+    pub async fn prelude(&mut self) -> Result<Prelude, Problem> {
+        let mut seen = Bytes::new();
+        loop {
+            let error = match Prelude::parse(&seen) {
+                Ok(prelude) => {
+                    self.ahead = Some(seen);
+                    return Ok(prelude);
+                }
+                Err(error @ PreludeError::Incomplete { .. }) => error,
+                Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
+            };
+            match self.next().await? {
+                Some(bytes) if seen.is_empty() => seen = bytes,
+                Some(bytes) => seen = [seen, bytes].concat().into(),
+                None => return Err(Problem::new(Code::BodyNotSealed, error)),
+            }
+        }
+    }
+
+    /// Reads and drops what a sender sends again.
+    pub async fn drain(&mut self, limit: u64) {
+        let mut read = 0;
+        while let Ok(Some(bytes)) = self.next().await {
+            read += bytes.len() as u64;
+            if read > limit {
+                return;
+            }
+        }
+    }
+}
+
+/// Reads on for a while after a refusal, so that the sender gets to see it.
+pub async fn linger(mut body: Incoming) {
+    let until = Instant::now() + LINGER_TIME;
+    let mut read = 0;
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await {
+        read += frame.data_ref().map_or(0, Bytes::len) as u64;
+        if read > LINGER_BYTES {
+            return;
+        }
+    }
+}
