@@ -66,7 +66,7 @@ impl Core {
         format!("{}{path}", self.origin)
     }
 
-    /// What is known of an upload, once its state is final or `wait` is over.
+    /// What is known of an upload, once nothing more happens to it by itself or `wait` is over.
     ///
     /// # Errors
     /// If the index fails.
@@ -76,7 +76,7 @@ impl Core {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             let upload = self.store.load(id).await?;
-            if upload.as_ref().is_none_or(|upload| upload.state.is_final()) || wait.is_zero() {
+            if upload.as_ref().is_none_or(|upload| upload.state.is_settled()) || wait.is_zero() {
                 return Ok(upload);
             }
             let changed = async {

@@ -243,14 +243,22 @@ fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Change
     let said = || format!("it answered {}", answer.status);
     let (state, reason) = match verdict {
         Verdict::Accepted => (State::Accepted, None),
-        Verdict::Held => (State::Held, Some(Reason::new(Code::SignInRequired, said()))),
-        Verdict::Rejected => (State::Rejected, Some(Reason::new(Code::Rejected, said()))),
+        Verdict::Held if !anonymous(core, upload) => {
+            (State::Held, Some(Reason::new(Code::SignInRequired, said())))
+        }
+        Verdict::Held | Verdict::Rejected => (State::Rejected, Some(Reason::new(Code::Rejected, said()))),
         Verdict::Retry => {
             let reason = Reason::new(Code::UpstreamBusy, said());
             return again(core, upload, reason, wanted_wait(core, answer));
         }
     };
     Change::Answered { state, reason, answer: sealed(core, upload, answer) }
+}
+
+/// Whether the upload came with neither cookie nor authorization: then there is no session that could be renewed.
+fn anonymous(core: &Core, upload: &Upload) -> bool {
+    let nobody = |owner| core.policy.keys.owner_tags(b"", b"").any(|tag| tag == owner);
+    upload.facts.as_ref().is_some_and(|facts| nobody(facts.owner))
 }
 
 /// The wait that the application asks for.

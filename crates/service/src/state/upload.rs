@@ -91,6 +91,11 @@ impl State {
         }
     }
 
+    /// Whether nothing more happens to it by itself: it is final, or waits for its owner.
+    pub const fn is_settled(self) -> bool {
+        self.is_final() || matches!(self, Self::Held)
+    }
+
     /// Whether an upload may go from here to there.
     const fn may_become(self, next: Self) -> bool {
         use State::*;
