@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint fmt vectors
+.PHONY: help setup demo bench test lint fmt vectors router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -28,3 +28,6 @@ fmt: ## Formats the Rust code
 
 vectors: ## Makes the shared test vectors again
 	@cargo run --quiet -p hoop-seal --example make-vectors
+
+router: ## Builds the gateway alone, small, into target/router/hoop
+	@cargo build --profile router -p hoop --no-default-features --features gateway

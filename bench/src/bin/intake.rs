@@ -4,6 +4,8 @@
 //! each round. CPU seconds are the server's alone (user and system); resident is the peak, `VmHWM`. The gateway's ordinary answer means *synced*;
 //! `unsynced` is the gateway with `--no-sync`, to compare like with like, and `nginx, then synced` adds an `fdatasync` of the file.
 //!
+//! The gateway is the one that routers get: built alone, with the profile `router` (`make router`).
+//!
 //! `--mib N` sends another size; `--rounds N` runs more rounds.
 
 use hoop_bench::{Table, Verdict, median, number, rounds, spread};
@@ -200,7 +202,7 @@ fn measure(rival: Rival, limit: Option<u64>, body: &SealedBody) -> Cost {
 fn start(rival: Rival, folder: &Path, address: SocketAddr, cgroup: Option<&Cgroup>) -> Child {
     let mut command = match rival.is_gateway() {
         true => {
-            let mut command = Command::new(beside_this("hoop"));
+            let mut command = Command::new(router_build());
             command.args(["gateway", "--no-mdns", "--allow-dest", "127.0.0.1", "--max-upload", "64GiB", "--listen"]);
             command.arg(address.to_string()).arg("--spool").arg(folder.join("spool"));
             if rival == Rival::GatewayUnsynced {
@@ -298,8 +300,12 @@ fn stop(server: &mut Child) {
     let _ = server.wait();
 }
 
-fn beside_this(name: &str) -> PathBuf {
-    std::env::current_exe().expect("this program has a path").with_file_name(name)
+/// `target/router/hoop`, beside the folder that this program was built into.
+fn router_build() -> PathBuf {
+    let this = std::env::current_exe().expect("this program has a path");
+    let path = this.ancestors().nth(2).expect("target/PROFILE/PROGRAM").join("router/hoop");
+    assert!(path.is_file(), "{} is not built: `make router` does", path.display());
+    path
 }
 
 /// A memory cgroup (version 1 or 2) that goes with its value.

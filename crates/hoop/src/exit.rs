@@ -1,10 +1,10 @@
 //! How `hoop` ends: [`Exit`] codes, and a [`Failure`] in words.
 
-use hoop_client::{PushError, SourceError, State, StatusError, TicketsError, UploadError};
 use std::fmt;
 
 /// The exit codes; `docs/push.md` has the same table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(feature = "device"), allow(dead_code, reason = "servers end in fewer ways"))]
 pub enum Exit {
     /// Done, as far as was asked.
     Done = 0,
@@ -34,17 +34,6 @@ impl Exit {
     /// The number.
     pub const fn code(self) -> i32 {
         self as i32
-    }
-
-    /// The code for the state in which an upload was left.
-    pub const fn of_state(state: State) -> Self {
-        match state {
-            State::Receiving | State::Stored | State::Delivering | State::Received | State::Accepted => Self::Done,
-            State::Held => Self::Held,
-            State::Rejected => Self::Rejected,
-            State::Unknown => Self::Unknown,
-            State::Stopped | State::Expired | State::Refused => Self::Refused,
-        }
     }
 }
 
@@ -81,6 +70,7 @@ impl Failure {
     }
 
     /// The sentence and the cause in one line, for `--json`.
+    #[cfg(any(feature = "device", test))]
     pub fn message(&self) -> String {
         match &self.cause {
             Some(cause) => format!("{}: {cause}", self.what),
@@ -96,92 +86,6 @@ impl fmt::Display for Failure {
             writeln!(f, "  Cause: {cause}.")?;
         }
         self.hint.iter().try_for_each(|hint| writeln!(f, "  Try: {hint}."))
-    }
-}
-
-impl From<PushError> for Failure {
-    fn from(error: PushError) -> Self {
-        match error {
-            PushError::Upload(error) => error.into(),
-            PushError::Tickets(TicketsError::NoHoop(reason)) => {
-                Self::new(Exit::Refused, "the service does not take sealed uploads", reason)
-                    .hint("`hoop push`, which then sends the ordinary request")
-            }
-            PushError::Tickets(TicketsError::Refused(refusal)) => {
-                Self::new(Exit::Refused, "the service issues no ticket", refusal)
-                    .hint("sign in: -u user:password, -b 'name=value' or -H 'Authorization: …'")
-            }
-            PushError::Tickets(TicketsError::Link(error)) if error.is_distrust() => {
-                Self::new(Exit::Network, "the service cannot be trusted", error)
-                    .hint("--ca FILE with its certificate authority, if it has one of its own")
-            }
-            PushError::Tickets(TicketsError::Link(error)) => Self::new(
-                Exit::Network,
-                "the service cannot be reached for a ticket",
-                error,
-            )
-            .hint(
-                "check the URL and the network; `hoop tickets` fetches some ahead for when the service is out of reach",
-            ),
-            PushError::Tickets(TicketsError::Unusable(reason)) => {
-                Self::new(Exit::Unexpected, "the service's ticket cannot be used", reason)
-                    .hint("a newer hoop here, or at the service")
-            }
-            PushError::Refused(refusal) => Self::new(Exit::Refused, "the service does not take the upload", refusal),
-            PushError::TooLarge { len, max } => Self::new(
-                Exit::Refused,
-                "the upload is larger than the service allows",
-                format!("it has {len} bytes when sealed, and {max} are allowed"),
-            ),
-            PushError::Unreachable(reason) => {
-                Self::new(Exit::Network, "nobody can be reached", reason).hint("again, when the network is back")
-            }
-            PushError::State(error) => {
-                Self::new(Exit::File, "the state folder cannot be written", error).hint("another folder in HOOP_STATE")
-            }
-            PushError::Internal(what) => Self::plain(Exit::Unexpected, what),
-        }
-    }
-}
-
-impl From<UploadError> for Failure {
-    fn from(error: UploadError) -> Self {
-        match error {
-            UploadError::Source(SourceError::Read { path, source }) => {
-                Self::new(Exit::File, format!("{} cannot be read", path.display()), source)
-            }
-            UploadError::Source(SourceError::Directory(path)) => {
-                Self::plain(Exit::File, format!("{} is a directory", path.display()))
-                    .hint("a file, or an archive of it")
-            }
-            UploadError::Source(SourceError::Spool { path, source }) => {
-                Self::new(Exit::File, format!("{} cannot be copied to a temporary file", path.display()), source)
-                    .hint("another folder in TMPDIR")
-            }
-            UploadError::Source(SourceError::Changed(path)) => {
-                Self::plain(Exit::Changed, format!("{} changed while it was being sent", path.display()))
-                    .hint("again, once nobody writes to it; nothing of this attempt will be delivered")
-            }
-            error @ (UploadError::Url(_)
-            | UploadError::Method(_)
-            | UploadError::Header(_)
-            | UploadError::Head { .. }
-            | UploadError::Parts(_)) => Self::usage(error),
-        }
-    }
-}
-
-impl From<StatusError> for Failure {
-    fn from(error: StatusError) -> Self {
-        match error {
-            StatusError::Unreachable(reason) => {
-                Self::new(Exit::Network, "neither the gateway nor the service can be asked", reason)
-            }
-            StatusError::Unknown => Self::plain(Exit::Refused, "neither the gateway nor the service knows the upload")
-                .hint("the upload again, if the application does not have it"),
-            StatusError::NotOurs(id) => Self::plain(Exit::Usage, format!("this device remembers no upload {id}"))
-                .hint("`hoop status`, which lists those that it remembers"),
-        }
     }
 }
 

@@ -1,12 +1,22 @@
 //! `hoop keygen`: makes a service's key K_ws, or puts a new one before the old.
 
 use crate::exit::{Exit, Failure};
-use crate::flags::KeygenFlags;
+use clap::Args;
 use hoop_http::Dice;
 use hoop_seal::{Keyring, KwsId, ServiceKey};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct KeygenFlags {
+    /// Write to this file, for its owner alone, instead of the standard output
+    #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "rotate")]
+    pub output: Option<PathBuf>,
+    /// Put a new key first in this file; the old ones still open what they sealed
+    #[arg(long, value_name = "FILE")]
+    pub rotate: Option<PathBuf>,
+}
 
 /// Runs it.
 pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {

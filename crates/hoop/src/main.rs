@@ -1,42 +1,52 @@
 //! `hoop`: the command line. Each subcommand is a role: typed flags ([`flags`]) become one checked configuration, and a
 //! function from that to an exit code.
 //!
-//! | module | what |
-//! | --- | --- |
-//! | [`flags`], [`values`], [`form`], [`request`] | what was typed, and what it means |
-//! | [`push`], [`status`], [`seal`], [`tickets`] | the device's roles |
-//! | [`raw`] | RFC 8188 alone, for checking other implementations |
-//! | [`gateway`], [`service`], [`server`], [`keygen`] | the roles of servers |
-//! | [`exit`], [`show`], [`logging`] | how it ends, what it prints, what it logs |
+//! | module | what | feature |
+//! | --- | --- | --- |
+//! | [`device`] | push, status, seal, open, tickets | `device` |
+//! | [`gateway`] | gateway | `gateway` |
+//! | [`service`], [`keygen`] | service, keygen | `service` |
+//! | [`server`], [`logging`] | what servers have in common as processes | |
+//! | [`flags`], [`values`], [`exit`] | what was typed, and how it ends | |
+//!
+//! All features are on by default; a router builds the gateway alone (`--no-default-features --features gateway`).
 
+#[cfg(feature = "device")]
+mod device;
 mod exit;
 mod flags;
-mod form;
+#[cfg(feature = "gateway")]
 mod gateway;
+#[cfg(feature = "service")]
 mod keygen;
+#[cfg(any(feature = "gateway", feature = "service"))]
 mod logging;
-mod progress;
-mod push;
-mod raw;
-mod request;
-mod seal;
+#[cfg(any(feature = "gateway", feature = "service"))]
 mod server;
+#[cfg(feature = "service")]
 mod service;
-mod show;
-mod status;
-mod tickets;
+#[cfg_attr(
+    not(all(feature = "device", feature = "gateway", feature = "service")),
+    allow(dead_code, reason = "each role has its own")
+)]
 mod values;
 
 use clap::Parser as _;
 use exit::{Exit, Failure};
 use flags::{Command, Flags};
-use hoop_http::Clock;
 use std::io::Write as _;
 
 fn main() {
-    let clock = Clock::system();
+    // The device's times count from here.
+    #[cfg(feature = "device")]
+    let clock = hoop_http::Clock::system();
     let flags = Flags::parse();
-    let code = match run(flags.command, clock) {
+    let ended = run(
+        flags.command,
+        #[cfg(feature = "device")]
+        clock,
+    );
+    let code = match ended {
         Ok(exit) => exit,
         Err(failure) => {
             eprint!("{failure}");
@@ -48,30 +58,21 @@ fn main() {
     std::process::exit(code.code());
 }
 
-fn run(command: Command, clock: Clock) -> Result<Exit, Failure> {
+fn run(command: Command, #[cfg(feature = "device")] clock: hoop_http::Clock) -> Result<Exit, Failure> {
     match command {
-        Command::Push(flags) => push::run(flags, clock),
-        Command::Status(flags) => status::run(flags, clock),
-        Command::Seal(flags) if flags.raw.raw => raw::seal(&flags.raw, flags.request.suite),
-        Command::Seal(flags) => seal::run(flags, clock),
-        Command::Open(flags) => raw::open(&flags),
-        Command::Tickets(flags) => tickets::run(flags, clock),
+        #[cfg(feature = "device")]
+        Command::Device(command) => device::run(command, clock),
+        #[cfg(feature = "gateway")]
         Command::Gateway(flags) => gateway::run(flags),
+        #[cfg(feature = "service")]
         Command::Service(flags) => service::run(flags),
+        #[cfg(feature = "service")]
         Command::Keygen(flags) => keygen::run(&flags),
         Command::Version => {
             println!("hoop {}", env!("CARGO_PKG_VERSION"));
             Ok(Exit::Done)
         }
     }
-}
-
-/// The runtime of the device's roles: one thread for sockets, as fast to start as can be. Sealing has threads of its own.
-fn light_runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Unexpected, "cannot start", error))
 }
 
 #[cfg(test)]

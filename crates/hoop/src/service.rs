@@ -155,7 +155,7 @@ mod tests {
     fn file(folder: &Path, more: &str) -> ServiceFlags {
         let keys = folder.join("kws");
         if !keys.exists() {
-            keygen::run(&crate::flags::KeygenFlags { output: Some(keys.clone()), rotate: None }).unwrap();
+            keygen::run(&keygen::KeygenFlags { output: Some(keys.clone()), rotate: None }).unwrap();
         }
         let text = format!(
             "upstream = \"http://127.0.0.1:8000\"\norigin = \"https://photos.example\"\nkeys = {:?}\nstate-dir = \"s\"\n{more}",

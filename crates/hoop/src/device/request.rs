@@ -1,8 +1,8 @@
 //! From flags to an [`Upload`] and a [`Client`].
 
+use super::flags::{NetworkFlags, RequestFlags};
+use super::form;
 use crate::exit::{Exit, Failure};
-use crate::flags::{NetworkFlags, RequestFlags};
-use crate::form;
 use crate::values;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -159,12 +159,13 @@ pub fn timeout(span: Option<values::Span>) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::DeviceCommand;
     use crate::flags::{Command, Flags};
     use clap::Parser as _;
 
     fn typed(arguments: &[&str]) -> Result<Upload, Failure> {
         let flags = Flags::try_parse_from(["hoop", "push"].iter().chain(arguments)).unwrap();
-        let Command::Push(flags) = flags.command else { panic!("push was typed") };
+        let Command::Device(DeviceCommand::Push(flags)) = flags.command else { panic!("push was typed") };
         upload(&flags.request)
     }
 

@@ -1,8 +1,8 @@
 //! `hoop seal --raw` and `hoop open --raw`: RFC 8188 content coding alone, streaming, in the memory of one record; for
 //! checking other implementations against this one.
 
+use super::flags::{OpenFlags, RawFlags};
 use crate::exit::{Exit, Failure};
-use crate::flags::{OpenFlags, RawFlags};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Dice;

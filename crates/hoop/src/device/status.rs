@@ -1,10 +1,10 @@
 //! `hoop status`: the uploads that this device remembers, or one of them in full.
 
+use super::flags::StatusFlags;
+use super::push::{answer_document, show_answer};
+use super::request;
+use super::show;
 use crate::exit::{Exit, Failure};
-use crate::flags::StatusFlags;
-use crate::push::{answer_document, show_answer};
-use crate::request;
-use crate::show;
 use hoop_client::{Client, State, Status, UploadRecord};
 use hoop_http::Clock;
 use hoop_units::UploadId;
@@ -60,7 +60,7 @@ fn list(client: &Client, flags: &StatusFlags) {
 }
 
 fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
-    let runtime = crate::light_runtime()?;
+    let runtime = super::light_runtime()?;
     let result = runtime.block_on(client.status(id));
     runtime.shutdown_background();
     let (record, status) = match result {
@@ -77,7 +77,7 @@ fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
         true => println!("{}", document(&record, &status)),
         false => print!("{}", in_full(&record, &status)),
     }
-    Ok(Exit::of_state(status.state))
+    Ok(super::failure::exit_of(status.state))
 }
 
 fn describe(record: &UploadRecord) -> String {

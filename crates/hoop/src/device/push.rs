@@ -1,10 +1,10 @@
 //! `hoop push`.
 
+use super::flags::PushFlags;
+use super::progress::Progress;
+use super::request;
+use super::show;
 use crate::exit::{Exit, Failure};
-use crate::flags::PushFlags;
-use crate::progress::Progress;
-use crate::request;
-use crate::show;
 use hoop_client::{Answer, ClientConfig, Outcome, PushOptions, State, Upload, Way};
 use hoop_http::Clock;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn plan(flags: &PushFlags, clock: Clock) -> Result<Plan, Failure> {
 
 fn push(flags: &PushFlags, plan: Plan) -> Result<Exit, Failure> {
     let client = request::client(plan.config)?;
-    let runtime = crate::light_runtime()?;
+    let runtime = super::light_runtime()?;
     let progress = Arc::new(Progress::new(flags.quiet || flags.json, flags.verbose));
     let shown = progress.clone();
     let on_event = Arc::new(move |event| shown.show(&event));
@@ -63,7 +63,7 @@ fn push(flags: &PushFlags, plan: Plan) -> Result<Exit, Failure> {
 fn exit(outcome: &Outcome) -> Exit {
     match outcome.timed_out {
         true => Exit::TimedOut,
-        false => Exit::of_state(outcome.state),
+        false => super::failure::exit_of(outcome.state),
     }
 }
 

@@ -1,8 +1,8 @@
 //! `hoop tickets`: fetches tickets ahead.
 
+use super::flags::TicketsFlags;
+use super::request;
 use crate::exit::{Exit, Failure};
-use crate::flags::TicketsFlags;
-use crate::request;
 use hoop_http::Clock;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ pub fn run(mut flags: TicketsFlags, clock: Clock) -> Result<Exit, Failure> {
     }
     let upload = request::upload(&flags.request)?;
     let client = request::client(request::client_config(&flags.request.network, clock))?;
-    let runtime = crate::light_runtime()?;
+    let runtime = super::light_runtime()?;
     let fetched = runtime.block_on(client.fetch_tickets(&upload, flags.request.suite, flags.count));
     runtime.shutdown_background();
     let ready = fetched?;

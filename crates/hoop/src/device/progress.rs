@@ -1,6 +1,6 @@
 //! What a push shows while it runs: a bar on a terminal, a line or two elsewhere, nothing with `--quiet`.
 
-use crate::show;
+use super::show;
 use hoop_client::{Event, Way};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;

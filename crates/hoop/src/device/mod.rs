@@ -1,0 +1,44 @@
+//! The device's roles.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`flags`], [`form`], [`request`] | what was typed, and what it means |
+//! | [`push`], [`status`], [`seal`], [`tickets`] | the roles |
+//! | [`raw`] | RFC 8188 alone, for checking other implementations |
+//! | [`failure`], [`progress`], [`show`] | how it ends, and what it prints |
+
+mod failure;
+mod flags;
+mod form;
+mod progress;
+mod push;
+mod raw;
+mod request;
+mod seal;
+mod show;
+mod status;
+mod tickets;
+
+use crate::exit::{Exit, Failure};
+pub use flags::DeviceCommand;
+use hoop_http::Clock;
+
+/// Plays the role that was asked for.
+pub fn run(command: DeviceCommand, clock: Clock) -> Result<Exit, Failure> {
+    match command {
+        DeviceCommand::Push(flags) => push::run(flags, clock),
+        DeviceCommand::Status(flags) => status::run(flags, clock),
+        DeviceCommand::Seal(flags) if flags.raw.raw => raw::seal(&flags.raw, flags.request.suite),
+        DeviceCommand::Seal(flags) => seal::run(flags, clock),
+        DeviceCommand::Open(flags) => raw::open(&flags),
+        DeviceCommand::Tickets(flags) => tickets::run(flags, clock),
+    }
+}
+
+/// The runtime of the device's roles: one thread for sockets, as fast to start as can be. Sealing has threads of its own.
+pub fn light_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Unexpected, "cannot start", error))
+}
