@@ -96,6 +96,23 @@ impl ServiceKey {
     }
 }
 
+/// Token contents are padded to multiples of so many octets, so that their length says little of the credentials'.
+pub const TOKEN_CONTENT_STEP: usize = 256;
+
+/// What a token's content has besides the credentials, at most: names, quotes, expiry, the longest address.
+const TOKEN_FRAME_LEN: usize = 160;
+
+/// The length of a token's content for `Cookie` and `Authorization` of `credentials_len` octets together, unless JSON has to
+/// escape some of them (`docs/protocol.md` §3).
+pub const fn token_content_len(credentials_len: usize) -> usize {
+    (TOKEN_FRAME_LEN + credentials_len).next_multiple_of(TOKEN_CONTENT_STEP)
+}
+
+/// The length of a token for such credentials: so a device knows it before it has the token.
+pub const fn token_len(credentials_len: usize) -> usize {
+    TOKEN_HEAD_LEN + token_content_len(credentials_len) + TAG_LEN
+}
+
 /// A token does not open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenError {

@@ -26,7 +26,9 @@ mod record;
 mod stream;
 mod ticket;
 
-pub use keyring::{KeyLineError, Keyring, KwsId, ServiceKey, TokenError};
+pub use keyring::{
+    KeyLineError, Keyring, KwsId, ServiceKey, TOKEN_CONTENT_STEP, TokenError, token_content_len, token_len,
+};
 pub use layout::{Layout, LayoutError};
 pub use prelude::{Prelude, PreludeError, SALT_LEN};
 pub use record::{ContentKey, OpenError, RECORD_OVERHEAD, Suite, UploadKey};

@@ -3,9 +3,11 @@
 use alloc::vec::Vec;
 use core::fmt;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::digest::{Context, SHA256};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 
 use crate::prelude::SALT_LEN;
+use hoop_units::UploadId;
 
 /// What a record is longer than its plaintext: a delimiter octet and a 16-octet tag.
 pub const RECORD_OVERHEAD: u64 = 17;
@@ -87,6 +89,17 @@ impl fmt::Display for Suite {
 /// K: the fresh key of one upload, known to the device and the service alone. Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UploadKey(pub [u8; 32]);
+
+impl UploadKey {
+    /// The upload's name: the first 16 octets of SHA-256(`"hoop-upload-id-v1"` ‖ K). So nobody who does not know K gets a
+    /// ticket for that name, and K alone gives it.
+    pub fn upload_id(&self) -> UploadId {
+        let mut hash = Context::new(&SHA256);
+        hash.update(b"hoop-upload-id-v1");
+        hash.update(&self.0);
+        UploadId(*hash.finish().as_ref().first_chunk().expect("a hash is longer than an id"))
+    }
+}
 
 impl fmt::Debug for UploadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,6 +262,13 @@ mod tests {
         let mut record = plaintext.to_vec();
         key().seal(index, last, &mut record);
         record
+    }
+
+    #[test]
+    fn an_uploads_id_follows_from_its_key() {
+        // `printf hoop-upload-id-v1; head -c 32 /dev/zero | tr '\\0' '\\7'`, through `sha256sum`.
+        assert_eq!(UploadKey([7; 32]).upload_id().to_hex(), "98de5cf431e22676058ccff3a511aeb3");
+        assert_ne!(UploadKey([8; 32]).upload_id(), UploadKey([7; 32]).upload_id());
     }
 
     #[test]

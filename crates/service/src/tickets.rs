@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Dice, Problem, ReadError, json, read_limited};
 use hoop_seal::{Grant, RECORD_SIZE, Route, Suite, UploadKey};
-use hoop_units::{UnixTime, UploadId};
+use hoop_units::UnixTime;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
@@ -34,6 +34,7 @@ struct Wanted {
     #[serde(default = "one")]
     count: u8,
     suite: Option<String>,
+    key: Option<String>,
 }
 
 fn post() -> String {
@@ -72,8 +73,12 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let wanted: Wanted =
         serde_json::from_slice(&body).map_err(|error| Problem::new(Code::RequestInvalid, error).field("body"))?;
     let (route, limit, suite) = check(&core.policy, &wanted)?;
-    let grant = |key| Grant { key, not_before: now, max_bytes: limit, route, suite };
-    let tickets = (0..wanted.count).map(|_| ticket(&core.policy, &credentials, &grant, expires));
+    let given = given_key(&wanted)?;
+    let tickets = (0..wanted.count).map(|_| {
+        let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
+        let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
+        ticket(&core.policy, &credentials, &grant, expires)
+    });
     Ok(json(StatusCode::OK, &json!({"post": core.url("/hoop/post"), "tickets": tickets.collect::<Vec<_>>()})))
 }
 
@@ -99,10 +104,20 @@ fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Proble
     Ok((Route::of(&wanted.method, target), limit.min(policy.max_bytes), suite))
 }
 
-fn ticket(policy: &Policy, credentials: &Credentials, grant: &impl Fn(UploadKey) -> Grant, expires: UnixTime) -> Value {
-    let id = UploadId(Dice.octets());
-    let grant = grant(UploadKey(Dice.octets()));
-    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, &grant, Dice.octets());
+/// The K that the device drew itself, so that it can seal before its ticket comes. The error does not repeat it.
+fn given_key(wanted: &Wanted) -> Result<Option<UploadKey>, Problem> {
+    let Some(text) = &wanted.key else { return Ok(None) };
+    let wrong = |detail| Problem::new(Code::RequestInvalid, detail).field("key");
+    if wanted.count != 1 {
+        return Err(wrong("one key is for one ticket"));
+    }
+    let key = URL_SAFE_NO_PAD.decode(text).ok().and_then(|octets| octets.try_into().ok());
+    key.map(|key| Some(UploadKey(key))).ok_or_else(|| wrong("the key must be base64url of 32 octets, without padding"))
+}
+
+fn ticket(policy: &Policy, credentials: &Credentials, grant: &Grant, expires: UnixTime) -> Value {
+    let id = grant.key.upload_id();
+    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Dice.octets());
     let token = credentials.seal(&policy.keys, &policy.origin, id);
     json!({
         "upload_id": id.to_hex(),

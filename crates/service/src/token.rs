@@ -1,7 +1,7 @@
 //! What is inside T: [`Credentials`], on whose behalf an upload is.
 
 use hoop_http::Dice;
-use hoop_seal::Keyring;
+use hoop_seal::{Keyring, TOKEN_CONTENT_STEP};
 use hoop_units::{UnixTime, UploadId};
 use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,8 @@ use std::net::IpAddr;
 
 /// The most that `Cookie` and `Authorization` may have together (`docs/protocol.md` §3).
 pub const CREDENTIALS_MAX: usize = 8 * 1024;
+
+const _: () = assert!(hoop_seal::token_content_len(CREDENTIALS_MAX) <= 9 * 1024, "a token fits a head");
 
 /// The content of a token. Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,9 +88,13 @@ impl Credentials {
         self.cookie.is_none() && self.authorization.is_none()
     }
 
-    /// T for one upload.
+    /// T for one upload. Spaces after the JSON make its length one that whoever knows the credentials' lengths knows too
+    /// (`docs/protocol.md` §3).
     pub fn seal(&self, keys: &Keyring, origin: &str, id: UploadId) -> Vec<u8> {
-        let content = serde_json::to_vec(self).expect("credentials have a JSON form");
+        let mut content = serde_json::to_vec(self).expect("credentials have a JSON form");
+        let len = self.cookie.as_ref().map_or(0, String::len) + self.authorization.as_ref().map_or(0, String::len);
+        let padded = hoop_seal::token_content_len(len).max(content.len().next_multiple_of(TOKEN_CONTENT_STEP));
+        content.resize(padded, b' ');
         keys.seal_token(origin, id, &content, Dice.octets())
     }
 
@@ -107,6 +113,7 @@ fn collect(headers: &HeaderMap, name: header::HeaderName, field: &'static str) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hoop_seal::{KwsId, ServiceKey};
 
     fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
         fields
@@ -127,6 +134,30 @@ mod tests {
         let mut twice = headers(&[("authorization", "Basic x")]);
         twice.append("authorization", "Basic y".parse().unwrap());
         assert_eq!(capture(&twice), Err(CaptureError::Twice("Authorization")));
+    }
+
+    #[test]
+    fn a_tokens_length_follows_from_the_lengths_of_the_credentials() {
+        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let (origin, id) = ("https://photos.example", UploadId([3; 16]));
+        let longest = "2001:db8:1111:2222:3333:4444:5555:6666".parse::<IpAddr>().unwrap();
+        let token = |cookie: Option<String>, authorization: Option<String>| {
+            let expires = u32::MAX;
+            let credentials = Credentials { expires, address: Some(longest), cookie, authorization };
+            let token = credentials.seal(&keys, origin, id);
+            let opened = keys.open_token(origin, id, &token).unwrap();
+            assert_eq!(serde_json::from_slice::<Credentials>(&opened).unwrap(), credentials);
+            token.len()
+        };
+        for (cookie, authorization) in [(0, 0), (1, 0), (96, 0), (0, 97), (90, 7), (352, 0), (353, 0), (8_000, 192)] {
+            let text = |len: usize| (len > 0).then(|| "x".repeat(len));
+            let expected = hoop_seal::token_len(cookie + authorization);
+            assert_eq!(token(text(cookie), text(authorization)), expected, "{cookie} and {authorization}");
+        }
+        assert_eq!(hoop_seal::token_len(96), 256 + 33);
+        assert_eq!(hoop_seal::token_len(97), 512 + 33);
+        // Escapes make the JSON longer: the next step.
+        assert_eq!(token(Some("\"".repeat(96)), None), 512 + 33);
     }
 
     #[test]

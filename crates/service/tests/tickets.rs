@@ -78,6 +78,9 @@ async fn a_request_for_tickets_that_asks_for_too_much_is_told_what_is_wrong() {
         (json!({"target": "/with space"}), "target"),
         (json!({"target": "/line\r\nbreak"}), "target"),
         (json!({"suite": "rot13"}), "suite"),
+        (json!({"key": "c2hvcnQ"}), "key"),
+        (json!({"key": "%".repeat(43)}), "key"),
+        (json!({"key": "A".repeat(43), "count": 2}), "key"),
         (json!({"colour": "red"}), "body"),
         (json!([]), "body"),
     ] {
@@ -112,6 +115,22 @@ async fn a_service_says_what_it_takes_and_what_is_not_there() {
     let unknown = sidecar.send("GET", &format!("/hoop/uploads/{}", "ab".repeat(16)), &[], b"").await;
     assert_eq!(unknown.problem(), (404, "upload-unknown".into()));
     assert_eq!(upstream.arrivals().len(), 0);
+}
+
+#[tokio::test]
+async fn an_uploads_id_follows_from_its_key_also_from_one_that_the_device_drew() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let drawn = device::ticket(&sidecar).await;
+    assert_eq!(drawn.upload_id(), drawn.key.upload_id());
+    let key = hoop_seal::UploadKey([9; 32]);
+    let wanted = json!({"key": "CQkJ".repeat(10) + "CQk"});
+    let [first, again] = [ticket_at(sidecar.address, &wanted).await, ticket_at(sidecar.address, &wanted).await];
+    assert_eq!((&first.key, first.upload_id()), (&key, key.upload_id()));
+    assert_eq!((first.id, first.token.len()), (again.id.clone(), again.token.len()), "asked again: the same upload");
+    seal(&again, b"x").post(&sidecar).await;
+    sidecar.reaches(&again.id, "accepted").await;
+    assert_eq!(upstream.whole().len(), 1);
 }
 
 #[tokio::test]
