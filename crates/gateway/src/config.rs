@@ -29,6 +29,9 @@ pub struct Config {
     pub reserve_bytes: u64,
     /// The longest upload that is taken, in bytes of Z. Default 64 GiB, an hour of camera footage.
     pub max_upload_bytes: u64,
+    /// Whether records are taken before the upload's prelude has come (`docs/protocol.md` §6). Default true: a device need
+    /// not wait for its ticket. False: it does.
+    pub early: bool,
     /// PEM files of certificates that are trusted besides the system's.
     pub ca: Vec<PathBuf>,
     /// Destinations that are allowed although they are not public, or not HTTPS. Default: none.
@@ -63,6 +66,7 @@ impl Config {
             quota_bytes: None,
             reserve_bytes: 64 << 20,
             max_upload_bytes: 64 << 30,
+            early: true,
             ca: Vec::new(),
             allow_dest: Vec::new(),
             resolve: BTreeMap::new(),

@@ -5,15 +5,15 @@
 //! beginning, and the sync and index commit at the end. A 2xx is sent after the second.
 //!
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
-//! at record borders. What the records hold is for the service to check; this gateway could not.
+//! at record borders. Records may come before the prelude does (*early*), since its length is known. What the records hold is for the service to check; this gateway could not.
 
 use crate::intake::{Frames, Sink, linger};
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::status;
 use bytes::BytesMut;
 use hoop_http::{Code, Problem};
-use hoop_seal::{Layout, Prelude, RECORD_SIZE, TicketLabel};
-use hoop_spool::{Begin, BeginError, CommitError, Intake, KEEP_SECS, Offer, State, Upload};
+use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
+use hoop_spool::{Begin, BeginError, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, Upload};
 use hoop_units::{ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, header};
 use hyper::body::Incoming;
@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// A ticket's time may be off by so much, in seconds (`docs/protocol.md` §2).
 const GRACE_SECS: u32 = 300;
+
+/// Octets before record 0: salt, record size, the ticket's length and the ticket, which always has the same.
+const PRELUDE_LEN: usize = 21 + TICKET_LEN;
 
 /// What became of a request that took bytes.
 pub struct Taken {
@@ -48,7 +51,8 @@ struct Announced {
 struct Part {
     id: UploadId,
     range: ContentRange,
-    prelude: Prelude,
+    /// `None`: early, the device does not have it yet.
+    prelude: Option<Prelude>,
 }
 
 /// `POST /offload` (without `id`) and `PUT /offload/{id}`.
@@ -81,6 +85,9 @@ fn announced(
     }
     let length = content_length(headers)?;
     let part = id.map(|id| part(id, headers)).transpose()?;
+    if !shared.early && part.as_ref().is_some_and(|part| part.prelude.is_none()) {
+        return Err(early_problem("this gateway takes no records before the prelude"));
+    }
     if let Some(Part { range: ContentRange { range, .. }, .. }) = &part
         && length.is_some_and(|length| length != range.len())
     {
@@ -114,37 +121,45 @@ fn part(id: &str, headers: &HeaderMap) -> Result<Part, Problem> {
         .ok_or_else(|| Problem::new(Code::RangeInvalid, "Content-Range is missing").field("Content-Range"))?
         .parse::<ContentRange>()
         .map_err(|error| Problem::new(Code::RangeInvalid, error).field("Content-Range"))?;
-    let prelude = text(status::PRELUDE)
-        .ok_or_else(|| Problem::new(Code::RequestInvalid, "Hoop-Prelude is missing").field("Hoop-Prelude"))?;
-    let prelude = Prelude::from_header(prelude)
-        .map_err(|error| Problem::new(Code::BodyNotSealed, error).field("Hoop-Prelude"))?;
+    let prelude = match text(status::PRELUDE) {
+        Some(prelude) => Some(
+            Prelude::from_header(prelude)
+                .map_err(|error| Problem::new(Code::BodyNotSealed, error).field("Hoop-Prelude"))?,
+        ),
+        // A boolean of RFC 9651 §3.3.6.
+        None if text(status::EARLY).map(str::trim) == Some("?1") => None,
+        None => return Err(Problem::new(Code::RequestInvalid, "Hoop-Prelude is missing").field("Hoop-Prelude")),
+    };
     Ok(Part { id, range, prelude })
+}
+
+fn early_problem(detail: impl std::fmt::Display) -> Problem {
+    Problem::new(Code::PreludeNeeded, detail).field("Hoop-Early")
 }
 
 /// Everything from the first byte of the body on.
 async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -> Result<Taken, Problem> {
     let Announced { dest, length, part } = announced;
     let mut frames = Frames { body, ahead: None };
-    let (prelude, range, total) = match part {
+    let (offer, range) = match part {
         Some(part) => {
-            let label = label(&part.prelude)?;
-            if label.upload_id != part.id {
-                let detail = format!("the ticket is for upload {}", label.upload_id);
+            let offer = match &part.prelude {
+                Some(prelude) => sealed_offer(prelude, Some(part.range.total), dest)?,
+                None => early_offer(shared, &part, dest),
+            };
+            if offer.id != part.id {
+                let detail = format!("the ticket is for upload {}", offer.id);
                 return Err(Problem::new(Code::RequestInvalid, detail).field("Hoop-Prelude"));
             }
-            (part.prelude, Some(part.range.range), Some(part.range.total))
+            (offer, Some(part.range.range))
         }
-        None => (frames.prelude().await?, None, length),
+        None => (sealed_offer(&frames.prelude().await?, length, dest)?, None),
     };
-    let label = label(&prelude)?;
-    let layout = total.map(|total| layout(shared, &prelude, total)).transpose()?;
-    if let Some((layout, range)) = layout.zip(range)
-        && layout.records_of(range).is_none()
-    {
-        let detail = format!("bytes {range} do not begin and end at borders of records");
-        return Err(Problem::new(Code::RangeOffGrid, detail).field("Content-Range"));
+    let (total, prelude) = (offer.total, offer.prelude.clone());
+    let layout = total.map(|total| layout(shared, total)).transpose()?;
+    if let Some((layout, range)) = layout.zip(range) {
+        check_range(layout, range, offer.is_early())?;
     }
-    let offer = Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires: label.expires };
     let intake = match begin(shared, offer).await? {
         Begin::Take(intake) => intake,
         Begin::Complete(upload) => {
@@ -155,7 +170,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
     let from = range.map_or(0, |range| range.start);
     let limit = range.map_or(total.unwrap_or(shared.max_upload_bytes), |range| range.end);
     let open_ended = total.is_none();
-    let sink = Sink { intake, prelude: prelude.encode(), at: from, limit, open_ended, collected: BytesMut::new() };
+    let sink = Sink { intake, prelude, at: from, limit, open_ended, collected: BytesMut::new() };
     receive(shared, sink, frames, layout, from).await
 }
 
@@ -167,12 +182,35 @@ fn label(prelude: &Prelude) -> Result<TicketLabel, Problem> {
     TicketLabel::parse(prelude.key_id()).map_err(|error| Problem::new(Code::BodyNotSealed, error))
 }
 
-fn layout(shared: &Shared, prelude: &Prelude, total: u64) -> Result<Layout, Problem> {
+/// What a prelude says of its upload.
+fn sealed_offer(prelude: &Prelude, total: Option<u64>, dest: String) -> Result<Offer, Problem> {
+    let label = label(prelude)?;
+    Ok(Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires: label.expires })
+}
+
+/// What is known of an upload whose prelude is still to come.
+fn early_offer(shared: &Shared, part: &Part, dest: String) -> Offer {
+    let expires = shared.clock.unix().plus_secs(EARLY_SECS);
+    Offer { id: part.id, prelude: Vec::new(), total: Some(part.range.total), dest, expires }
+}
+
+fn check_range(layout: Layout, range: ByteRange, early: bool) -> Result<(), Problem> {
+    let Some((first, _)) = layout.records_of(range) else {
+        let detail = format!("bytes {range} do not begin and end at borders of records");
+        return Err(Problem::new(Code::RangeOffGrid, detail).field("Content-Range"));
+    };
+    match early && first == 0 {
+        true => Err(early_problem("record 0 comes with the prelude; early ones are those after it")),
+        false => Ok(()),
+    }
+}
+
+fn layout(shared: &Shared, total: u64) -> Result<Layout, Problem> {
     if total > shared.max_upload_bytes {
         let detail = format!("{total} bytes; this gateway takes {} at most", shared.max_upload_bytes);
         return Err(Problem::new(Code::TooLarge, detail));
     }
-    Layout::for_total(prelude.len(), RECORD_SIZE, total).map_err(|error| Problem::new(Code::BodyNotSealed, error))
+    Layout::for_total(PRELUDE_LEN, RECORD_SIZE, total).map_err(|error| Problem::new(Code::BodyNotSealed, error))
 }
 
 async fn begin(shared: &Arc<Shared>, offer: Offer) -> Result<Begin, Problem> {
@@ -180,7 +218,7 @@ async fn begin(shared: &Arc<Shared>, offer: Offer) -> Result<Begin, Problem> {
     let expires = offer.expires;
     let begun = shared.blocking(move |shared| {
         // An upload that was begun in time may end late; a new one may not begin.
-        let known = shared.spool.get(offer.id)?.is_some();
+        let known = shared.spool.get(offer.id)?.is_some_and(|upload| !upload.is_early());
         let last = expires.plus_secs(if known { KEEP_SECS } else { GRACE_SECS });
         if now > last { Ok(None) } else { shared.spool.begin(&offer).map(Some) }
     });
@@ -202,6 +240,7 @@ async fn begin(shared: &Arc<Shared>, offer: Offer) -> Result<Begin, Problem> {
             Err(Problem::new(Code::UploadConflict, error).field(field))
         }
         Err(error @ BeginError::TooManySpans(_)) => Err(Problem::new(Code::RangeTooMany, error)),
+        Err(error @ BeginError::TooManyEarly(_)) => Err(early_problem(error)),
         Err(BeginError::Store(error)) => Err(store_problem(&error)),
     }
 }
@@ -222,8 +261,7 @@ async fn receive(
         (Some(layout), _) => layout,
         // Only now is it known how long it is.
         (None, true) => {
-            let prelude_len = sink.prelude.len();
-            let found = Layout::for_total(prelude_len, RECORD_SIZE, end);
+            let found = Layout::for_total(PRELUDE_LEN, RECORD_SIZE, end);
             found.map_err(|error| Problem::new(Code::BodyNotSealed, error))?
         }
         // Broken off, and nobody knows of how much: such a body cannot be resumed.
@@ -276,7 +314,7 @@ async fn commit(shared: &Arc<Shared>, intake: Intake, range: ByteRange, total: u
         if state == State::Stored {
             shared.stored.notify_one();
         }
-        Ok(Taken { id: intake.offer().id, state, total, stored })
+        Ok(Taken { id: intake.id(), state, total, stored })
     });
     match committed.await {
         Ok(taken) => Ok(Some(taken)),

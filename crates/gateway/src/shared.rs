@@ -26,6 +26,7 @@ pub struct Shared {
     pub stored: Notify,
     pub clock: Clock,
     pub max_upload_bytes: u64,
+    pub early: bool,
     pub transfers: usize,
     pub public_url: Option<Url>,
 }
@@ -42,6 +43,7 @@ impl Shared {
             stored: Notify::new(),
             clock: config.clock.clone(),
             max_upload_bytes: config.max_upload_bytes,
+            early: config.early,
             transfers: config.transfers,
             public_url: config.public_url.clone(),
         })

@@ -15,6 +15,7 @@ pub const STATE: HeaderName = HeaderName::from_static("hoop-state");
 pub const TOTAL: HeaderName = HeaderName::from_static("hoop-total");
 pub const MISSING: HeaderName = HeaderName::from_static("hoop-missing");
 pub const PRELUDE: HeaderName = HeaderName::from_static("hoop-prelude");
+pub const EARLY: HeaderName = HeaderName::from_static("hoop-early");
 
 /// The most spans that `Hoop-Missing` names.
 pub const MISSING_MAX: usize = 32;

@@ -120,6 +120,23 @@ async fn every_acknowledged_range_survives_kill_9_of_the_gateway() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn early_records_survive_kill_9_and_the_prelude_may_come_to_the_next_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let z = sealed(1, 600_000, LATER);
+    let (mut child, address) = spawn(folder.path());
+    let request = Request::put(format!("/offload/{}?dest={NOWHERE}", id_of(&z)))
+        .header("content-range", format!("bytes {}-{}/{}", border(1), z.len() - 1, z.len()))
+        .header("hoop-early", "?1");
+    assert_eq!(send(address, request, full(z[border(1) as usize..].to_vec())).await.status, 202);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let again = start(config(folder.path())).await;
+    assert_eq!(head(again.address, id_of(&z)).await.header("hoop-missing"), format!("0-{}", border(1) - 1));
+    assert_eq!(put(again.address, NOWHERE, &z, ByteRange::new(0, border(1))).await.status, 201);
+    assert!(std::fs::read(file(folder.path(), id_of(&z))).unwrap() == z);
+}
+
 /// A small disk of its own.
 struct SmallDisk {
     folder: tempfile::TempDir,

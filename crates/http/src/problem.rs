@@ -64,6 +64,7 @@ codes! {
     HostForbidden = "host-forbidden", 421, again, "this server is not known by that name";
     UploadUnknown = "upload-unknown", 404, again, "no upload of that id is known here";
     UploadConflict = "upload-conflict", 409, last, "another prelude, total or destination is known under this id";
+    PreludeNeeded = "prelude-needed", 428, again, "records are taken here with their prelude only";
     SpoolFull = "spool-full", 507, again, "there is no room to store it now";
     // Sealed bodies and ranges.
     BodyNotSealed = "body-not-sealed", 422, last, "the body is not a sealed upload";

@@ -243,9 +243,7 @@ fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Change
     let said = || format!("it answered {}", answer.status);
     let (state, reason) = match verdict {
         Verdict::Accepted => (State::Accepted, None),
-        Verdict::Held if !anonymous(core, upload) => {
-            (State::Held, Some(Reason::new(Code::SignInRequired, said())))
-        }
+        Verdict::Held if !anonymous(core, upload) => (State::Held, Some(Reason::new(Code::SignInRequired, said()))),
         Verdict::Held | Verdict::Rejected => (State::Rejected, Some(Reason::new(Code::Rejected, said()))),
         Verdict::Retry => {
             let reason = Reason::new(Code::UpstreamBusy, said());

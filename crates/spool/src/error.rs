@@ -66,6 +66,9 @@ pub enum BeginError {
     /// Known under the same id with something else.
     #[error("another {0} is known under this id")]
     Conflict(&'static str),
+    /// Its prelude is still to come, and so are too many others'.
+    #[error("{0} uploads wait for their preludes already")]
+    TooManyEarly(usize),
     /// In too many pieces.
     #[error("it is stored in {0} separate spans already; send what lies between them first")]
     TooManySpans(usize),

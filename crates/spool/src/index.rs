@@ -10,10 +10,11 @@ use crate::state::State;
 use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges};
 use hoop_units::{RangeSet, UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, named_params, params};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The format's number, kept in `user_version`.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -22,14 +23,18 @@ pub const SMALL_BYTES: u64 = 1 << 20;
 /// was put off before the clock was set back, and is due now.
 const LONGEST_WAIT_SECS: u32 = 6 * 60 * 60;
 
+/// What format 2 has more than format 1: uploads whose prelude has not come. A version that knows only format 1 would take
+/// an empty prelude for one.
+const EARLY: &str = "CREATE INDEX upload_early ON upload (id) WHERE prelude = x'';";
+
 const SCHEMA: &str = "
 CREATE TABLE upload (
     seq          INTEGER PRIMARY KEY,
     id           BLOB NOT NULL UNIQUE,      -- 16 octets
-    prelude      BLOB NOT NULL,
+    prelude      BLOB NOT NULL,             -- empty: it has not come yet
     total        INTEGER NOT NULL,
     dest         TEXT NOT NULL,
-    expires      INTEGER NOT NULL,          -- this and all other times: seconds since 1970, UTC
+    expires      INTEGER NOT NULL,          -- of the ticket; without a prelude, when the row goes. This and all other times: seconds since 1970, UTC
     state        INTEGER NOT NULL,          -- a position in State::ALL
     payload      INTEGER NOT NULL,          -- 1: the file is there and counts
     stored       BLOB NOT NULL,             -- ranges, see upload.rs
@@ -96,6 +101,14 @@ impl DueCursor {
     pub const START: Self = Self { due: i64::MIN, seq: i64::MIN };
 }
 
+/// An upload whose time is over.
+pub struct Over {
+    pub id: UploadId,
+    pub state: State,
+    /// Its prelude never came.
+    pub early: bool,
+}
+
 /// What a change came to.
 pub struct Changed {
     /// The upload's state now.
@@ -131,7 +144,8 @@ impl Index {
         db.execute_batch(if sync { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = OFF" })?;
         db.execute_batch("PRAGMA wal_autocheckpoint = 256")?;
         match db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))? {
-            0 => db.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
+            0 => db.execute_batch(&format!("BEGIN; {SCHEMA} {EARLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
+            1 => db.execute_batch(&format!("BEGIN; {EARLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
             FORMAT => {}
             later => return Err(IndexOpenError::Later(later)),
         }
@@ -141,6 +155,13 @@ impl Index {
     /// The sum of what is stored.
     pub fn kept(&self) -> Result<u64, rusqlite::Error> {
         self.db.query_row("SELECT kept FROM room", [], |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))
+    }
+
+    /// The uploads whose prelude has not come: as many as there may be at most.
+    pub fn early(&self) -> Result<BTreeSet<UploadId>, rusqlite::Error> {
+        let mut statement = self.db.prepare("SELECT id FROM upload INDEXED BY upload_early WHERE prelude = x''")?;
+        let ids = statement.query_map([], |row| row.get::<_, [u8; 16]>(0).map(UploadId))?;
+        ids.collect()
     }
 
     /// What is recorded of an upload.
@@ -186,7 +207,7 @@ impl Index {
             "INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered,
                                  created, updated, stored_at, attempts, due, forget_at)
              VALUES (:id, :prelude, :total, :dest, :expires, :state, 1, :stored, :bytes, x'', :now, :now, :at, 0, :at, :forget)
-             ON CONFLICT (id) DO UPDATE SET state = :state, stored = :stored, stored_bytes = :bytes, updated = :now,
+             ON CONFLICT (id) DO UPDATE SET prelude = :prelude, expires = :expires, forget_at = :forget, state = :state, stored = :stored, stored_bytes = :bytes, updated = :now,
                                             stored_at = :at, due = :at",
         )?
         .execute(named_params! {
@@ -200,7 +221,7 @@ impl Index {
             ":bytes": signed(stored.len()),
             ":now": now.0,
             ":at": at,
-            ":forget": i64::from(offer.expires.0) + i64::from(KEEP_SECS),
+            ":forget": i64::from(offer.expires.0) + i64::from(if offer.is_early() { 0 } else { KEEP_SECS }),
         })?;
         tx.prepare_cached("UPDATE room SET kept = kept + ?1")?.execute([signed(added)])?;
         tx.commit()?;
@@ -300,17 +321,31 @@ impl Index {
     }
 
     /// Uploads whose time is over: open ones to expire, final ones to forget.
-    pub fn over(&self, now: UnixTime, limit: usize) -> Result<Vec<(UploadId, State)>, StoreError> {
+    pub fn over(&self, now: UnixTime, limit: usize) -> Result<Vec<Over>, StoreError> {
         let mut statement = self.db.prepare_cached(
-            "SELECT id, state FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT ?2",
+            "SELECT id, state, prelude = x'' FROM upload INDEXED BY upload_forget
+             WHERE forget_at < ?1 ORDER BY forget_at LIMIT ?2",
         )?;
         let mut rows = statement.query(params![now.0, signed(limit as u64)])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let state = State::by_number(row.get(1)?).ok_or(StoreError::Damaged("a state that does not exist"))?;
-            found.push((read_id(row, 0)?, state));
+            found.push(Over { id: read_id(row, 0)?, state, early: row.get(2)? });
         }
         Ok(found)
+    }
+
+    /// Drops the row of an upload whose prelude has not come. Returns the bytes that no longer count.
+    pub fn drop_early(&mut self, id: UploadId) -> Result<u64, StoreError> {
+        let tx = self.db.transaction()?;
+        let bytes = tx
+            .prepare_cached("DELETE FROM upload WHERE id = ?1 AND prelude = x'' RETURNING stored_bytes")?
+            .query_row([id.as_bytes().as_slice()], |row| row.get::<_, i64>(0))
+            .optional()?;
+        let bytes = bytes.unwrap_or(0).unsigned_abs();
+        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
+        tx.commit()?;
+        Ok(bytes)
     }
 
     /// Drops the row of a final upload.

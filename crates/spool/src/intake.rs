@@ -10,7 +10,7 @@ use crate::spool::Shared;
 use crate::state::State;
 use crate::sys;
 use crate::upload::Offer;
-use hoop_units::{ByteRange, RangeSet, UnixTime};
+use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ const PROMISE_STEP: u64 = 4 << 20;
 
 /// An upload that is being received: shared by its senders, gone with the last.
 pub struct Live {
-    pub offer: Offer,
+    pub id: UploadId,
     pub file: File,
     /// One commit at a time.
     commit: Mutex<()>,
@@ -39,6 +39,8 @@ pub struct Live {
 }
 
 pub struct LiveState {
+    /// What its senders said of it. The prelude may come later than the first of them.
+    pub offer: Offer,
     pub total: Option<u64>,
     /// On disk, synced, recorded.
     pub stored: RangeSet,
@@ -54,9 +56,9 @@ pub struct LiveState {
 
 impl Live {
     pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, named: bool) -> Self {
-        let total = offer.total;
-        let state = LiveState { total, stored, written, promised: 0, named, broken: false };
-        Self { offer, file, commit: Mutex::new(()), state: Mutex::new(state) }
+        let (id, total) = (offer.id, offer.total);
+        let state = LiveState { offer, total, stored, written, promised: 0, named, broken: false };
+        Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
     pub fn state(&self) -> MutexGuard<'_, LiveState> {
@@ -153,14 +155,14 @@ impl Intake {
     }
 
     /// Waits until `range` is on disk and records it. When this returns, the range is stored, whatever happens next.
-    /// The prelude's own octets are recorded with it.
+    /// The prelude's own octets, if it has come, are recorded with it.
     ///
     /// # Errors
     /// If it could not be made sure. Then nothing of it counts as stored.
     pub fn commit(&self, range: ByteRange, now: UnixTime) -> Result<State, CommitError> {
         let live = &*self.live;
         let _one_at_a_time = live.commit.lock().unwrap_or_else(PoisonError::into_inner);
-        let (total, stored, named) = {
+        let (offer, total, stored, named) = {
             let state = live.state();
             if state.broken {
                 return Err(broken().into());
@@ -171,8 +173,8 @@ impl Intake {
             }
             let mut stored = state.stored.clone();
             stored.insert(range);
-            stored.insert(ByteRange::new(0, live.offer.prelude.len() as u64));
-            (total, stored, state.named)
+            stored.insert(ByteRange::new(0, state.offer.prelude.len() as u64));
+            (state.offer.clone(), total, stored, state.named)
         };
         if stored.spans() > SPANS_MAX {
             return Err(CommitError::TooManySpans(stored.spans()));
@@ -184,12 +186,15 @@ impl Intake {
         let mut state = live.state();
         state.named = true;
         let added = stored.len() - state.stored.len();
-        let recorded = self.shared.index().record(&live.offer, total, &stored, added, now);
+        let recorded = self.shared.index().record(&offer, total, &stored, added, now);
         let recorded = recorded.map_err(|error| match error.is_full() {
             true => CommitError::Full,
             false => CommitError::Store(error),
         })?;
         let whole = recorded.map_err(CommitError::Ended)?;
+        if !offer.is_early() {
+            self.shared.early().remove(&live.id);
+        }
         state.stored = stored;
         let mut room = self.shared.room();
         room.written -= added;
@@ -204,14 +209,14 @@ impl Intake {
         }
         self.live.file.sync_data()?;
         if !named {
-            File::open(self.shared.shard(self.live.offer.id))?.sync_all()?;
+            File::open(self.shared.shard(self.live.id))?.sync_all()?;
         }
         Ok(())
     }
 
-    /// What the upload's senders said of it.
-    pub fn offer(&self) -> &Offer {
-        &self.live.offer
+    /// The upload's name.
+    pub fn id(&self) -> UploadId {
+        self.live.id
     }
 
     /// The length of Z, once a sender has told it.
@@ -233,7 +238,7 @@ impl Drop for Intake {
 
 impl fmt::Debug for Intake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Intake").field("id", &self.live.offer.id).finish_non_exhaustive()
+        f.debug_struct("Intake").field("id", &self.live.id).finish_non_exhaustive()
     }
 }
 

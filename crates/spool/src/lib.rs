@@ -35,3 +35,11 @@ pub const SPANS_MAX: usize = 1024;
 
 /// How long an upload outlives its ticket, in seconds: 7 days (`docs/protocol.md` §6 and §8).
 pub const KEEP_SECS: u32 = 7 * 24 * 60 * 60;
+
+/// How long an upload is kept whose prelude has not come, in seconds: longer than any device waits for its ticket
+/// (`docs/protocol.md` §6).
+pub const EARLY_SECS: u32 = 10 * 60;
+
+/// The most uploads without a prelude at once: more than a gateway has connections, and few enough that what nobody may
+/// ever be able to use stays few.
+pub const EARLY_MAX: usize = 64;

@@ -1,15 +1,15 @@
 //! The store: [`Spool`].
 
-use crate::SPANS_MAX;
 use crate::error::{BeginError, OpenError, StoreError};
-use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Queue};
+use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Over, Queue};
 use crate::intake::{Intake, Live, PAYLOAD_GONE};
 use crate::room::Room;
 use crate::state::State;
 use crate::sys;
 use crate::upload::{Change, Offer, Reason, Upload};
+use crate::{EARLY_MAX, SPANS_MAX};
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -43,7 +43,7 @@ pub struct Spool {
     shared: Arc<Shared>,
 }
 
-/// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`.
+/// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
 pub struct Shared {
     pub folder: PathBuf,
     pub sync: bool,
@@ -51,6 +51,8 @@ pub struct Shared {
     lives: Mutex<BTreeMap<UploadId, Arc<Live>>>,
     index: Mutex<Index>,
     room: Mutex<Room>,
+    /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
+    early: Mutex<BTreeSet<UploadId>>,
     /// The folder is ours as long as this is open.
     _lock: File,
 }
@@ -89,6 +91,10 @@ impl Shared {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub fn early(&self) -> MutexGuard<'_, BTreeSet<UploadId>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lives(&self) -> MutexGuard<'_, BTreeMap<UploadId, Arc<Live>>> {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,11 +115,12 @@ impl Shared {
         if Arc::strong_count(live) > 2 {
             return;
         }
-        lives.remove(&live.offer.id);
+        lives.remove(&live.id);
         let state = live.state();
         if state.stored.is_empty() {
             // Never recorded. Should this fail, the sweep finds the file.
-            let _ = fs::remove_file(self.file(live.offer.id));
+            let _ = fs::remove_file(self.file(live.id));
+            self.early().remove(&live.id);
         }
         let mut room = self.room();
         room.promised -= state.promised;
@@ -137,7 +144,9 @@ impl Spool {
             IndexOpenError::Later(found) => OpenError::Later { path: path.clone(), found, known: FORMAT },
             IndexOpenError::Sqlite(source) => OpenError::Index { path: path.clone(), source },
         })?;
-        let kept = index.kept().map_err(|source| OpenError::Index { path: path.clone(), source })?;
+        let unreadable = |source| OpenError::Index { path: path.clone(), source };
+        let kept = index.kept().map_err(unreadable)?;
+        let early = index.early().map_err(unreadable)?;
         let room = Room { quota, reserve, kept, ..Room::default() };
         let shared = Shared {
             folder: path,
@@ -145,21 +154,27 @@ impl Spool {
             lives: Mutex::default(),
             index: Mutex::new(index),
             room: Mutex::new(room),
+            early: Mutex::new(early),
             _lock: lock,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Begins to take an upload, or goes on with one.
+    /// Begins to take an upload, or goes on with one. An offer without a prelude fits any that is known under the same id;
+    /// the first prelude that comes is the upload's.
     ///
     /// # Errors
-    /// If there is no room for what is missing, or the same id is known with something else.
+    /// If there is no room for what is missing, the same id is known with something else, or too many uploads wait for
+    /// their preludes.
     pub fn begin(&self, offer: &Offer) -> Result<Begin, BeginError> {
         let shared = &self.shared;
         let mut lives = shared.lives();
         let live = match lives.get(&offer.id) {
             Some(live) => {
-                same(&live.offer, live.state().total, offer)?;
+                let state = live.state();
+                same(&state.offer, state.total, offer)?;
+                drop(state);
+                self.complete_offer(live, offer)?;
                 live.clone()
             }
             None => {
@@ -170,8 +185,15 @@ impl Spool {
                 if let Some(upload) = known.as_ref().filter(|upload| upload.state.is_whole()) {
                     return Ok(Begin::Complete(Box::new(upload.clone())));
                 }
+                if known.is_none() && offer.is_early() && shared.early().len() >= EARLY_MAX {
+                    return Err(BeginError::TooManyEarly(EARLY_MAX));
+                }
                 let live = Arc::new(self.open_live(offer, known)?);
+                self.complete_offer(&live, offer)?;
                 lives.insert(offer.id, live.clone());
+                if live.state().offer.is_early() {
+                    shared.early().insert(offer.id);
+                }
                 live
             }
         };
@@ -186,7 +208,7 @@ impl Spool {
         let path = self.shared.file(offer.id);
         if let Some(upload) = known {
             let file = OpenOptions::new().write(true).open(path).map_err(gone)?;
-            let offer = Offer { total: Some(upload.total), ..offer.clone() };
+            let offer = offer_of(&upload);
             return Ok(Live::new(offer, file, upload.stored.clone(), upload.stored, true));
         }
         // A file without a row was left by a crash before its first commit: it is begun anew.
@@ -195,6 +217,25 @@ impl Spool {
         let prelude = ByteRange::new(0, offer.prelude.len() as u64);
         self.shared.room().written += prelude.len();
         Ok(Live::new(offer.clone(), file, RangeSet::new(), [prelude].into_iter().collect(), false))
+    }
+
+    /// Takes the prelude that `offer` brings, if it has not come before.
+    fn complete_offer(&self, live: &Live, offer: &Offer) -> Result<(), BeginError> {
+        let mut state = live.state();
+        if offer.is_early() || !state.offer.is_early() {
+            return Ok(());
+        }
+        live.file.write_all_at(&offer.prelude, 0)?;
+        let before = state.written.len();
+        state.written.insert(ByteRange::new(0, offer.prelude.len() as u64));
+        let added = state.written.len() - before;
+        let promised = added.min(state.promised);
+        state.promised -= promised;
+        state.offer = Offer { total: state.offer.total, ..offer.clone() };
+        let mut room = self.shared.room();
+        room.promised -= promised;
+        room.written += added;
+        Ok(())
     }
 
     /// Promises room for what is missing.
@@ -267,16 +308,21 @@ impl Spool {
         self.shared.index().next_due(now)
     }
 
-    /// Expires uploads whose time is over and forgets final ones that were kept long enough, at most `limit`. Returns
-    /// how many it saw: call again while it is `limit`.
+    /// Expires uploads whose time is over, forgets final ones that were kept long enough, and drops those whose prelude never
+    /// came, at most `limit`. Returns how many these were: call again while it is `limit`.
     ///
     /// # Errors
     /// If the index fails.
     pub fn end(&self, reason: &Reason, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
         // Locked throughout, so that no sender begins on what is just going.
         let lives = self.shared.lives();
-        let over = self.shared.index().over(now, limit)?;
-        for (id, state) in over.iter().filter(|(id, _)| !lives.contains_key(id)) {
+        let mut over = self.shared.index().over(now, limit)?;
+        over.retain(|over| !lives.contains_key(&over.id));
+        for Over { id, state, early } in &over {
+            if *early {
+                self.drop_early(*id)?;
+                continue;
+            }
             if state.is_final() {
                 self.shared.index().forget(*id)?;
                 continue;
@@ -286,6 +332,15 @@ impl Spool {
             self.change(*id, &change, now)?;
         }
         Ok(over.len())
+    }
+
+    fn drop_early(&self, id: UploadId) -> Result<(), StoreError> {
+        let bytes = self.shared.index().drop_early(id)?;
+        self.shared.room().kept -= bytes;
+        self.shared.early().remove(&id);
+        // Should this fail, or never come about, the sweep finds the file.
+        let _ = fs::remove_file(self.shared.file(id));
+        Ok(())
     }
 
     /// Removes files that no row counts, in one of 256 shards: what a crash left between making a file and recording it,
@@ -334,7 +389,9 @@ impl fmt::Debug for Spool {
 fn same(known: &Offer, total: Option<u64>, offer: &Offer) -> Result<(), BeginError> {
     let other_total = total.zip(offer.total).is_some_and(|(known, new)| known != new);
     match () {
-        () if known.prelude != offer.prelude => Err(BeginError::Conflict("prelude")),
+        () if !known.is_early() && !offer.is_early() && known.prelude != offer.prelude => {
+            Err(BeginError::Conflict("prelude"))
+        }
         () if other_total => Err(BeginError::Conflict("total")),
         () if known.dest != offer.dest => Err(BeginError::Conflict("destination")),
         () => Ok(()),
@@ -342,14 +399,19 @@ fn same(known: &Offer, total: Option<u64>, offer: &Offer) -> Result<(), BeginErr
 }
 
 fn same_as_known(upload: &Upload, offer: &Offer) -> Result<(), BeginError> {
-    let known = Offer {
+    let known = offer_of(upload);
+    same(&known, known.total, offer)
+}
+
+/// What was said of an upload that is recorded.
+fn offer_of(upload: &Upload) -> Offer {
+    Offer {
         id: upload.id,
         prelude: upload.prelude.clone(),
         total: Some(upload.total),
         dest: upload.dest.clone(),
         expires: upload.expires,
-    };
-    same(&known, known.total, offer)
+    }
 }
 
 fn gone(error: io::Error) -> StoreError {

@@ -9,14 +9,21 @@ use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 pub struct Offer {
     /// Its name.
     pub id: UploadId,
-    /// The octets of Z before the first record.
+    /// The octets of Z before the first record; empty: the sender does not have them yet.
     pub prelude: Vec<u8>,
     /// The length of Z; `None` as long as the sender has not told (a chunked body).
     pub total: Option<u64>,
     /// The service's post URL.
     pub dest: String,
-    /// When its ticket ends.
+    /// When its ticket ends; without a prelude, when it is dropped.
     pub expires: UnixTime,
+}
+
+impl Offer {
+    /// Whether its prelude is still to come.
+    pub const fn is_early(&self) -> bool {
+        self.prelude.is_empty()
+    }
 }
 
 /// What is in an upload's way: a code of `docs/protocol.md`, and a sentence.
@@ -45,13 +52,13 @@ impl Reason {
 pub struct Upload {
     /// Its name.
     pub id: UploadId,
-    /// The octets of Z before the first record.
+    /// The octets of Z before the first record; empty: they are still to come.
     pub prelude: Vec<u8>,
     /// The length of Z.
     pub total: u64,
     /// The service's post URL.
     pub dest: String,
-    /// When its ticket ends.
+    /// When its ticket ends; without a prelude, when it is dropped.
     pub expires: UnixTime,
     /// Where it stands.
     pub state: State,
@@ -77,6 +84,13 @@ pub struct Upload {
     pub reason: Option<Reason>,
     /// The application's answer, sealed for the device.
     pub answer: Option<Vec<u8>>,
+}
+
+impl Upload {
+    /// Whether its prelude is still to come.
+    pub const fn is_early(&self) -> bool {
+        self.prelude.is_empty()
+    }
 }
 
 /// What delivery makes of an upload; `None` leaves a field as it is.

@@ -61,10 +61,10 @@ fn a_spool_of_a_later_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let db = rusqlite::Connection::open(folder.path().join("index.db")).unwrap();
-    db.execute_batch("PRAGMA user_version = 2").unwrap();
+    db.execute_batch("PRAGMA user_version = 3").unwrap();
     drop(db);
     let error = Spool::open(Settings::new(folder.path())).unwrap_err();
-    assert!(matches!(error, OpenError::Later { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { found: 3, known: 2, .. }), "{error}");
 }
 
 #[test]
