@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use url::Host;
 
@@ -126,17 +127,13 @@ impl Connector {
     async fn attempt(&self, origin: &Origin) -> Result<Connection, ConnectError> {
         let host = || origin.host().to_string();
         let candidates = self.resolve(origin).await?;
-        let mut permitted = candidates.iter().filter(|a| self.guard.as_ref().is_none_or(|guard| guard(origin, **a)));
-        let Some(first) = permitted.next() else {
+        let guard = self.guard.as_ref();
+        let permitted: Vec<SocketAddr> =
+            candidates.iter().copied().filter(|address| guard.is_none_or(|guard| guard(origin, *address))).collect();
+        if permitted.is_empty() {
             return Err(ConnectError::Forbidden { host: host(), address: candidates[0].ip() });
-        };
-        let mut stream = TcpStream::connect(first).await;
-        for address in permitted {
-            if stream.is_ok() {
-                break;
-            }
-            stream = TcpStream::connect(address).await;
         }
+        let stream = race(interleave(permitted)).await;
         let stream = stream.map_err(|source| ConnectError::Connect { host: host(), source })?;
         tune(&stream).map_err(|source| ConnectError::Connect { host: host(), source })?;
         let address = stream.peer_addr().map_err(|source| ConnectError::Connect { host: host(), source })?;
@@ -199,6 +196,42 @@ impl fmt::Debug for Connector {
     }
 }
 
+/// How long an address has before the next is tried besides it (RFC 8305 §8, "Connection Attempt Delay").
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// The addresses with the families in turn, the first one's first (RFC 8305 §4).
+fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    for address in addresses {
+        if address.is_ipv6() == first_is_v6 { one.push(address) } else { other.push(address) }
+    }
+    let len = one.len().max(other.len());
+    (0..len).flat_map(|index| [one.get(index).copied(), other.get(index).copied()]).flatten().collect()
+}
+
+/// Connects to whichever answers first, beginning with the first; the others start one by one, as soon as an attempt fails
+/// or has taken too long (RFC 8305 §5). So an address that swallows everything costs a quarter of a second.
+async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut left = addresses.into_iter();
+    let mut attempts = JoinSet::new();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    loop {
+        if let Some(address) = left.next() {
+            attempts.spawn(TcpStream::connect(address));
+        }
+        tokio::select! {
+            ended = attempts.join_next() => match ended {
+                Some(Ok(Ok(stream))) => return Ok(stream),
+                Some(Ok(Err(error))) => failure = error,
+                Some(Err(_)) => {}
+                None => return Err(failure),
+            },
+            () = tokio::time::sleep(STAGGER), if left.len() > 0 => {}
+        }
+    }
+}
+
 /// How long sent bytes may stay without acknowledgement before the connection counts as dead (RFC 5482).
 /// A minute and a half: longer than a Wi-Fi hand-over or a router's restart of its line, shorter than patience.
 const USER_TIMEOUT: Duration = Duration::from_secs(90);
@@ -208,17 +241,22 @@ const USER_TIMEOUT: Duration = Duration::from_secs(90);
 #[cfg(target_os = "linux")]
 const NOTSENT_BYTES: u32 = 128 * 1024;
 
-fn tune(stream: &TcpStream) -> io::Result<()> {
+/// Notices when the other end is gone: probes an idle connection, and gives up on one that acknowledges nothing.
+pub(crate) fn watch(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
     let keepalive =
         socket2::TcpKeepalive::new().with_time(Duration::from_secs(20)).with_interval(Duration::from_secs(10));
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    {
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-        socket.set_tcp_notsent_lowat(NOTSENT_BYTES)?;
-    }
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(())
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    watch(stream)?;
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(NOTSENT_BYTES)?;
     Ok(())
 }
 
@@ -247,5 +285,51 @@ impl Connection {
     /// The address at the other end.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpSocket};
+
+    #[test]
+    fn families_take_turns_and_the_first_stays_first() {
+        let of = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        assert_eq!(
+            interleave(of(&["[::1]:1", "[::2]:1", "127.0.0.1:1", "[::3]:1"])),
+            of(&["[::1]:1", "127.0.0.1:1", "[::2]:1", "[::3]:1"])
+        );
+        assert_eq!(interleave(of(&["127.0.0.1:1", "[::1]:1"])), of(&["127.0.0.1:1", "[::1]:1"]));
+        assert_eq!(interleave(Vec::new()), Vec::new());
+    }
+
+    /// A listener whose queue is full answers no SYN, as a network does that swallows IPv6.
+    async fn silent() -> (TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(300), TcpStream::connect(address)).await {
+            waiting.push(stream);
+            assert!(waiting.len() < 64, "the queue should be full by now");
+        }
+        (listener, waiting)
+    }
+
+    #[tokio::test]
+    async fn a_silent_address_does_not_keep_the_next_from_being_tried() {
+        let (silent, _waiting) = silent().await;
+        let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let good_address = good.local_addr().unwrap();
+        let stream = race(vec![silent.local_addr().unwrap(), good_address]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), good_address);
+    }
+
+    #[tokio::test]
+    async fn when_every_address_refuses_the_reason_is_told() {
+        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        assert_eq!(race(vec![closed, closed]).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

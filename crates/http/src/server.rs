@@ -158,7 +158,8 @@ async fn accept(
 ) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
     let (stream, address) = listener.accept().await?;
-    stream.set_nodelay(true)?;
+    // An error here means that the client has gone already; the connection will say so.
+    let _ = crate::connect::watch(&stream);
     Ok((stream, address, slot))
 }
 
