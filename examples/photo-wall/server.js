@@ -4,7 +4,8 @@
 //
 // POST /photos takes multipart/form-data with any number of `photo` files and a `caption`. A browser is sent back to the wall
 // (303); a client that asks for JSON gets 201 and what was stored. A request that repeats an `Idempotency-Key` gets the first one's
-// answer, as payment services have it: so a client may try again when an answer was lost. A line per picture goes to standard output.
+// answer, as payment services have it: so a client may try again when an answer was lost (FORGETFUL=1 turns that off, to be like most
+// applications). A line per picture goes to standard output.
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, mkdirSync, readdirSync, statSync } from "node:fs";
@@ -56,7 +57,7 @@ const KEYS = 10_000;
 
 async function once(request, response, next) {
   const key = request.get("idempotency-key");
-  if (!key) return next();
+  if (!key || process.env.FORGETFUL) return next();
   const first = answered.get(key);
   if (!first) {
     const settled = resolvers();
@@ -71,6 +72,7 @@ async function once(request, response, next) {
     return next();
   }
   request.resume();
+  console.log(JSON.stringify({ event: "repeat", key }));
   const answer = await first;
   if (answer) return response.status(answer.status).json(answer.body);
   return response.status(503).set("retry-after", "1").json({ error: "the first request with this key broke off: send it again" });

@@ -146,9 +146,17 @@ impl House {
     /// # Errors
     /// If it does not come up: `npm ci` in its folder is the set-up's to run.
     pub fn start_photo_wall(&self) -> Result<Program, StartError> {
+        self.start_photo_wall_with(&[])
+    }
+
+    /// The same, with more in its environment: see the photo wall's own words.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start_photo_wall_with(&self, more: &[(&str, &str)]) -> Result<Program, StartError> {
         let mut command = self.command("service", "node");
         command.arg(project_folder().join("examples/photo-wall/server.js"));
-        command.env("PORT", "8000").env("PHOTOS", self.path("photos"));
+        command.env("PORT", "8000").env("PHOTOS", self.path("photos")).envs(more.iter().copied());
         Program::start("the photo wall", command, "listening")
     }
 

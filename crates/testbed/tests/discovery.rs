@@ -12,7 +12,14 @@ fn house() -> House {
 fn push(house: &House) -> Value {
     let file = house.file("a.bin", 200_000).unwrap();
     let mut push = house.push("auto");
-    push.args(["--json", "--wait", "accepted", "-F", &format!("photo=@{}", file.display()), &format!("{ORIGIN}/photos")]);
+    push.args([
+        "--json",
+        "--wait",
+        "accepted",
+        "-F",
+        &format!("photo=@{}", file.display()),
+        &format!("{ORIGIN}/photos"),
+    ]);
     let output = push.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()

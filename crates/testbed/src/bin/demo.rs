@@ -75,10 +75,18 @@ impl Style {
     }
 }
 
-/// What one way of sending gave.
+/// What the device knows when it is free.
 struct Sent {
+    begin: Instant,
+    /// Pictures on the wall before.
+    before: usize,
     free: Duration,
-    arrived: Duration,
+    said: Vec<u8>,
+}
+
+/// What the photo wall has.
+struct Arrival {
+    after: Duration,
     sha256: String,
 }
 
@@ -87,8 +95,12 @@ fn run() -> Result<(), Box<dyn Error>> {
         Some(path) => PathBuf::from(path),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/evening.jpg"),
     };
-    let file = file.canonicalize().map_err(|error| format!("{}: {error}", file.display()))?;
-    let bytes = file.metadata()?.len();
+    let unusable = |why: &str| format!("{}: {why}", file.display());
+    let bytes = file.metadata().map_err(|error| unusable(&error.to_string()))?.len();
+    if !file.is_file() {
+        return Err(unusable("not a file").into());
+    }
+    let file = file.canonicalize()?;
     let sum = sha256(&file)?;
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
 
@@ -108,28 +120,33 @@ fn run() -> Result<(), Box<dyn Error>> {
         "     {}",
         style.dim("a photo wall that knows nothing of Hoop, real TLS, real processes, simulated links")
     );
-    println!("\n     {name}, {:.2} MB\n", bytes as f64 / 1e6);
+    let seconds = 2.0 * config.up.time_for(bytes).as_secs_f64() * 1.04;
+    println!("\n     {name}, {}; this takes about {seconds:.0} s\n", size(bytes));
 
     println!("  {}  straight to the photo wall, as today {}", style.bold("1"), style.dim("(curl)"));
-    let straight = style.ticking("the phone must stay", || send(&house, &wall, straight_command(&house, &file)))?;
-    println!("     the phone is free after       {:>7.2} s", straight.free.as_secs_f64());
-    println!("     the photo wall has it after   {:>7.2} s\n", straight.arrived.as_secs_f64());
+    let straight = style.ticking("the phone must stay", || send(&wall, straight_command(&house, &file)))?;
+    let straight_free = straight.free;
+    println!("     the phone is free after       {:>7.2} s", straight_free.as_secs_f64());
+    let straight = straight.arrival(&wall)?;
+    println!("     the photo wall has it after   {:>7.2} s\n", straight.after.as_secs_f64());
 
     println!("  {}  dropped at the gateway, sealed {}", style.bold("2"), style.dim("(hoop push)"));
-    let mut monitor = String::new();
-    let hoop = style.ticking("sealing, handing over, delivering", || {
-        let mut push = house.push(&house.gateway_url());
-        push.args(["--json", "-F", &format!("photo=@{}", file.display()), &format!("{ORIGIN}/photos")]);
-        send(&house, &wall, push).inspect(|_| monitor = monitor_link(&house))
-    })?;
+    let mut push = house.push(&house.gateway_url());
+    push.args(["--json", "-F", &format!("photo=@{}", file.display()), &format!("{ORIGIN}/photos")]);
+    let hoop = style.ticking("sealing and handing over", || send(&wall, push))?;
+    let hoop_free = hoop.free;
     println!(
         "     the phone is free after       {:>7} s   {}",
-        style.good(format!("{:.2}", hoop.free.as_secs_f64())),
+        style.good(format!("{:.2}", hoop_free.as_secs_f64())),
         style.dim("on the gateway's disk, synced; it can read none of it")
     );
-    println!("     the photo wall has it after   {:>7.2} s\n", hoop.arrived.as_secs_f64());
+    let monitor = monitor_link(&hoop.said);
+    println!("     follow it                     {monitor}");
+    let hoop = style.ticking("the phone has left; the gateway delivers", || hoop.arrival(&wall))?;
+    println!("     the photo wall has it after   {:>7.2} s", hoop.after.as_secs_f64());
+    println!("     the monitor says              {}\n", receipts(&house, &monitor));
 
-    let factor = straight.free.as_secs_f64() / hoop.free.as_secs_f64();
+    let factor = straight_free.as_secs_f64() / hoop_free.as_secs_f64();
     let ratio = config.lan.as_bps() as f64 / config.up.as_bps() as f64;
     println!(
         "     The phone was free {} sooner. {}\n",
@@ -141,8 +158,6 @@ fn run() -> Result<(), Box<dyn Error>> {
         let same = if *got == sum { style.good("the same") } else { style.paint("1;31", "ANOTHER") };
         println!("     sha256, {way:<17} {got}  {same}");
     }
-    println!("\n     monitor  {monitor}");
-    receipts(&house, &monitor);
     if straight.sha256 != sum || hoop.sha256 != sum {
         return Err("what arrived is not what was sent".into());
     }
@@ -156,25 +171,30 @@ fn straight_command(house: &House, file: &Path) -> Command {
     curl
 }
 
-/// Runs `command` on the device until it ends, then waits until the photo wall has one picture more.
-fn send(house: &House, wall: &Program, mut command: Command) -> Result<Sent, String> {
+/// Runs `command` on the device until it ends: then the device is free.
+fn send(wall: &Program, mut command: Command) -> Result<Sent, String> {
     let before = pictures(wall);
     let begin = Instant::now();
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let free = begin.elapsed();
-    std::fs::write(house.path("last-output"), &output.stdout).map_err(|error| error.to_string())?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(format!("{:?} ended with {}: {said}", command.get_program(), output.status));
     }
-    let mut seen = 0;
-    let arrived = wall.wait_for_matching(PATIENCE, |line| {
-        seen += usize::from(picture(line).is_some());
-        seen > before
-    });
-    let (at, line) = arrived.ok_or("the photo wall stopped")?;
-    let sha256 = picture(&line).unwrap_or_default();
-    Ok(Sent { free, arrived: at.duration_since(begin), sha256 })
+    Ok(Sent { begin, before, free, said: output.stdout })
+}
+
+impl Sent {
+    /// Waits until the photo wall has one picture more.
+    fn arrival(&self, wall: &Program) -> Result<Arrival, String> {
+        let mut seen = 0;
+        let arrived = wall.wait_for_matching(PATIENCE, |line| {
+            seen += usize::from(picture(line).is_some());
+            seen > self.before
+        });
+        let (at, line) = arrived.ok_or("the photo wall stopped")?;
+        Ok(Arrival { after: at.duration_since(self.begin), sha256: picture(&line).unwrap_or_default() })
+    }
 }
 
 /// How many pictures the wall says it has.
@@ -188,24 +208,30 @@ fn picture(line: &str) -> Option<String> {
     (event["event"] == "photo").then(|| event["sha256"].as_str().unwrap_or_default().to_owned())
 }
 
-fn monitor_link(house: &House) -> String {
-    let said = std::fs::read(house.path("last-output")).unwrap_or_default();
-    let said: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
+fn monitor_link(said: &[u8]) -> String {
+    let said: serde_json::Value = serde_json::from_slice(said).unwrap_or_default();
     said["monitor"].as_str().unwrap_or("(none)").to_owned()
 }
 
 /// What the monitor says once the upload has ended: the receipt chain.
-fn receipts(house: &House, monitor: &str) {
+fn receipts(house: &House, monitor: &str) -> &'static str {
     for _ in 0..100 {
         let mut curl = house.curl();
         let output = curl.args(["-H", "Accept: application/json", monitor]).output();
         let status: serde_json::Value =
             output.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok()).unwrap_or_default();
         if status["state"] == "accepted" {
-            println!("              stored ✓  received ✓  accepted ✓");
-            return;
+            return "stored ✓  received ✓  accepted ✓";
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    println!("              (the monitor did not say `accepted` within ten seconds)");
+    "(not `accepted` within ten seconds)"
+}
+
+/// `2.75 MB`, `11 bytes`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..100_000 => format!("{bytes} bytes"),
+        _ => format!("{:.2} MB", bytes as f64 / 1e6),
+    }
 }
