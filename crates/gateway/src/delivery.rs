@@ -22,6 +22,11 @@ const PAGE: usize = 64;
 /// The conductor looks up at least so often: then a wall clock that jumped is noticed, and the house is kept.
 const TICK: Duration = Duration::from_secs(30);
 
+/// Nothing is started for so long after an attempt's end could not be recorded: what is due in the spool then is still due, and
+/// would be begun again at once. Long enough that a full or failing disk is not worn out, short enough that nobody misses it
+/// once the disk is well.
+const SPOOL_REST: Duration = Duration::from_secs(5);
+
 /// Uploads that are expired or forgotten in one go.
 const END_BATCH: usize = 64;
 
@@ -53,17 +58,23 @@ struct Conductor {
     ids: BTreeMap<Id, UploadId>,
     /// The shard that is swept next.
     shard: u8,
+    /// Nothing is started before, since the spool could not be written.
+    rest: Option<Instant>,
 }
 
 impl Conductor {
     fn new(shared: Arc<Shared>) -> Self {
         let dispatcher = Dispatcher::new(shared.transfers);
         let cursors = [DueCursor::START; 3];
-        Self { shared, dispatcher, cursors, attempts: JoinSet::new(), ids: BTreeMap::new(), shard: 0 }
+        Self { shared, dispatcher, cursors, attempts: JoinSet::new(), ids: BTreeMap::new(), shard: 0, rest: None }
     }
 
     /// Does all that the dispatcher asks for; returns when to look again.
     async fn drain(&mut self) -> Instant {
+        if let Some(rest) = self.rest.filter(|rest| Instant::now() < *rest) {
+            return rest;
+        }
+        self.rest = None;
         while let Some(output) = self.dispatcher.poll_output(self.shared.clock.now()) {
             match output {
                 Output::Start { id, list } => self.start(id, list),
@@ -156,10 +167,13 @@ impl Conductor {
             let now = shared.clock.unix();
             shared.spool.change(id, &put_off(failure, reason, delay, now), now)
         });
-        if let Err(error) = recorded.await {
-            tracing::error!(%error, "cannot record an attempt");
+        match recorded.await {
+            Ok(_) => self.dispatcher.handle_more(),
+            Err(error) => {
+                tracing::error!(%error, rest_secs = SPOOL_REST.as_secs(), "cannot record an attempt; nothing is begun");
+                self.rest = Some(Instant::now() + SPOOL_REST);
+            }
         }
-        self.dispatcher.handle_more();
     }
 
     async fn keep_house(&mut self) {

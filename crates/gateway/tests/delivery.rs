@@ -8,6 +8,7 @@ use hoop_units::{ByteRange, UnixTime};
 use http::{HeaderValue, Method};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -394,4 +395,32 @@ async fn an_upload_that_could_not_be_delivered_in_time_expires_and_says_so() {
     let expired = until_state(two.address, id_of(&z), "expired").await;
     assert_eq!(reason(&expired), "upload-expired");
     assert_eq!(status(two.address, id_of(&z)).await["next_attempt"], Value::Null);
+}
+
+/// Makes the index refuse to record how an attempt ended, as a disk does that has no room or fails.
+fn spoil_index(folder: &Path) {
+    let db = rusqlite::Connection::open(folder.join("index.db")).unwrap();
+    let refuse = "CREATE TRIGGER refuse BEFORE UPDATE ON upload WHEN OLD.state = 2 AND NEW.state = 2
+                  BEGIN SELECT RAISE(ABORT, 'disk I/O error'); END";
+    db.execute_batch(refuse).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_attempts_cannot_be_recorded_none_is_begun_for_some_seconds_and_then_it_goes_on() {
+    let service = Service::start(at_first(usize::MAX, Method::PUT, || Weather::Answer(plain(500, "")))).await;
+    let folder = tempfile::tempdir().unwrap();
+    start(config(folder.path())).await.stop().await;
+    spoil_index(folder.path());
+    let gateway = start(config(folder.path())).await;
+    let z = sealed(1, 1_000, LATER);
+    assert_eq!(post(gateway.address, &service.dest(), &z).await.status, 201);
+    let puts = || service.count(&Method::PUT, "/");
+    until(gateway.address, id_of(&z), "an attempt", |_| puts() > 0).await;
+    // A gateway that began anew at once would make hundreds of attempts meanwhile.
+    for _ in 0..200 {
+        status(gateway.address, id_of(&z)).await;
+    }
+    assert!(puts() <= 2, "{} attempts", puts());
+    until(gateway.address, id_of(&z), "another attempt", |_| puts() > 1).await;
+    gateway.stop().await;
 }
