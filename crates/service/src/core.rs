@@ -11,6 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
+/// How long what is under way may still take when the service stops and nobody is connected any more: attempts that are
+/// past the gate, and messages that are being noted.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// What all parts share.
 pub struct Core {
     pub policy: Policy,
@@ -22,6 +26,8 @@ pub struct Core {
     /// Rung when there may be something to replay.
     pub work: Notify,
     pub intakes: Arc<Semaphore>,
+    /// The permits of `intakes`.
+    intakes_max: usize,
     pub max_stored_bytes: u64,
     pub ticket_lifetime: Duration,
     pub connect_timeout: Duration,
@@ -50,6 +56,7 @@ impl Core {
             clock: config.clock,
             work: Notify::new(),
             intakes: Arc::new(Semaphore::new(config.intakes)),
+            intakes_max: config.intakes,
             max_stored_bytes: config.max_stored_bytes,
             ticket_lifetime: config.ticket_lifetime,
             connect_timeout: config.connect_timeout,
@@ -64,6 +71,14 @@ impl Core {
     /// The public URL of one of our paths.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.origin)
+    }
+
+    /// Returns once no message is being taken: whoever went away may have left one whose records are being noted.
+    pub async fn intakes_done(&self) {
+        let all = u32::try_from(self.intakes_max).unwrap_or(u32::MAX);
+        if tokio::time::timeout(STOP_TIMEOUT, self.intakes.acquire_many(all)).await.is_err() {
+            tracing::warn!("stopping while messages are being noted");
+        }
     }
 
     /// What is known of an upload, once nothing more happens to it by itself or `wait` is over.

@@ -1,7 +1,7 @@
 //! `/hoop/post`: whole bodies and ranges come in (`docs/protocol.md` §5, §7). Authority comes from the seal alone.
 //!
 //! Promises: a 2xx means that all octets of the message are opened, written and synced; a message that breaks off, or
-//! holds a bad record, keeps the whole records before that.
+//! holds a bad record, keeps the whole records before that, also if its sender has gone away meanwhile.
 //!
 //! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout`, or slower
 //! than [`RATE_MIN`], is cut off.
@@ -19,6 +19,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 /// Records that are opened and written in one go: as much as the server's read buffer holds.
@@ -49,23 +50,25 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`.
 pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<UploadId>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let length = content_length(&parts.headers).unwrap_or(0);
+    let headers = parts.headers;
+    let (wait, waits_for_leave) = (wait(&headers), headers.contains_key(header::EXPECT));
+    let length = content_length(&headers).unwrap_or(0);
     let deadline = Instant::now() + core.body_timeout + Duration::from_secs(length.min(DEADLINE_MAX) / RATE_MIN);
-    let mut source = Source { body, timeout: core.body_timeout, deadline, begun: false };
-    let answer = match core.intakes.clone().try_acquire_owned() {
-        Ok(_slot) => accept(core, &parts.headers, &mut source, id).await,
+    let source = Source { body, timeout: core.body_timeout, deadline, begun: false };
+    let (answer, source) = match core.intakes.clone().try_acquire_owned() {
+        Ok(slot) => accept_apart(core.clone(), headers, source, id, slot).await,
         Err(_) => {
             let problem = Problem::new(Code::TooManyRequests, "too many senders at once");
-            Err((problem.retry_after(Duration::from_secs(2)), None))
+            (Err((problem.retry_after(Duration::from_secs(2)), None)), Some(source))
         }
     };
     // Whoever waits for leave to send (RFC 9110 §10.1.1) has sent nothing that could be thrown away.
-    if source.begun || !parts.headers.contains_key(header::EXPECT) {
+    if let Some(mut source) = source.filter(|source| source.begun || !waits_for_leave) {
         source.drain().await;
     }
     match answer {
         Ok(upload) => {
-            let upload = match core.settled(upload.id, wait(&parts.headers)).await {
+            let upload = match core.settled(upload.id, wait).await {
                 Ok(Some(settled)) if upload.state != State::Receiving => settled,
                 _ => upload,
             };
@@ -117,6 +120,24 @@ pub fn wait(headers: &HeaderMap) -> Duration {
 }
 
 type Refusal = (Problem, Option<Upload>);
+
+/// Accepts a message in a task of its own. The server drops whoever answers a sender that has gone away, at any point;
+/// what was written must be noted all the same, and the worker told. The task ends with its message: the body breaks off.
+async fn accept_apart(
+    core: Arc<Core>,
+    headers: HeaderMap,
+    mut source: Source,
+    id: Option<UploadId>,
+    slot: OwnedSemaphorePermit,
+) -> (Result<Upload, Refusal>, Option<Source>) {
+    let task = tokio::spawn(async move {
+        let answer = accept(&core, &headers, &mut source, id).await;
+        drop(slot);
+        (answer, Some(source))
+    });
+    let broken = |_| (Err((Problem::new(Code::Internal, "the message could not be taken"), None)), None);
+    task.await.unwrap_or_else(broken)
+}
 
 async fn accept(
     core: &Arc<Core>,

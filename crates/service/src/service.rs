@@ -77,9 +77,10 @@ impl Service {
             let router = router.clone();
             async move { router.answer(request, peer).await }
         };
-        let worker = Worker::new(self.core, shutdown.clone());
+        let worker = Worker::new(self.core.clone(), shutdown.clone());
         tracing::info!(address = %self.server.address(), "serving");
         tokio::join!(self.server.run(handler, shutdown), worker.run());
+        self.core.intakes_done().await;
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Bounds: `replays` attempts at once; [`ROUND_MAX`] rows a round of cleaning.
 
-use crate::core::Core;
+use crate::core::{Core, STOP_TIMEOUT};
 use crate::replay::{self, Outcome};
 use crate::routes::OnUnknown;
 use crate::rules::{Seen, Verdict, judge, judge_head};
@@ -45,9 +45,6 @@ const NOTE_TRIES: u32 = 60;
 
 /// See [`NOTE_TRIES`].
 const NOTE_WAIT: Duration = Duration::from_secs(5);
-
-/// How long attempts that are past the gate may still take when the service stops.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Replays and cleans until it is told to stop.
 pub struct Worker {

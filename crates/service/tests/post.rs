@@ -280,6 +280,28 @@ async fn a_message_that_breaks_off_keeps_its_whole_records() {
 }
 
 #[tokio::test]
+async fn a_sender_that_leaves_with_its_last_octet_has_brought_all_of_them() {
+    use tokio::io::AsyncWriteExt as _;
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    for n in 0..40 {
+        let ticket = ticket(&sidecar).await;
+        let sealed = seal(&ticket, &octets(1_000 + n * 20_000, 5));
+        let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
+        stream.write_all(&wire::request("POST", "/hoop/post", &[], &sealed.z)).await.unwrap();
+        drop(stream);
+        let path = format!("/hoop/post/{}", ticket.id);
+        let deadline = tokio::time::Instant::now() + support::PATIENCE / 2;
+        // Nobody rings again: the message's own flush must have told the worker.
+        while sidecar.send("HEAD", &path, &[], b"").await.field("hoop-state") != Some("accepted") {
+            assert!(tokio::time::Instant::now() < deadline, "upload {n} is not accepted");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(upstream.whole().len(), 40);
+}
+
+#[tokio::test]
 async fn a_truncated_body_is_never_taken_for_a_whole_one() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
