@@ -48,6 +48,8 @@ pub struct LiveState {
     pub written: RangeSet,
     /// Bytes that room is promised for.
     pub promised: u64,
+    /// Pens there are. Changed only while the map of what is being received is locked, so that the last to leave knows it.
+    pub senders: usize,
     /// The file's name is on disk.
     named: bool,
     /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
@@ -57,7 +59,7 @@ pub struct LiveState {
 impl Live {
     pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, named: bool) -> Self {
         let (id, total) = (offer.id, offer.total);
-        let state = LiveState { offer, total, stored, written, promised: 0, named, broken: false };
+        let state = LiveState { offer, total, stored, written, promised: 0, senders: 0, named, broken: false };
         Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
@@ -75,6 +77,7 @@ pub struct Intake {
 }
 
 impl Intake {
+    /// The caller has counted it among the senders.
     pub(crate) const fn new(shared: Arc<Shared>, live: Arc<Live>) -> Self {
         Self { shared, live, written_out: None }
     }

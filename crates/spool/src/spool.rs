@@ -109,14 +109,14 @@ impl Shared {
     }
 
     /// One sender has gone; after the last, what it wrote and did not commit no longer counts.
-    pub fn release(&self, live: &Arc<Live>) {
+    pub fn release(&self, live: &Live) {
         let mut lives = self.lives();
-        // Ours, and the map's: nobody else can get one while the map is locked.
-        if Arc::strong_count(live) > 2 {
+        let mut state = live.state();
+        state.senders -= 1;
+        if state.senders > 0 {
             return;
         }
         lives.remove(&live.id);
-        let state = live.state();
         if state.stored.is_empty() {
             // Never recorded. Should this fail, the sweep finds the file.
             let _ = fs::remove_file(self.file(live.id));
@@ -197,6 +197,7 @@ impl Spool {
                 live
             }
         };
+        live.state().senders += 1;
         // From here on a failure drops the intake, which gives everything back.
         drop(lives);
         let intake = Intake::new(shared.clone(), live);

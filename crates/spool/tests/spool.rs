@@ -325,3 +325,25 @@ fn only_the_owner_can_read_the_folder() {
     assert_eq!(mode(&folder), 0);
     assert_eq!(mode(&folder.join("uploads/01")), 0);
 }
+
+#[test]
+fn two_senders_that_leave_together_leave_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let path = |offer: &Offer| folder.path().join("uploads/01").join(format!("{}.z", offer.id));
+    for round in 0..2_000 {
+        let offer = Offer { prelude: format!("prelude {round}").into_bytes(), ..offer(1, 100) };
+        let start = std::sync::Barrier::new(2);
+        let (one, two) = (take(&spool, &offer), take(&spool, &offer));
+        std::thread::scope(|scope| {
+            for intake in [one, two] {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    drop(intake);
+                });
+            }
+        });
+        assert!(!path(&offer).exists(), "nothing of it was recorded (round {round})");
+    }
+}
