@@ -36,7 +36,7 @@ pub async fn list(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<R
     guard::own_page(headers, &core.origin)?;
     let credentials = captured(core, headers, address)?;
     if credentials.is_anonymous() {
-        return Err(Problem::new(Code::SignInRequired, "neither `Cookie` nor `Authorization` was sent"));
+        return Err(signed_out());
     }
     let tags = credentials.owner_tags(&core.policy.keys);
     let uploads = core.store.with(move |index| index.owned(&tags, LIST_MAX)).await.map_err(store_problem)?;
@@ -69,7 +69,7 @@ pub async fn stop(core: &Core, headers: &HeaderMap, address: IpAddr, id: UploadI
 /// `POST /hoop/uploads/{id}`: its owner has signed in again; a held upload goes on with this request's credentials.
 ///
 /// # Errors
-/// `upload-unknown`, `not-owner`, or the store's.
+/// `upload-unknown`, `not-owner`, `sign-in-required` if it brings no credentials to go on with, or the store's.
 pub async fn release(
     core: &Core,
     headers: &HeaderMap,
@@ -79,6 +79,9 @@ pub async fn release(
     guard::hoop_version(headers)?;
     let upload = owned(core, headers, address, id).await?;
     let credentials = Credentials { expires: upload.expires.0, ..captured(core, headers, address)? };
+    if credentials.is_anonymous() {
+        return Err(signed_out());
+    }
     let token = credentials.seal(&core.policy.keys, &core.policy.origin, id);
     let owner = credentials.owner_tags(&core.policy.keys)[0];
     let change = Change::Release { token, owner };
@@ -121,6 +124,10 @@ fn captured(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Credent
 
 fn unknown() -> Problem {
     Problem::new(Code::UploadUnknown, "")
+}
+
+fn signed_out() -> Problem {
+    Problem::new(Code::SignInRequired, "neither `Cookie` nor `Authorization` was sent")
 }
 
 fn not_owner() -> Problem {

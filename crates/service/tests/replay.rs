@@ -261,6 +261,9 @@ async fn an_upload_whose_session_has_gone_is_held_until_its_owner_comes_back() {
     let token = ("Hoop-Token", ticket.token.as_str());
     let page = [version, token, ("Cookie", "session=new"), ("Origin", "https://evil.example")];
     assert_eq!(sidecar.send("POST", &path, &page, b"").await.problem(), (403, "origin-forbidden".into()));
+    let signed_out = sidecar.send("POST", &path, &[version, token], b"").await;
+    assert_eq!(signed_out.problem(), (401, "sign-in-required".into()), "there is nothing to go on with");
+    assert_eq!(sidecar.status(&ticket.id).await, status, "and it waits on");
     let owner = sidecar.send("POST", &path, &[version, token, ("Cookie", "session=new")], b"").await;
     assert_eq!((owner.status, owner.field("hoop-state")), (200, Some("received")));
     sidecar.reaches(&ticket.id, "accepted").await;
