@@ -12,6 +12,7 @@ use hoop_http::{Code, Problem};
 use hoop_seal::Layout;
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
@@ -55,11 +56,12 @@ impl Registry {
         let entered = match known {
             None => {
                 admission.check_time(now)?;
-                check_room(core, admission.layout.total()).await?;
+                check_room(core, unnoted(&live), admission.layout.total()).await?;
                 Live::new(admission, now, Progress::default(), None)
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
                 core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
+                check_room(core, unnoted(&live), admission.layout.total()).await?;
                 Live::new(admission, upload.created, Progress::default(), None)
             }
             Some(upload) => {
@@ -105,9 +107,16 @@ fn proves_total(layout: &Layout, received: &RangeSet, facts: Option<&Facts>) -> 
     facts.is_some() || received.contains(layout.record(layout.records() - 1))
 }
 
-/// Whether there is room for a new upload. Those that have begun may end.
-async fn check_room(core: &Core, total: u64) -> Result<(), Problem> {
-    let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?;
+/// What the uploads that come in will have on disk and the index does not know of yet, in bytes.
+fn unnoted(live: &BTreeMap<UploadId, Weak<Live>>) -> u64 {
+    let live = live.values().filter_map(Weak::upgrade).filter(|live| !live.noted.load(Ordering::Acquire));
+    live.fold(0, |sum, live| sum.saturating_add(live.admission.layout.total()))
+}
+
+/// Whether there is room for a new upload. Those that have begun may end. `unnoted` is from before the index is asked, so
+/// that what is noted meanwhile counts twice for once rather than not at all.
+async fn check_room(core: &Core, unnoted: u64, total: u64) -> Result<(), Problem> {
+    let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?.saturating_add(unnoted);
     match stored.saturating_add(total) > core.max_stored_bytes {
         true => {
             let detail = format!("{stored} of {} bytes are taken", core.max_stored_bytes);
@@ -139,6 +148,8 @@ pub struct Live {
     progress: Mutex<Progress>,
     /// What the index knows; none: nothing yet. Held while flushing, so that flushes come one after the other.
     flushed: tokio::sync::Mutex<Option<RangeSet>>,
+    /// Whether the index knows of it.
+    noted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -152,7 +163,8 @@ struct Progress {
 
 impl Live {
     fn new(admission: Admission, created: UnixTime, progress: Progress, flushed: Option<RangeSet>) -> Self {
-        Self { admission, created, progress: Mutex::new(progress), flushed: tokio::sync::Mutex::new(flushed) }
+        let noted = AtomicBool::new(flushed.is_some());
+        Self { admission, created, progress: Mutex::new(progress), flushed: tokio::sync::Mutex::new(flushed), noted }
     }
 
     /// Nothing in here panics between two changes that belong together.
@@ -264,6 +276,7 @@ impl Live {
         match changed {
             Changed::Done(upload) => {
                 *flushed = Some(received);
+                self.noted.store(true, Ordering::Release);
                 if upload.state == State::Received {
                     core.work.notify_one();
                 }
