@@ -46,7 +46,8 @@ pub struct Config {
     /// How long the application may take to answer a replay once it has the whole request, and to take each piece of
     /// it. Default 10 minutes: some scan for viruses or transcode before they answer.
     pub answer_timeout: Duration,
-    /// How long a sender's bytes may stay away before its message counts as broken off. Default 60 s.
+    /// How long a sender may take for each 64 KiB of a message, or what is left of it, before it counts as broken off.
+    /// Default 60 s, most of which a sender at 64 kbit/s may be silent.
     pub body_timeout: Duration,
     /// Replays at once. Default 4: an application made for browsers has few workers, and its users come first.
     pub replays: usize,

@@ -13,7 +13,7 @@
 //! # drop(stop); Ok(()) }
 //! ```
 //!
-//! How it is built: `admit` and `head` (pure) judge what comes in; `intake` and `post` take it; `state` keeps it;
+//! How it is built: `admit` and `head` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it;
 //! `replay` hands it to the application and `worker` says when; `rules` (pure) say what its answer means. `docs/protocol.md`
 //! has the formats, `docs/service.md` the operator's side.
 
@@ -33,6 +33,7 @@ mod router;
 mod routes;
 mod rules;
 mod service;
+mod source;
 mod state;
 mod status;
 mod tickets;

@@ -4,23 +4,22 @@
 //! holds a bad record, keeps the whole records before that, also if its sender has gone away meanwhile.
 //!
 //! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout`, or slower
-//! than [`RATE_MIN`], is cut off.
+//! than `source` says, is cut off.
 
 use crate::admit::Admission;
 use crate::core::Core;
 use crate::intake::{Entered, Live};
+use crate::source::Source;
 use crate::state::{State, Upload, blocking};
 use crate::status;
 use hoop_http::{Body, Code, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
 use hoop_units::{ByteRange, ContentRange, UploadId};
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
 /// Records that are opened and written in one go: as much as the server's read buffer holds.
 const BATCH_RECORDS: u64 = 4;
@@ -31,18 +30,8 @@ const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 /// After so many octets of one message, what has come is synced, so that a crash costs less than a minute at 10 Mbit/s.
 const CHECKPOINT: u64 = 64 << 20;
 
-/// What is read and thrown away of a message that is answered early. A sender that is cut off in the middle of its
-/// sending may never see the answer (RFC 9112 §9.6).
-const DRAIN_MAX: u64 = 32 << 20;
-
-/// How long that may take.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The slowest sender that keeps its place, in bytes a second: below a modem's, above one who only wants the place.
-const RATE_MIN: u64 = 1024;
-
-/// Lengths beyond a terabyte give no more time: the sum of times must stay one.
-const DEADLINE_MAX: u64 = 1 << 40;
+/// How long the first octets of a whole Z, its prelude, may take: as a request's head.
+const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The longest wait that `Prefer: wait` gets (`docs/protocol.md` §7).
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -52,9 +41,7 @@ pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<Up
     let (parts, body) = request.into_parts();
     let headers = parts.headers;
     let (wait, waits_for_leave) = (wait(&headers), headers.contains_key(header::EXPECT));
-    let length = content_length(&headers).unwrap_or(0);
-    let deadline = Instant::now() + core.body_timeout + Duration::from_secs(length.min(DEADLINE_MAX) / RATE_MIN);
-    let source = Source { body, timeout: core.body_timeout, deadline, begun: false };
+    let source = Source::new(body, core.body_timeout);
     let (answer, source) = match core.intakes.clone().try_acquire_owned() {
         Ok(slot) => accept_apart(core.clone(), headers, source, id, slot).await,
         Err(_) => {
@@ -63,7 +50,7 @@ pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<Up
         }
     };
     // Whoever waits for leave to send (RFC 9110 §10.1.1) has sent nothing that could be thrown away.
-    if let Some(mut source) = source.filter(|source| source.begun || !waits_for_leave) {
+    if let Some(mut source) = source.filter(|source| source.has_begun() || !waits_for_leave) {
         source.drain().await;
     }
     match answer {
@@ -186,17 +173,9 @@ impl Message {
             return Err(Problem::new(Code::TooLarge, format!("{total} bytes, and at most {limit} are taken")));
         }
         let mut octets = Vec::new();
-        let prelude = loop {
-            match Prelude::parse(&octets) {
-                Ok(prelude) => break prelude,
-                Err(PreludeError::Incomplete { .. }) => {}
-                Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
-            }
-            match source.next().await? {
-                Some(more) => octets.extend_from_slice(&more),
-                None => return Err(Problem::new(Code::BodyNotSealed, "the body ends within its prelude")),
-            }
-        };
+        let reading = read_prelude(source, &mut octets);
+        let late = |_| Problem::new(Code::RequestTimeout, "the prelude did not come in 15 s");
+        let prelude = tokio::time::timeout(PRELUDE_TIMEOUT, reading).await.map_err(late)??;
         let ahead = octets.split_off(prelude.len());
         let admission = Some(Admission::new(&core.policy, prelude, total)?);
         Ok(Self { admission, range: ByteRange::new(0, total), ahead, prelude: Vec::new() })
@@ -256,6 +235,21 @@ impl Message {
     }
 }
 
+/// Reads until `octets` holds the prelude, and more if more comes at once.
+async fn read_prelude(source: &mut Source, octets: &mut Vec<u8>) -> Result<Prelude, Problem> {
+    loop {
+        match Prelude::parse(octets) {
+            Ok(prelude) => return Ok(prelude),
+            Err(PreludeError::Incomplete { .. }) => {}
+            Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
+        }
+        match source.next().await? {
+            Some(more) => octets.extend_from_slice(&more),
+            None => return Err(Problem::new(Code::BodyNotSealed, "the body ends within its prelude")),
+        }
+    }
+}
+
 /// Reads until `octets` holds `wanted`, after the octets that must repeat the prelude.
 async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, wanted: usize) -> Result<(), Problem> {
     while octets.len() < wanted {
@@ -303,51 +297,4 @@ fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Probl
     let missing = |detail: &str| Problem::new(Code::RangeInvalid, detail).field(name);
     let value = headers.get(name).ok_or_else(|| missing("the header is missing"))?;
     value.to_str().map_err(|_| missing("the header is not text"))
-}
-
-/// A message's body.
-struct Source {
-    body: Incoming,
-    timeout: Duration,
-    /// When all of it must be here.
-    deadline: Instant,
-    /// Whether any of it was asked for.
-    begun: bool,
-}
-
-impl Source {
-    /// The next octets; none at the end.
-    async fn next(&mut self) -> Result<Option<bytes::Bytes>, Problem> {
-        self.begun = true;
-        loop {
-            let until = self.deadline.min(Instant::now() + self.timeout);
-            match tokio::time::timeout_at(until, self.body.frame()).await {
-                Ok(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => return Ok(Some(data)),
-                    Err(_trailers) => {}
-                },
-                Ok(Some(Err(_))) => return Err(Problem::new(Code::BodyTruncated, "the body broke off")),
-                Ok(None) => return Ok(None),
-                Err(_) => {
-                    let detail = format!("nothing came for {} s, or too little of it", self.timeout.as_secs());
-                    return Err(Problem::new(Code::RequestTimeout, detail));
-                }
-            }
-        }
-    }
-
-    /// Throws away what comes, within bounds.
-    async fn drain(&mut self) {
-        let mut left = DRAIN_MAX;
-        let draining = async {
-            while let Ok(Some(data)) = self.next().await {
-                left = left.saturating_sub(data.len() as u64);
-                if left == 0 {
-                    break;
-                }
-            }
-        };
-        // Out of time: the answer goes out all the same.
-        let _ = tokio::time::timeout(DRAIN_TIMEOUT, draining).await;
-    }
 }
