@@ -21,9 +21,6 @@ use serde::Deserialize;
 /// At most so many routes, and so many rules each: a file larger than that is a mistake, and every upload walks it.
 const ROUTES_MAX: usize = 256;
 
-/// At most so many fields to drop: each field of each replay is held against them.
-const DROP_MAX: usize = 64;
-
 /// What to do when the application may or may not have the upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,13 +49,11 @@ pub struct Route {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Routes {
     routes: Vec<Route>,
-    /// Names in lower case.
-    drop: Vec<String>,
 }
 
 impl Default for Routes {
     fn default() -> Self {
-        Self { routes: vec![Route::fallback()], drop: Vec::new() }
+        Self { routes: vec![Route::fallback()] }
     }
 }
 
@@ -69,9 +64,9 @@ pub enum RoutesError {
     #[error("{0}")]
     Form(String),
     /// A value that means nothing.
-    #[error("{}`{field}` {problem}", if *.route == 0 { String::new() } else { format!("route {}: ", .route) })]
+    #[error("route {route}: `{field}` {problem}")]
     Value {
-        /// Which route, from 1; 0: what stands before all routes.
+        /// Which route, from 1.
         route: usize,
         /// The field.
         field: &'static str,
@@ -91,20 +86,10 @@ impl Routes {
             let problem = format!("stands there {} times; {ROUTES_MAX} is the most", file.route.len());
             return Err(RoutesError::Value { route: ROUTES_MAX + 1, field: "route", problem });
         }
-        if file.drop.len() > DROP_MAX {
-            let problem = format!("names {} fields; {DROP_MAX} is the most", file.drop.len());
-            return Err(RoutesError::Value { route: 0, field: "drop", problem });
-        }
-        let drop = file.drop.iter().map(|name| name.to_ascii_lowercase()).collect();
         let routes = file.route.into_iter().enumerate().map(|(at, entry)| entry.check(at + 1));
         let mut routes = routes.collect::<Result<Vec<_>, _>>()?;
         routes.push(Route::fallback());
-        Ok(Self { routes, drop })
-    }
-
-    /// Whether a field of a sealed head stays behind because the operator says so.
-    pub fn drops(&self, name: &str) -> bool {
-        self.drop.contains(&name.to_ascii_lowercase())
+        Ok(Self { routes })
     }
 
     /// The route of a method and a path.
@@ -120,18 +105,13 @@ impl Route {
     }
 
     fn fits(&self, method: &str, path: &str) -> bool {
-        let rest = path.strip_prefix(&self.path);
-        // `/upload` is not the beginning of `/uploads`.
-        let begins = rest.is_some_and(|rest| self.path.ends_with('/') || rest.is_empty() || rest.starts_with('/'));
-        begins && self.method.as_ref().is_none_or(|own| own == method)
+        path.starts_with(&self.path) && self.method.as_ref().is_none_or(|own| own == method)
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(default)]
-    drop: Vec<String>,
     #[serde(default)]
     route: Vec<RouteEntry>,
 }
