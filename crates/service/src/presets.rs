@@ -67,7 +67,7 @@ fn generic() -> Vec<Rule> {
         rule(Held, [status(401, 401)]),
         rule(Held, [status(300, 399), Condition::SignIn]),
         rule(Accepted, [status(300, 399)]),
-        rule(Retry, [Condition::Status(vec![(429, 429), (502, 504)])]),
+        rule(Retry, [Condition::Status(vec![(408, 408), (423, 423), (425, 425), (429, 429), (502, 504)])]),
     ]
 }
 

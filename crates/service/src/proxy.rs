@@ -145,8 +145,10 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
 
 /// What says where a request came from, and was written by somebody whom nobody need believe.
 fn drop_forwarding(headers: &mut HeaderMap) {
+    // Behind CGI and WSGI `x_forwarded_for` and `x-forwarded-for` are the same variable.
     let is_forwarding = |name: &HeaderName| {
-        name.as_str().starts_with("x-forwarded-") || matches!(name.as_str(), "forwarded" | "x-real-ip")
+        let name = name.as_str().replace('_', "-");
+        name.starts_with("x-forwarded-") || matches!(&*name, "forwarded" | "x-real-ip")
     };
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_forwarding(name)).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));

@@ -117,7 +117,8 @@ fn write_head(core: &Core, id: UploadId, head: &RequestHead, credentials: &Crede
         text.extend_from_slice(value);
         text.extend_from_slice(b"\r\n");
     };
-    head.fields.iter().for_each(|(name, value)| field(name, value));
+    let kept = head.fields.iter().filter(|(name, _)| !core.policy.routes.drops(name));
+    kept.for_each(|(name, value)| field(name, value));
     field("Content-Length", head.body_len.to_string().as_bytes());
     // The answer is read by rules and kept for the device: it has to be legible.
     field("Accept-Encoding", b"identity");

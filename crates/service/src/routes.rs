@@ -21,6 +21,9 @@ use serde::Deserialize;
 /// At most so many routes, and so many rules each: a file larger than that is a mistake, and every upload walks it.
 const ROUTES_MAX: usize = 256;
 
+/// At most so many fields to drop: each field of each replay is held against them.
+const DROP_MAX: usize = 64;
+
 /// What to do when the application may or may not have the upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -49,11 +52,13 @@ pub struct Route {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Routes {
     routes: Vec<Route>,
+    /// Names in lower case.
+    drop: Vec<String>,
 }
 
 impl Default for Routes {
     fn default() -> Self {
-        Self { routes: vec![Route::fallback()] }
+        Self { routes: vec![Route::fallback()], drop: Vec::new() }
     }
 }
 
@@ -64,9 +69,9 @@ pub enum RoutesError {
     #[error("{0}")]
     Form(String),
     /// A value that means nothing.
-    #[error("route {route}: `{field}` {problem}")]
+    #[error("{}`{field}` {problem}", if *.route == 0 { String::new() } else { format!("route {}: ", .route) })]
     Value {
-        /// Which route, from 1.
+        /// Which route, from 1; 0: what stands before all routes.
         route: usize,
         /// The field.
         field: &'static str,
@@ -86,10 +91,20 @@ impl Routes {
             let problem = format!("stands there {} times; {ROUTES_MAX} is the most", file.route.len());
             return Err(RoutesError::Value { route: ROUTES_MAX + 1, field: "route", problem });
         }
+        if file.drop.len() > DROP_MAX {
+            let problem = format!("names {} fields; {DROP_MAX} is the most", file.drop.len());
+            return Err(RoutesError::Value { route: 0, field: "drop", problem });
+        }
+        let drop = file.drop.iter().map(|name| name.to_ascii_lowercase()).collect();
         let routes = file.route.into_iter().enumerate().map(|(at, entry)| entry.check(at + 1));
         let mut routes = routes.collect::<Result<Vec<_>, _>>()?;
         routes.push(Route::fallback());
-        Ok(Self { routes })
+        Ok(Self { routes, drop })
+    }
+
+    /// Whether a field of a sealed head stays behind because the operator says so.
+    pub fn drops(&self, name: &str) -> bool {
+        self.drop.contains(&name.to_ascii_lowercase())
     }
 
     /// The route of a method and a path.
@@ -105,13 +120,18 @@ impl Route {
     }
 
     fn fits(&self, method: &str, path: &str) -> bool {
-        path.starts_with(&self.path) && self.method.as_ref().is_none_or(|own| own == method)
+        let rest = path.strip_prefix(&self.path);
+        // `/upload` is not the beginning of `/uploads`.
+        let begins = rest.is_some_and(|rest| self.path.ends_with('/') || rest.is_empty() || rest.starts_with('/'));
+        begins && self.method.as_ref().is_none_or(|own| own == method)
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default)]
+    drop: Vec<String>,
     #[serde(default)]
     route: Vec<RouteEntry>,
 }
@@ -311,6 +331,16 @@ mod tests {
         ] {
             let error = Routes::parse(text).unwrap_err().to_string();
             assert!(error.contains(hint), "{text:?} gave {error:?}, without {hint:?}");
+        }
+    }
+
+    #[test]
+    fn a_route_ends_where_a_segment_does_and_the_operator_can_drop_fields() {
+        let routes =
+            Routes::parse("drop = [\"X-Company-User\"]\n[[route]]\npath = \"/upload\"\nmax_bytes = 9\n").unwrap();
+        assert!(routes.drops("x-company-USER") && !routes.drops("X-Other"));
+        for (path, limit) in [("/upload", Some(9)), ("/upload/a", Some(9)), ("/uploads", None), ("/x/upload", None)] {
+            assert_eq!(routes.of("POST", path).max_bytes, limit, "{path}");
         }
     }
 }

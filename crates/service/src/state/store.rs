@@ -4,8 +4,9 @@ use super::folder::Folder;
 use super::sqlite::SqliteIndex;
 use super::{Bodies, Change, Changed, Index, StoreError, Upload};
 use hoop_units::{UnixTime, UploadId};
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::broadcast;
@@ -28,7 +29,8 @@ impl Store {
     /// # Errors
     /// If it cannot be made or used.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(dir)?;
+        // Ids and sealed tokens are nobody else's business.
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         // Two services would replay what the other is replaying. The lock ends with the process, however that ends.
         let lock = File::create(dir.join("lock"))?;
         lock.try_lock().map_err(|_| StoreError::InUse)?;
