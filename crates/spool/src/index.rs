@@ -171,7 +171,7 @@ impl Index {
         rows.next()?.map(read_upload).transpose()
     }
 
-    /// State of an upload and whether its file counts.
+    /// Whether an upload's file counts; not if there is no such upload.
     pub fn has_payload(&self, id: UploadId) -> Result<bool, StoreError> {
         let mut statement = self.db.prepare_cached("SELECT payload FROM upload WHERE id = ?1")?;
         let payload = statement.query_row([id.as_bytes().as_slice()], |row| row.get(0)).optional()?;
@@ -335,17 +335,18 @@ impl Index {
         Ok(found)
     }
 
-    /// Drops the row of an upload whose prelude has not come. Returns the bytes that no longer count.
-    pub fn drop_early(&mut self, id: UploadId) -> Result<u64, StoreError> {
+    /// Drops the row of an upload whose prelude has not come. Returns the bytes that no longer count; `None` if there is no
+    /// such upload, or its prelude is there.
+    pub fn drop_early(&mut self, id: UploadId) -> Result<Option<u64>, StoreError> {
         let tx = self.db.transaction()?;
         let bytes = tx
             .prepare_cached("DELETE FROM upload WHERE id = ?1 AND prelude = x'' RETURNING stored_bytes")?
             .query_row([id.as_bytes().as_slice()], |row| row.get::<_, i64>(0))
             .optional()?;
-        let bytes = bytes.unwrap_or(0).unsigned_abs();
+        let Some(bytes) = bytes.map(i64::unsigned_abs) else { return Ok(None) };
         tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
         tx.commit()?;
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     /// Drops the row of a final upload.

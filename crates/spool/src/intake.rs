@@ -42,7 +42,7 @@ pub struct LiveState {
     /// What its senders said of it. The prelude may come later than the first of them.
     pub offer: Offer,
     pub total: Option<u64>,
-    /// On disk, synced, recorded.
+    /// On disk, synced, recorded. Only a commit changes it, and there is one at a time.
     pub stored: RangeSet,
     /// In the file, `stored` included.
     pub written: RangeSet,
@@ -165,7 +165,7 @@ impl Intake {
     pub fn commit(&self, range: ByteRange, now: UnixTime) -> Result<State, CommitError> {
         let live = &*self.live;
         let _one_at_a_time = live.commit.lock().unwrap_or_else(PoisonError::into_inner);
-        let (offer, total, stored, named) = {
+        let (offer, total, stored, added, named) = {
             let state = live.state();
             if state.broken {
                 return Err(broken().into());
@@ -177,7 +177,8 @@ impl Intake {
             let mut stored = state.stored.clone();
             stored.insert(range);
             stored.insert(ByteRange::new(0, state.offer.prelude.len() as u64));
-            (state.offer.clone(), total, stored, state.named)
+            let added = stored.len() - state.stored.len();
+            (state.offer.clone(), total, stored, added, state.named)
         };
         if stored.spans() > SPANS_MAX {
             return Err(CommitError::TooManySpans(stored.spans()));
@@ -186,9 +187,8 @@ impl Intake {
             live.state().broken = true;
             return Err(error.into());
         }
-        let mut state = live.state();
-        state.named = true;
-        let added = stored.len() - state.stored.len();
+        live.state().named = true;
+        // The upload's state is not locked meanwhile: other senders go on writing while this waits for the disk.
         let recorded = self.shared.index().record(&offer, total, &stored, added, now);
         let recorded = recorded.map_err(|error| match error.is_full() {
             true => CommitError::Full,
@@ -198,7 +198,7 @@ impl Intake {
         if !offer.is_early() {
             self.shared.early().remove(&live.id);
         }
-        state.stored = stored;
+        live.state().stored = stored;
         let mut room = self.shared.room();
         room.written -= added;
         room.kept += added;

@@ -315,28 +315,33 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn end(&self, reason: &Reason, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
-        // Locked throughout, so that no sender begins on what is just going.
-        let lives = self.shared.lives();
-        let mut over = self.shared.index().over(now, limit)?;
-        over.retain(|over| !lives.contains_key(&over.id));
-        for Over { id, state, early } in &over {
-            if *early {
-                self.drop_early(*id)?;
-                continue;
+        let mut ended = 0;
+        let all = self.shared.index().over(now, limit)?;
+        for over in all {
+            // Locked, so that no sender begins on what is just going; anew for each, so that none waits for them all.
+            let lives = self.shared.lives();
+            if !lives.contains_key(&over.id) {
+                self.end_one(&over, reason, now)?;
+                ended += 1;
             }
-            if state.is_final() {
-                self.shared.index().forget(*id)?;
-                continue;
-            }
-            let change =
-                Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
-            self.change(*id, &change, now)?;
         }
-        Ok(over.len())
+        Ok(ended)
+    }
+
+    fn end_one(&self, over: &Over, reason: &Reason, now: UnixTime) -> Result<(), StoreError> {
+        if over.early {
+            return self.drop_early(over.id);
+        }
+        if over.state.is_final() {
+            return self.shared.index().forget(over.id);
+        }
+        let change = Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
+        self.change(over.id, &change, now).map(|_| ())
     }
 
     fn drop_early(&self, id: UploadId) -> Result<(), StoreError> {
-        let bytes = self.shared.index().drop_early(id)?;
+        // `None`: its prelude has come since it was looked up.
+        let Some(bytes) = self.shared.index().drop_early(id)? else { return Ok(()) };
         self.shared.room().kept -= bytes;
         self.shared.early().remove(&id);
         // Should this fail, or never come about, the sweep finds the file.
