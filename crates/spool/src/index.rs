@@ -412,6 +412,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_commit_of_the_index_waits_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let index = Index::open(&folder.path().join("index.db"), true).ok().unwrap();
+        let pragma =
+            |name: &str| index.db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u32>(0)).unwrap();
+        assert_eq!(pragma("synchronous"), 2, "2 is FULL");
+    }
+
+    #[test]
     fn nothing_that_is_asked_at_run_time_reads_the_whole_table() {
         let index = Index::open(Path::new(":memory:"), true).ok().unwrap();
         let queries = [

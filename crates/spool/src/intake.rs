@@ -14,7 +14,6 @@ use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// After so many bytes the kernel is asked to begin writing them out: large enough for sequential writes, small enough
@@ -101,7 +100,7 @@ impl Intake {
         for gap in gaps {
             self.promise(&mut live, gap.len())?;
             let part = &bytes[(gap.start - offset) as usize..(gap.end - offset) as usize];
-            self.live.file.write_all_at(part, gap.start)?;
+            self.shared.disk.write(&self.live.file, part, gap.start)?;
             live.written.insert(gap);
             live.promised -= gap.len();
             let mut room = self.shared.room();
@@ -195,6 +194,7 @@ impl Intake {
             false => CommitError::Store(error),
         })?;
         let whole = recorded.map_err(CommitError::Ended)?;
+        self.shared.disk.recorded();
         if !offer.is_early() {
             self.shared.early().remove(&live.id);
         }
@@ -210,9 +210,9 @@ impl Intake {
         if !self.shared.sync {
             return Ok(());
         }
-        self.live.file.sync_data()?;
+        self.shared.disk.sync_payload(&self.live.file)?;
         if !named {
-            File::open(self.shared.shard(self.live.id))?.sync_all()?;
+            self.shared.disk.sync_folder(&self.shared.shard(self.live.id))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Over, Queue};
 use crate::intake::{Intake, Live, PAYLOAD_GONE};
 use crate::room::Room;
 use crate::state::State;
-use crate::sys;
+use crate::sys::{self, Disk};
 use crate::upload::{Change, Offer, Reason, Upload};
 use crate::{EARLY_MAX, SPANS_MAX};
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
@@ -47,6 +47,7 @@ pub struct Spool {
 pub struct Shared {
     pub folder: PathBuf,
     pub sync: bool,
+    pub disk: Disk,
     /// What is being received. As many as there are senders at most.
     lives: Mutex<BTreeMap<UploadId, Arc<Live>>>,
     index: Mutex<Index>,
@@ -137,9 +138,10 @@ impl Spool {
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
         let Settings { folder: path, quota_bytes: quota, reserve_bytes: reserve, sync } = settings;
         let folder = |source| OpenError::Folder { path: path.clone(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(folder)?;
+        let disk = Disk::default();
+        make_folder(&path, sync.then_some(&disk)).map_err(folder)?;
         let lock = lock(&path)?;
-        lay_out(&path, sync).map_err(folder)?;
+        lay_out(&path, sync.then_some(&disk)).map_err(folder)?;
         let index = Index::open(&path.join("index.db"), sync).map_err(|error| match error {
             IndexOpenError::Later(found) => OpenError::Later { path: path.clone(), found, known: FORMAT },
             IndexOpenError::Sqlite(source) => OpenError::Index { path: path.clone(), source },
@@ -151,6 +153,7 @@ impl Spool {
         let shared = Shared {
             folder: path,
             sync,
+            disk,
             lives: Mutex::default(),
             index: Mutex::new(index),
             room: Mutex::new(room),
@@ -214,7 +217,7 @@ impl Spool {
         }
         // A file without a row was left by a crash before its first commit: it is begun anew.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        file.write_all_at(&offer.prelude, 0)?;
+        self.shared.disk.write(&file, &offer.prelude, 0)?;
         let prelude = ByteRange::new(0, offer.prelude.len() as u64);
         self.shared.room().written += prelude.len();
         Ok(Live::new(offer.clone(), file, RangeSet::new(), [prelude].into_iter().collect(), false))
@@ -226,7 +229,7 @@ impl Spool {
         if offer.is_early() || !state.offer.is_early() {
             return Ok(());
         }
-        live.file.write_all_at(&offer.prelude, 0)?;
+        self.shared.disk.write(&live.file, &offer.prelude, 0)?;
         let before = state.written.len();
         state.written.insert(ByteRange::new(0, offer.prelude.len() as u64));
         let added = state.written.len() - before;
@@ -439,8 +442,17 @@ fn lock(folder: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Makes the folder if absent, and puts its name on disk, and those of the folders above it that were made with it.
+fn make_folder(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
+    let folder = std::path::absolute(folder)?;
+    let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let Some(disk) = synced else { return Ok(()) };
+    made.into_iter().filter_map(Path::parent).try_for_each(|parent| disk.sync_folder(parent))
+}
+
 /// Makes the 256 folders for payload, and puts their names on disk, once.
-fn lay_out(folder: &Path, sync: bool) -> io::Result<()> {
+fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
     let uploads = folder.join("uploads");
     if folder.join("index.db").exists() {
         return Ok(());
@@ -448,9 +460,66 @@ fn lay_out(folder: &Path, sync: bool) -> io::Result<()> {
     for shard in 0..=255_u8 {
         DirBuilder::new().recursive(true).mode(0o700).create(uploads.join(format!("{shard:02x}")))?;
     }
-    if sync {
-        File::open(&uploads)?.sync_all()?;
-        File::open(folder)?.sync_all()?;
+    let Some(disk) = synced else { return Ok(()) };
+    disk.sync_folder(&uploads)?;
+    disk.sync_folder(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Act;
+    use crate::upload::Offer;
+
+    const NOW: UnixTime = UnixTime(1_000_000);
+
+    fn offer(prelude: &[u8]) -> Offer {
+        Offer {
+            id: UploadId([0xab; 16]),
+            prelude: prelude.to_vec(),
+            total: Some(100),
+            dest: "https://photos.example/hoop/post".into(),
+            expires: UnixTime(NOW.0 + 1_000),
+        }
     }
-    Ok(())
+
+    /// Stores a range; returns what the disk had been asked to do before that was acknowledged.
+    fn acts(spool: &Spool, offer: &Offer, range: ByteRange) -> Vec<Act> {
+        let Begin::Take(mut intake) = spool.begin(offer).unwrap() else { panic!("it is complete") };
+        intake.write_at(range.start, &vec![7; range.len() as usize]).unwrap();
+        intake.commit(range, NOW).unwrap();
+        spool.shared.disk.acts()
+    }
+
+    #[test]
+    fn what_is_acknowledged_was_written_then_synced_then_named_then_recorded() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        spool.shared.disk.acts();
+        let shard = folder.path().join("uploads/ab");
+        let first = acts(&spool, &offer(b"prelude"), ByteRange::new(7, 50));
+        assert_eq!(first, [Act::Write, Act::Write, Act::SyncPayload, Act::SyncFolder(shard), Act::Record]);
+        let second = acts(&spool, &offer(b"prelude"), ByteRange::new(50, 100));
+        assert_eq!(second, [Act::Write, Act::SyncPayload, Act::Record], "its name is on disk already");
+    }
+
+    #[test]
+    fn a_prelude_that_comes_later_is_synced_before_it_is_recorded() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        acts(&spool, &offer(b""), ByteRange::new(50, 100));
+        let last = acts(&spool, &offer(b"prelude"), ByteRange::new(7, 50));
+        assert_eq!(last, [Act::Write, Act::Write, Act::SyncPayload, Act::Record]);
+    }
+
+    #[test]
+    fn a_spool_folder_that_was_made_is_synced_into_its_parents_and_one_that_was_there_is_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let (above, folder) = (parent.path().join("above"), parent.path().join("above/spool"));
+        let spool = Spool::open(Settings::new(&folder)).unwrap();
+        let synced = [above, parent.path().into(), folder.join("uploads"), folder.clone()];
+        assert_eq!(spool.shared.disk.acts(), synced.map(Act::SyncFolder));
+        drop(spool);
+        assert!(Spool::open(Settings::new(&folder)).unwrap().shared.disk.acts().is_empty());
+    }
 }

@@ -1,4 +1,4 @@
-//! The system calls that the standard library lacks.
+//! What reaches the disk: [`Disk`], and the system calls that the standard library lacks.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 // On 32-bit glibc the plain call cannot express the size of today's disks.
@@ -13,6 +14,71 @@ use std::path::Path;
 use libc::statvfs as statvfs_call;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use libc::statvfs64 as statvfs_call;
+
+/// What acknowledgement rests on. `kill -9` leaves the page cache as it is, so a test that kills notices no missing sync; in
+/// this crate's own tests each act is noted down, and they assert the order.
+#[derive(Default)]
+pub struct Disk {
+    #[cfg(test)]
+    acts: std::sync::Mutex<Vec<Act>>,
+}
+
+/// What was done, in the tests' notes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(not(test), allow(dead_code, reason = "noted in tests only"))]
+pub enum Act {
+    /// Octets were written into a payload.
+    Write,
+    /// A payload was synced.
+    SyncPayload,
+    /// A folder's names were synced.
+    SyncFolder(std::path::PathBuf),
+    /// The index has committed.
+    Record,
+}
+
+impl Disk {
+    /// Writes octets into a payload.
+    pub fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(bytes, offset)?;
+        self.note(|| Act::Write);
+        Ok(())
+    }
+
+    /// Waits until a payload's octets are on disk.
+    pub fn sync_payload(&self, file: &File) -> io::Result<()> {
+        file.sync_data()?;
+        self.note(|| Act::SyncPayload);
+        Ok(())
+    }
+
+    /// Waits until the names in a folder are on disk.
+    pub fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        File::open(folder)?.sync_all()?;
+        self.note(|| Act::SyncFolder(folder.to_owned()));
+        Ok(())
+    }
+
+    /// The index has committed, and returned.
+    pub fn recorded(&self) {
+        self.note(|| Act::Record);
+    }
+
+    #[cfg(test)]
+    fn note(&self, act: impl FnOnce() -> Act) {
+        self.acts.lock().unwrap().push(act());
+    }
+
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self, reason = "as in the tests")]
+    fn note(&self, _act: impl FnOnce() -> Act) {}
+
+    /// What was done since this was asked last.
+    #[cfg(test)]
+    pub fn acts(&self) -> Vec<Act> {
+        std::mem::take(&mut self.acts.lock().unwrap())
+    }
+}
 
 /// Bytes of the file system at `path` that an ordinary user may still fill.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
