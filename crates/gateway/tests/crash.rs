@@ -70,10 +70,16 @@ fn file(folder: &Path, id: UploadId) -> PathBuf {
     folder.join("uploads").join(&id.to_hex()[..2]).join(format!("{id}.z"))
 }
 
+/// `HOOP_SEED` if it is set: a run that failed can be repeated.
+fn seed() -> u32 {
+    let given = std::env::var("HOOP_SEED").ok().map(|seed| seed.parse().expect("HOOP_SEED is a number"));
+    given.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_range_survives_kill_9_of_the_gateway() {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
-    println!("seed {seed}");
+    let seed = seed();
+    println!("HOOP_SEED={seed}");
     let mut random = Random(u64::from(seed));
     let folder = tempfile::tempdir().unwrap();
     let uploads: Vec<Vec<u8>> = (1..=6).map(|seed| sealed(seed, 600_000, LATER)).collect();
@@ -113,6 +119,7 @@ async fn every_acknowledged_range_survives_kill_9_of_the_gateway() {
         }
         again.stop().await;
     }
+    assert!(!acknowledged.is_empty(), "nothing was acknowledged in six rounds (seed {seed})");
     let last = start(config(folder.path())).await;
     for z in &uploads {
         assert_eq!(post(last.address, NOWHERE, z).await.status, 201, "and each can be completed");

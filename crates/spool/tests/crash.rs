@@ -98,16 +98,23 @@ fn kill_one(folder: &Path, random: &mut Random, acknowledged: &mut BTreeMap<u64,
     child.wait().unwrap();
 }
 
+/// `HOOP_SEED` if it is set: a run that failed can be repeated.
+fn seed() -> u32 {
+    let given = std::env::var("HOOP_SEED").ok().map(|seed| seed.parse().expect("HOOP_SEED is a number"));
+    given.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos())
+}
+
 #[test]
 fn every_acknowledged_range_survives_kill_9() {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
-    println!("seed {seed}");
+    let seed = seed();
+    println!("HOOP_SEED={seed}");
     let mut random = Random(u64::from(seed));
     for _ in 0..3 {
         let folder = tempfile::tempdir().unwrap();
         let mut acknowledged = BTreeMap::new();
         for _ in 0..5 {
             kill_one(folder.path(), &mut random, &mut acknowledged);
+            assert!(!acknowledged.is_empty(), "nothing was acknowledged (seed {seed})");
             let spool = Spool::open(Settings::new(folder.path())).unwrap();
             for (number, ranges) in &acknowledged {
                 let upload = spool.get(offer(*number).id).unwrap().expect("it was acknowledged");
