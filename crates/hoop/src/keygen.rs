@@ -25,9 +25,13 @@ pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
     match (&flags.output, &flags.rotate) {
         (None, None) => print!("{line}"),
         (Some(path), _) => {
-            write_new(path, &line).map_err(|error| {
-                Failure::new(Exit::File, format!("{} cannot be made", path.display()), error)
-                    .hint("another name; a key file is never overwritten, and `--rotate` adds to one")
+            make_parent(path).and_then(|()| write_new(path, &line)).map_err(|error| {
+                let exists = error.kind() == io::ErrorKind::AlreadyExists;
+                let failure = Failure::new(Exit::File, format!("{} cannot be made", path.display()), error);
+                match exists {
+                    true => failure.hint("another name; a key file is never overwritten, and `--rotate` adds to one"),
+                    false => failure,
+                }
             })?;
             eprintln!("hoop: key {} is in {}", key.id(), path.display());
         }
@@ -50,6 +54,15 @@ fn rotate(path: &Path, line: &str) -> Result<(), Failure> {
     let beside = Path::new(&beside);
     write_new(beside, &format!("{line}{old}")).map_err(fail)?;
     fs::rename(beside, path).map_err(fail)
+}
+
+/// Makes the folder that a file is to lie in, for its owner alone, if it is not there.
+fn make_parent(path: &Path) -> io::Result<()> {
+    let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(parent)
 }
 
 /// Makes a file for its owner alone, on disk; one that exists is left as it is.

@@ -136,14 +136,18 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
 }
 
 fn origin(flag: &str, text: String) -> Result<Origin, Failure> {
-    text.parse().map_err(|error| Failure::new(Exit::Usage, format!("{flag} `{text}` is no origin"), error))
+    text.parse().map_err(|error| {
+        Failure::new(Exit::Usage, format!("{flag} `{text}` is no origin"), error)
+            .hint("a form such as http://127.0.0.1:8000")
+    })
 }
 
 fn routes(path: &Path) -> Result<Routes, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error))?;
-    Routes::parse(&text)
-        .map_err(|error| Failure::new(Exit::Usage, format!("{} says nothing about routes", path.display()), error))
+    Routes::parse(&text).map_err(|error| {
+        Failure::new(Exit::Usage, format!("{} has a mistake", path.display()), error.to_string().trim_end())
+    })
 }
 
 #[cfg(test)]

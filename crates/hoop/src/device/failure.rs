@@ -26,6 +26,11 @@ impl From<PushError> for Failure {
                 Self::new(Exit::Refused, "the service issues no ticket", refusal)
                     .hint("sign in: -u user:password, -b 'name=value' or -H 'Authorization: …'")
             }
+            // What rustls says of a server that does not speak TLS at all.
+            PushError::Tickets(TicketsError::Link(error)) if error.to_string().contains("InvalidContentType") => {
+                Self::new(Exit::Network, "nothing speaks TLS at that port", error)
+                    .hint("http:// instead of https://, if that is meant")
+            }
             PushError::Tickets(TicketsError::Link(error)) if error.is_distrust() => {
                 Self::new(Exit::Network, "the service cannot be trusted", error)
                     .hint("--ca FILE with its certificate authority, if it has one of its own")
