@@ -137,7 +137,7 @@ mod tests {
         let with = |target: &str, cookie: Option<&'static str>| {
             let credentials = Credentials { cookie: cookie.map(HeaderValue::from_static), ..Credentials::default() };
             let (method, suite) = (&Method::POST, Suite::Aes256Gcm);
-            fit(&origin, &TicketRequest { method, target, count: 1, suite, credentials: &credentials })
+            fit(&origin, &TicketRequest { method, target, count: 1, suite, credentials: &credentials, key: None })
         };
         assert_eq!(with("/a?j", None), with("/a?k", None));
         assert_ne!(with("/a", None), with("/b", None));

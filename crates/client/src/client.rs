@@ -52,7 +52,7 @@ impl Client {
         let target = upload.target();
         let (method, credentials) = (&upload.method, &upload.credentials);
         let mut left = count;
-        let mut request = TicketRequest { method, target: &target, count: 0, suite, credentials };
+        let mut request = TicketRequest { method, target: &target, count: 0, suite, credentials, key: None };
         let fit = ahead::fit(service.origin(), &request);
         while left > 0 {
             request.count = left.min(TICKETS_MAX);

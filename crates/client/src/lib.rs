@@ -22,6 +22,7 @@ mod ahead;
 mod client;
 mod config;
 mod discovery;
+mod draft;
 mod error;
 mod follow;
 mod multipart;

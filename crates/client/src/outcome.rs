@@ -122,6 +122,8 @@ pub struct Outcome {
     pub id: Option<UploadId>,
     /// Which way it went.
     pub way: Way,
+    /// Whether it was handed over early: all but record 0 was on its way to the gateway before the ticket was there.
+    pub early: bool,
     /// How far it has come.
     pub state: State,
     /// Whether the wait ended before the state that was asked for.

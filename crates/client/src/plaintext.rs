@@ -2,19 +2,24 @@
 
 use crate::source::{Segment, SourceError};
 use hoop_units::ByteRange;
+use std::sync::Arc;
 
 /// Segments one after the other: the head of the request, boundaries, fields and files.
 ///
-/// Memory: the segments' own bytes; files are read when they are asked for, never kept.
-#[derive(Debug, Default)]
+/// Memory: the segments' own bytes, shared with every clone; files are read when they are asked for, never kept.
+#[derive(Clone, Debug, Default)]
 pub struct Plaintext {
     /// Each with the offset where it begins; none is empty.
-    segments: Vec<(u64, Segment)>,
+    segments: Vec<(u64, Arc<Segment>)>,
     len: u64,
 }
 
 impl Plaintext {
     pub(crate) fn push(&mut self, segment: Segment) {
+        self.push_shared(Arc::new(segment));
+    }
+
+    fn push_shared(&mut self, segment: Arc<Segment>) {
         let len = segment.len();
         if len > 0 {
             self.segments.push((self.len, segment));
@@ -26,7 +31,7 @@ impl Plaintext {
     pub(crate) fn prepend(self, head: Vec<u8>) -> Self {
         let mut whole = Self::default();
         whole.push(Segment::Bytes(head.into()));
-        self.segments.into_iter().for_each(|(_, segment)| whole.push(segment));
+        self.segments.into_iter().for_each(|(_, segment)| whole.push_shared(segment));
         whole
     }
 

@@ -1,13 +1,16 @@
 //! Handing an upload over: [`Client::push`] conducts gateway, ticket, seal and transfer.
 //!
 //! ```text
-//!  measure ─┬─▶ find the gateway ─┐
+//!  measure ─┬─▶ find the gateway ─┬─▶ records, early
 //!           └─▶ ticket ───────────┴─▶ gateway ──▶ stored ──▶ follow, as far as asked
 //!                  │ no Hoop             │ absent, full, refuses, dies
 //!                  ▼                     ▼
 //!               plain request         service, directly ──▶ received ──▶ follow
 //! ```
 
+mod early;
+
+use self::early::{Completed, Early};
 use crate::ahead;
 use crate::client::Client;
 use crate::discovery;
@@ -19,13 +22,13 @@ use crate::sealed::Sealed;
 use crate::status::{Reason, State, Status};
 use crate::store::{SecretText, UploadRecord};
 use crate::ticket::{self, IssuedTicket, TicketRequest, TicketsError};
-use crate::transfer::{OnSent, Target, Transfer, TransferError};
+use crate::transfer::{OnBreak, OnSent, Target, Transfer, TransferError};
 use crate::upload::{Measured, Upload};
 use crate::wire::{Link, Refusal, field};
 use bytes::Bytes;
 use hoop_http::{Code, Dice, Origin};
-use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite};
-use hoop_units::{Backoff, UploadId};
+use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite, UploadKey};
+use hoop_units::{Backoff, RangeSet, UploadId};
 use http::Response;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -48,6 +51,8 @@ struct Push<'a> {
     on_event: OnEvent,
     timings: Timings,
     bytes: u64,
+    /// Whether it was handed over early.
+    early: bool,
 }
 
 /// What the other end said when it had everything.
@@ -55,6 +60,31 @@ struct HandedOver {
     way: Way,
     answer: Response<Bytes>,
     link: Link,
+}
+
+/// An upload that is sealed, and where it can go.
+struct Prepared {
+    ticket: IssuedTicket,
+    sealed: Sealed,
+    gateway: Gateway,
+}
+
+/// How far things are with the gateway when the ticket is there.
+enum Gateway {
+    /// It was found, or is not there.
+    Found(Result<Link, String>),
+    /// It is being sent records.
+    Early(Early),
+}
+
+impl Gateway {
+    const fn origin(&self) -> Option<&Origin> {
+        match self {
+            Self::Found(Ok(link)) => Some(link.origin()),
+            Self::Found(Err(_)) => None,
+            Self::Early(early) => Some(&early.origin),
+        }
+    }
 }
 
 impl Client {
@@ -66,7 +96,7 @@ impl Client {
         let measured = measure(upload).await?;
         let bytes = measured.body_len();
         on_event(Event::Measured { bytes });
-        let push = Push { client: self, upload, options, on_event, timings: Timings::default(), bytes };
+        let push = Push { client: self, upload, options, on_event, timings: Timings::default(), bytes, early: false };
         push.run(measured).await
     }
 
@@ -84,7 +114,10 @@ impl Client {
         let measured = measure(upload).await?;
         let bytes = measured.body_len();
         let mut service = Link::new(self.connector(), upload.origin().map_err(crate::UploadError::from)?);
-        let (ticket, _) = self.ticket(upload, suite, &mut service).await?;
+        let ticket = match self.ticket_at_hand(upload, suite, service.origin()) {
+            Some(ticket) => ticket,
+            None => self.fetch_ticket(upload, suite, &mut service, None).await?,
+        };
         let sealed = seal(&ticket, measured)?;
         sealed.write_to(write).map_err(crate::UploadError::from)?;
         let record = record(upload, &ticket, bytes, sealed.layout().total(), self.config().clock.unix().as_secs());
@@ -92,27 +125,37 @@ impl Client {
         Ok(record)
     }
 
-    /// A ticket for `upload`: one fetched ahead, or a new one.
-    async fn ticket(
+    /// A ticket for `upload` that was fetched ahead.
+    fn ticket_at_hand(&self, upload: &Upload, suite: Suite, origin: &Origin) -> Option<IssuedTicket> {
+        let target = upload.target();
+        let (method, credentials) = (&upload.method, &upload.credentials);
+        let request = TicketRequest { method, target: &target, count: 1, suite, credentials, key: None };
+        self.pouch()?.take(&ahead::fit(origin, &request), self.config().clock.unix())
+    }
+
+    /// A new ticket for `upload`, for `key` if the service takes keys.
+    async fn fetch_ticket(
         &self,
         upload: &Upload,
         suite: Suite,
         service: &mut Link,
-    ) -> Result<(IssuedTicket, bool), PushError> {
+        key: Option<&UploadKey>,
+    ) -> Result<IssuedTicket, PushError> {
         let target = upload.target();
         let (method, credentials) = (&upload.method, &upload.credentials);
-        let request = TicketRequest { method, target: &target, count: 1, suite, credentials };
+        let mut request = TicketRequest { method, target: &target, count: 1, suite, credentials, key };
         let clock = &self.config().clock;
-        let fit = ahead::fit(service.origin(), &request);
-        if let Some(ticket) = self.pouch().and_then(|pouch| pouch.take(&fit, clock.unix())) {
-            return Ok((ticket, true));
-        }
         let mut attempt = 0;
         loop {
             let error = match ticket::fetch(service, &request, clock).await {
-                Ok(mut tickets) => return Ok((tickets.remove(0), false)),
+                Ok(mut tickets) => return Ok(tickets.remove(0)),
                 Err(error) => error,
             };
+            // It may be one that does not know the member.
+            if request.key.is_some() && error.is_invalid() {
+                request.key = None;
+                continue;
+            }
             let passing = match &error {
                 // A certificate that is not trusted will not be in a second.
                 TicketsError::Link(error) => !error.is_distrust(),
@@ -139,44 +182,48 @@ impl Push<'_> {
         let mut search = JoinSet::new();
         let (config, connector) = (self.client.config().clone(), self.client.connector());
         search.spawn(async move { discovery::find(&config, connector).await });
-        let (ticket, ahead) = match self.client.ticket(self.upload, self.options.suite, &mut service).await {
-            Ok(ticket) => ticket,
+        let Prepared { ticket, sealed, gateway } = match self.prepare(&mut service, search, &measured).await {
+            Ok(prepared) => prepared,
             Err(PushError::Tickets(TicketsError::NoHoop(reason))) => {
                 let because = format!("the service does not take sealed uploads: {reason}");
+                self.timings.sending_ms = None;
                 return self.plain(service, measured, Some(because)).await;
             }
             Err(error) => return Err(error),
         };
-        self.timings.ticket_ms = Some(self.now_ms());
-        self.tell(Event::Ticket { id: ticket.id, ahead });
-        let sealed = Arc::new(seal(&ticket, measured)?);
-        let total = sealed.layout().total();
-        let gateway = match search.join_next().await {
-            Some(Ok(found)) => found,
-            Some(Err(_)) | None => Err("the search for one failed".to_owned()),
-        };
+        let (total, everything) = (sealed.layout().total(), sealed.whole());
+        let sealed = Arc::new(sealed);
         let mut record = record(self.upload, &ticket, self.bytes, total, self.client.config().clock.unix().as_secs());
-        record.gateway = gateway.as_ref().ok().map(|link| link.origin().to_string());
+        record.gateway = gateway.origin().map(ToString::to_string);
         let saving = tokio::spawn(self.client.clone().save(record.clone()));
-        let handed = self.hand_over(gateway, service, &ticket, sealed).await?;
+        let handed = match gateway {
+            Gateway::Early(early) => match self.complete(early, &ticket, &sealed).await? {
+                Completed::Stored(handed) => handed,
+                Completed::Rest(link, known) => self.hand_over(Ok(link), known, service, &ticket, sealed).await?,
+            },
+            Gateway::Found(found) => {
+                let known = Some([everything].into_iter().collect());
+                self.hand_over(found, known, service, &ticket, sealed).await?
+            }
+        };
         self.timings.stored_ms = Some(self.now_ms());
         let _ = saving.await;
         self.finish(handed, record, &ticket).await
     }
 
-    /// By the gateway if there is one that takes it, else directly.
+    /// By the gateway if there is one that takes it, else directly. `known`: what the gateway is known to lack.
     async fn hand_over(
         &mut self,
         gateway: Result<Link, String>,
+        mut known: Option<RangeSet>,
         mut service: Link,
         ticket: &IssuedTicket,
         sealed: Arc<Sealed>,
     ) -> Result<HandedOver, PushError> {
         let config = self.client.config();
         let total = sealed.layout().total();
-        let everything = [sealed.whole()].into_iter().collect();
-        let mut known = Some(everything);
-        self.timings.sending_ms = Some(self.now_ms());
+        let now = self.now_ms();
+        self.timings.sending_ms.get_or_insert(now);
         let because = match gateway {
             Err(reason) => reason,
             Ok(mut link) => {
@@ -184,7 +231,9 @@ impl Push<'_> {
                 self.tell(Event::Way { way: way.clone(), because: None });
                 let patience = config.gateway_patience.min(config.retry_max_time);
                 let target = Target::Gateway { dest: ticket.post.clone() };
-                match self.transfer(&mut link, target, ticket.id, &sealed, patience).run(known.take()).await {
+                let sent = self.transfer(&mut link, target, ticket.id, &sealed, patience).run(known).await;
+                known = None;
+                match sent {
                     Ok(answer) => return Ok(HandedOver { way, answer, link }),
                     Err(TransferError::Source(error)) => return Err(crate::UploadError::from(error).into()),
                     Err(TransferError::Refused(refusal)) => format!("the gateway does not take it: {refusal}"),
@@ -226,8 +275,7 @@ impl Push<'_> {
         patience: Duration,
     ) -> Transfer<'b> {
         let on_sent = self.progress(sealed.layout().total());
-        let on_event = self.on_event.clone();
-        let on_break = Box::new(move |reason: &str| on_event(Event::Broken { reason: reason.to_owned() }));
+        let on_break = self.on_break();
         let config = self.client.config();
         Transfer { config, link, target, id, sealed: sealed.clone(), patience, on_sent, on_break }
     }
@@ -266,6 +314,7 @@ impl Push<'_> {
         let (reason, answer) = followed.status.map_or((None, None), |status| (status.reason, status.answer));
         Ok(Outcome {
             id: Some(ticket.id),
+            early: self.early,
             way,
             state: followed.state,
             timed_out: followed.timed_out,
@@ -302,6 +351,7 @@ impl Push<'_> {
         Ok(Outcome {
             id: None,
             way: Way::Plain,
+            early: false,
             state,
             timed_out: false,
             monitor: None,
@@ -310,6 +360,11 @@ impl Push<'_> {
             answer,
             timings: self.timings,
         })
+    }
+
+    fn on_break(&self) -> OnBreak {
+        let on_event = self.on_event.clone();
+        Box::new(move |reason: &str| on_event(Event::Broken { reason: reason.to_owned() }))
     }
 
     fn progress(&self, total: u64) -> OnSent {
@@ -340,6 +395,10 @@ fn seal(ticket: &IssuedTicket, measured: Measured) -> Result<Sealed, PushError> 
     let len = plaintext.len();
     let sealed =
         Sealed::new(prelude, key, plaintext).map_err(|_| PushError::TooLarge { len, max: ticket.max_bytes })?;
+    within_limit(sealed, ticket)
+}
+
+fn within_limit(sealed: Sealed, ticket: &IssuedTicket) -> Result<Sealed, PushError> {
     match sealed.layout().total() {
         total if total > ticket.max_bytes => Err(PushError::TooLarge { len: total, max: ticket.max_bytes }),
         _ => Ok(sealed),

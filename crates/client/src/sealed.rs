@@ -31,6 +31,8 @@ pub struct Sealed {
     layout: Layout,
     key: ContentKey,
     plaintext: Plaintext,
+    /// Records below this one must not be sealed yet.
+    first: u64,
 }
 
 impl Sealed {
@@ -40,7 +42,26 @@ impl Sealed {
     /// If there is more of it than can be counted.
     pub fn new(prelude: Prelude, key: ContentKey, plaintext: Plaintext) -> Result<Self, LayoutError> {
         let layout = Layout::for_plaintext(prelude.len(), prelude.record_size(), plaintext.len())?;
-        Ok(Self { prelude, layout, key, plaintext })
+        Ok(Self { prelude, layout, key, plaintext, first: 0 })
+    }
+
+    /// The same without a ticket: prelude and head are there with their lengths alone, so all records but the first can be
+    /// read. The first must not be: it would be sealed a second time, with the true head, under the same nonce.
+    pub(crate) fn early(prelude: Prelude, key: ContentKey, plaintext: Plaintext) -> Result<Self, LayoutError> {
+        Ok(Self { first: 1, ..Self::new(prelude, key, plaintext)? })
+    }
+
+    /// Whether prelude and record 0 are still to come.
+    pub(crate) const fn is_early(&self) -> bool {
+        self.first > 0
+    }
+
+    /// What is after record 0.
+    ///
+    /// # Panics
+    /// If nothing is.
+    pub(crate) fn after_first(&self) -> ByteRange {
+        ByteRange::new(self.layout.record(1).start, self.layout.total())
     }
 
     /// What stands before the records.
@@ -71,7 +92,14 @@ impl Sealed {
     ///
     /// # Errors
     /// If a file cannot be read, or changed since it was measured.
+    ///
+    /// # Panics
+    /// If there is no such record.
     pub fn read(&self, first: u64, end: u64, from_start: bool) -> Result<Vec<u8>, SourceError> {
+        assert!(
+            first >= self.first && !(from_start && self.is_early()),
+            "record {first} is sealed only once it is known"
+        );
         let mut frame = if from_start { self.prelude.encode() } else { Vec::new() };
         let mut at = frame.len();
         let len: u64 = (first..end).map(|index| self.layout.record(index).len()).sum();

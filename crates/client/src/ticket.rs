@@ -50,6 +50,8 @@ pub(crate) struct TicketRequest<'a> {
     pub(crate) count: u8,
     pub(crate) suite: Suite,
     pub(crate) credentials: &'a Credentials,
+    /// A K of our own, for one ticket.
+    pub(crate) key: Option<&'a UploadKey>,
 }
 
 /// No ticket.
@@ -67,6 +69,13 @@ pub enum TicketsError {
     /// It answers what this version does not understand.
     #[error("the service's ticket cannot be used: {0}")]
     Unusable(String),
+}
+
+impl TicketsError {
+    /// Whether the service takes the request for malformed.
+    pub(crate) fn is_invalid(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.problem.as_ref().is_some_and(|problem| problem.code == Code::RequestInvalid))
+    }
 }
 
 /// The answer of `/hoop/tickets`; also how a ticket fetched ahead is kept.
@@ -118,9 +127,12 @@ pub(crate) async fn fetch(
 }
 
 async fn ask(link: &mut Link, path: &str, asked: &TicketRequest<'_>) -> Result<Response<Bytes>, LinkError> {
-    let body = serde_json::json!({
+    let mut body = serde_json::json!({
         "method": asked.method.as_str(), "target": asked.target, "count": asked.count, "suite": asked.suite.name(),
     });
+    if let Some(key) = asked.key {
+        body["key"] = URL_SAFE_NO_PAD.encode(key.0).into();
+    }
     let mut request = link.request(Method::POST, path, full(body.to_string()));
     let headers = request.headers_mut();
     headers.insert(header::CONTENT_TYPE, const { HeaderValue::from_static("application/json") });

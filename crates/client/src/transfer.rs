@@ -133,12 +133,36 @@ impl Transfer<'_> {
         }
     }
 
+    /// Sends one range, once. `None`: something is missing still, or the connection broke.
+    pub(crate) async fn once(mut self, range: ByteRange) -> Result<Option<Response<Bytes>>, TransferError> {
+        match self.send(range, 0).await {
+            Ok(Step::Complete(answer)) => Ok(Some(answer)),
+            Ok(Step::Missing(_)) => Ok(None),
+            Err(Failure::Ended(error)) => {
+                // Who knows what lives there: what is sent next gets a connection of its own.
+                self.link.close();
+                Err(error)
+            }
+            Err(Failure::Setback(setback)) => {
+                self.link.close();
+                (self.on_break)(&setback.reason);
+                // Meanwhile the other end writes down what has come, and need not be sent it again.
+                tokio::time::sleep(BACKOFF.delay(0, Dice.roll())).await;
+                Ok(None)
+            }
+        }
+    }
+
     /// Sends the first missing span, widened to record borders.
     async fn send_next(&mut self, missing: &RangeSet) -> Result<Step, Failure> {
         let Some(span) = missing.iter().next() else { return self.ask_missing(&RangeSet::new()).await };
         let range = self.sealed.on_grid(span);
+        self.send(range, self.sealed.layout().total() - missing.len()).await
+    }
+
+    /// Sends a range that is cut at record borders; `before` octets had been sent.
+    async fn send(&mut self, range: ByteRange, before: u64) -> Result<Step, Failure> {
         let total = self.sealed.layout().total();
-        let before = total - missing.len();
         let on_sent = self.on_sent.clone();
         let meter = Arc::new(Meter::new(move |sent| on_sent((before + sent).min(total))));
         let result = self.put(range, meter.clone()).await;
@@ -162,7 +186,11 @@ impl Transfer<'_> {
         let headers = request.headers_mut();
         let ascii = |text: String| HeaderValue::try_from(text).expect("numbers and base64url are ASCII");
         headers.insert(header::CONTENT_RANGE, ascii(content_range.to_string()));
-        headers.insert("hoop-prelude", ascii(self.sealed.prelude().to_header()));
+        if self.sealed.is_early() {
+            headers.insert("hoop-early", const { HeaderValue::from_static("?1") });
+        } else {
+            headers.insert("hoop-prelude", ascii(self.sealed.prelude().to_header()));
+        }
         let mut answer_timeout = self.config.stall_timeout;
         if let Target::Service { wait_secs, .. } = self.target
             && wait_secs > 0

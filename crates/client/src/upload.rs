@@ -180,7 +180,8 @@ impl Upload {
 /// How we name ourselves.
 pub(crate) const USER_AGENT: &str = concat!("hoop/", env!("CARGO_PKG_VERSION"));
 
-/// An upload whose files are open and whose length is known.
+/// An upload whose files are open and whose length is known. Clones share the open files.
+#[derive(Clone)]
 pub struct Measured {
     request_line: String,
     fields: Vec<(String, Vec<u8>)>,

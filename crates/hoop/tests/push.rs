@@ -128,7 +128,8 @@ fn without_a_gateway_it_goes_to_the_service_directly_and_says_so() {
 fn when_the_gateway_dies_half_way_the_service_gets_it_directly() {
     let world = World::new();
     let bytes = noise_file(world.path(), "file", 4_000_000);
-    let breaker = Breaker::before(&world.gateway.url, &[1_000_000, 0]);
+    // One connection for the records, one for the first of them, and one to ask what is missing.
+    let breaker = Breaker::before(&world.gateway.url, &[1_000_000, 0, 0]);
     let url = world.url("/f");
     let arguments = ["push", "--retry-max-time", "3s", "--gateway", &breaker.url(), "-T", "file", &url];
     let child = common::hoop(world.path(), &arguments)
@@ -242,7 +243,7 @@ fn an_upload_larger_than_the_service_allows_is_refused_before_it_is_sent() {
 #[test]
 fn an_upload_whose_session_has_gone_is_held() {
     let world = World::new();
-    let ran = world.push(&["--wait", "accepted", "-d", "x"], "/status/401").exits(6);
+    let ran = world.push(&["--wait", "accepted", "-b", "session=old", "-d", "x"], "/status/401").exits(6);
     assert!(ran.out.contains("held until you sign in again"), "{ran}");
 }
 

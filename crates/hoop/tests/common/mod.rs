@@ -222,6 +222,13 @@ pub fn gateway(folder: &Path, more: &[&str]) -> Server {
     Server::start(folder, "gateway", &[&fixed[..], more].concat())
 }
 
+/// The same at that port.
+pub fn gateway_at(folder: &Path, port: u16) -> Server {
+    let listen = format!("127.0.0.1:{port}");
+    let fixed = ["gateway", "--listen", &listen, "--spool", "spool", "--no-mdns", "--allow-dest", "127.0.0.1"];
+    Server::start(folder, "gateway", &fixed)
+}
+
 /// A service in front of `app`, whose origin is its own address.
 pub fn service(folder: &Path, app: &App) -> Server {
     let port = free_port();

@@ -1,0 +1,208 @@
+//! The part of a push that does not wait for its ticket: [`Push::prepare`] sends records to the gateway while the ticket is on its
+//! way, [`Push::complete`] sends the rest once it is there.
+//!
+//! ```text
+//!  gateway found first ──▶ records 1 … last ─────────────────────┬──▶ stored
+//!  ticket ── as predicted ──▶ record 0, on a second connection ──┘
+//!     └── otherwise: begun anew, under another key       what broke or was refused: as ever
+//! ```
+
+use super::{Gateway, HandedOver, Prepared, Push, seal, within_limit};
+use crate::config::GatewayChoice;
+use crate::draft::{Draft, Sending, SentEarly, added_up};
+use crate::error::PushError;
+use crate::outcome::{Event, Way};
+use crate::sealed::Sealed;
+use crate::ticket::IssuedTicket;
+use crate::transfer::{OnSent, Target, Transfer, TransferError};
+use crate::upload::Measured;
+use crate::wire::Link;
+use hoop_http::{Connector, Dice, Origin};
+use hoop_seal::UploadKey;
+use hoop_units::{ByteRange, RangeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::task::{JoinError, JoinSet};
+
+/// The search for a gateway.
+pub(super) type Search = JoinSet<Result<Link, String>>;
+
+/// Records on their way to a gateway.
+pub(super) struct Early {
+    pub(super) origin: Origin,
+    sending: Sending,
+    /// Told of what record 0 adds.
+    on_sent: OnSent,
+}
+
+/// What could be done before the ticket came.
+enum Begun {
+    Nothing(Result<Link, String>),
+    Early(Box<Draft>, Early),
+}
+
+/// What came of it.
+pub(super) enum Completed {
+    /// All of it is stored.
+    Stored(HandedOver),
+    /// To be done as ever: the gateway, and what it is known to lack.
+    Rest(Link, Option<RangeSet>),
+}
+
+impl Push<'_> {
+    /// Gets a ticket and the gateway, and seals. Should the gateway be found before a ticket is there, records are sent to it at
+    /// once.
+    pub(super) async fn prepare(
+        &mut self,
+        service: &mut Link,
+        mut search: Search,
+        measured: &Measured,
+    ) -> Result<Prepared, PushError> {
+        let (client, upload, suite) = (self.client, self.upload, self.options.suite);
+        if let Some(ticket) = client.ticket_at_hand(upload, suite, service.origin()) {
+            self.tell_ticket(&ticket, true);
+            return prepared(ticket, measured, found(search.join_next().await));
+        }
+        let key = UploadKey(Dice.octets());
+        let (ticket, begun) = {
+            // Without a gateway nobody needs a key before the ticket.
+            let sent_key = (client.config().gateway != GatewayChoice::None).then_some(&key);
+            let mut fetching = pin!(client.fetch_ticket(upload, suite, service, sent_key));
+            tokio::select! {
+                ticket = &mut fetching => (ticket?, None),
+                gateway = search.join_next() => {
+                    let begun = self.begin(found(gateway), &key, measured);
+                    (fetching.await?, Some(begun))
+                }
+            }
+        };
+        self.tell_ticket(&ticket, false);
+        match begun {
+            None => prepared(ticket, measured, found(search.join_next().await)),
+            Some(Begun::Nothing(gateway)) => prepared(ticket, measured, gateway),
+            Some(Begun::Early(draft, early)) => self.settle(draft, early, ticket, service, measured).await,
+        }
+    }
+
+    /// Sends records at once, if there is a gateway and enough of them.
+    fn begin(&mut self, gateway: Result<Link, String>, key: &UploadKey, measured: &Measured) -> Begun {
+        let draft = Draft::new(key.clone(), self.options.suite, self.upload, measured);
+        let (link, draft) = match (gateway, draft) {
+            (Ok(link), Some(draft)) => (link, draft),
+            (gateway, _) => return Begun::Nothing(gateway),
+        };
+        self.timings.sending_ms = Some(self.now_ms());
+        let [first, second] = added_up(self.progress(draft.total()));
+        let origin = link.origin().clone();
+        let sending = Sending::begin(&draft, link, self.client.config().clone(), first, self.on_break());
+        Begun::Early(Box::new(draft), Early { origin, sending, on_sent: second })
+    }
+
+    /// Makes the draft whole if the ticket is as it was predicted, and begins anew if not.
+    async fn settle(
+        &mut self,
+        draft: Box<Draft>,
+        early: Early,
+        mut ticket: IssuedTicket,
+        service: &mut Link,
+        measured: &Measured,
+    ) -> Result<Prepared, PushError> {
+        let spent = draft.shares_key(&ticket);
+        if let Some(sealed) = draft.complete(&ticket) {
+            let sealed = within_limit(sealed, &ticket)?;
+            return Ok(Prepared { ticket, sealed, gateway: Gateway::Early(early) });
+        }
+        // What has gone out is of no use.
+        let gateway = Link::new(self.gateway_connector(), early.origin.clone());
+        drop(early);
+        self.timings.sending_ms = None;
+        if spent {
+            ticket = self.client.fetch_ticket(self.upload, self.options.suite, service, None).await?;
+            self.tell_ticket(&ticket, false);
+        }
+        prepared(ticket, measured, Ok(gateway))
+    }
+
+    /// Sends what the ticket was needed for, while the other records may still be on their way.
+    pub(super) async fn complete(
+        &mut self,
+        early: Early,
+        ticket: &IssuedTicket,
+        sealed: &Arc<Sealed>,
+    ) -> Result<Completed, PushError> {
+        let Early { origin, mut sending, on_sent } = early;
+        let way = Way::Gateway(origin.clone());
+        self.tell(Event::Way { way: way.clone(), because: None });
+        let (mut link, mut ended) = (Link::new(self.gateway_connector(), origin), false);
+        if sending.is_over() {
+            let Some((free, end)) = sending.end().await else { return Ok(Completed::Rest(link, None)) };
+            (link, ended) = (free, true);
+            if let Err(error) = end {
+                // Refused: everything is sent with its prelude.
+                not_early(error)?;
+                return Ok(Completed::Rest(link, Some([sealed.whole()].into_iter().collect())));
+            }
+        }
+        let mut end = self.record_0(&mut link, ticket, sealed, on_sent).await;
+        if !ended && matches!(end, Ok(None)) {
+            // What is missing is on its way.
+            let Some((free, rest)) = sending.end().await else { return Ok(Completed::Rest(link, None)) };
+            (link, end) = (free, rest);
+        }
+        match end {
+            Ok(Some(answer)) => {
+                self.early = true;
+                Ok(Completed::Stored(HandedOver { way, answer, link }))
+            }
+            Ok(None) => Ok(Completed::Rest(link, None)),
+            Err(error) => not_early(error).map(|()| Completed::Rest(link, None)),
+        }
+    }
+
+    async fn record_0(
+        &self,
+        link: &mut Link,
+        ticket: &IssuedTicket,
+        sealed: &Arc<Sealed>,
+        on_sent: OnSent,
+    ) -> SentEarly {
+        let range = ByteRange::new(0, sealed.layout().record(0).end);
+        let (config, target) = (self.client.config(), Target::Gateway { dest: ticket.post.clone() });
+        let (id, patience, on_break) = (ticket.id, config.gateway_patience, self.on_break());
+        let sealed = sealed.clone();
+        Transfer { config, link, target, id, sealed, patience, on_sent, on_break }.once(range).await
+    }
+
+    fn gateway_connector(&self) -> Connector {
+        self.client.connector().with_timeout(self.client.config().gateway_connect_timeout)
+    }
+
+    fn tell_ticket(&mut self, ticket: &IssuedTicket, ahead: bool) {
+        self.timings.ticket_ms = Some(self.now_ms());
+        self.tell(Event::Ticket { id: ticket.id, ahead });
+    }
+}
+
+fn prepared(ticket: IssuedTicket, measured: &Measured, gateway: Result<Link, String>) -> Result<Prepared, PushError> {
+    let sealed = seal(&ticket, measured.clone())?;
+    Ok(Prepared { ticket, sealed, gateway: Gateway::Found(gateway) })
+}
+
+fn found(ended: Option<Result<Result<Link, String>, JoinError>>) -> Result<Link, String> {
+    match ended {
+        Some(Ok(found)) => found,
+        Some(Err(_)) | None => Err("the search for one failed".to_owned()),
+    }
+}
+
+/// The gateway does not take it so, which the ordinary way finds out too. A local failure is one.
+fn not_early(error: TransferError) -> Result<(), PushError> {
+    match error {
+        TransferError::Source(error) => Err(crate::UploadError::from(error).into()),
+        TransferError::Refused(refusal) => {
+            tracing::debug!(%refusal, "not early");
+            Ok(())
+        }
+        TransferError::GaveUp(_) => Ok(()),
+    }
+}
