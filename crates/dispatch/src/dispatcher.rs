@@ -176,6 +176,11 @@ impl Dispatcher {
         self.running.len()
     }
 
+    /// How many uploads are held that have not begun: at most [`crate::WINDOW`] of each list.
+    pub fn waiting(&self) -> usize {
+        self.windows.iter().map(Window::len).sum()
+    }
+
     /// The older of the two lists' heads.
     fn start_sending(&mut self, now: Timestamp) -> Option<Output> {
         let head = |list| self.startable(list, now).map(|entry| (entry.since, entry.id, list));

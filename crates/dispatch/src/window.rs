@@ -85,8 +85,12 @@ impl Window {
         Self { entries: BTreeMap::new(), ids: BTreeSet::new(), walk: Walk::Restart }
     }
 
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub fn is_full(&self) -> bool {
-        self.entries.len() >= WINDOW
+        self.len() >= WINDOW
     }
 
     pub fn contains(&self, id: UploadId) -> bool {
