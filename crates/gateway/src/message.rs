@@ -1,6 +1,6 @@
 //! One message to a service: which range it carries ([`next_message`]), and its body ([`PayloadBody`]).
 
-use crate::service::{LastMove, touch};
+use crate::service::Motion;
 use crate::shared::Shared;
 use bytes::Bytes;
 use hoop_seal::Layout;
@@ -11,12 +11,13 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::task::JoinHandle;
 
 /// The most that one message carries: a minute or two of a slow uplink. What breaks off loses a record at most; but a
 /// service's answer in between says how far things are.
 pub const MESSAGE_BYTES: u64 = 16 << 20;
 
-/// The file is read in pieces of this size: a pipe's worth, so that four transfers hold half a megabyte.
+/// The file is read in pieces of this size, one ahead of the socket: so that four transfers hold a megabyte.
 const READ_BYTES: u64 = 128 * 1024;
 
 /// The next range to send: the beginning of the first that is missing, cut at borders of records, with at most `most`
@@ -34,18 +35,42 @@ pub fn next_message(layout: &Layout, has: &RangeSet, most: u64) -> Option<ByteRa
     Some(ByteRange::new(start, layout.record(last).end))
 }
 
-/// A range of the payload as a message's body. It is read from the file as the socket takes it.
+/// A range of the payload as a message's body. It is read from the file as the socket takes it, where waiting for the disk
+/// (one that has to spin up, say) holds nobody else up.
 pub struct PayloadBody {
     payload: Arc<Payload>,
+    /// What has not been asked of the disk.
     rest: ByteRange,
+    /// The piece before, being read.
+    ahead: Option<JoinHandle<io::Result<Bytes>>>,
+    /// Its length.
+    ahead_len: u64,
     shared: Arc<Shared>,
     id: UploadId,
-    moved: LastMove,
+    motion: Arc<Motion>,
 }
 
 impl PayloadBody {
-    pub fn new(shared: &Arc<Shared>, payload: &Arc<Payload>, id: UploadId, range: ByteRange, moved: &LastMove) -> Self {
-        Self { payload: payload.clone(), rest: range, shared: shared.clone(), id, moved: moved.clone() }
+    /// The body of a message, and how it moves on.
+    pub fn new(shared: &Arc<Shared>, payload: &Arc<Payload>, id: UploadId, range: ByteRange) -> (Self, Arc<Motion>) {
+        let (payload, shared, motion) = (payload.clone(), shared.clone(), Motion::new(range.len()));
+        let body = Self { payload, rest: range, ahead: None, ahead_len: 0, shared, id, motion: motion.clone() };
+        (body, motion)
+    }
+
+    /// Begins to read the next piece.
+    fn read_ahead(&mut self) {
+        self.ahead_len = self.rest.len().min(READ_BYTES);
+        if self.ahead_len == 0 {
+            return;
+        }
+        let (payload, start, len) = (self.payload.clone(), self.rest.start, self.ahead_len as usize);
+        self.rest.start += self.ahead_len;
+        self.ahead = Some(tokio::task::spawn_blocking(move || {
+            let mut bytes = vec![0; len];
+            payload.read_at(start, &mut bytes)?;
+            Ok(bytes.into())
+        }));
     }
 }
 
@@ -55,28 +80,33 @@ impl http_body::Body for PayloadBody {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if self.rest.is_empty() {
-            return Poll::Ready(None);
+        if self.motion.is_over() {
+            return Poll::Ready(Some(Err(io::Error::other("the answer came before the whole message was sent"))));
         }
-        let len = self.rest.len().min(READ_BYTES);
-        let mut bytes = vec![0; len as usize];
-        if let Err(error) = self.payload.read_at(self.rest.start, &mut bytes) {
-            return Poll::Ready(Some(Err(error)));
+        if self.ahead.is_none() {
+            self.read_ahead();
         }
-        self.rest.start += len;
-        touch(&self.moved);
-        self.shared.progress.sent(self.id, len);
-        Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
+        let Some(ahead) = &mut self.ahead else { return Poll::Ready(None) };
+        let read = std::task::ready!(Pin::new(ahead).poll(context));
+        self.ahead = None;
+        let bytes = match read.unwrap_or_else(|error| Err(error.into())) {
+            Ok(bytes) => bytes,
+            Err(error) => return Poll::Ready(Some(Err(error))),
+        };
+        self.read_ahead();
+        self.motion.sent(bytes.len() as u64);
+        self.shared.progress.sent(self.id, bytes.len() as u64);
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
+        self.rest.is_empty() && self.ahead.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.rest.len())
+        SizeHint::with_exact(self.ahead_len + self.rest.len())
     }
 }
 

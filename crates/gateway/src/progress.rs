@@ -53,9 +53,9 @@ impl Progress {
         }
     }
 
-    /// The transfer ended.
-    pub fn end(&self, id: UploadId) {
-        self.lock().remove(&id);
+    /// Held as long as the transfer runs; however that ends, nothing stays of it.
+    pub const fn guard(&self, id: UploadId) -> Guard<'_> {
+        Guard { progress: self, id }
     }
 
     /// Bytes on their way, and the rate in bits per second.
@@ -65,5 +65,35 @@ impl Progress {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<UploadId, Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A transfer that runs.
+#[derive(Debug)]
+pub struct Guard<'a> {
+    progress: &'a Progress,
+    id: UploadId,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.progress.lock().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_that_panics_leaves_no_progress_behind() {
+        let (progress, id) = (Progress::default(), UploadId([1; 16]));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _running = progress.guard(id);
+            progress.begin(id);
+            panic!("in the middle");
+        }));
+        assert!(panicked.is_err());
+        assert!(progress.lock().is_empty());
     }
 }

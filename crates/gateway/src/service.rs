@@ -10,7 +10,8 @@ use hoop_spool::State;
 use hoop_units::RangeSet;
 use http::request::Builder;
 use http::{HeaderMap, Method, Request, StatusCode, header};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -78,8 +79,59 @@ pub struct Service<'a> {
     connection: Option<Connection>,
 }
 
-/// When the exchange's last sign of life was; the message's body moves it on.
-pub type LastMove = Arc<std::sync::Mutex<Instant>>;
+/// How an exchange moves on; the message's body tells.
+#[derive(Debug)]
+pub struct Motion {
+    /// The last sign of life.
+    last: Mutex<Instant>,
+    /// Bytes of the message's body that are still to be sent.
+    unsent: AtomicU64,
+    /// The exchange is over; nothing more of the body is wanted.
+    over: AtomicBool,
+}
+
+impl Motion {
+    /// Of an exchange whose message has a body of so many bytes.
+    pub fn new(unsent: u64) -> Arc<Self> {
+        Arc::new(Self {
+            last: Mutex::new(Instant::now()),
+            unsent: AtomicU64::new(unsent),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// Something moved.
+    fn touch(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// So many bytes of the body were taken.
+    pub fn sent(&self, bytes: u64) {
+        self.unsent.fetch_sub(bytes, Ordering::Relaxed);
+        self.touch();
+    }
+
+    /// Whether all of the body was taken.
+    fn is_sent(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the body is to break off, and the connection with it.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Returns when nothing has moved for [`STALL`].
+    async fn stalled(&self) {
+        loop {
+            let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.elapsed() >= STALL {
+                return;
+            }
+            tokio::time::sleep_until(last + STALL).await;
+        }
+    }
+}
 
 impl<'a> Service<'a> {
     pub fn new(shared: &'a Arc<Shared>, dest: &'a Dest) -> Self {
@@ -128,33 +180,34 @@ impl<'a> Service<'a> {
 
     /// An exchange without a body of ours.
     pub async fn ask(&mut self, request: Builder) -> Result<Answer, Again> {
-        self.exchange(request, empty(), &Arc::new(std::sync::Mutex::new(Instant::now()))).await
+        self.exchange(request, empty(), &Motion::new(0)).await
     }
 
-    /// Sends a request and reads the whole answer. Connects first if need be.
-    pub async fn exchange(&mut self, request: Builder, body: Body, moved: &LastMove) -> Result<Answer, Again> {
+    /// Sends a request and reads the whole answer. Connects first if need be. Keeps the connection only if the body was sent:
+    /// after an early answer the rest of it would have to go over the uplink before anything else.
+    pub async fn exchange(&mut self, request: Builder, body: Body, motion: &Motion) -> Result<Answer, Again> {
         let request = request.body(body).map_err(|error| Again::new(Code::DestInvalid, error))?;
         let mut connection = match self.connection.take().filter(Connection::is_open) {
             Some(connection) => connection,
             None => self.shared.connector.connect(&self.dest.origin).await.map_err(unreachable)?,
         };
-        touch(moved);
+        motion.touch();
         let conversation = async {
             let response = connection.send(request).await.map_err(|error| broken(&error))?;
-            touch(moved);
+            motion.touch();
             let (head, body) = response.into_parts();
             let body = read_limited(body, ANSWER_BODY_MAX.max(DOCUMENT_MAX)).await.map_err(|error| broken(&error))?;
             Ok(Answer { status: head.status, headers: head.headers, body })
         };
         let answer = tokio::select! {
-            answer = conversation => answer?,
-            () = stalled(moved) => {
-                let detail = format!("nothing moved for {} s", STALL.as_secs());
-                return Err(Again::new(Code::DestUnreachable, detail));
+            answer = conversation => answer,
+            () = motion.stalled() => {
+                Err(Again::new(Code::DestUnreachable, format_args!("nothing moved for {} s", STALL.as_secs())))
             }
         };
-        self.connection = Some(connection);
-        Ok(answer)
+        motion.over.store(true, Ordering::Relaxed);
+        self.connection = (answer.is_ok() && motion.is_sent()).then_some(connection);
+        answer
     }
 
     /// What an answer about an upload of `total` bytes means.
@@ -232,19 +285,4 @@ fn unreachable(error: ConnectError) -> Again {
 
 fn broken(error: &dyn std::error::Error) -> Again {
     Again::new(Code::DestUnreachable, format_args!("the connection broke: {error}"))
-}
-
-pub fn touch(moved: &LastMove) {
-    *moved.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Instant::now();
-}
-
-/// Returns when nothing has moved for [`STALL`].
-async fn stalled(moved: &LastMove) {
-    loop {
-        let last = *moved.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if last.elapsed() >= STALL {
-            return;
-        }
-        tokio::time::sleep_until(last + STALL).await;
-    }
 }

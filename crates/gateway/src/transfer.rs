@@ -1,7 +1,7 @@
 //! One attempt at one upload: sending what the service lacks, then asking what became of it.
 
 use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
-use crate::service::{Again, Answer, LastMove, PREFER_WAIT, Service, Word};
+use crate::service::{Again, Answer, PREFER_WAIT, Service, Word};
 use crate::shared::Shared;
 use crate::status::{self, ServiceStatus};
 use hoop_dispatch::Failure;
@@ -12,7 +12,6 @@ use hoop_units::{ByteRange, ContentRange, RangeSet, UnixTime, UploadId};
 use http::{Method, StatusCode, header};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// After so many refusals of a record in a row the upload is given up: what is on our disk, or what the device sent, is
 /// damaged, and sending it again does not help. Damage on the way is caught by TLS.
@@ -39,7 +38,6 @@ struct Transfer<'a> {
     has: RangeSet,
     message_bytes: u64,
     idle_messages: u32,
-    moved: LastMove,
 }
 
 /// Why an attempt goes no further.
@@ -91,10 +89,11 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
         has,
         message_bytes: MESSAGE_BYTES,
         idle_messages: 0,
-        moved: Arc::new(std::sync::Mutex::new(Instant::now())),
     };
-    let result = transfer.run().await;
-    shared.progress.end(id);
+    let result = {
+        let _ended = shared.progress.guard(id);
+        transfer.run().await
+    };
     // Whoever came further starts counting anew.
     let attempts = if transfer.has.len() > before { 0 } else { attempts };
     match result {
@@ -170,24 +169,22 @@ impl Transfer<'_> {
                 return Err(Again::new(Code::DestNotHoop, "it takes messages and has no more than before").into());
             }
         }
-        // The last answer said that it has all, and no more than that.
+        // The last answer said that it has all, and no more than that. It was not asked to wait for the application: that the
+        // service has it is worth recording at once.
         self.ask(uploads).await
     }
 
     async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Again> {
         let content_range = ContentRange { range, total: self.upload.total };
-        let mut request = self
+        let request = self
             .service
             .request(Method::PUT, &self.target())
             .header(header::CONTENT_RANGE, content_range.to_string())
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(status::PRELUDE, prelude_header(&self.upload.prelude));
-        if self.has.len() + range.len() >= self.upload.total {
-            request = request.header("prefer", PREFER_WAIT);
-        }
         self.shared.progress.begin(self.upload.id);
-        let body = PayloadBody::new(self.shared, payload, self.upload.id, range, &self.moved);
-        let answer = self.service.exchange(request, streamed(body), &self.moved).await;
+        let (body, motion) = PayloadBody::new(self.shared, payload, self.upload.id, range);
+        let answer = self.service.exchange(request, streamed(body), &motion).await;
         self.shared.progress.acknowledged(self.upload.id);
         answer
     }

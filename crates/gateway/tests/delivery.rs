@@ -12,9 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
-use support::service::{Service, Weather, plain};
-use support::{LATER, Running, border, config, id_of, post, put, sealed, start, status, until, until_state};
+use support::service::{self, Service, Weather, plain};
+use support::{GENEROUS, LATER, Running, border, config, id_of, post, put, sealed, start, status, until, until_state};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 async fn gateway() -> (Running, TempDir) {
     gateway_with(|_| {}).await
@@ -25,6 +27,16 @@ async fn gateway_with(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
     let mut config = config(folder.path());
     change(&mut config);
     (start(config).await, folder)
+}
+
+/// Waits until the payload is removed: that comes right after the state is recorded.
+async fn until_removed(folder: &Path, z: &[u8]) {
+    let path = folder.join(format!("uploads/01/{}.z", id_of(z)));
+    let end = tokio::time::Instant::now() + GENEROUS;
+    while path.exists() {
+        assert!(tokio::time::Instant::now() < end, "the payload stays");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 fn reason(status: &Value) -> &str {
@@ -59,7 +71,7 @@ async fn an_upload_is_delivered_whole_and_its_sealed_answer_kept() {
     assert_eq!(status["answer"], "c2VhbGVkIGFuc3dlcg");
     assert_eq!(service.bytes(id_of(&z)), z);
     assert_eq!(service.count(&Method::HEAD, "/"), 0, "the first time nobody has to be asked");
-    assert!(!folder.path().join(format!("uploads/01/{}.z", id_of(&z))).exists(), "the payload is removed");
+    until_removed(folder.path(), &z).await;
     let again = post(gateway.address, &service.dest(), &z).await;
     assert_eq!((again.status.as_u16(), &again.json()["state"]), (201, &"accepted".into()));
     gateway.stop().await;
@@ -166,7 +178,7 @@ async fn a_refusal_that_blames_the_upload_ends_it_with_its_reason() {
         let status = until_state(gateway.address, id_of(&z), state).await;
         assert_eq!(status["reason"], serde_json::json!({"code": code.name(), "detail": "because"}));
         assert_eq!((service.count(&Method::PUT, "/"), &status["next_attempt"]), (1, &Value::Null));
-        assert!(!folder.path().join(format!("uploads/01/{}.z", id_of(&z))).exists());
+        until_removed(folder.path(), &z).await;
     }
 }
 
@@ -423,4 +435,84 @@ async fn while_attempts_cannot_be_recorded_none_is_begun_for_some_seconds_and_th
     assert!(puts() <= 2, "{} attempts", puts());
     until(gateway.address, id_of(&z), "another attempt", |_| puts() > 1).await;
     gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_service_has_is_received_at_once_although_the_application_does_not_answer() {
+    // Like a service whose application is silent: whoever asks it to wait gets no answer within this test.
+    let prefers = |headers: &http::HeaderMap| headers.contains_key("prefer");
+    let service =
+        Service::start(move |_, _, _, headers| if prefers(headers) { Weather::Silence } else { Weather::Fair }).await;
+    service.state.lock().unwrap().verdict = "received";
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 200_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    let received = until_state(gateway.address, id_of(&z), "received").await;
+    assert_eq!((&received["received_at"].is_null(), &received["delivered"]), (&false, &z.len().into()));
+    until(gateway.address, id_of(&z), "a question", |_| service.count(&Method::GET, "/hoop/uploads/") == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_upload_is_asked_after_ever_less_often_up_to_every_15_minutes() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    service.state.lock().unwrap().verdict = "held";
+    let late = Arc::new(AtomicI64::new(0));
+    let (seen, now) = (late.clone(), SystemTime::now());
+    let clock = Clock::with_wall(move || now + Duration::from_secs(seen.load(Ordering::Relaxed).unsigned_abs()));
+    let (gateway, _folder) = gateway_with(|config| config.clock = clock).await;
+    let z = sealed(1, 1_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    let mut asked = 0;
+    for attempts in 1..=12_u32 {
+        let status = until(gateway.address, id_of(&z), "an attempt", |status| {
+            status["attempts"] == attempts && !status["next_attempt"].is_null()
+        })
+        .await;
+        let wait = status["next_attempt"].as_u64().unwrap() - status["updated"].as_u64().unwrap();
+        let longest = (1_u64 << (attempts - 1)).min(15 * 60);
+        assert!((longest.div_ceil(2)..=longest).contains(&wait), "{wait} s after attempt {attempts}");
+        let count = service.count(&Method::GET, "/hoop/uploads/");
+        assert_eq!(count - asked, 1, "one question each time");
+        asked = count;
+        // The wait is over; something else that comes in makes the gateway look at the clock.
+        late.fetch_add(i64::try_from(wait).unwrap(), Ordering::Relaxed);
+        let other = sealed(100 + attempts as u8, 10, LATER);
+        assert_eq!(post(gateway.address, "http://127.0.0.1:9/hoop/post", &other).await.status, 201);
+    }
+}
+
+/// A service that answers the first message before it has read it, and reads on. Returns how much of what followed came over
+/// the same connection.
+async fn answer_early(listener: TcpListener) -> usize {
+    let well_known = service::well_known(&format!("http://{}", listener.local_addr().unwrap())).to_string();
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        assert!(socket.read_buf(&mut seen).await.unwrap() > 0);
+    }
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{well_known}", well_known.len());
+    socket.write_all(answer.as_bytes()).await.unwrap();
+    seen.clear();
+    while !seen.windows(4).any(|end| end == b"\r\n\r\n") {
+        assert!(socket.read_buf(&mut seen).await.unwrap() > 0);
+    }
+    socket.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    // The gateway begins anew, over another connection.
+    let (_next, _) = listener.accept().await.unwrap();
+    let (mut came, mut buffer) = (seen.len(), vec![0; 1 << 16]);
+    while let Ok(read @ 1..) = socket.read(&mut buffer).await {
+        came += read;
+    }
+    came
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_an_early_answer_the_rest_of_the_message_is_not_sent() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let dest = format!("http://{}/hoop/post", listener.local_addr().unwrap());
+    let early = tokio::spawn(answer_early(listener));
+    let (gateway, _folder) = gateway().await;
+    assert_eq!(post(gateway.address, &dest, &sealed(1, 17 << 20, LATER)).await.status, 201);
+    let came = tokio::time::timeout(GENEROUS, early).await.expect("it uses another connection").unwrap();
+    assert!(came < 16 << 20, "{came} bytes came");
 }

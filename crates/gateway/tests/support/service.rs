@@ -18,6 +18,8 @@ pub enum Weather {
     Fair,
     /// Answers this instead, without looking at the request.
     Answer(Response<Body>),
+    /// Never answers.
+    Silence,
     /// Reads so much of the body, then cuts the connection.
     Cut(usize),
 }
@@ -132,6 +134,7 @@ async fn handle(state: Arc<Mutex<State>>, origin: String, request: Request<Incom
     match weather {
         Weather::Fair => {}
         Weather::Answer(response) => return response,
+        Weather::Silence => std::future::pending().await,
         Weather::Cut(after) => {
             let _ = read_some(body, after).await;
             // An answer that breaks off before its end is a connection that breaks.
