@@ -7,7 +7,7 @@
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
-use crate::state::{Changed, Facts, Sealed, State, Store, Upload};
+use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking};
 use hoop_http::{Code, Problem};
 use hoop_seal::Layout;
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
@@ -86,9 +86,18 @@ impl Registry {
         Ok(Entered::Live(entered))
     }
 
-    /// Whether somebody sends octets of this upload now.
-    pub async fn holds(&self, id: UploadId) -> bool {
-        self.live.lock().await.get(&id).is_some_and(|live| live.strong_count() > 0)
+    /// Deletes a body unless an upload has it, now that nobody can begin one under that id.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn remove_orphan(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
+        let live = self.live.lock().await;
+        let held = live.get(&id).is_some_and(|live| live.strong_count() > 0);
+        if !held && core.store.load(id).await?.is_none() {
+            let bodies = core.store.bodies().clone();
+            blocking(move || bodies.remove(id)).await??;
+        }
+        Ok(())
     }
 }
 
@@ -269,7 +278,7 @@ impl Live {
         if flushed.as_ref() == Some(&received) {
             return core.store.load(id).await.map_err(store_problem);
         }
-        let synced = crate::state::blocking(move || body.sync()).await;
+        let synced = blocking(move || body.sync()).await;
         synced.and_then(|synced| synced).map_err(|error| store_problem(error.into()))?;
         let progress = self.upload(received.clone(), facts, core.clock.unix());
         let changed = core.store.receive(progress, flushed.is_none()).await.map_err(store_problem)?;

@@ -14,10 +14,12 @@
 //! ```
 //!
 //! How it is built: `admit` and `head` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it;
-//! `replay` hands it to the application and `worker` says when; `rules` (pure) say what its answer means. `docs/protocol.md`
+//! `replay` hands it to the application and `worker` says when; `rules` (pure) and `verdict` say what its answer means;
+//! `clean` clears away. `docs/protocol.md`
 //! has the formats, `docs/service.md` the operator's side.
 
 mod admit;
+mod clean;
 mod config;
 mod core;
 mod forwarded;
@@ -39,6 +41,7 @@ mod status;
 mod tickets;
 mod token;
 mod uploads;
+mod verdict;
 mod wire;
 mod worker;
 

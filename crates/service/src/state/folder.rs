@@ -51,13 +51,14 @@ impl Bodies for Folder {
         }
     }
 
-    fn idle(&self, secs: u64, limit: usize) -> io::Result<Vec<UploadId>> {
+    fn idle(&self, secs: u64, limit: usize, wanted: &dyn Fn(UploadId) -> bool) -> io::Result<Vec<UploadId>> {
         let mut ids = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let age = entry.metadata()?.modified()?.elapsed().unwrap_or_default();
-            if age >= Duration::from_secs(secs) {
+            // Its body may have been deleted meanwhile.
+            let Ok(modified) = entry.metadata().and_then(|metadata| metadata.modified()) else { continue };
+            if modified.elapsed().unwrap_or_default() >= Duration::from_secs(secs) && wanted(id) {
                 ids.push(id);
             }
             if ids.len() == limit {
@@ -92,5 +93,23 @@ impl Sealed for SealedFile {
             self.unnamed.store(false, Ordering::Release);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_that_are_wanted_are_found_however_many_others_there_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        (0..50).for_each(|n| drop(folder.create(UploadId([n; 16])).unwrap()));
+        fs::write(dir.path().join("a stranger"), b"").unwrap();
+        let mut found = folder.idle(0, 2, &|id| id.0[0] >= 48).unwrap();
+        found.sort();
+        assert_eq!(found, [UploadId([48; 16]), UploadId([49; 16])]);
+        assert_eq!(folder.idle(0, 2, &|_| true).unwrap().len(), 2);
+        assert_eq!(folder.idle(3600, 2, &|_| true).unwrap(), []);
     }
 }

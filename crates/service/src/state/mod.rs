@@ -71,8 +71,8 @@ pub trait Index: Send + Sync {
     fn due(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// When the next replay is due that is not yet.
     fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError>;
-    /// Uploads that were being replayed.
-    fn interrupted(&self, limit: usize) -> Result<Vec<Upload>, StoreError>;
+    /// Uploads that are being replayed, as far as the index knows, by id and from after this one.
+    fn interrupted(&self, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// The uploads of whoever has one of these tags, newest first.
     fn owned(&self, tags: &[[u8; 16]], limit: usize) -> Result<Vec<Upload>, StoreError>;
     /// Uploads that wait for something although their time has run out.
@@ -105,6 +105,6 @@ pub trait Bodies: Send + Sync {
     fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>>;
     /// Deletes a body; none: all is well.
     fn remove(&self, id: UploadId) -> io::Result<()>;
-    /// Names of bodies that have not been written to for so many seconds, at most `limit`.
-    fn idle(&self, secs: u64, limit: usize) -> io::Result<Vec<UploadId>>;
+    /// Names of bodies that have not been written to for so many seconds, of those that `wanted` wants at most `limit`.
+    fn idle(&self, secs: u64, limit: usize, wanted: &dyn Fn(UploadId) -> bool) -> io::Result<Vec<UploadId>>;
 }

@@ -133,9 +133,10 @@ impl Index for SqliteIndex {
         Ok(next.map(UnixTime))
     }
 
-    fn interrupted(&self, limit: usize) -> Result<Vec<Upload>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM uploads WHERE state IN ('replaying', 'committing') LIMIT ?1");
-        self.uploads(&sql, &[&rows(limit)])
+    fn interrupted(&self, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE state IN ('replaying', 'committing') AND (?1 IS NULL OR id > ?1) \
+                   ORDER BY id LIMIT ?2";
+        self.ids(sql, &[&after.map(|id| id.0), &rows(limit)])
     }
 
     fn owned(&self, tags: &[[u8; 16]], limit: usize) -> Result<Vec<Upload>, StoreError> {
@@ -329,6 +330,22 @@ mod tests {
         assert_eq!(index.next_due(UnixTime(99_999)).unwrap(), Some(UnixTime(100_000)));
         assert_eq!(index.due(UnixTime(100_000), 9).unwrap().len(), 1);
         assert_eq!(index.due(UnixTime(5), 9).unwrap().len(), 1, "the clock was set back by a day");
+    }
+
+    #[test]
+    fn what_is_being_replayed_is_found_a_page_at_a_time() {
+        let (_dir, index) = index();
+        for n in 1..=5 {
+            done(index.receive(&progress(n, 1_000), true));
+            done(index.apply(UploadId([n; 16]), Change::Claim, UnixTime(200)));
+        }
+        done(index.apply(UploadId([2; 16]), Change::Commit, UnixTime(201)));
+        done(index.apply(UploadId([3; 16]), Change::Recover, UnixTime(201)));
+        let page = |after: Option<u8>| {
+            let ids = index.interrupted(after.map(|n| UploadId([n; 16])), 2).unwrap();
+            ids.iter().map(|id| id.0[0]).collect::<Vec<_>>()
+        };
+        assert_eq!((page(None), page(Some(2)), page(Some(5))), (vec![1, 2], vec![4, 5], vec![]));
     }
 
     #[test]

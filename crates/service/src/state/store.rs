@@ -104,6 +104,17 @@ impl Store {
         self.with(move |index| index.disposed(id)).await
     }
 
+    /// Bodies that nobody has written to for so many seconds and that no upload has, at most `limit`.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub async fn orphans(&self, secs: u64, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let (index, bodies) = (self.index.clone(), self.bodies.clone());
+        // What the index cannot say belongs to somebody.
+        let work = move || bodies.idle(secs, limit, &|id| matches!(index.load(id), Ok(None)));
+        Ok(blocking(work).await??)
+    }
+
     /// An error means that nobody waits.
     fn announce(&self, id: UploadId) {
         let _ = self.news.send(id);

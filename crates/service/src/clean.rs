@@ -1,0 +1,48 @@
+//! What is over is cleared away: [`round`] each minute, [`sweep`] each day.
+//!
+//! Promises: what fails for one upload is logged, tried again the next time, and holds up no other.
+//!
+//! Bounds: [`ROUND_MAX`] rows of each kind a round; [`SWEEP_MAX`] bodies a sweep.
+
+use crate::core::Core;
+use crate::state::{Change, StoreError};
+use crate::worker::note;
+
+/// Rows of each kind that are looked at in one round.
+const ROUND_MAX: usize = 256;
+
+/// A body without an upload is deleted when nobody has written to it for a day: a crash left it between two syncs.
+const ORPHAN_SECS: u64 = 24 * 3600;
+
+/// Bodies without an upload that one walk through the folder finds: a megabyte of ids.
+const SWEEP_MAX: usize = 65_536;
+
+/// Expires what is overdue, deletes bodies that are no longer needed, forgets what nobody asks for.
+pub async fn round(core: &Core) {
+    let now = core.clock.unix();
+    let overdue = core.store.with(move |index| index.overdue(now, ROUND_MAX)).await;
+    for id in logged("the index could not be asked for what is overdue", overdue) {
+        logged("an upload could not be expired", note(core, id, Change::Expire).await);
+    }
+    let disposable = core.store.with(|index| index.disposable(ROUND_MAX)).await;
+    for id in logged("the index could not be asked for bodies to delete", disposable) {
+        logged("a body could not be deleted", core.store.dispose(id).await);
+    }
+    let forgotten = core.store.with(move |index| index.forget(now, ROUND_MAX)).await;
+    logged("what is long over could not be forgotten", forgotten);
+}
+
+/// Deletes bodies that no upload has.
+pub async fn sweep(core: &Core) {
+    let orphans = core.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
+    for id in logged("the bodies could not be looked through", orphans) {
+        logged("a body without an upload could not be deleted", core.live.remove_orphan(core, id).await);
+    }
+}
+
+fn logged<T: Default>(what: &'static str, result: Result<T, StoreError>) -> T {
+    result.unwrap_or_else(|error| {
+        tracing::error!(%error, "{what}");
+        T::default()
+    })
+}

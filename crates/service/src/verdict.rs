@@ -1,0 +1,101 @@
+//! What becomes of an upload once an attempt has ended: the [`Change`] that an answer, or its absence, makes.
+//!
+//! Bounds: [`RETRY_AFTER_MAX`], and [`ANSWER_BODY_MAX`] of the answer.
+
+use crate::core::Core;
+use crate::routes::OnUnknown;
+use crate::rules::{Seen, Verdict, judge, judge_head};
+use crate::state::{Change, Reason, State, Upload};
+use crate::wire::Answer;
+use hoop_http::{Code, Dice, retry_after};
+use hoop_seal::{Prelude, answer};
+use std::time::Duration;
+
+/// The longest `Retry-After` that is honoured (`docs/protocol.md` §6 has the same for gateways).
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(6 * 3600);
+
+/// The most of the application's answer that the device gets (`docs/protocol.md` §8).
+const ANSWER_BODY_MAX: usize = 16 * 1024;
+
+/// What an answer means.
+pub fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Change {
+    let rules = &route(core, upload).rules;
+    let seen = Seen { status: answer.status, fields: &answer.fields, body: &answer.body };
+    let verdict = match answer.complete {
+        true => Some(judge(rules, seen)),
+        false => judge_head(rules, seen),
+    };
+    let Some(verdict) = verdict else {
+        let detail = format!("its answer, {}, was cut off before what the route's rules look at", answer.status);
+        return match passed {
+            true => lost(core, upload, Code::UpstreamBroken, detail),
+            false => again(core, upload, Reason::new(Code::UpstreamBroken, detail), None),
+        };
+    };
+    let said = || format!("it answered {}", answer.status);
+    let (state, reason) = match verdict {
+        Verdict::Accepted => (State::Accepted, None),
+        Verdict::Held if !anonymous(core, upload) => (State::Held, Some(Reason::new(Code::SignInRequired, said()))),
+        Verdict::Held | Verdict::Rejected => (State::Rejected, Some(Reason::new(Code::Rejected, said()))),
+        Verdict::Retry => {
+            let reason = Reason::new(Code::UpstreamBusy, said());
+            return again(core, upload, reason, wanted_wait(core, answer));
+        }
+    };
+    Change::Answered { state, reason, answer: sealed(core, upload, answer) }
+}
+
+/// Whether the upload came with neither cookie nor authorization: then there is no session that could be renewed.
+fn anonymous(core: &Core, upload: &Upload) -> bool {
+    let nobody = |owner| core.policy.keys.owner_tags(b"", b"").any(|tag| tag == owner);
+    upload.facts.as_ref().is_some_and(|facts| nobody(facts.owner))
+}
+
+/// The wait that the application asks for.
+fn wanted_wait(core: &Core, answer: &Answer) -> Option<Duration> {
+    let value = http::HeaderValue::from_bytes(answer.field("retry-after")?).ok()?;
+    let headers = [(http::header::RETRY_AFTER, value)].into_iter().collect();
+    retry_after(&headers, core.clock.wall()).map(|wait| wait.min(RETRY_AFTER_MAX))
+}
+
+/// Another attempt, after the back-off and no sooner than `least`.
+pub fn again(core: &Core, upload: &Upload, reason: Reason, least: Option<Duration>) -> Change {
+    let wait = core.backoff.delay(upload.attempts.saturating_sub(1), Dice.roll()).max(least.unwrap_or_default());
+    // Rounded up: the index keeps whole seconds.
+    let secs = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let at = core.clock.unix().plus_secs(u32::try_from(secs).unwrap_or(u32::MAX));
+    Change::Retry { at, reason }
+}
+
+/// The application may have it: `unknown`, unless the route says that twice does no harm.
+pub fn lost(core: &Core, upload: &Upload, code: Code, detail: String) -> Change {
+    match route(core, upload).on_unknown {
+        OnUnknown::Hold => Change::Lost(Reason::new(Code::AnswerLost, detail)),
+        OnUnknown::Retry => again(core, upload, Reason::new(code, detail), None),
+    }
+}
+
+fn route<'a>(core: &'a Core, upload: &Upload) -> &'a crate::routes::Route {
+    let facts = upload.facts.as_ref();
+    let (method, path) = facts.map_or(("POST", "/"), |facts| (&facts.method, &facts.path));
+    core.policy.routes.of(method, path)
+}
+
+/// The answer for the device's eyes: status line, `Content-Type`, `Location`, and the beginning of the body.
+fn sealed(core: &Core, upload: &Upload, answer: &Answer) -> Vec<u8> {
+    let mut text = format!("HTTP/1.1 {} \r\n", answer.status).into_bytes();
+    for name in ["Content-Type", "Location"] {
+        if let Some(value) = answer.field(name) {
+            text.extend_from_slice(name.as_bytes());
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(value);
+            text.extend_from_slice(b"\r\n");
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    text.extend_from_slice(&answer.body[..answer.body.len().min(ANSWER_BODY_MAX)]);
+    let ticket = Prelude::parse(&upload.prelude).ok();
+    let ticket = ticket.and_then(|prelude| core.policy.keys.open_ticket(&core.policy.origin, prelude.key_id()).ok());
+    // The replay opened the same ticket a moment ago.
+    ticket.map(|ticket| answer::seal(&ticket.grant.key, upload.id, &text, Dice.octets())).unwrap_or_default()
+}
