@@ -29,8 +29,7 @@ impl Store {
     /// # Errors
     /// If it cannot be made or used.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        // Ids and sealed tokens are nobody else's business.
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        make_dir(dir)?;
         // Two services would replay what the other is replaying. The lock ends with the process, however that ends.
         let lock = File::create(dir.join("lock"))?;
         lock.try_lock().map_err(|_| StoreError::InUse)?;
@@ -121,10 +120,42 @@ impl Store {
     }
 }
 
+/// Makes a folder and those above it, and syncs each new name into the folder that holds it. Ids and sealed tokens are
+/// nobody else's business.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_dir(parent)?;
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => File::open(parent)?.sync_all(),
+    }
+}
+
 /// Runs `work` on a blocking thread.
 ///
 /// # Errors
 /// If the runtime is stopping.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, io::Error> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_state_folder_is_made_with_those_above_it_and_for_its_owner_alone() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().join("lib/hoop");
+        drop(Store::open(&dir).unwrap());
+        drop(Store::open(&dir).unwrap());
+        assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let file = temporary.path().join("file");
+        File::create(&file).unwrap();
+        assert!(matches!(Store::open(&file.join("hoop")), Err(StoreError::Body(_))), "no folder to make it in");
+    }
 }
