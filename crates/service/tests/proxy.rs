@@ -2,30 +2,11 @@
 
 mod support;
 
-use std::time::Duration;
 use support::upstream::{Behaviour, Upstream, answer};
-use support::{PATIENCE, Sidecar, octets, wire};
+use support::wire::read_until;
+use support::{PATIENCE, Sidecar, played, wire};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-
-/// An application that a test plays itself.
-async fn played() -> (TcpListener, Sidecar) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let sidecar = Sidecar::before(listener.local_addr().unwrap()).await;
-    (listener, sidecar)
-}
-
-/// Reads up to and with `end`.
-async fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
-    let mut octets = Vec::new();
-    let reading = async {
-        while !octets.ends_with(end) {
-            octets.push(stream.read_u8().await.expect("more comes"));
-        }
-    };
-    tokio::time::timeout(PATIENCE, reading).await.expect("it comes in time");
-    octets
-}
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn a_request_passes_as_it_came_but_for_what_belongs_to_the_hop() {
@@ -216,54 +197,4 @@ async fn a_client_that_waits_for_leave_gets_it_once_the_application_listens() {
     assert_eq!(read_until(&mut application, b"hello").await, b"hello");
     application.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     assert!(read_until(&mut client, b"\r\n\r\n").await.starts_with(b"HTTP/1.1 204"));
-}
-
-/// Resident memory of this process, in bytes.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
-    status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_bodies_stream_both_ways_in_flat_memory() {
-    const SIZE: usize = 400 << 20;
-    const ALLOWED: usize = 64 << 20;
-    let (listener, sidecar) = played().await;
-    let application = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        read_until(&mut stream, b"\r\n\r\n").await;
-        stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").as_bytes()).await.unwrap();
-        let (mut reader, mut writer) = stream.split();
-        tokio::io::copy(&mut reader, &mut writer).await.unwrap()
-    });
-    let client = TcpStream::connect(sidecar.address).await.unwrap();
-    let (mut reader, mut writer) = client.into_split();
-    let piece = octets(1 << 20, 5);
-    let before = resident();
-    let written = piece.clone();
-    tokio::spawn(async move {
-        let head = format!("POST /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {SIZE}\r\n\r\n");
-        writer.write_all(head.as_bytes()).await.unwrap();
-        for _ in 0..SIZE >> 20 {
-            writer.write_all(&written).await.unwrap();
-        }
-        // Kept open: a client that closes has gone away.
-        std::future::pending::<()>().await;
-        drop(writer);
-    });
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(reader.read_u8().await.unwrap());
-    }
-    let (mut got, mut peak) = (vec![0; 1 << 20], 0);
-    for n in 0..SIZE >> 20 {
-        tokio::time::timeout(PATIENCE, reader.read_exact(&mut got)).await.expect("it keeps coming").unwrap();
-        assert!(got == piece, "piece {n}");
-        peak = peak.max(resident());
-    }
-    assert!(peak < before + ALLOWED, "{} MiB more than before", (peak - before) >> 20);
-    drop(reader);
-    tokio::time::timeout(PATIENCE, application).await.unwrap().unwrap();
-    // Nothing else of ours takes so long to stop.
-    tokio::time::timeout(Duration::from_secs(30), sidecar.stop()).await.unwrap();
 }

@@ -320,7 +320,9 @@ async fn only_its_owner_stops_an_upload_and_only_until_the_application_has_it() 
 
 #[tokio::test]
 async fn many_uploads_are_replayed_each_once_and_no_more_at_once_than_allowed() {
-    let upstream = Upstream::willing().await;
+    // Slow enough that two are there together.
+    let created = b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n".to_vec();
+    let upstream = Upstream::new(move |_, _| Behaviour::Late(Duration::from_millis(50), created.clone())).await;
     let sidecar = Sidecar::with(upstream.address, |config| config.replays = 2).await;
     let mut ids = Vec::new();
     for n in 0..30 {
@@ -335,6 +337,7 @@ async fn many_uploads_are_replayed_each_once_and_no_more_at_once_than_allowed() 
     keys.sort();
     keys.dedup();
     assert_eq!((keys.len(), upstream.arrivals().len()), (30, 30));
+    assert_eq!(upstream.peak(), 2, "both places are used, and no third");
 }
 
 #[tokio::test]

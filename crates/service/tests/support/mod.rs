@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use wire::Reply;
 
@@ -113,6 +114,13 @@ impl Sidecar {
         let entries = std::fs::read_dir(self.dir.join("bodies")).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
+}
+
+/// A service before an application that a test plays itself.
+pub async fn played() -> (TcpListener, Sidecar) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let sidecar = Sidecar::before(listener.local_addr().unwrap()).await;
+    (listener, sidecar)
 }
 
 /// So many octets that look random and are not: a xorshift from `seed`.

@@ -2,6 +2,7 @@
 
 use super::PATIENCE;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -64,6 +65,8 @@ pub struct Upstream {
     pub address: SocketAddr,
     arrivals: Arc<Mutex<Vec<Arrival>>>,
     count: watch::Receiver<usize>,
+    /// Requests whose head has come and whose answer has not begun: now, and the most so far.
+    busy: Arc<(AtomicUsize, AtomicUsize)>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -90,13 +93,16 @@ impl Upstream {
         let arrivals = Arc::new(Mutex::new(Vec::new()));
         let (sender, count) = watch::channel(0);
         let (script, kept): (Arc<Script>, _) = (Arc::new(script), arrivals.clone());
+        let busy = Arc::<(AtomicUsize, AtomicUsize)>::default();
+        let counted = busy.clone();
         let task = tokio::spawn(async move {
             let sender = Arc::new(sender);
             for number in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (script, kept, sender) = (script.clone(), kept.clone(), sender.clone());
+                let counted = counted.clone();
                 tokio::spawn(async move {
-                    serve(stream, number, &*script, |arrival| {
+                    serve(stream, number, &*script, &counted, |arrival| {
                         kept.lock().unwrap().push(arrival);
                         sender.send_modify(|count| *count += 1);
                     })
@@ -104,7 +110,7 @@ impl Upstream {
                 });
             }
         });
-        Self { address, arrivals, count, task }
+        Self { address, arrivals, count, busy, task }
     }
 
     /// Everything that came, whole or not.
@@ -117,6 +123,11 @@ impl Upstream {
         self.arrivals().into_iter().filter(|arrival| arrival.whole).collect()
     }
 
+    /// The most requests that it had at once without having begun to answer.
+    pub fn peak(&self) -> usize {
+        self.busy.1.load(Ordering::SeqCst)
+    }
+
     /// Waits until so many have come.
     pub async fn has(&self, wanted: usize) {
         let mut count = self.count.clone();
@@ -125,7 +136,13 @@ impl Upstream {
     }
 }
 
-async fn serve(mut stream: TcpStream, number: usize, script: &Script, arrived: impl FnOnce(Arrival)) {
+async fn serve(
+    mut stream: TcpStream,
+    number: usize,
+    script: &Script,
+    (busy, peak): &(AtomicUsize, AtomicUsize),
+    arrived: impl FnOnce(Arrival),
+) {
     let mut octets = Vec::new();
     let end = loop {
         if let Some(at) = octets.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -138,6 +155,7 @@ async fn serve(mut stream: TcpStream, number: usize, script: &Script, arrived: i
     let mut arrival = Arrival { head: String::from_utf8_lossy(&octets[..end]).into_owned(), ..Arrival::default() };
     arrival.body = octets[end + 4..].to_vec();
     let behaviour = script(number, &arrival);
+    peak.fetch_max(busy.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
     let wanted = match &behaviour {
         Behaviour::Answer(_) | Behaviour::Late(..) | Behaviour::TakeAndClose | Behaviour::TakeAndKeep => usize::MAX,
         Behaviour::Early(wanted, _) | Behaviour::Close(wanted) => *wanted,
@@ -152,12 +170,12 @@ async fn serve(mut stream: TcpStream, number: usize, script: &Script, arrived: i
     }
     arrival.whole = chunked || arrival.body.len() == arrival.length();
     arrived(arrival);
+    if let Behaviour::Late(wait, _) = behaviour {
+        tokio::time::sleep(wait).await;
+    }
+    busy.fetch_sub(1, Ordering::SeqCst);
     match behaviour {
-        Behaviour::Answer(answer) | Behaviour::Early(_, answer) => {
-            let _ = stream.write_all(&answer).await;
-        }
-        Behaviour::Late(wait, answer) => {
-            tokio::time::sleep(wait).await;
+        Behaviour::Answer(answer) | Behaviour::Early(_, answer) | Behaviour::Late(_, answer) => {
             let _ = stream.write_all(&answer).await;
         }
         Behaviour::Close(_) | Behaviour::TakeAndClose => {}

@@ -87,3 +87,15 @@ pub async fn exchange(address: SocketAddr, octets: &[u8]) -> Option<Reply> {
     drop(writing.await);
     (!answer.is_empty()).then(|| Reply::parse(&answer))
 }
+
+/// Reads up to and with `end`.
+pub async fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
+    let mut octets = Vec::new();
+    let reading = async {
+        while !octets.ends_with(end) {
+            octets.push(stream.read_u8().await.expect("more comes"));
+        }
+    };
+    tokio::time::timeout(super::PATIENCE, reading).await.expect("it comes in time");
+    octets
+}
