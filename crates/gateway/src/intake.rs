@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 /// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// After a refusal so much of the body is still read, and for so long, so that the answer is not lost in a reset
+/// Of a body that is not needed so much is still read, and for so long, so that the answer is not lost in a reset
 /// connection.
 const LINGER_BYTES: u64 = 16 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(5);
@@ -139,21 +139,10 @@ impl Frames<'_> {
             }
         }
     }
-
-    /// Reads and drops what a sender sends again.
-    pub async fn drain(&mut self, limit: u64) {
-        let mut read = 0;
-        while let Ok(Some(bytes)) = self.next().await {
-            read += bytes.len() as u64;
-            if read > limit {
-                return;
-            }
-        }
-    }
 }
 
-/// Reads on for a while after a refusal, so that the sender gets to see it.
-pub async fn linger(mut body: Incoming) {
+/// Reads on for a while after a refusal, or when nothing of the body is needed, so that the sender gets to see the answer.
+pub async fn linger(body: &mut Incoming) {
     let until = Instant::now() + LINGER_TIME;
     let mut read = 0;
     while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await {

@@ -16,6 +16,7 @@ use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{Begin, BeginError, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, Upload};
 use hoop_units::{ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ struct Announced {
     length: Option<u64>,
     /// Of a `PUT`.
     part: Option<Part>,
+    /// Whether it waits for a 100 before it sends the body (RFC 9110 §10.1.1).
+    expects_continue: bool,
 }
 
 struct Part {
@@ -67,8 +70,9 @@ pub async fn offload(
         Ok(announced) => take(shared, announced, &mut body).await,
         Err(problem) => Err(problem),
     };
-    if result.is_err() {
-        tokio::spawn(linger(body));
+    let asked_first = headers.contains_key(header::EXPECT);
+    if result.is_err() || (!asked_first && !body.is_end_stream()) {
+        tokio::spawn(async move { linger(&mut body).await });
     }
     result
 }
@@ -94,7 +98,8 @@ fn announced(
         let detail = format!("Content-Range names {} bytes, Content-Length {}", range.len(), length.unwrap_or(0));
         return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
     }
-    Ok(Announced { dest: dest.url, length, part })
+    let expects_continue = headers.contains_key(header::EXPECT);
+    Ok(Announced { dest: dest.url, length, part, expects_continue })
 }
 
 fn dest_of(query: Option<&str>) -> Result<String, Problem> {
@@ -139,7 +144,7 @@ fn early_problem(detail: impl std::fmt::Display) -> Problem {
 
 /// Everything from the first byte of the body on.
 async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -> Result<Taken, Problem> {
-    let Announced { dest, length, part } = announced;
+    let Announced { dest, length, part, expects_continue } = announced;
     let mut frames = Frames { body, ahead: None };
     let (offer, range) = match part {
         Some(part) => {
@@ -163,7 +168,10 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
     let intake = match begin(shared, offer).await? {
         Begin::Take(intake) => intake,
         Begin::Complete(upload) => {
-            frames.drain(upload.total).await;
+            // Some senders look for an answer only when they have sent all; one that asked first is answered at once.
+            if !expects_continue {
+                linger(frames.body).await;
+            }
             return Ok(Taken::of(&upload));
         }
     };

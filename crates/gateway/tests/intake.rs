@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use support::{
-    LATER, PRELUDE_LEN, Reply, Running, border, config, get, head, id_of, post, prelude_header, put, put_request,
-    sealed, send, start, status, until,
+    GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, get, head, id_of, post, prelude_header, put,
+    put_request, sealed, send, start, status, until,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -423,11 +423,39 @@ async fn a_second_sender_need_not_wait_for_one_that_hangs_and_overwrites_nothing
 }
 
 #[tokio::test]
+async fn a_known_upload_is_answered_without_reading_all_of_it_again() {
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 40 << 20, LATER);
+    assert_eq!(post(gateway.address, NOWHERE, &z).await.status, 201);
+    // Half of it, and then nothing more: the answer does not wait for the rest.
+    let mut socket = half_a_post(gateway.address, &z, 20 << 20).await;
+    let mut answer = [0; 12];
+    tokio::time::timeout(GENEROUS, socket.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 201");
+    // A PUT that asks first is answered before any of its body.
+    let mut socket = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
+    let request = format!(
+        "PUT /offload/{}?dest={NOWHERE} HTTP/1.1\r\nHost: gateway\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\
+         Content-Range: bytes 0-{}/{}\r\nHoop-Prelude: {}\r\n\r\n",
+        id_of(&z),
+        z.len(),
+        z.len() - 1,
+        z.len(),
+        prelude_header(&z)
+    );
+    socket.write_all(request.as_bytes()).await.unwrap();
+    tokio::time::timeout(GENEROUS, socket.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 201");
+}
+
+#[tokio::test]
 async fn every_truncation_of_a_head_and_garbage_leave_the_gateway_standing() {
     let (gateway, _folder) = gateway().await;
-    for garbage in
-        [&b"\x16\x03\x01\x02\x00"[..], b"GET", b"POST /offload HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"\r\n\r\n\r\n"]
-    {
+    let head =
+        b"PUT /offload/01 HTTP/1.1\r\nHost: gateway\r\nContent-Range: bytes 0-9/10\r\nContent-Length: 10\r\n\r\n";
+    let garbage =
+        [&b"\x16\x03\x01\x02\x00"[..], b"POST /offload HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"\r\n\r\n\r\n"];
+    for garbage in (0..=head.len()).map(|len| &head[..len]).chain(garbage) {
         let mut socket = tokio::net::TcpStream::connect(gateway.address).await.unwrap();
         socket.write_all(garbage).await.unwrap();
         socket.shutdown().await.unwrap();
