@@ -76,7 +76,7 @@ impl Draft {
         let plaintext = self.measured.into_plaintext(&ticket.token).ok()?;
         let prelude = Prelude::new(self.salt, RECORD_SIZE, &ticket.ticket).ok()?;
         let sealed = Sealed::new(prelude, ContentKey::new(self.suite, &self.key, &self.salt), plaintext).ok()?;
-        (sealed.layout() == self.sealed.layout()).then_some(sealed)
+        (sealed.layout() == self.sealed.layout()).then(|| sealed.completing(&self.sealed))
     }
 }
 

@@ -53,14 +53,15 @@ pub enum StatusError {
 }
 
 impl Followed {
-    /// Whether that is what was waited for, or nothing more will come. A `received` must come with the answer's absence
-    /// known only when the application's word was asked for.
+    /// Whether that is what was waited for, or nothing more will come. The application's word counts when it is proven.
     pub(crate) fn satisfies(&self, wait: WaitFor) -> bool {
         match wait {
             WaitFor::Stored => true,
             WaitFor::Received => self.state.is_settled() || self.state == State::Received,
             // The status carries the answer: without it, it is still to be fetched.
-            WaitFor::Accepted => self.state.is_settled() && self.status.is_some(),
+            WaitFor::Accepted => {
+                self.state.is_settled() && self.status.as_ref().is_some_and(|status| !status.is_hearsay())
+            }
         }
     }
 }
@@ -110,16 +111,18 @@ impl Follower<'_> {
         self.ask(gateway.as_mut(), self.service_link().as_mut(), None).await
     }
 
-    /// Asks the gateway, and if that knows nothing, the service, which is given so long to wait for a final state.
+    /// Asks the gateway, and if that knows nothing or cannot prove what it says, the service, which is given so long to wait for a
+    /// final state.
     async fn ask(
         &self,
         gateway: Option<&mut Link>,
         service: Option<&mut Link>,
         wait: Option<Duration>,
     ) -> Result<Status, StatusError> {
-        let mut trouble = None;
+        let (mut trouble, mut hearsay) = (None, None);
         if let Some(gateway) = gateway {
             match self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await {
+                Ok(Some(status)) if status.is_hearsay() => hearsay = Some(status),
                 Ok(Some(status)) => return Ok(status),
                 Ok(None) => {}
                 Err(error) => trouble = Some(error),
@@ -128,10 +131,13 @@ impl Follower<'_> {
         if let (Some(service), Ok(uploads)) = (service, Url::parse(&self.record.uploads)) {
             let wait = wait.map(|wait| wait.as_secs().min(PREFER_WAIT_SECS)).filter(|secs| *secs > 0);
             match self.ask_at(service, &format!("{}/{}", uploads.path(), self.id), wait).await {
-                Ok(Some(status)) => return Ok(status),
+                Ok(Some(status)) => return Ok(Status { proven: true, ..status }),
                 Ok(None) => {}
                 Err(error) => trouble = Some(error),
             }
+        }
+        if let Some(hearsay) = hearsay {
+            return Ok(hearsay);
         }
         Err(trouble.map_or(StatusError::Unknown, |error| StatusError::Unreachable(error.to_string())))
     }

@@ -2,6 +2,7 @@
 
 use crate::source::{Segment, SourceError};
 use hoop_units::ByteRange;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Segments one after the other: the head of the request, boundaries, fields and files.
@@ -67,6 +68,15 @@ impl Plaintext {
             rest = later;
         }
         Ok(())
+    }
+}
+
+impl Plaintext {
+    /// The file that the bytes from `offset` on come from, or the next one after them: what to name when they are not as they were.
+    pub(crate) fn path_at(&self, offset: u64) -> PathBuf {
+        let first = self.segments.partition_point(|(start, segment)| start + segment.len() <= offset);
+        let path = self.segments[first..].iter().find_map(|(_, segment)| segment.path());
+        path.map_or_else(|| PathBuf::from("the upload"), Path::to_owned)
     }
 }
 

@@ -81,6 +81,14 @@ impl Segment {
         }
     }
 
+    /// The file's path.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Bytes(_) => None,
+            Self::File(opened) => Some(&opened.path),
+        }
+    }
+
     /// Fills `buffer` with the bytes from `offset` on; they must exist.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
         match self {

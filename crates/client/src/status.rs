@@ -127,6 +127,9 @@ pub struct Status {
     pub rate_bps: Option<u64>,
     /// The application's answer, opened.
     pub answer: Option<Answer>,
+    /// Whether the service itself has said so: directly, or in an answer that opens with the upload's key. What a
+    /// gateway says alone is hearsay.
+    pub proven: bool,
 }
 
 /// What is in the way.
@@ -169,6 +172,11 @@ struct Document {
 }
 
 impl Status {
+    /// Whether it tells the application's word without proof of it.
+    pub fn is_hearsay(&self) -> bool {
+        !self.proven && matches!(self.state, State::Accepted | State::Rejected | State::Held)
+    }
+
     /// Reads a status document, and opens the answer in it with the upload's key. `None` if it is no status.
     pub fn read(json: &[u8], id: UploadId, key: &UploadKey) -> Option<Self> {
         let document: Document = serde_json::from_slice(json).ok()?;
@@ -176,8 +184,10 @@ impl Status {
             let sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
             Answer::parse(&hoop_seal::answer::open(key, id, &sealed).ok()?)
         });
+        // What is inside the seal, the service alone can have written.
+        let proven = answer.as_ref().and_then(Answer::state);
         Some(Self {
-            state: State::by_name(&document.state)?,
+            state: State::by_name(&document.state).map(|told| proven.unwrap_or(told))?,
             total: document.total,
             received: document.received,
             delivered: document.delivered,
@@ -191,6 +201,7 @@ impl Status {
             next_attempt: document.next_attempt,
             rate_bps: document.rate_bps,
             answer,
+            proven: proven.is_some(),
         })
     }
 }
@@ -220,6 +231,11 @@ impl Answer {
         Some(Self { status, fields, body: message[end + 4..].to_vec() })
     }
 
+    /// What the service took the answer to mean.
+    pub fn state(&self) -> Option<State> {
+        State::by_name(self.field("Hoop-State")?)
+    }
+
     /// A field's value; names compare without case.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
@@ -242,7 +258,8 @@ mod tests {
     #[test]
     fn a_status_is_read_with_its_answer_opened() {
         let (id, key) = (UploadId([1; 16]), UploadKey([2; 32]));
-        let answer = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n\r\n{\"ok\":true}";
+        let answer =
+            b"HTTP/1.1 201 Created\r\nHoop-State: accepted\r\nContent-Type: application/json\r\n\r\n{\"ok\":true}";
         let sealed = URL_SAFE_NO_PAD.encode(hoop_seal::answer::seal(&key, id, answer, [3; 12]));
         let json = format!(
             r#"{{"id":"{id}","state":"accepted","total":10,"received":10,"missing":"","expires":9,"updated":8,
@@ -254,7 +271,8 @@ mod tests {
         let answer = status.answer.unwrap();
         assert_eq!((answer.status, answer.body.as_slice()), (201, &b"{\"ok\":true}"[..]));
         assert_eq!(answer.field("content-type"), Some("application/json"));
-        assert_eq!(Status::read(json.as_bytes(), id, &UploadKey([9; 32])).unwrap().answer, None);
+        let forged = Status::read(json.as_bytes(), id, &UploadKey([9; 32])).unwrap();
+        assert_eq!((forged.answer, forged.proven), (None, false));
     }
 
     #[test]

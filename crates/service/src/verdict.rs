@@ -42,7 +42,7 @@ pub fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Ch
             return again(core, upload, reason, wanted_wait(core, answer));
         }
     };
-    Change::Answered { state, reason, answer: sealed(core, upload, answer) }
+    Change::Answered { state, reason, answer: sealed(core, upload, answer, state) }
 }
 
 /// Whether the upload came with neither cookie nor authorization: then there is no session that could be renewed.
@@ -81,9 +81,10 @@ fn route<'a>(core: &'a Core, upload: &Upload) -> &'a crate::routes::Route {
     core.policy.routes.of(method, path)
 }
 
-/// The answer for the device's eyes: status line, `Content-Type`, `Location`, and the beginning of the body.
-fn sealed(core: &Core, upload: &Upload, answer: &Answer) -> Vec<u8> {
-    let mut text = format!("HTTP/1.1 {} \r\n", answer.status).into_bytes();
+/// The answer for the device's eyes: status line, what it was taken to mean, `Content-Type`, `Location`, and the beginning of the body.
+/// The meaning is inside the seal, so that a gateway that says `accepted` can be asked for the proof.
+fn sealed(core: &Core, upload: &Upload, answer: &Answer, state: State) -> Vec<u8> {
+    let mut text = format!("HTTP/1.1 {} \r\nHoop-State: {}\r\n", answer.status, state.shown()).into_bytes();
     for name in ["Content-Type", "Location"] {
         if let Some(value) = answer.field(name) {
             text.extend_from_slice(name.as_bytes());

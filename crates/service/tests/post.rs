@@ -33,7 +33,7 @@ async fn a_whole_body_arrives_once_and_its_answer_is_for_the_device_alone() {
     assert_eq!(upstream.whole()[0].body, octets(MB, 1));
     let status = sidecar.status(&ticket.id).await;
     let opened = open_answer(&ticket, &status);
-    assert_eq!(opened, "HTTP/1.1 201 \r\nContent-Type: text/plain\r\n\r\nhello device");
+    assert_eq!(opened, "HTTP/1.1 201 \r\nHoop-State: accepted\r\nContent-Type: text/plain\r\n\r\nhello device");
     // The bytes of what was accepted are deleted.
     sidecar.forgets_bodies().await;
 }

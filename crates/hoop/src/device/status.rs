@@ -99,7 +99,9 @@ fn in_full(record: &UploadRecord, status: &Status) -> String {
         state if state.is_settled() => format!("{state} {}", at(status.finished_at.or(status.updated), "")),
         state => state.to_string(),
     };
-    line("state", state.trim_end().to_owned());
+    let doubt =
+        if status.is_hearsay() { " (says the gateway, without proof; the service cannot be asked)" } else { "" };
+    line("state", format!("{}{doubt}", state.trim_end()));
     if let (false, Some(done), Some(total)) = (is_received, status.delivered, status.total) {
         line("delivered", format!("{} of {}", show::bytes(done), show::bytes(total)));
     }
@@ -134,7 +136,7 @@ fn document(record: &UploadRecord, status: &Status) -> Value {
     let more = json!({
         "state": status.state.name(), "received": status.received, "delivered": status.delivered,
         "stored_at": status.stored_at, "received_at": status.received_at, "finished_at": status.finished_at,
-        "updated": status.updated, "attempts": status.attempts, "next_attempt": status.next_attempt,
+        "updated": status.updated, "proven": status.proven, "attempts": status.attempts, "next_attempt": status.next_attempt,
         "reason": status.reason.as_ref().map(|reason| json!({"code": reason.code, "detail": reason.detail})),
         "answer": status.answer.as_ref().map(answer_document),
     });
