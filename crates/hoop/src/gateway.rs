@@ -46,6 +46,9 @@ pub struct GatewayFlags {
     /// Do not announce hoop.local and _hoop._tcp by multicast DNS
     #[arg(long)]
     no_mdns: bool,
+    /// Take no records before the upload's ticket has come
+    #[arg(long)]
+    no_early: bool,
     /// The name that is announced to people
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
@@ -101,6 +104,7 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     config.allow_dest = allowed.map_err(|error| Failure::new(Exit::Usage, "allow-dest means no place", error))?;
     config.public_url = flags.public_url.or(file.public_url).map(|text| public_url(&text)).transpose()?;
     config.mdns = !(flags.no_mdns || file.no_mdns);
+    config.early = !(flags.no_early || file.no_early);
     config.sync = !(flags.no_sync || file.no_sync);
     config.instance = flags.instance.or(file.instance).unwrap_or(config.instance);
     config.transfers = flags.transfers.or(file.transfers).unwrap_or(config.transfers);

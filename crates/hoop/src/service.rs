@@ -55,7 +55,7 @@ pub struct ServiceFlags {
     /// How long the application may take to answer [default: 10m]
     #[arg(long, value_name = "TIME")]
     answer_timeout: Option<Span>,
-    /// How long a sender's bytes may stay away [default: 60s]
+    /// How long a sender may take for each 64 KiB [default: 60s]
     #[arg(long, value_name = "TIME")]
     body_timeout: Option<Span>,
     /// Replays at once [default: 4]

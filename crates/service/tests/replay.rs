@@ -90,7 +90,7 @@ async fn a_refusal_before_all_was_read_is_the_answer() {
         seal(&ticket, &octets(8 * LONG, 5)).post(&sidecar).await;
         let status = sidecar.reaches(&ticket.id, "rejected").await;
         assert_eq!(status["reason"]["code"], "rejected");
-        assert_eq!(open_answer(&ticket, &status), format!("HTTP/1.1 {} \r\n\r\nno", &early[..3]));
+        assert_eq!(open_answer(&ticket, &status), format!("HTTP/1.1 {} \r\nHoop-State: rejected\r\n\r\nno", &early[..3]));
         assert_eq!((upstream.arrivals().len(), upstream.whole().len()), (1, 0));
         sidecar.forgets_bodies().await;
     }
@@ -147,7 +147,7 @@ async fn a_busy_application_is_tried_again_and_a_redirect_is_not_followed() {
     seal(&ticket, b"busy").post(&sidecar).await;
     let status = sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(status["attempts"], 5);
-    assert_eq!(open_answer(&ticket, &status), "HTTP/1.1 302 \r\nLocation: /images/7\r\n\r\n");
+    assert_eq!(open_answer(&ticket, &status), "HTTP/1.1 302 \r\nHoop-State: accepted\r\nLocation: /images/7\r\n\r\n");
     assert_eq!(upstream.arrivals().len(), 5, "nobody asked for /images/7");
 }
 
