@@ -20,6 +20,9 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
 
+/// The longest that a ticket counts here: services issue them for a week, and this is a month.
+const EXPIRES_MAX_SECS: u32 = 30 * 24 * 60 * 60;
+
 /// A ticket's time may be off by so much, in seconds (`docs/protocol.md` §2).
 const GRACE_SECS: u32 = 300;
 
@@ -149,7 +152,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
     let (offer, range) = match part {
         Some(part) => {
             let offer = match &part.prelude {
-                Some(prelude) => sealed_offer(prelude, Some(part.range.total), dest)?,
+                Some(prelude) => sealed_offer(shared, prelude, Some(part.range.total), dest)?,
                 None => early_offer(shared, &part, dest),
             };
             if offer.id != part.id {
@@ -158,7 +161,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
             }
             (offer, Some(part.range.range))
         }
-        None => (sealed_offer(&frames.prelude().await?, length, dest)?, None),
+        None => (sealed_offer(shared, &frames.prelude().await?, length, dest)?, None),
     };
     let (total, prelude) = (offer.total, offer.prelude.clone());
     let layout = total.map(|total| layout(shared, total)).transpose()?;
@@ -191,9 +194,11 @@ fn label(prelude: &Prelude) -> Result<TicketLabel, Problem> {
 }
 
 /// What a prelude says of its upload.
-fn sealed_offer(prelude: &Prelude, total: Option<u64>, dest: String) -> Result<Offer, Problem> {
+fn sealed_offer(shared: &Shared, prelude: &Prelude, total: Option<u64>, dest: String) -> Result<Offer, Problem> {
     let label = label(prelude)?;
-    Ok(Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires: label.expires })
+    // The label proves nothing to a gateway: a time decades away must not keep the spool full for decades.
+    let expires = label.expires.min(shared.clock.unix().plus_secs(EXPIRES_MAX_SECS));
+    Ok(Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires })
 }
 
 /// What is known of an upload whose prelude is still to come.

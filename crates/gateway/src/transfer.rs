@@ -33,6 +33,8 @@ pub enum Ended {
 struct Transfer<'a> {
     shared: &'a Arc<Shared>,
     upload: Upload,
+    /// Whether the attempt before ended with a record that did not open.
+    was_corrupt: bool,
     service: Service<'a>,
     layout: Layout,
     has: RangeSet,
@@ -71,6 +73,7 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     };
     let attempts = upload.attempts;
     let before = upload.delivered.len();
+    let was_corrupt = upload.reason.as_ref().is_some_and(|reason| reason.code == Code::RecordCorrupt.name());
     let dest = match shared.destinations.check(&upload.dest) {
         Ok(dest) => dest,
         // The operator's list has changed since it was taken. He may change it back.
@@ -85,6 +88,7 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
         shared,
         service: Service::new(shared, &dest),
         upload,
+        was_corrupt,
         layout,
         has,
         message_bytes: MESSAGE_BYTES,
@@ -293,8 +297,7 @@ impl Transfer<'_> {
     /// The service could not open a record: a few more tries, then it is given up.
     async fn corrupt(&mut self, detail: String) -> Result<(), Stop> {
         let code = Code::RecordCorrupt.name();
-        let in_a_row = self.upload.reason.as_ref().is_some_and(|reason| reason.code == code);
-        if in_a_row && self.upload.attempts + 1 >= CORRUPT_MAX {
+        if self.was_corrupt && self.upload.attempts + 1 >= CORRUPT_MAX {
             let reason = Some(Some(Reason::new(code, detail)));
             self.record(Change { state: Some(State::Refused), reason, ..Change::default() }).await?;
             return Err(Stop::Over);

@@ -5,7 +5,7 @@ mod support;
 use hoop_gateway::Config;
 use hoop_http::{Clock, Code, Problem};
 use hoop_units::{ByteRange, UnixTime};
-use http::{HeaderValue, Method};
+use http::{HeaderValue, Method, Response};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -185,7 +185,19 @@ async fn a_refusal_that_blames_the_upload_ends_it_with_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_never_opens_is_tried_a_few_times_and_then_given_up() {
     let problem = || Weather::Answer(Problem::new(Code::RecordCorrupt, "record 0").into_response());
-    let service = Service::start(at_first(usize::MAX, Method::PUT, problem)).await;
+    let z = sealed(1, 1_000, LATER);
+    let missing = format!("0-{}", z.len() - 1);
+    // In between it says that it knows the upload and has nothing of it, as real services do.
+    let head = move || {
+        let answer = Response::builder().header("hoop-state", "receiving").header("hoop-missing", &missing);
+        Weather::Answer(answer.body(hoop_http::empty()).unwrap())
+    };
+    let service = Service::start(move |_, method, path, _| match (method, path) {
+        (&Method::PUT, _) => problem(),
+        (&Method::HEAD, _) => head(),
+        _ => Weather::Fair,
+    })
+    .await;
     // Each look at the wall clock is an hour later, so that no wait is long.
     let hours = AtomicI64::new(0);
     let clock = Clock::with_wall(move || {
@@ -193,7 +205,6 @@ async fn a_record_that_never_opens_is_tried_a_few_times_and_then_given_up() {
         SystemTime::now() + Duration::from_secs(hour * 3600)
     });
     let (gateway, _folder) = gateway_with(|config| config.clock = clock).await;
-    let z = sealed(1, 1_000, LATER);
     post(gateway.address, &service.dest(), &z).await;
     let status = until_state(gateway.address, id_of(&z), "refused").await;
     assert_eq!(reason(&status), "record-corrupt");
