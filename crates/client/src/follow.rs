@@ -94,11 +94,12 @@ impl Follower<'_> {
             if followed.satisfies(wait) {
                 return followed;
             }
-            if deadline.is_some_and(|deadline| Instant::now() + pause > deadline) {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 followed.timed_out = true;
                 return followed;
             }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
             pause = (pause * 3 / 2).min(POLL_MAX);
         }
     }

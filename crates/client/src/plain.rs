@@ -143,9 +143,9 @@ fn judge(answer: &Answer) -> State {
     };
     match answer.status {
         200..=299 => State::Accepted,
-        300..=399 if answer.field("location").is_some_and(signs_in) => State::Held,
+        // Nobody keeps an ordinary request until its sender has signed in.
+        300..=399 if answer.field("location").is_some_and(signs_in) => State::Rejected,
         300..=399 => State::Accepted,
-        401 => State::Held,
         _ => State::Rejected,
     }
 }
@@ -162,9 +162,9 @@ mod tests {
         };
         assert_eq!(of(201, None), State::Accepted);
         assert_eq!(of(302, Some("/admin/images/")), State::Accepted);
-        assert_eq!(of(302, Some("/admin/Login/?next=/")), State::Held);
+        assert_eq!(of(302, Some("/admin/Login/?next=/")), State::Rejected);
         assert_eq!(of(302, Some("/authors/")), State::Accepted);
-        assert_eq!(of(401, None), State::Held);
+        assert_eq!(of(401, None), State::Rejected);
         assert_eq!(of(413, None), State::Rejected);
         assert_eq!(of(503, None), State::Rejected);
     }

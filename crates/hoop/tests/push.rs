@@ -244,7 +244,7 @@ fn an_upload_larger_than_the_service_allows_is_refused_before_it_is_sent() {
 fn an_upload_whose_session_has_gone_is_held() {
     let world = World::new();
     let ran = world.push(&["--wait", "accepted", "-b", "session=old", "-d", "x"], "/status/401").exits(6);
-    assert!(ran.out.contains("held until you sign in again"), "{ran}");
+    assert!(ran.out.contains("Sign in and push it again"), "{ran}");
 }
 
 #[test]

@@ -90,7 +90,10 @@ async fn a_refusal_before_all_was_read_is_the_answer() {
         seal(&ticket, &octets(8 * LONG, 5)).post(&sidecar).await;
         let status = sidecar.reaches(&ticket.id, "rejected").await;
         assert_eq!(status["reason"]["code"], "rejected");
-        assert_eq!(open_answer(&ticket, &status), format!("HTTP/1.1 {} \r\nHoop-State: rejected\r\n\r\nno", &early[..3]));
+        assert_eq!(
+            open_answer(&ticket, &status),
+            format!("HTTP/1.1 {} \r\nHoop-State: rejected\r\n\r\nno", &early[..3])
+        );
         assert_eq!((upstream.arrivals().len(), upstream.whole().len()), (1, 0));
         sidecar.forgets_bodies().await;
     }

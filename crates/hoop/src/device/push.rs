@@ -103,7 +103,7 @@ fn fate(outcome: &Outcome) -> String {
     match outcome.state {
         State::Accepted => "The application has accepted it.".to_owned(),
         State::Received => "The service has all of it.".to_owned(),
-        State::Held => format!("It is held until you sign in again{reason}."),
+        State::Held => format!("The session had gone, and the service holds it{reason}. Sign in and push it again."),
         State::Rejected => format!("The application has rejected it{reason}."),
         State::Unknown => format!("The application had all of it, and its answer was lost{reason}."),
         state => format!("It is {state}{reason}."),
