@@ -94,8 +94,8 @@ pub struct Usage {
 ///
 /// # Errors
 /// If it cannot be waited for.
-#[allow(unsafe_code)] // wait4 is the one call that gives a single child's usage
-pub fn wait_usage(child: &std::process::Child) -> io::Result<Usage> {
+#[allow(unsafe_code, clippy::needless_pass_by_value)] // the child is no more after this; wait4 is the one call that gives a single child's usage
+pub fn wait_usage(child: std::process::Child) -> io::Result<Usage> {
     use std::os::unix::process::ExitStatusExt as _;
     let mut status = 0;
     // SAFETY: both pointers are to locals of the right type, and the child is ours and not waited for yet.

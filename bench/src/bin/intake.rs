@@ -174,7 +174,7 @@ impl SealedBody {
 fn measure(rival: Rival, limit: Option<u64>, body: &SealedBody) -> Cost {
     let folder = tempfile::Builder::new().prefix("hoop-intake").tempdir_in(".").expect("a folder on disk");
     let address = free_address();
-    let cgroup = limit.map(|bytes| Cgroup::new(bytes));
+    let cgroup = limit.map(Cgroup::new);
     let mut server = start(rival, folder.path(), address, cgroup.as_ref());
     body.rename(rand());
     let path = match rival.is_gateway() {
@@ -217,13 +217,14 @@ fn start(rival: Rival, folder: &Path, address: SocketAddr, cgroup: Option<&Cgrou
     }
     let log = File::create(folder.join("log")).expect("a log file");
     let errors = log.try_clone().expect("a log file");
-    let server = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("the server starts");
+    let mut server = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("the server starts");
     for _ in 0..500 {
         if TcpStream::connect(address).is_ok() {
             return server;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+    stop(&mut server);
     panic!("{} does not listen: {}", rival.name(), fs::read_to_string(folder.join("log")).unwrap_or_default());
 }
 

@@ -192,8 +192,8 @@ fn memory(verdict: &mut Verdict) {
             .stdout(Stdio::null())
             .spawn()
             .expect("hoop open");
-        let sealed = wait_usage(&sealing).expect("hoop seal ends");
-        let opened = wait_usage(&opening).expect("hoop open ends");
+        let sealed = wait_usage(sealing).expect("hoop seal ends");
+        let opened = wait_usage(opening).expect("hoop open ends");
         assert!(sealed.status.success() && opened.status.success(), "sealing and opening {bytes} bytes");
         last = (sealed.peak_kib, opened.peak_kib);
         if at == 0 {
