@@ -85,6 +85,7 @@ codes! {
     LengthMismatch = "length-mismatch", 422, last, "the sealed request's length differs from its Content-Length";
     // The service and the application behind it.
     UploadDone = "upload-done", 409, last, "the application has it already";
+    UploadPaused = "upload-paused", 423, again, "its owner has paused the upload";
     UploadStopped = "upload-stopped", 410, last, "its owner has stopped the upload";
     UploadExpired = "upload-expired", 410, last, "the upload has expired";
     NotOwner = "not-owner", 403, again, "only whoever fetched the ticket may do that";

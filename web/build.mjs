@@ -1,0 +1,56 @@
+// Builds what the daemons serve and what applications import, into dist/. The outcome is committed, so that Rust builds without
+// Node; `node build.mjs --check` says whether it is what the sources make.
+//
+//   hoop.js      the library                        served by hoop service at /hoop/hoop.js
+//   pages.js     my uploads, settings               served by hoop service
+//   bridge.js    the gateway's small window         served by hoop gateway
+//   monitor.js   the gateway's monitor pages        served by hoop gateway
+
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { build } from "esbuild";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+const ENTRIES = ["hoop", "pages", "bridge", "monitor"];
+/** The most that the library may weigh, in bytes gzipped. */
+const LIBRARY_MAX = 15_000;
+
+async function make(outdir) {
+  const entryPoints = ENTRIES.map((name) => join(here, "src", `${name}.ts`)).filter((path) => existsSync(path));
+  await build({
+    entryPoints, outdir, bundle: true, format: "esm", target: ["chrome120", "firefox121", "safari17"], minify: true, charset: "utf8",
+    legalComments: "none", banner: { js: "// Hoop, Apache-2.0 OR MIT. Made from web/src; do not edit." }, logLevel: "warning",
+  });
+  execFileSync(join(here, "node_modules/.bin/tsc"), ["--emitDeclarationOnly", "--outDir", join(outdir, "types")], { cwd: here, stdio: "inherit" });
+  const weight = gzipSync(readFileSync(join(outdir, "hoop.js")), { level: 9 }).length;
+  if (weight > LIBRARY_MAX) throw new Error(`hoop.js weighs ${weight} bytes gzipped; ${LIBRARY_MAX} is the most`);
+  return weight;
+}
+
+function files(folder) {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(folder.length + 1))
+    .sort();
+}
+
+const dist = join(here, "dist");
+if (process.argv.includes("--check")) {
+  const fresh = mkdtempSync(join(tmpdir(), "hoop-web-"));
+  try {
+    const weight = await make(fresh);
+    const same = files(fresh).join() === files(dist).join()
+      && files(fresh).every((name) => readFileSync(join(fresh, name)).equals(readFileSync(join(dist, name))));
+    if (!same) throw new Error("web/dist is not what web/src makes: run `npm run build` in web/");
+    console.log(`web/dist is up to date; hoop.js weighs ${weight} bytes gzipped`);
+  } finally {
+    rmSync(fresh, { recursive: true });
+  }
+} else {
+  rmSync(dist, { recursive: true, force: true });
+  console.log(`hoop.js: ${await make(dist)} bytes gzipped`);
+}
