@@ -2,11 +2,13 @@
 //!
 //! - [`Problem`] and its [`Code`]s: every refusal that crosses the wire (RFC 9457), one table.
 //! - [`Server`]: a bounded HTTP/1.1 server loop over TCP or TLS, with graceful shutdown.
+//! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
 //! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace.
 
 mod body;
 mod connect;
+mod events;
 mod origin;
 mod problem;
 mod server;
@@ -16,6 +18,7 @@ pub mod tls;
 
 pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
 pub use connect::{AddressGuard, ConnectError, Connection, Connector};
+pub use events::{Events, events};
 pub use origin::{Origin, OriginError};
 pub use problem::{Code, Problem, retry_after};
 pub use server::{Peer, ServeError, Server, ServerLimits};
