@@ -10,11 +10,11 @@ use crate::state::State;
 use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges};
 use hoop_units::{RangeSet, UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, named_params, params};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The format's number, kept in `user_version`.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -26,6 +26,25 @@ const LONGEST_WAIT_SECS: u32 = 6 * 60 * 60;
 /// What format 2 has more than format 1: uploads whose prelude has not come. A version that knows only format 1 would take
 /// an empty prelude for one.
 const EARLY: &str = "CREATE INDEX upload_early ON upload (id) WHERE prelude = x'';";
+
+/// What format 3 has more than format 2: the sums by state, for whoever looks at the gateway. Triggers keep them, so that no
+/// statement can forget to.
+const TALLY: &str = "
+CREATE TABLE tally (state INTEGER PRIMARY KEY, uploads INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO tally SELECT state, count(*), sum(total) FROM upload GROUP BY state;
+CREATE TRIGGER tally_new AFTER INSERT ON upload BEGIN
+    INSERT INTO tally VALUES (NEW.state, 1, NEW.total)
+    ON CONFLICT (state) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.total;
+END;
+CREATE TRIGGER tally_moved AFTER UPDATE OF state ON upload WHEN NEW.state <> OLD.state BEGIN
+    UPDATE tally SET uploads = uploads - 1, bytes = bytes - OLD.total WHERE state = OLD.state;
+    INSERT INTO tally VALUES (NEW.state, 1, NEW.total)
+    ON CONFLICT (state) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.total;
+END;
+CREATE TRIGGER tally_gone AFTER DELETE ON upload BEGIN
+    UPDATE tally SET uploads = uploads - 1, bytes = bytes - OLD.total WHERE state = OLD.state;
+END;
+";
 
 const SCHEMA: &str = "
 CREATE TABLE upload (
@@ -70,6 +89,15 @@ pub enum Queue {
     Small,
     /// The service has them and is to be asked what became of them: `received` and `held`.
     Ask,
+}
+
+/// How many uploads are in one state, and how long they are together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Uploads.
+    pub uploads: u64,
+    /// The sum of their lengths, in octets of Z.
+    pub bytes: u64,
 }
 
 /// One upload that is due.
@@ -144,8 +172,11 @@ impl Index {
         db.execute_batch(if sync { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = OFF" })?;
         db.execute_batch("PRAGMA wal_autocheckpoint = 256")?;
         match db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))? {
-            0 => db.execute_batch(&format!("BEGIN; {SCHEMA} {EARLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
-            1 => db.execute_batch(&format!("BEGIN; {EARLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
+            0 => {
+                db.execute_batch(&format!("BEGIN; {SCHEMA} {EARLY} {TALLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?
+            }
+            1 => db.execute_batch(&format!("BEGIN; {EARLY} {TALLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
+            2 => db.execute_batch(&format!("BEGIN; {TALLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
             FORMAT => {}
             later => return Err(IndexOpenError::Later(later)),
         }
@@ -320,6 +351,30 @@ impl Index {
         Ok(statement.query_row([now.0], |row| row.get(0)).map(|due: Option<u32>| due.map(UnixTime))?)
     }
 
+    /// How many uploads are in each state, states without any left out.
+    pub fn tally(&self) -> Result<BTreeMap<State, Tally>, StoreError> {
+        let mut statement = self.db.prepare_cached("SELECT state, uploads, bytes FROM tally WHERE uploads > 0")?;
+        let mut rows = statement.query([])?;
+        let mut tally = BTreeMap::new();
+        while let Some(row) = rows.next()? {
+            let state = State::by_number(row.get(0)?).ok_or(StoreError::Damaged("a state that does not exist"))?;
+            let (uploads, bytes) = (row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs());
+            tally.insert(state, Tally { uploads, bytes });
+        }
+        Ok(tally)
+    }
+
+    /// What `map` makes of the uploads that came last, newest first. One at a time, since a row may have 64 KiB.
+    pub fn recent<T>(&self, limit: usize, map: impl Fn(&Upload) -> T) -> Result<Vec<T>, StoreError> {
+        let mut statement = self.db.prepare_cached(RECENT)?;
+        let mut rows = statement.query([signed(limit as u64)])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(map(&read_upload(row)?));
+        }
+        Ok(found)
+    }
+
     /// Uploads whose time is over: open ones to expire, final ones to forget.
     pub fn over(&self, now: UnixTime, limit: usize) -> Result<Vec<Over>, StoreError> {
         let mut statement = self.db.prepare_cached(
@@ -357,6 +412,9 @@ impl Index {
         Ok(())
     }
 }
+
+/// The condition holds for every row; it is there so that the plan is a search along the key, which the tests look for.
+const RECENT: &str = "SELECT * FROM upload WHERE seq > 0 ORDER BY seq DESC LIMIT ?1";
 
 /// What is due on time, and what was put off before the clock was set back. The row's own number breaks ties.
 fn due_queries(queue: Queue) -> [String; 2] {
@@ -424,6 +482,7 @@ mod tests {
     fn nothing_that_is_asked_at_run_time_reads_the_whole_table() {
         let index = Index::open(Path::new(":memory:"), true).ok().unwrap();
         let queries = [
+            RECENT.to_owned(),
             "SELECT * FROM upload WHERE id = ?1".to_owned(),
             "SELECT min(due) FROM upload INDEXED BY upload_due WHERE due > ?1".to_owned(),
             "SELECT id FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT 9".to_owned(),

@@ -195,6 +195,7 @@ impl Intake {
         })?;
         let whole = recorded.map_err(CommitError::Ended)?;
         self.shared.disk.recorded();
+        self.shared.changed();
         if !offer.is_early() {
             self.shared.early().remove(&live.id);
         }

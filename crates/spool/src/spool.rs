@@ -1,7 +1,7 @@
 //! The store: [`Spool`].
 
 use crate::error::{BeginError, OpenError, StoreError};
-use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Over, Queue};
+use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Over, Queue, Tally};
 use crate::intake::{Intake, Live, PAYLOAD_GONE};
 use crate::room::Room;
 use crate::state::State;
@@ -15,6 +15,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a spool is opened.
@@ -54,6 +55,8 @@ pub struct Shared {
     room: Mutex<Room>,
     /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
     early: Mutex<BTreeSet<UploadId>>,
+    /// Counts what is recorded.
+    pub revision: AtomicU64,
     /// The folder is ours as long as this is open.
     _lock: File,
 }
@@ -98,6 +101,11 @@ impl Shared {
 
     fn lives(&self) -> MutexGuard<'_, BTreeMap<UploadId, Arc<Live>>> {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was recorded.
+    pub fn changed(&self) {
+        self.revision.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The folder that an upload's file is in.
@@ -158,6 +166,7 @@ impl Spool {
             index: Mutex::new(index),
             room: Mutex::new(room),
             early: Mutex::new(early),
+            revision: AtomicU64::new(0),
             _lock: lock,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -288,6 +297,7 @@ impl Spool {
     /// If the index fails; then nothing changed.
     pub fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<State>, StoreError> {
         let Some(changed) = self.shared.index().change(id, change, now)? else { return Ok(None) };
+        self.shared.changed();
         if let Some(bytes) = changed.freed {
             self.shared.room().kept -= bytes;
             // Should this fail, or never come about, the sweep finds the file.
@@ -336,7 +346,9 @@ impl Spool {
             return self.drop_early(over.id);
         }
         if over.state.is_final() {
-            return self.shared.index().forget(over.id);
+            self.shared.index().forget(over.id)?;
+            self.shared.changed();
+            return Ok(());
         }
         let change = Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
         self.change(over.id, &change, now).map(|_| ())
@@ -345,6 +357,7 @@ impl Spool {
     fn drop_early(&self, id: UploadId) -> Result<(), StoreError> {
         // `None`: its prelude has come since it was looked up.
         let Some(bytes) = self.shared.index().drop_early(id)? else { return Ok(()) };
+        self.shared.changed();
         self.shared.room().kept -= bytes;
         self.shared.early().remove(&id);
         // Should this fail, or never come about, the sweep finds the file.
@@ -381,6 +394,32 @@ impl Spool {
     pub fn free_bytes(&self) -> io::Result<u64> {
         let disk = sys::free_bytes(&self.shared.folder)?;
         Ok(self.shared.room().free(disk))
+    }
+
+    /// Octets of uploads that are recorded and kept.
+    pub fn kept_bytes(&self) -> u64 {
+        self.shared.room().kept
+    }
+
+    /// How many uploads are in each state, states without any left out. Costs the same however many there are.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn tally(&self) -> Result<BTreeMap<State, Tally>, StoreError> {
+        self.shared.index().tally()
+    }
+
+    /// What `map` makes of the uploads that came last, newest first, at most `limit`. `map` must not use the spool.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn recent<T>(&self, limit: usize, map: impl Fn(&Upload) -> T) -> Result<Vec<T>, StoreError> {
+        self.shared.index().recent(limit, map)
+    }
+
+    /// A number that grows whenever something is recorded: as long as it stays, so does all that the spool says.
+    pub fn revision(&self) -> u64 {
+        self.shared.revision.load(Ordering::Relaxed)
     }
 
     /// The folder.

@@ -8,7 +8,7 @@ use std::fmt;
 /// receiving → stored → delivering → received → held → accepted │ rejected │ unknown │ stopped
 ///     └──────────┴──────────┴───────────┴────────┴──→ expired │ refused │ and all of the above
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum State {
     /// Some of it is stored.
     Receiving,

@@ -1,7 +1,7 @@
 //! The spool against a simple model: random operations by several senders, with the spool closed and opened at random points.
 #![allow(missing_docs)]
 
-use hoop_spool::{Begin, Change, CommitError, Intake, Offer, Settings, Spool, State};
+use hoop_spool::{Begin, Change, CommitError, Intake, Offer, Settings, Spool, State, Tally};
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -66,6 +66,12 @@ struct Sender {
 }
 
 fn check(spool: &Spool, model: &BTreeMap<u8, Known>) {
+    let mut tally = BTreeMap::<_, Tally>::new();
+    for state in model.values().filter_map(|known| known.state) {
+        let sum = tally.entry(state).or_default();
+        (sum.uploads, sum.bytes) = (sum.uploads + 1, sum.bytes + TOTAL);
+    }
+    assert_eq!(spool.tally().unwrap(), tally);
     for (upload, known) in model {
         let row = spool.get(UploadId([*upload; 16])).unwrap();
         assert_eq!(row.as_ref().map(|row| row.state), known.state);

@@ -61,10 +61,10 @@ fn a_spool_of_a_later_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let db = rusqlite::Connection::open(folder.path().join("index.db")).unwrap();
-    db.execute_batch("PRAGMA user_version = 3").unwrap();
+    db.execute_batch("PRAGMA user_version = 4").unwrap();
     drop(db);
     let error = Spool::open(Settings::new(folder.path())).unwrap_err();
-    assert!(matches!(error, OpenError::Later { found: 3, known: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { found: 4, known: 3, .. }), "{error}");
 }
 
 #[test]
@@ -346,4 +346,28 @@ fn two_senders_that_leave_together_leave_nothing_behind() {
         });
         assert!(!path(&offer).exists(), "nothing of it was recorded (round {round})");
     }
+}
+
+#[test]
+fn the_latest_uploads_come_newest_first_and_every_record_makes_another_revision() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let mut revision = spool.revision();
+    let mut grew = |what: &str| {
+        assert!(spool.revision() > revision, "{what}");
+        revision = spool.revision();
+    };
+    for number in 1..=5 {
+        store(&spool, &offer(number, 100));
+        grew("stored");
+    }
+    let latest = spool.recent(3, |upload| upload.id.as_bytes()[0]).unwrap();
+    assert_eq!(latest, [5, 4, 3]);
+    let accepted = Change { state: Some(State::Accepted), ..Change::default() };
+    spool.change(offer(5, 100).id, &accepted, NOW).unwrap();
+    grew("changed");
+    let reason = Reason::new("upload-expired", "over");
+    spool.end(&reason, UnixTime(u32::MAX), 9).unwrap();
+    grew("ended");
+    assert_eq!(spool.kept_bytes(), 0);
 }
