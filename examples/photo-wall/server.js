@@ -86,7 +86,7 @@ function resolvers() {
 
 app.post("/photos", once, upload.array("photo", 20), async (request, response) => {
   const photos = await Promise.all(
-    request.files.map(async (file) => ({ name: file.originalname, bytes: file.size, sha256: await sha256(file.path) })),
+    request.files.map(async (file) => ({ name: file.originalname, bytes: file.size, sha256: await sha256(file.path), file: file.filename })),
   );
   for (const photo of photos) console.log(JSON.stringify({ event: "photo", ...photo, at: Date.now() }));
   response.locals.settle?.({ status: 201, body: { photos } });

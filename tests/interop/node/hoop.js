@@ -1,6 +1,6 @@
 // The formats of docs/protocol.md, sections 1 to 3 and 8, with WebCrypto and nothing else: sealed bodies, tickets,
-// tokens and answers. Written from the document, so that Rust and JavaScript check each other. It keeps one record in
-// memory, and releases a record's plaintext once the record is authentic.
+// tokens and answers. Written from the document, so that Rust and JavaScript check each other, and for Node and browsers
+// alike. It keeps one record in memory, and releases a record's plaintext once the record is authentic.
 
 const { subtle } = globalThis.crypto;
 const utf8 = new TextEncoder();
@@ -18,10 +18,11 @@ export class Refused extends Error {
   }
 }
 
-export const fromBase64url = (text) => new Uint8Array(Buffer.from(text, "base64url"));
-export const toBase64url = (octets) => Buffer.from(octets).toString("base64url");
-export const fromHex = (text) => new Uint8Array(Buffer.from(text, "hex"));
-export const toHex = (octets) => Buffer.from(octets).toString("hex");
+export const fromBase64url = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (octet) => octet.charCodeAt(0));
+export const toBase64url = (octets) => btoa(Array.from(octets, (octet) => String.fromCharCode(octet)).join(""))
+  .replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+export const fromHex = (text) => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+export const toHex = (octets) => Array.from(octets, (octet) => octet.toString(16).padStart(2, "0")).join("");
 
 export function concat(pieces) {
   if (pieces.length === 1) return pieces[0];

@@ -1,6 +1,6 @@
 // A real `hoop service` on loopback, with TLS, before a small application; all of it goes when the test ends.
 
-import { execFile, spawn } from "node:child_process";
+import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
@@ -9,10 +9,10 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { HOOP } from "./program.js";
+import { start } from "./running.js";
 
 const exec = promisify(execFile);
 const NAME = "photos.example";
-const READY_MS = 60_000;
 
 /** Starts everything; `t` is the test that it ends with. */
 export async function startHouse(t) {
@@ -20,18 +20,15 @@ export async function startHouse(t) {
   t.after(() => rm(folder, { recursive: true, force: true }));
   const file = (name) => path.join(folder, name);
   await exec(HOOP, ["keygen", "-o", file("keys")]);
-  await exec("openssl", [
-    "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", `/CN=${NAME}`,
-    "-addext", `subjectAltName=DNS:${NAME}`, "-addext", "basicConstraints=critical,CA:FALSE",
-    "-keyout", file("key.pem"), "-out", file("certificate.pem"),
-  ]);
+  await makeCertificate(NAME, file("certificate.pem"), file("key.pem"));
   const application = await startApplication(t);
   const port = await freePort();
   const origin = `https://${NAME}:${port}`;
-  await startService(t, [
-    "--listen", `127.0.0.1:${port}`, "--origin", origin, "--upstream", application.url, "--keys", file("keys"),
+  const service = await start(HOOP, [
+    "service", "--listen", `127.0.0.1:${port}`, "--origin", origin, "--upstream", application.url, "--keys", file("keys"),
     "--tls-cert", file("certificate.pem"), "--tls-key", file("key.pem"), "--state-dir", file("service-state"),
-  ]);
+  ], { ready: "listening on" });
+  t.after(() => service.stop());
   const keyring = (await readFile(file("keys"), "utf8")).split("\n").filter((line) => line.startsWith("hoop-kws-v1 "));
   const ca = await readFile(file("certificate.pem"));
   return {
@@ -46,6 +43,14 @@ export async function startHouse(t) {
   };
 }
 
+/** A certificate for a name, which whoever trusts it can check by itself. */
+export async function makeCertificate(name, certificate, key) {
+  await exec("openssl", [
+    "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", `/CN=${name}`,
+    "-addext", `subjectAltName=DNS:${name}`, "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", certificate,
+  ]);
+}
+
 /** An application that keeps each request, and answers 201. */
 async function startApplication(t) {
   const received = [];
@@ -57,26 +62,6 @@ async function startApplication(t) {
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.after(() => server.closeAllConnections() ?? server.close());
   return { received, url: `http://127.0.0.1:${server.address().port}` };
-}
-
-async function startService(t, parameters) {
-  const service = spawn(HOOP, ["service", ...parameters], { stdio: ["ignore", "pipe", "pipe"] });
-  t.after(() => service.kill("SIGKILL"));
-  let said = "";
-  await new Promise((resolve, reject) => {
-    const failed = (why) => {
-      clearTimeout(timer);
-      reject(new Error(`hoop service ${why}: ${said}`));
-    };
-    const timer = setTimeout(failed, READY_MS, "does not come up");
-    const listen = (piece) => {
-      said += piece;
-      if (said.includes("listening on")) resolve(clearTimeout(timer));
-    };
-    service.stdout.on("data", listen);
-    service.stderr.on("data", listen);
-    service.on("error", failed).on("exit", () => failed("ended"));
-  });
 }
 
 async function freePort() {

@@ -1,0 +1,75 @@
+// Debian's Chromium and Firefox, headless, driven by puppeteer: Chromium by CDP, Firefox by WebDriver BiDi.
+//
+// Both know https://photos.example and http://hoop.local:4667 at 127.0.0.1, accept any certificate, and block windows that no
+// user has asked for. Chromium counts the former as public and the latter as local: without that there is no border between
+// them, and whatever a page does about leave to reach the local network is proven by nothing.
+
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import puppeteer from "puppeteer-core";
+
+export const NAMES = ["photos.example", "hoop.local"];
+export const ADDRESS_SPACES = "127.0.0.1:443=public,127.0.0.1:4667=local";
+
+const LAUNCH_MS = 60_000;
+/** One command of the driver: a browser that does not answer for so long hangs. */
+const COMMAND_MS = 60_000;
+
+const HOW = {
+  chromium: ({ addressSpaces = ADDRESS_SPACES }) => ({
+    browser: "chrome",
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    // The driver would allow every window.
+    ignoreDefaultArgs: ["--disable-popup-blocking"],
+    args: [
+      "--no-sandbox",
+      `--host-resolver-rules=${NAMES.map((name) => `MAP ${name} 127.0.0.1`).join(", ")}`,
+      ...(addressSpaces ? [`--ip-address-space-overrides=${addressSpaces}`] : []),
+    ],
+  }),
+  firefox: ({ preferences = {} }) => ({
+    browser: "firefox",
+    executablePath: process.env.FIREFOX ?? "/usr/bin/firefox-esr",
+    extraPrefsFirefox: {
+      "network.dns.localDomains": NAMES.join(","),
+      "dom.disable_open_during_load": true,
+      ...preferences,
+    },
+  }),
+};
+
+/** The names of the browsers to test: both, or what BROWSER says. */
+export const BROWSERS = Object.keys(HOW).filter((name) => (process.env.BROWSER ?? name) === name);
+
+/** Starts a browser with an empty profile. `close()` ends it and removes the profile.
+ *  `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox. */
+export async function launch(name, more = {}) {
+  const folder = await mkdtemp(path.join(tmpdir(), "hoop-browser-"));
+  const remove = () => rm(folder, { recursive: true, force: true, maxRetries: 10 });
+  try {
+    const browser = await puppeteer.launch({
+      ...HOW[name](more),
+      headless: true,
+      acceptInsecureCerts: true,
+      userDataDir: path.join(folder, "profile"),
+      env: { ...process.env, TMPDIR: folder, HOME: folder },
+      timeout: LAUNCH_MS,
+      protocolTimeout: COMMAND_MS,
+    });
+    return { name, browser, close: () => browser.close().finally(remove) };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}
+
+/** What the user has answered to "… wants to access other devices on your local network": `granted` or `denied`, for a page's origin
+ *  in a context. Chromium only. */
+export async function answerLocalNetwork(running, context, origin, setting) {
+  // Chromium forgets the answers of a session that has ended.
+  running.session ??= await running.browser.target().createCDPSession();
+  await running.session.send("Browser.setPermission", {
+    permission: { name: "local-network" }, setting, origin, browserContextId: context.id,
+  });
+}

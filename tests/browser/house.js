@@ -1,0 +1,129 @@
+// The three of them on loopback, for real: the photo wall, `hoop service` before it as https://photos.example, and `hoop gateway` as
+// http://hoop.local:4667. Each can be stopped and started again.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { makeCertificate } from "../interop/node/house.js";
+import { HOOP } from "../interop/node/program.js";
+import { start } from "../interop/node/running.js";
+import { Link } from "./link.js";
+
+const exec = promisify(execFile);
+const WALL = fileURLToPath(new URL("../../examples/photo-wall/server.js", import.meta.url));
+const WALL_PORT = 8000;
+const BEHIND_LINK = { service: 1443, gateway: 14667 };
+const ORIGIN = "https://photos.example";
+const ADDRESS = "127.0.0.1";
+
+export class House {
+  origin = ORIGIN;
+  gatewayUrl = "http://hoop.local:4667";
+  wall = null;
+  service = null;
+  gateway = null;
+  /** The links before the gateway and the service, if the house was started with them. */
+  links = {};
+  #options;
+  #folder;
+  #walls = [];
+
+  /** Starts a house. Options, all of which may be absent:
+   *  `gateway: false`: none yet; `startGateway()` starts it.
+   *  `signIn`: the photo wall asks for sign-in, and the service asks it who is there.
+   *  `wall`: further environment of the photo wall; null: none is started, and something else may listen on port 8000.
+   *  `serviceFlags`, `gatewayFlags`: further flags. `routes`: the text of routes.toml.
+   *  `links`: `["gateway"]`, `["service"]` or both: a Link before it, as `house.links.gateway`. */
+  static async start(options = {}) {
+    const house = new House();
+    house.#options = options;
+    house.#folder = await mkdtemp(path.join(tmpdir(), "hoop-house-"));
+    try {
+      await exec(HOOP, ["keygen", "-o", house.file("keys")]);
+      await makeCertificate("photos.example", house.file("certificate.pem"), house.file("key.pem"));
+      for (const role of options.links ?? []) house.links[role] = await Link.open(role === "gateway" ? 4667 : 443, BEHIND_LINK[role]);
+      if (options.wall !== null) await house.startWall();
+      await house.startService();
+      if (options.gateway !== false) await house.startGateway();
+    } catch (error) {
+      await house.close();
+      throw error;
+    }
+    return house;
+  }
+
+  /** Ends everything. */
+  async close() {
+    const programs = [this.gateway, this.service, this.wall].filter(Boolean);
+    await Promise.all(programs.map((program) => program.stop()));
+    await Promise.all(Object.values(this.links).map((link) => link.cut()));
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  /** A path in the house's folder, which goes with it. */
+  file(name) {
+    return path.join(this.#folder, name);
+  }
+
+  async startWall() {
+    const { signIn, wall } = this.#options;
+    const environment = { PORT: String(WALL_PORT), PHOTOS: this.file("photos"), HOOP: "1", ...(signIn && { SIGN_IN: "1" }), ...wall };
+    this.wall = await start(process.execPath, [WALL], { ready: '"listening"', environment });
+    this.#walls.push(this.wall);
+  }
+
+  async startService() {
+    const { signIn, routes = signIn ? '[user]\npath = "/me"\npointer = "/id"\n' : null, serviceFlags = [] } = this.#options;
+    if (routes !== null) await writeFile(this.file("routes.toml"), routes);
+    this.service = await start(HOOP, [
+      "service", "--listen", this.#listen("service", 443), "--origin", ORIGIN, "--upstream", `http://${ADDRESS}:${WALL_PORT}`,
+      "--keys", this.file("keys"), "--tls-cert", this.file("certificate.pem"), "--tls-key", this.file("key.pem"),
+      "--state-dir", this.file("service-state"), ...(routes === null ? [] : ["--routes", this.file("routes.toml")]), ...serviceFlags,
+    ], { ready: "listening on" });
+  }
+
+  async startGateway() {
+    this.gateway = await start(HOOP, [
+      "gateway", "--listen", this.#listen("gateway", 4667), "--spool", this.file("spool"), "--no-mdns",
+      "--resolve", `photos.example:443:${ADDRESS}`, "--allow-dest", "photos.example", "--ca", this.file("certificate.pem"),
+      ...(this.#options.gatewayFlags ?? []),
+    ], { ready: "listening on" });
+  }
+
+  #listen(role, port) {
+    return `${ADDRESS}:${this.links[role] ? BEHIND_LINK[role] : port}`;
+  }
+
+  /** A new file of random octets, and what is known of it. */
+  async photo(name, bytes = 100_000) {
+    const content = randomBytes(bytes);
+    await writeFile(this.file(name), content);
+    return { name, path: this.file(name), bytes, sha256: sha256(content) };
+  }
+
+  /** What the photo wall has said of the photos that came to it, in order. */
+  get arrived() {
+    const lines = this.#walls.flatMap((wall) => wall.lines).filter((line) => line.startsWith('{"event":"photo"'));
+    return lines.map((line) => JSON.parse(line));
+  }
+
+  /** Waits until as many photos are at the wall as are given, and compares them with these octet by octet; no other photo and no
+   *  second copy may be there. */
+  async assertArrived(...photos) {
+    await this.wall.until(() => this.arrived.length >= photos.length, `has ${photos.length} photos`);
+    const name = (photo) => `${photo.name} ${photo.sha256}`;
+    assert.deepEqual(this.arrived.map(name).sort(), photos.map(name).sort());
+    for (const { file, sha256: said } of this.arrived) {
+      assert.equal(sha256(await readFile(path.join(this.file("photos"), file))), said, `what lies on disk as ${file}`);
+    }
+  }
+}
+
+function sha256(octets) {
+  return createHash("sha256").update(octets).digest("hex");
+}

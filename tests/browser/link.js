@@ -1,0 +1,89 @@
+// What lies between a browser and a server, when a test wants to slow it down, hold it at a certain octet, or cut it.
+
+import { once } from "node:events";
+import net from "node:net";
+
+/** A TCP link on loopback. What goes from the browser to the server is counted and can be held; the way back is free. */
+export class Link {
+  /** Octets that have come from the browser, on all connections. */
+  taken = 0;
+  /** Octets a second that each connection may carry to the server; Infinity: as fast as it goes. */
+  rate = Infinity;
+  #to;
+  #server = null;
+  #connections = new Set();
+  #gate = null;
+  #holds = [];
+
+  static async open(port, to) {
+    const link = new Link();
+    link.#to = to;
+    link.port = port;
+    await link.mend();
+    return link;
+  }
+
+  /** Resolves when `octets` more have come; what comes after them is held until `release()`. */
+  holdAfter(octets) {
+    return new Promise((resolve) => this.#holds.push({ at: this.taken + octets, resolve }));
+  }
+
+  release() {
+    this.#gate?.open();
+    this.#gate = null;
+  }
+
+  /** Ends all connections at once and takes no more, as if the server's cable were pulled. */
+  async cut() {
+    const server = this.#server;
+    this.#server = null;
+    for (const socket of this.#connections) socket.destroy();
+    this.release();
+    if (server) await new Promise((resolve) => server.close(resolve));
+  }
+
+  async mend() {
+    if (this.#server) return;
+    this.#server = net.createServer((browser) => this.#join(browser));
+    await new Promise((resolve, reject) => this.#server.on("error", reject).listen(this.port, "127.0.0.1", resolve));
+  }
+
+  #join(browser) {
+    const server = net.connect(this.#to, "127.0.0.1");
+    for (const socket of [browser, server]) {
+      this.#connections.add(socket);
+      socket.on("error", () => {}).on("close", () => {
+        this.#connections.delete(socket);
+        browser.destroy();
+        server.destroy();
+      });
+    }
+    server.pipe(browser);
+    this.#forward(browser, server).catch(() => browser.destroy());
+  }
+
+  async #forward(browser, server) {
+    for await (const piece of browser) {
+      this.taken += piece.length;
+      this.#holdIfDue();
+      await this.#gate?.opened;
+      if (this.rate !== Infinity) await new Promise((resolve) => setTimeout(resolve, (piece.length / this.rate) * 1000));
+      if (!server.write(piece)) await once(server, "drain");
+    }
+    server.end();
+  }
+
+  #holdIfDue() {
+    const due = this.#holds.filter(({ at }) => this.taken >= at);
+    if (due.length === 0) return;
+    this.#holds = this.#holds.filter((hold) => !due.includes(hold));
+    this.#gate ??= gate();
+    for (const hold of due) hold.resolve();
+  }
+}
+
+function gate() {
+  let open;
+  const opened = new Promise((resolve) => (open = resolve));
+  return { open, opened };
+}

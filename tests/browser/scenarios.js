@@ -1,0 +1,196 @@
+// Scenarios: tests that run in each browser, with a house and a page of their own. See README.md.
+
+import "./namespace.js";
+import { mkdir, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { after, before, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { BROWSERS, answerLocalNetwork, launch } from "./browsers.js";
+import { House } from "./house.js";
+
+const TEST_MS = 120_000;
+/** How long one step of a scenario may take; a hang is told from a slow machine by the test's own limit. */
+const STEP_MS = 30_000;
+const PICTURES = fileURLToPath(new URL("../../.cache/browser/", import.meta.url));
+
+/** Calls `define({ browser, test })` for each browser; `test(claim, options, body)` is one scenario in it, and `body` gets a Scene. */
+export function scenarios(define) {
+  for (const browser of BROWSERS) {
+    describe(browser, () => {
+      let running;
+      before(async () => (running = await launch(browser)), { timeout: TEST_MS });
+      after(() => running?.close(), { timeout: TEST_MS });
+      define({
+        browser,
+        test: (claim, options, body) => test(claim, { timeout: options.timeout ?? TEST_MS }, (t) => play(t, running, claim, options, body)),
+      });
+    });
+  }
+}
+
+async function play(t, running, claim, options, body) {
+  const house = await House.start(options.house);
+  t.after(() => house.close());
+  if (options.script === false && running.name === "firefox") {
+    // Its driver cannot turn script off in a page, only in a whole browser.
+    running = await launch("firefox", { preferences: { "javascript.enabled": false } });
+    t.after(() => running.close());
+  }
+  const scene = new Scene(running, house, options);
+  t.after(() => scene.close());
+  await scene.begin();
+  try {
+    await body(scene);
+  } catch (error) {
+    await scene.tell(t, `${running.name} ${claim}`);
+    throw error;
+  }
+}
+
+/** A page of a browser with nothing in its past, in a house. */
+export class Scene {
+  /** Every `hoop:state` of the pages of this scene, in order: the event's detail, as far as it is data. */
+  states = [];
+  /** What the pages said on their consoles. */
+  console = [];
+  /** What the pages have asked for: `GET https://photos.example/`. */
+  requests = [];
+  #running;
+  #options;
+  #watchers = new Set();
+
+  constructor(running, house, options) {
+    this.browser = running.name;
+    this.house = house;
+    this.#running = running;
+    this.#options = options;
+  }
+
+  async begin() {
+    this.context = await this.#running.browser.createBrowserContext();
+    if (this.#options.permission) await this.answerLocalNetwork(this.#options.permission);
+    this.page = await this.newPage();
+  }
+
+  async close() {
+    await this.context?.close();
+  }
+
+  /** The user's answer to Chromium's question for leave to reach the local network: `granted` or `denied`. Firefox does not ask. */
+  async answerLocalNetwork(setting) {
+    if (this.browser === "chromium") await answerLocalNetwork(this.#running, this.context, this.house.origin, setting);
+  }
+
+  /** Another tab of the same user. */
+  async newPage() {
+    const page = await this.context.newPage();
+    const { width = 1280, height = 900, script = true, block = [], dark = false } = this.#options;
+    page.setDefaultTimeout(STEP_MS);
+    await page.setViewport({ width, height });
+    if (!script && this.browser === "chromium") await page.setJavaScriptEnabled(false);
+    if (dark) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
+    if (script) await page.evaluateOnNewDocument(reportStates);
+    if (block.length > 0) await refuse(page, block);
+    page.on("request", (request) => this.requests.push(`${request.method()} ${request.url()}`));
+    page.on("console", (message) => this.#heard(message.text()));
+    return page;
+  }
+
+  /** Opens a path of the service in the scene's page. */
+  async open(target = "/") {
+    await this.page.goto(new URL(target, this.house.origin).href);
+  }
+
+  /** Chooses photos in the form, as the user does in the browser's window for that. */
+  async choose(photos, selector = "input[type=file]") {
+    const input = this.#options.script === false ? await this.page.$(selector) : await this.page.waitForSelector(selector);
+    await input.uploadFile(...photos.map((photo) => photo.path));
+  }
+
+  /** Clicks what a selector of puppeteer's names; `>>>` looks into shadow roots, `::-p-text(Send)` for a text. */
+  async click(selector, page = this.page) {
+    if (this.#options.script !== false) return page.locator(selector).setTimeout(STEP_MS).click();
+    // Without script there are no frames to wait for.
+    const [x, y] = await page.$eval(selector, (element) => {
+      element.scrollIntoView();
+      const { left, top, width, height } = element.getBoundingClientRect();
+      return [left + width / 2, top + height / 2];
+    });
+    return page.mouse.click(x, y);
+  }
+
+  /** Submits the form by its button. */
+  async submit() {
+    await this.click("form[enctype] button:not([type=button])");
+  }
+
+  /** Waits for a state: of a phase, or one for which a function says so; those that have passed count. */
+  async state(wanted) {
+    const fits = typeof wanted === "function" ? wanted : (state) => state.phase === wanted;
+    return this.until(() => this.states.find(fits), `the state ${wanted}`);
+  }
+
+  /** Waits for the gateway's window, and returns its page. */
+  async window(pathname = "/bridge") {
+    const shows = (target) => URL.canParse(target.url()) && new URL(target.url()).pathname === pathname;
+    const target = await this.context.waitForTarget(shows, { timeout: STEP_MS });
+    return target.page();
+  }
+
+  /** Resolves to the first truthy thing that `look` returns: asked now, and whenever a page has said something. */
+  until(look, what) {
+    return new Promise((resolve, reject) => {
+      const settle = (act, value) => {
+        clearTimeout(timer);
+        this.#watchers.delete(watch);
+        act(value);
+      };
+      const watch = () => {
+        const seen = look();
+        if (seen) settle(resolve, seen);
+      };
+      const timer = setTimeout(() => settle(reject, new Error(`${what} did not come within ${STEP_MS} ms`)), STEP_MS);
+      this.#watchers.add(watch);
+      watch();
+    });
+  }
+
+  #heard(text) {
+    if (text.startsWith(STATE)) this.states.push(JSON.parse(text.slice(STATE.length)));
+    else this.console.push(text);
+    for (const watch of [...this.#watchers]) watch();
+  }
+
+  /** What helps to understand a failure: into the test's output, and pictures into .cache/browser. */
+  async tell(t, name) {
+    const { service, gateway, wall } = this.house;
+    const said = Object.entries({ service, gateway, wall }).flatMap(([role, program]) => program?.lines.slice(-10).map((line) => `${role}: ${line}`) ?? []);
+    const lines = [...this.states.map((state) => `state: ${JSON.stringify(state)}`), ...this.console.map((text) => `console: ${text}`), ...said];
+    for (const line of lines) t.diagnostic(line);
+    await mkdir(PICTURES, { recursive: true });
+    for (const [at, page] of (await this.context.pages()).entries()) {
+      const file = path.join(PICTURES, `${name.replace(/[^\w-]+/g, "-")}-${at}.png`);
+      await page.screenshot().then((picture) => writeFile(file, picture), (error) => t.diagnostic(`no picture: ${error.message}`));
+    }
+  }
+}
+
+/** How a page tells the test of its states: a line on the console comes through in both browsers, whatever page follows. */
+const STATE = "hoop:state ";
+
+function reportStates() {
+  addEventListener("hoop:state", ({ detail }) => {
+    const { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location } = detail;
+    const state = { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location, question: detail.question?.kind, error: detail.error?.code };
+    console.debug(`hoop:state ${JSON.stringify(state)}`);
+  }, true);
+}
+
+/** Lets no request to these paths out of the page. */
+async function refuse(page, paths) {
+  await page.setRequestInterception(true);
+  page.on("request", (request) => {
+    const { pathname } = new URL(request.url());
+    void (paths.includes(pathname) ? request.abort() : request.continue()).catch(() => {});
+  });
+}

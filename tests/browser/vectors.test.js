@@ -1,0 +1,51 @@
+// The shared test vectors in real browsers: the very checks that run in Node (tests/interop/node/vectors.js), on a page of a
+// secure origin.
+
+import "./namespace.js";
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
+import { after, before, describe, test } from "node:test";
+import { BROWSERS, launch } from "./browsers.js";
+import { startPages } from "./pages.js";
+
+const INTEROP = new URL("../interop/node/", import.meta.url);
+const FOLDER = new URL("../../vectors/", import.meta.url);
+const LIMITS = { timeout: 300_000 };
+
+const names = readdirSync(FOLDER).filter((name) => name.endsWith(".json"));
+
+const PAGES = {
+  "/": '<!doctype html><title>Vectors</title><script type="module">import * as vectors from "/vectors.js"; window.vectors = vectors;</script>',
+  "/vectors.js": new URL("vectors.js", INTEROP),
+  "/hoop.js": new URL("hoop.js", INTEROP),
+};
+
+let pages;
+before(async () => (pages = await startPages(PAGES)));
+after(() => pages?.stop());
+
+for (const browser of BROWSERS) {
+  describe(browser, LIMITS, () => {
+    let running;
+    let page;
+    before(async () => {
+      running = await launch(browser);
+      page = await running.browser.newPage();
+      await page.goto("https://photos.example/");
+      await page.waitForFunction("window.vectors !== undefined");
+    });
+    after(() => running?.close());
+
+    const check = (vector) => page.evaluate((given) => window.vectors.check(given).then(() => null, (error) => error.message), vector);
+
+    for (const name of names) {
+      const vector = JSON.parse(readFileSync(new URL(name, FOLDER), "utf8"));
+      test(`${name}: ${vector.about}`, async () => assert.equal(await check(vector), null));
+    }
+
+    test("a vector that says another thing fails", async () => {
+      const vector = JSON.parse(readFileSync(new URL("ticket-valid.json", FOLDER), "utf8"));
+      assert.match(await check({ ...vector, content: {} }), /content/);
+    });
+  });
+}
