@@ -71,7 +71,8 @@ impl Gateway {
             tracing::warn!(%error, "cannot announce hoop.local; devices need this gateway's address");
         }
         let shared = self.shared.clone();
-        let handler = move |request, peer| routes::answer(shared.clone(), request, peer);
+        let stop = shutdown.clone();
+        let handler = move |request, peer| routes::answer(shared.clone(), stop.clone(), request, peer);
         let deliver = delivery::run(self.shared.clone(), shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), deliver);
         release(self.shared).await;

@@ -1,204 +1,275 @@
-//! The pages for people, rendered here: no script, so that they work in whatever browser a phone has.
+//! What people and programs see of a gateway: `/monitor?ID=…`, one upload, and `/`, the whole. Each is HTML, JSON, or a stream
+//! of events (`docs/protocol.md` §6, "Events").
+//!
+//! The HTML is whole without a script. The script that goes with it (`web/src/monitor.ts`) asks for events named `page`,
+//! which bring the part of the page that changes, made here: no text and no rule is written twice.
 
-use crate::status::Status;
-use hoop_http::Problem;
-use hoop_spool::State;
-use hoop_units::{Bitrate, UnixTime};
+mod html;
+mod overview;
+mod upload;
+mod words;
 
-const STYLE: &str = "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:2rem auto;padding:0 1rem;\
-color:#222;background:#fff}h1{font-size:1.4rem}ol{list-style:none;padding:0}li{padding:.35rem 0 .35rem 1.8rem;\
-position:relative;color:#888}li.done{color:#222}li.done::before{content:'\\2713';position:absolute;left:.3rem;\
-color:#27713a}li.now{color:#222;font-weight:600}li.now::before{content:'\\2022';position:absolute;left:.45rem}\
-progress{width:100%;height:1rem}.why{background:#fff4d6;padding:.6rem .8rem;border-radius:.4rem}\
-small{color:#666;word-break:break-all}@media(prefers-color-scheme:dark){body,li.done,li.now{color:#ddd;\
-background:#181818}.why{background:#4a3c10}small,li{color:#999}}";
+pub use html::{Place, script, style};
 
-/// The page at `/`.
-pub fn front(base: &str) -> String {
-    let base = escape(base);
-    page(
-        "Hoop gateway",
-        false,
-        &format!(
-            "<h1>This is a Hoop gateway</h1>\
-             <p>It takes sealed uploads at the speed of this network and delivers them over the slow line outside, so that \
-             your device need not stay. It can neither read nor alter what it carries.</p>\
-             <p>Programs offer uploads at <code>{base}/offload</code>; <code>hoop push</code> is one. What became of an \
-             upload is at <code>{base}/monitor?ID=…</code>: the link that the program showed.</p>"
-        ),
+use crate::shared::{Shared, store_problem};
+use crate::status::{Status, write_headers};
+use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
+use hoop_spool::{State, StoreError, Upload};
+use hoop_units::{Timestamp, UploadId};
+use html::{Live, escape};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use overview::Overview;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+use words::Lang;
+
+/// Streams of events at once. Each is a connection, of which a gateway has 48, and holds some 20 KiB.
+pub const STREAMS: usize = 16;
+
+/// When to come back for a stream: with 16 of five minutes each, one ends every so often.
+const STREAMS_RETRY_AFTER: Duration = Duration::from_secs(15);
+
+/// The least time between two events of a stream.
+const PACE: Duration = Duration::from_secs(1);
+
+/// After so long a look is taken although nothing was recorded: a transfer may stand still, and room on the disk be taken by
+/// others.
+const STALE: Duration = Duration::from_secs(10);
+
+/// Who asks, and how.
+pub struct Visit<'a> {
+    pub shared: &'a Arc<Shared>,
+    pub shutdown: &'a Shutdown,
+    pub query: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    pub place: Place,
+}
+
+/// What an answer is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Html,
+    Json,
+    Events,
+}
+
+impl Form {
+    /// The first that `Accept` names; HTML for those that name none.
+    fn of(headers: &HeaderMap) -> Self {
+        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let forms = accept.split(',').filter_map(|range| match range.split(';').next()?.trim() {
+            "text/html" => Some(Self::Html),
+            "application/json" => Some(Self::Json),
+            "text/event-stream" => Some(Self::Events),
+            _ => None,
+        });
+        forms.into_iter().next().unwrap_or(Self::Html)
+    }
+}
+
+impl Visit<'_> {
+    fn parameter(&self, name: &str) -> Option<String> {
+        let mut pairs = url::form_urlencoded::parse(self.query.unwrap_or_default().as_bytes());
+        pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.into_owned())
+    }
+
+    fn stream(&self, topic: Topic) -> Result<Response<Body>, Problem> {
+        let slot = self.shared.streams.clone().try_acquire_owned();
+        let Ok(slot) = slot else {
+            let detail = format!("{STREAMS} streams of events are open");
+            return Err(Problem::new(Code::TooManyRequests, detail).retry_after(STREAMS_RETRY_AFTER));
+        };
+        let page = self.parameter("page").map(|_| Lang::of(self.headers));
+        let watch = Watch { shared: self.shared.clone(), topic, page, seen: None };
+        Ok(events(self.shutdown.clone(), move |events| async move {
+            let _slot = slot;
+            watch.run(events).await;
+        }))
+    }
+}
+
+/// `GET /monitor?ID=…`
+pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
+    let form = Form::of(visit.headers);
+    let lang = Lang::of(visit.headers);
+    let upload = match known(visit).await {
+        Ok(upload) => upload,
+        Err(problem) if form == Form::Html => return Ok(refusal(&problem, lang)),
+        Err(problem) => return Err(problem),
+    };
+    let status = Status::of(&upload, &visit.shared.progress);
+    let mut response = match form {
+        Form::Json => json(StatusCode::OK, &status),
+        Form::Html => {
+            let live = upload::live(&status, lang, visit.shared.clock.unix());
+            let path = format!("/monitor?ID={}", upload.id);
+            let events = (!upload.state.is_final()).then(|| format!("{path}&page"));
+            let share = html::share(lang, &visit.place, &path);
+            html::answer(StatusCode::OK, html::page(lang, &live, events.as_deref(), &share))
+        }
+        Form::Events => visit.stream(Topic::Upload(upload.id))?,
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
+    write_headers(headers, upload.id, upload.state.name(), upload.total, &upload.stored);
+    Ok(response)
+}
+
+async fn known(visit: &Visit<'_>) -> Result<Upload, Problem> {
+    let missing = || Problem::new(Code::RequestInvalid, "add ?ID= and the upload's id").field("ID");
+    let id = visit.parameter("ID").ok_or_else(missing)?;
+    crate::routes::known(visit.shared, &id, "ID").await
+}
+
+/// `GET /`
+pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
+    let form = Form::of(visit.headers);
+    if form == Form::Events {
+        return visit.stream(Topic::Overview);
+    }
+    let overview = visit.shared.blocking(Overview::of).await.map_err(|error| store_problem(&error))?;
+    let mut response = match form {
+        Form::Json | Form::Events => json(StatusCode::OK, &overview),
+        Form::Html => {
+            let lang = Lang::of(visit.headers);
+            let live = overview.live(lang, visit.shared.clock.unix());
+            html::answer(StatusCode::OK, html::page(lang, &live, Some("/?page"), &programs(lang, &visit.place)))
+        }
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
+    Ok(response)
+}
+
+/// What programs find here.
+fn programs(lang: Lang, place: &Place) -> String {
+    let base = escape(&place.base);
+    let title = lang.text("For programs", "Pour les programmes");
+    let offer = lang.text("Uploads are offered at", "Les envois se déposent à");
+    let follow = lang.text("and followed at the link that is answered.", "et se suivent au lien donné en réponse.");
+    format!(
+        "<details class=programs><summary>{title}</summary><p>{offer} <code>{base}/offload</code> {follow} <code>hoop push --gateway {base}</code></p></details>\n"
     )
 }
 
 /// The page of a refusal.
-pub fn problem(problem: &Problem) -> String {
-    let title = escape(problem.code.title());
-    let detail = escape(&problem.detail);
-    page("Hoop: not found", false, &format!("<h1>{title}</h1><p>{detail}</p><small>{}</small>", problem.code))
-}
-
-/// The page of an upload.
-pub fn upload(status: &Status, now: UnixTime) -> String {
-    let state = State::by_name(status.state).unwrap_or(State::Receiving);
-    let mut body = format!("<h1>{}</h1>", headline(state));
-    if let Some((done, of)) = bar(status, state) {
-        body += &format!("<progress value=\"{done}\" max=\"{of}\"></progress><p>{} of {}", size(done), size(of));
-        if let Some(rate) = status.rate_bps.filter(|rate| *rate > 0) {
-            let left = Bitrate::bps(rate).time_for(of - done.min(of));
-            body += &format!(", {}, about {} to go", Bitrate::bps(rate / 1000 * 1000), span(left.as_secs()));
-        }
-        body += "</p>";
-    }
-    if let Some(reason) = &status.reason {
-        body += &format!("<p class=why>{} <small>({})</small>", escape(&reason.detail), escape(&reason.code));
-        if let Some(next) = status.next_attempt.filter(|_| !state.is_final()) {
-            body += &format!("<br>Next try {}.", in_time(UnixTime(next).since(now)));
-        }
-        body += "</p>";
-    }
-    body += &format!("<ol>{}</ol>", steps(status, state, now));
-    body += &format!(
-        "<p><small>For {}. Upload {}, {} in all.</small></p>",
-        escape(&status.dest_origin),
-        status.id,
-        size(status.total)
+fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
+    let (title, more) = match problem.code {
+        Code::UploadUnknown => (
+            lang.text("Nothing is known of this upload", "Cet envoi est inconnu"),
+            lang.text(
+                "It may have been forgotten here, a week after it ended; or the link leads to another gateway.",
+                "Il a peut-être été oublié ici, une semaine après sa fin ; ou le lien mène à une autre passerelle.",
+            ),
+        ),
+        Code::RequestInvalid => (
+            lang.text("This link is incomplete", "Ce lien est incomplet"),
+            lang.text("Open it as it was shown to you.", "Ouvrez-le tel qu’il vous a été montré."),
+        ),
+        _ => (
+            lang.text("This gateway has a problem", "Cette passerelle a un problème"),
+            lang.text("Its owner finds the cause in its log.", "Son propriétaire en trouve la cause dans son journal."),
+        ),
+    };
+    let detail = format!("<code>{}</code> {}", problem.code, escape(&problem.detail));
+    let html = format!(
+        "<section class=\"card hero bad\">{}<h1>{title}</h1><p>{more}</p><p class=movement>{detail}</p></section>",
+        html::ring(None, "?", "")
     );
-    page("Hoop: your upload", !state.is_final(), &body)
+    let live = Live { title: format!("{title} · Hoop"), said: String::new(), html };
+    html::answer(problem.code.status(), html::page(lang, &live, None, ""))
 }
 
-fn headline(state: State) -> &'static str {
-    match state {
-        State::Receiving => "Your upload is coming in",
-        State::Stored => "Your upload is safe here; you may leave",
-        State::Delivering => "Your upload is on its way; you may leave",
-        State::Received => "Your upload has arrived",
-        State::Held => "Your upload has arrived and waits for you to sign in",
-        State::Accepted => "Done",
-        State::Rejected => "The application refused your upload",
-        State::Unknown => "Your upload was handed over, and the answer was lost",
-        State::Stopped => "Your upload was stopped",
-        State::Expired => "Your upload could not be delivered in time",
-        State::Refused => "The service refused your upload",
-    }
+/// What a stream is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Topic {
+    Upload(UploadId),
+    Overview,
 }
 
-fn bar(status: &Status, state: State) -> Option<(u64, u64)> {
-    match state {
-        State::Receiving => Some((status.stored, status.total)),
-        State::Stored | State::Delivering => Some((status.delivered, status.total)),
-        State::Received | State::Held => None,
-        State::Accepted | State::Rejected | State::Unknown | State::Stopped | State::Expired | State::Refused => None,
-    }
-}
-
-fn steps(status: &Status, state: State, now: UnixTime) -> String {
-    let ago = |at: u32| format!("{} ago", span(now.since(UnixTime(at)).into()));
-    let step = |at: Option<u32>, text: &str| match at {
-        Some(at) => format!("<li class=done>{text}, {}</li>", ago(at)),
-        None => format!("<li>{text}</li>"),
-    };
-    let mut steps = step(status.stored_at, "Stored on this gateway");
-    steps += &step(status.received_at, "Received by the service");
-    steps += &match state {
-        State::Accepted => step(status.finished_at, "Accepted by the application"),
-        state if state.is_final() => step(status.finished_at, &format!("Ended: {state}")),
-        _ => step(None, "Accepted by the application"),
-    };
-    steps
-}
-
-fn page(title: &str, refresh: bool, body: &str) -> String {
-    let refresh = if refresh { "<meta http-equiv=refresh content=3>" } else { "" };
-    format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">{refresh}\
-         <title>{title}</title><style>{STYLE}</style>{body}</html>\n"
-    )
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            other => escaped.push(other),
+impl Topic {
+    /// What is known of it; `None` if it is gone.
+    fn look(self, shared: &Shared) -> Result<Option<Known>, StoreError> {
+        match self {
+            Self::Upload(id) => {
+                let upload = shared.spool.get(id)?;
+                Ok(upload.map(|upload| Known::Upload(Box::new(Status::of(&upload, &shared.progress)))))
+            }
+            Self::Overview => Ok(Some(Known::Overview(Box::new(Overview::of(shared)?)))),
         }
     }
-    escaped
 }
 
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{} kB", bytes / 1_000),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
-    }
+/// What is known of a topic.
+enum Known {
+    Upload(Box<Status>),
+    Overview(Box<Overview>),
 }
 
-fn in_time(secs: u32) -> String {
-    if secs == 0 { "now".to_owned() } else { format!("in {}", span(secs.into())) }
+/// One reader of a stream.
+struct Watch {
+    shared: Arc<Shared>,
+    topic: Topic,
+    /// Of a page's script: which language it is in.
+    page: Option<Lang>,
+    /// What was seen last, as of which revision and when.
+    seen: Option<(u64, Timestamp, Known)>,
 }
 
-fn span(secs: u64) -> String {
-    match secs {
-        0..120 => format!("{secs} s"),
-        120..7_200 => format!("{} min", secs / 60),
-        7_200..172_800 => format!("{} h", secs / 3_600),
-        _ => format!("{} days", secs / 86_400),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::status::ReasonDocument;
-
-    fn status() -> Status {
-        Status {
-            id: "ab".repeat(16),
-            role: "gateway",
-            state: "delivering",
-            total: 3_000_000,
-            received: 3_000_000,
-            missing: String::new(),
-            expires: 2_000,
-            updated: 100,
-            reason: Some(ReasonDocument {
-                code: "dest-unreachable".into(),
-                detail: "<script>alert(1)</script>".into(),
-            }),
-            attempts: 2,
-            next_attempt: Some(190),
-            answer: None,
-            dest_origin: "https://photos.example".into(),
-            stored: 3_000_000,
-            delivered: 1_000_000,
-            created: 40,
-            stored_at: Some(60),
-            received_at: None,
-            finished_at: None,
-            rate_bps: Some(1_000_000),
+impl Watch {
+    /// Writes events until nothing more can change, or the spool fails: then the reader comes back.
+    async fn run(mut self, events: Events) {
+        let mut pace = tokio::time::interval(PACE);
+        // A slow reader gets the next event a whole second after the last, and not those that it missed.
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sent = Value::Null;
+        loop {
+            pace.tick().await;
+            if let Err(error) = self.look().await {
+                tracing::error!(%error, "the spool failed");
+                return;
+            }
+            let Some((_, _, known)) = &self.seen else { return events.end().await };
+            let (name, value, over) = self.event(known);
+            if value != sent {
+                events.send(name, &value).await;
+                sent = value;
+            }
+            if over {
+                return events.end().await;
+            }
         }
     }
 
-    #[test]
-    fn the_page_says_where_the_upload_stands_and_when_it_is_tried_again() {
-        let page = upload(&status(), UnixTime(100));
-        for part in ["you may leave", "1.0 MB of 3.0 MB", "1 Mbit/s", "about 16 s to go", "in 90 s", "40 s ago"] {
-            assert!(page.contains(part), "{part}: {page}");
+    /// Looks, if anything was recorded or sent since it was looked last, or that is long ago. What is gone is forgotten.
+    async fn look(&mut self) -> Result<(), StoreError> {
+        let (revision, now) = (self.shared.revision(), self.shared.clock.now());
+        if self.seen.as_ref().is_some_and(|(seen, at, _)| *seen == revision && now.since(*at) < STALE) {
+            return Ok(());
         }
-        assert!(page.contains("http-equiv=refresh"));
-        let done = Status { state: "accepted", reason: None, finished_at: Some(90), ..status() };
-        let page = upload(&done, UnixTime(100));
-        assert!(page.contains("<h1>Done</h1>") && !page.contains("http-equiv=refresh"), "{page}");
+        let topic = self.topic;
+        let known = self.shared.blocking(move |shared| topic.look(shared));
+        self.seen = known.await?.map(|known| (revision, now, known));
+        Ok(())
     }
 
-    #[test]
-    fn what_another_end_wrote_is_shown_as_text() {
-        let page = upload(&status(), UnixTime(100));
-        assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
+    /// An event's name, its value, and whether it is the last.
+    fn event(&self, known: &Known) -> (&'static str, Value, bool) {
+        let now = self.shared.clock.unix();
+        let over = match known {
+            Known::Upload(status) => State::by_name(status.state).is_some_and(State::is_final),
+            Known::Overview(_) => false,
+        };
+        let live = |lang| match known {
+            Known::Upload(status) => upload::live(status, lang, now),
+            Known::Overview(overview) => overview.live(lang, now),
+        };
+        let value = |result: Result<Value, _>| result.expect("our own statuses have a JSON form");
+        match (self.page, known) {
+            (Some(lang), _) => ("page", value(serde_json::to_value(live(lang))), over),
+            (None, Known::Upload(status)) => ("status", value(serde_json::to_value(status)), over),
+            (None, Known::Overview(overview)) => ("overview", value(serde_json::to_value(overview)), over),
+        }
     }
 }

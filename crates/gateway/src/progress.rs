@@ -2,16 +2,22 @@
 
 use hoop_units::UploadId;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One rate is taken over at least so long: shorter, it would show the socket's buffer rather than the line.
 const SAMPLE: Duration = Duration::from_secs(2);
 
+/// A transfer in which nothing moved for so long has no rate.
+const STILL: Duration = Duration::from_secs(15);
+
 /// The running transfers; as many as there are slots.
 #[derive(Debug, Default)]
 pub struct Progress {
     running: Mutex<BTreeMap<UploadId, Running>>,
+    /// Counts what moves.
+    revision: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -33,6 +39,7 @@ impl Progress {
 
     /// The socket took so many bytes more.
     pub fn sent(&self, id: UploadId, bytes: u64) {
+        self.revision.fetch_add(1, Ordering::Relaxed);
         let mut running = self.lock();
         let Some(running) = running.get_mut(&id) else { return };
         running.sent += bytes;
@@ -58,9 +65,22 @@ impl Progress {
         Guard { progress: self, id }
     }
 
-    /// Bytes on their way, and the rate in bits per second.
+    /// Bytes on their way, and the rate in bits per second if they move.
     pub fn of(&self, id: UploadId) -> (u64, Option<u64>) {
-        self.lock().get(&id).map_or((0, None), |running| (running.sent, running.rate_bps))
+        self.lock().get(&id).map_or((0, None), |running| {
+            let fresh = running.sampled.elapsed() < STILL;
+            (running.sent, running.rate_bps.filter(|_| fresh))
+        })
+    }
+
+    /// The transfers that run.
+    pub fn running(&self) -> Vec<UploadId> {
+        self.lock().keys().copied().collect()
+    }
+
+    /// A number that grows whenever something moves.
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<UploadId, Running>> {

@@ -1,10 +1,10 @@
 //! Which request is answered by what: [`answer`].
 
-use crate::monitor;
+use crate::monitor::{self, Place, Visit};
 use crate::offload::{Taken, offload};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
-use crate::status::{Status, write_headers};
-use hoop_http::{Body, Code, Peer, Problem, empty, full, json};
+use crate::status::write_headers;
+use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_spool::{State, Upload};
 use hoop_units::UploadId;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -34,27 +34,35 @@ struct Receipt {
 }
 
 /// Answers one request.
-pub async fn answer(shared: Arc<Shared>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-    route(&shared, request, peer).await.unwrap_or_else(Problem::into_response)
+pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+    route(&shared, &shutdown, request, peer).await.unwrap_or_else(Problem::into_response)
 }
 
-async fn route(shared: &Arc<Shared>, request: Request<Incoming>, peer: Peer) -> Result<Response<Body>, Problem> {
+async fn route(
+    shared: &Arc<Shared>,
+    shutdown: &Shutdown,
+    request: Request<Incoming>,
+    peer: Peer,
+) -> Result<Response<Body>, Problem> {
     let (head, body) = request.into_parts();
     check_origin(shared, &head.headers)?;
     let base = base(shared, &head.headers, peer);
     let query = head.uri.query();
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
+    let visit = || Visit { shared, shutdown, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
         (&Method::GET | &Method::HEAD, "/test") => test(shared).await,
         (&Method::POST, "/offload") => Ok(receipt(&offload(shared, None, query, &head.headers, body).await?, &base)),
-        (&Method::GET | &Method::HEAD, "/monitor") => monitor(shared, query, &head.headers).await,
-        (&Method::GET | &Method::HEAD, "/") => Ok(html(monitor::front(&base))),
+        (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
+        (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
+        (&Method::GET | &Method::HEAD, "/monitor.js") => Ok(monitor::script(&head.headers)),
+        (&Method::GET | &Method::HEAD, "/monitor.css") => Ok(monitor::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
             Ok(receipt(&offload(shared, upload, query, &head.headers, body).await?, &base))
         }
         (&Method::HEAD, _) if upload.is_some() => standing(shared, upload.unwrap_or_default()).await,
-        (_, "/test" | "/monitor" | "/") => Ok(not_allowed("GET, HEAD")),
+        (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css") => Ok(not_allowed("GET, HEAD")),
         (_, "/offload") => Ok(not_allowed("POST")),
         _ if upload.is_some() => Ok(not_allowed("PUT, HEAD")),
         _ => Err(Problem::new(Code::NotFound, format_args!("no resource `{path}` at a gateway"))),
@@ -103,14 +111,26 @@ fn base(shared: &Shared, headers: &HeaderMap, peer: Peer) -> String {
         return url.as_str().trim_end_matches('/').to_owned();
     }
     let named = host(headers).and_then(|host| Url::parse(&format!("http://{host}")).ok());
-    let local = || {
-        let ip = match peer.local.ip().to_canonical() {
-            IpAddr::V4(ip) => ip.to_string(),
-            IpAddr::V6(ip) => format!("[{ip}]"),
-        };
-        format!("http://{ip}:{}", peer.local.port())
+    named.map_or_else(|| address(peer), |url| url.origin().ascii_serialization())
+}
+
+/// This gateway, by its address on the sender's connection.
+fn address(peer: Peer) -> String {
+    let ip = match peer.local.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
     };
-    named.map_or_else(local, |url| url.origin().ascii_serialization())
+    format!("http://{ip}:{}", peer.local.port())
+}
+
+/// Where other devices reach this gateway: by its address rather than its name, which not every device resolves, unless the
+/// address means something only here.
+fn place(shared: &Shared, base: &str, peer: Peer) -> Place {
+    let ip = peer.local.ip().to_canonical();
+    let only_here = ip.is_loopback() || matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let everywhere = shared.public_url.is_some();
+    let base = if everywhere || only_here { base.to_owned() } else { address(peer) };
+    Place { base, everywhere }
 }
 
 async fn test(shared: &Arc<Shared>) -> Result<Response<Body>, Problem> {
@@ -142,7 +162,8 @@ fn receipt(taken: &Taken, base: &str) -> Response<Body> {
     response
 }
 
-async fn known(shared: &Arc<Shared>, id: &str, field: &str) -> Result<Upload, Problem> {
+/// What is recorded of the upload that `field` of a request names.
+pub async fn known(shared: &Arc<Shared>, id: &str, field: &str) -> Result<Upload, Problem> {
     let id: UploadId = id.parse().map_err(|error| Problem::new(Code::RequestInvalid, error).field(field))?;
     let upload = shared.blocking(move |shared| shared.spool.get(id)).await.map_err(|error| store_problem(&error))?;
     upload.ok_or_else(|| Problem::new(Code::UploadUnknown, format_args!("{id}")).field(field))
@@ -154,53 +175,4 @@ async fn standing(shared: &Arc<Shared>, id: &str) -> Result<Response<Body>, Prob
     write_headers(response.headers_mut(), upload.id, upload.state.name(), upload.total, &upload.stored);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
-}
-
-async fn monitor(shared: &Arc<Shared>, query: Option<&str>, headers: &HeaderMap) -> Result<Response<Body>, Problem> {
-    let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    let id = pairs.find(|(name, _)| name.eq_ignore_ascii_case("id")).map(|(_, value)| value.into_owned());
-    let wants_json = wants_json(headers);
-    let found = match id {
-        Some(id) => known(shared, &id, "ID").await,
-        None => Err(Problem::new(Code::RequestInvalid, "add ?ID= and the upload's id").field("ID")),
-    };
-    let upload = match found {
-        Ok(upload) => upload,
-        Err(problem) if wants_json => return Err(problem),
-        Err(problem) => {
-            let mut response = html(monitor::problem(&problem));
-            *response.status_mut() = problem.code.status();
-            return Ok(response);
-        }
-    };
-    let status = Status::of(&upload, &shared.progress);
-    let mut response = match wants_json {
-        true => json(StatusCode::OK, &status),
-        false => html(monitor::upload(&status, shared.clock.unix())),
-    };
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-    write_headers(response.headers_mut(), upload.id, upload.state.name(), upload.total, &upload.stored);
-    Ok(response)
-}
-
-/// Whether a program asks: JSON is named, and no HTML before it.
-fn wants_json(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match (accept.find("application/json"), accept.find("text/html")) {
-        (Some(json), Some(html)) => json < html,
-        (json, _) => json.is_some(),
-    }
-}
-
-fn html(page: String) -> Response<Body> {
-    let mut response = Response::new(full(page));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The pages have neither scripts nor anything from elsewhere, and nobody may frame them.
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    response
 }

@@ -2,13 +2,15 @@
 
 use crate::config::Config;
 use crate::destination::Destinations;
+use crate::monitor::STREAMS;
 use crate::progress::Progress;
 use crate::well_known::WellKnownCache;
 use hoop_http::{Clock, Code, Connector, Problem};
 use hoop_spool::{Spool, StoreError};
+use hoop_units::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use url::Url;
 
 /// How long a sender's bytes may stay away before its request ends; what arrived is kept. Longer than a phone takes to
@@ -29,6 +31,10 @@ pub struct Shared {
     pub early: bool,
     pub transfers: usize,
     pub public_url: Option<Url>,
+    /// When it was opened.
+    pub started: Timestamp,
+    /// One permit for each stream of events.
+    pub streams: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -46,7 +52,14 @@ impl Shared {
             early: config.early,
             transfers: config.transfers,
             public_url: config.public_url.clone(),
+            started: config.clock.now(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
         })
+    }
+
+    /// A number that grows whenever anything is recorded or moves.
+    pub fn revision(&self) -> u64 {
+        self.spool.revision().wrapping_add(self.progress.revision())
     }
 
     /// Runs what waits for the disk where it may wait.

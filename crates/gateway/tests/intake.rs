@@ -376,7 +376,7 @@ async fn the_monitor_speaks_html_to_people_and_json_to_programs() {
     let target = format!("/monitor?ID={}", id_of(&z));
     let page = send(gateway.address, Request::get(&target).header("accept", "text/html,*/*;q=0.8"), empty()).await;
     assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
-    assert!(std::str::from_utf8(&page.body).unwrap().contains("you may leave"));
+    assert!(std::str::from_utf8(&page.body).unwrap().contains("You may leave"));
     let status = status(gateway.address, id_of(&z)).await;
     assert_eq!((&status["role"], &status["dest_origin"]), (&"gateway".into(), &"http://127.0.0.1:9".into()));
 }

@@ -1,0 +1,242 @@
+//! What the pages say, in [`Lang`]: every text stands beside its translation, so that none can be missing.
+
+use hoop_http::Code;
+use http::{HeaderMap, header};
+
+/// A language of the pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lang {
+    En,
+    Fr,
+}
+
+impl Lang {
+    /// The first of the languages that the reader likes best (`Accept-Language`, RFC 9110 §12.5.4); English for all others.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let liked = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let ranges = liked.split(',').filter_map(|range| {
+            let (tag, quality) = range.split_once(';').unwrap_or((range, "q=1"));
+            let quality: f32 = quality.trim().strip_prefix("q=")?.parse().ok()?;
+            let lang = match tag.trim().split('-').next()?.to_ascii_lowercase().as_str() {
+                "en" => Self::En,
+                "fr" => Self::Fr,
+                _ => return None,
+            };
+            Some((lang, quality))
+        });
+        let best = ranges.reduce(|best, next| if next.1 > best.1 { next } else { best });
+        best.map_or(Self::En, |(lang, _)| lang)
+    }
+
+    /// Its tag (BCP 47).
+    pub const fn tag(self) -> &'static str {
+        self.text("en", "fr")
+    }
+
+    /// The text in this language.
+    pub const fn text<'a>(self, english: &'a str, french: &'a str) -> &'a str {
+        match self {
+            Self::En => english,
+            Self::Fr => french,
+        }
+    }
+
+    /// `3.1 MB`. Spaces here and below are such that no line breaks at them.
+    pub fn size(self, bytes: u64) -> String {
+        let unit = |prefix: &str| format!("{prefix}{}", self.text("B", "o"));
+        match bytes {
+            0..1_000 => format!("{bytes}\u{a0}{}", self.text("bytes", "octets")),
+            1_000..1_000_000 => self.number(bytes as f64 / 1e3, 0, &unit("k")),
+            1_000_000..1_000_000_000 => self.number(bytes as f64 / 1e6, 1, &unit("M")),
+            1_000_000_000..1_000_000_000_000 => self.number(bytes as f64 / 1e9, 1, &unit("G")),
+            _ => self.number(bytes as f64 / 1e12, 1, &unit("T")),
+        }
+    }
+
+    /// `1.2 Mbit/s`.
+    pub fn rate(self, bps: u64) -> String {
+        match bps {
+            0..1_000_000 => self.number(bps as f64 / 1e3, 0, "kbit/s"),
+            _ => self.number(bps as f64 / 1e6, 1, "Mbit/s"),
+        }
+    }
+
+    fn number(self, number: f64, digits: usize, unit: &str) -> String {
+        let number = format!("{number:.digits$}");
+        format!("{}\u{a0}{unit}", number.replace('.', self.text(".", ",")))
+    }
+
+    /// A length of time in its two largest units.
+    pub fn span(self, secs: u64) -> String {
+        let (mins, hours, days) = (secs / 60, secs / 3_600, secs / 86_400);
+        let day = self.text("day", "jour");
+        match secs {
+            0..60 => format!("{secs}\u{a0}s"),
+            60..600 if !secs.is_multiple_of(60) => format!("{mins}\u{a0}min {}\u{a0}s", secs % 60),
+            60..3_600 => format!("{mins}\u{a0}min"),
+            3_600..86_400 if !mins.is_multiple_of(60) => format!("{hours}\u{a0}h {}\u{a0}min", mins % 60),
+            3_600..86_400 => format!("{hours}\u{a0}h"),
+            86_400..172_800 => format!("1\u{a0}{day}"),
+            _ => format!("{days}\u{a0}{day}s"),
+        }
+    }
+
+    /// A length of time in its largest unit, whole minutes at least.
+    pub fn rough(self, secs: u64) -> String {
+        match secs {
+            0..60 => self.text("less than a minute", "moins d’une minute").to_owned(),
+            60..3_600 => self.span(secs / 60 * 60),
+            _ => self.span(secs / 3_600 * 3_600),
+        }
+    }
+
+    /// How long ago something was.
+    pub fn ago(self, secs: u64) -> String {
+        match (self, secs) {
+            (Self::En, 0..5) => "just now".to_owned(),
+            (Self::Fr, 0..5) => "à l’instant".to_owned(),
+            (Self::En, _) => format!("{} ago", self.span(secs)),
+            (Self::Fr, _) => format!("il y a {}", self.span(secs)),
+        }
+    }
+
+    /// In how long something will be.
+    pub fn within(self, secs: u64) -> String {
+        match (self, secs) {
+            (_, 0) => self.text("now", "maintenant").to_owned(),
+            (Self::En, _) => format!("in {}", self.span(secs)),
+            (Self::Fr, _) => format!("dans {}", self.span(secs)),
+        }
+    }
+
+    /// `1 upload`, `7 uploads`.
+    pub fn uploads(self, count: u64) -> String {
+        format!(
+            "{count}\u{a0}{}",
+            if count == 1 { self.text("upload", "envoi") } else { self.text("uploads", "envois") }
+        )
+    }
+
+    /// What is in an upload's way, in a sentence for people.
+    pub fn reason(self, code: &str) -> &'static str {
+        let Some(code) = Code::by_name(code) else {
+            return self.text("Something is in the way.", "Quelque chose s’y oppose.");
+        };
+        let (english, french) = reason(code);
+        match self {
+            Self::En => english,
+            Self::Fr => french,
+        }
+    }
+}
+
+const fn reason(code: Code) -> (&'static str, &'static str) {
+    match code {
+        Code::DestUnreachable => (
+            "The service cannot be reached from here at the moment.",
+            "Le service est injoignable d’ici pour le moment.",
+        ),
+        Code::DestNotHoop => (
+            "What answers at the service’s address does not behave like a Hoop service.",
+            "Ce qui répond à l’adresse du service ne se comporte pas comme un service Hoop.",
+        ),
+        Code::DestForbidden | Code::DestMissing | Code::DestInvalid => (
+            "This gateway may not deliver to that address. Its owner can allow it.",
+            "Cette passerelle n’a pas le droit de livrer à cette adresse. Son propriétaire peut l’autoriser.",
+        ),
+        Code::UpstreamUnreachable | Code::UpstreamBusy | Code::UpstreamBroken => (
+            "The service has it, but its application does not answer at the moment.",
+            "Le service l’a reçu, mais son application ne répond pas pour le moment.",
+        ),
+        Code::UploadPaused => ("Its owner has paused it.", "Son propriétaire l’a mis en pause."),
+        Code::UploadStopped => ("Its owner has stopped it.", "Son propriétaire l’a arrêté."),
+        Code::SignInRequired | Code::NotOwner => (
+            "The service waits until its owner has signed in again.",
+            "Le service attend que son propriétaire se reconnecte.",
+        ),
+        Code::RecordCorrupt | Code::BodyTruncated | Code::BodyNotSealed => (
+            "A part arrived damaged and has to be sent again.",
+            "Une partie est arrivée endommagée et doit être renvoyée.",
+        ),
+        Code::UploadExpired | Code::TicketExpired => ("Its time is over.", "Son délai est dépassé."),
+        Code::TicketEarly => (
+            "The service finds that it is too early: one of the clocks is wrong.",
+            "Le service trouve qu’il est trop tôt : une des horloges n’est pas à l’heure.",
+        ),
+        Code::TooLarge => ("It is larger than the service allows.", "Il est plus gros que ce que le service permet."),
+        Code::TicketForeign
+        | Code::TokenInvalid
+        | Code::TokenMismatch
+        | Code::RouteMismatch
+        | Code::HeadInvalid
+        | Code::LengthMismatch
+        | Code::UploadConflict => ("The service does not take this upload.", "Le service ne prend pas cet envoi."),
+        Code::Rejected => ("The application did not want it.", "L’application n’en a pas voulu."),
+        Code::UploadDone => ("The application has it already.", "L’application l’a déjà."),
+        Code::AnswerLost => ("The application’s answer was lost.", "La réponse de l’application s’est perdue."),
+        Code::TooManyRequests | Code::RequestTimeout | Code::SpoolFull => {
+            ("The service has too much to do at the moment.", "Le service est débordé pour le moment.")
+        }
+        Code::UploadUnknown | Code::NotFound => {
+            ("The service knows nothing of it.", "Le service n’en a pas connaissance.")
+        }
+        Code::Internal => (
+            "Something failed inside the gateway or the service.",
+            "Quelque chose a échoué dans la passerelle ou le service.",
+        ),
+        Code::RequestInvalid
+        | Code::MethodNotAllowed
+        | Code::LengthRequired
+        | Code::OriginForbidden
+        | Code::HostForbidden
+        | Code::PreludeNeeded
+        | Code::RangeInvalid
+        | Code::RangeOffGrid
+        | Code::RangeTooMany => {
+            ("The service did not understand the gateway.", "Le service n’a pas compris la passerelle.")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_language_is_the_best_liked_that_the_pages_have() {
+        let of = |liked: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_LANGUAGE, liked.parse().unwrap());
+            Lang::of(&headers)
+        };
+        assert_eq!(of("fr-CH, fr;q=0.9, en;q=0.8"), Lang::Fr);
+        assert_eq!(of("en;q=0.5, de, FR;q=0.7"), Lang::Fr);
+        assert_eq!(of("en-GB,fr"), Lang::En, "the first of equals");
+        for other in ["de", "", "fr;q=x", "*", "frisian"] {
+            assert_eq!(of(other), Lang::En, "{other}");
+        }
+        assert_eq!(Lang::of(&HeaderMap::new()), Lang::En);
+    }
+
+    #[test]
+    fn numbers_and_times_are_written_as_the_language_does() {
+        assert_eq!(Lang::En.size(3_146_021), "3.1\u{a0}MB");
+        assert_eq!(Lang::Fr.size(3_146_021), "3,1\u{a0}Mo");
+        assert_eq!(Lang::Fr.rate(1_250_000), "1,2\u{a0}Mbit/s");
+        assert_eq!(Lang::En.span(90), "1\u{a0}min 30\u{a0}s");
+        assert_eq!(Lang::Fr.within(3 * 86_400), "dans 3\u{a0}jours");
+        assert_eq!(
+            (Lang::En.span(7_260), Lang::En.span(86_399)),
+            ("2\u{a0}h 1\u{a0}min".into(), "23\u{a0}h 59\u{a0}min".into())
+        );
+        assert_eq!((Lang::En.within(0), Lang::Fr.ago(0)), ("now".into(), "à l’instant".into()));
+    }
+
+    #[test]
+    fn every_code_has_a_sentence_in_each_language() {
+        for code in Code::ALL {
+            let (english, french) = (Lang::En.reason(code.name()), Lang::Fr.reason(code.name()));
+            assert!(english.ends_with('.') && french.ends_with('.') && english != french, "{code}");
+        }
+    }
+}
