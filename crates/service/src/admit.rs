@@ -2,6 +2,7 @@
 //! comes in.
 
 use crate::head::RequestHead;
+use crate::owner;
 use crate::routes::Routes;
 use crate::state::Facts;
 use crate::token::Credentials;
@@ -126,7 +127,7 @@ pub fn inspect(
     if let Some(limit) = limit.filter(|limit| total > *limit) {
         return Err(Problem::new(Code::TooLarge, format!("{total} bytes, and this route takes {limit} at most")));
     }
-    let owner = credentials.owner_tags(&policy.keys)[0];
+    let owner = owner::of(policy, &credentials);
     let facts = Facts { method: head.method.clone(), path: head.path().to_owned(), owner };
     Ok((head, credentials, facts))
 }

@@ -30,6 +30,10 @@ pub async fn round(core: &Core) {
     }
     let forgotten = core.store.with(move |index| index.forget(now, ROUND_MAX)).await;
     logged("what is long over could not be forgotten", forgotten);
+    let forgotten = core.store.with(move |index| index.forget_marks(now, ROUND_MAX)).await;
+    logged("notes of what never came could not be forgotten", forgotten);
+    let forgotten = core.store.with(move |index| index.forget_settings(now, ROUND_MAX)).await;
+    logged("settings that nobody uses could not be forgotten", forgotten);
 }
 
 /// Deletes bodies that no upload has.

@@ -2,9 +2,10 @@
 
 use crate::admit::Policy;
 use crate::config::Config;
+use crate::events::Streams;
 use crate::intake::Registry;
 use crate::state::{Store, StoreError, Upload};
-use hoop_http::{Clock, Code, Origin, Problem};
+use hoop_http::{Clock, Code, Connector, Origin, Problem};
 use hoop_units::{Backoff, UploadId};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,8 +21,12 @@ pub struct Core {
     pub policy: Policy,
     pub origin: Origin,
     pub upstream: Origin,
+    /// Connects to the application.
+    pub connector: Connector,
     pub store: Store,
     pub live: Registry,
+    /// Readers of events.
+    pub streams: Arc<Streams>,
     pub clock: Clock,
     /// Rung when there may be something to replay.
     pub work: Notify,
@@ -39,8 +44,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// What `config` makes of it, with an open store.
-    pub fn new(config: Config, store: Store) -> Self {
+    /// What `config` makes of it, with an open store and the way to the application.
+    pub fn new(config: Config, store: Store, connector: Connector) -> Self {
         let policy = Policy {
             keys: config.keys,
             origin: config.origin.as_str().to_owned(),
@@ -51,8 +56,10 @@ impl Core {
             policy,
             origin: config.origin,
             upstream: config.upstream,
+            connector,
             store,
             live: Registry::default(),
+            streams: Arc::default(),
             clock: config.clock,
             work: Notify::new(),
             intakes: Arc::new(Semaphore::new(config.intakes)),

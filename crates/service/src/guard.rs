@@ -23,6 +23,17 @@ pub fn own_page(headers: &HeaderMap, origin: &Origin) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Demands the `Origin` of our own pages, of a form that a page sent without script.
+///
+/// # Errors
+/// `origin-forbidden`.
+pub fn own_form(headers: &HeaderMap, origin: &Origin) -> Result<(), Problem> {
+    match headers.contains_key(header::ORIGIN) {
+        true => own_page(headers, origin),
+        false => Err(Problem::new(Code::OriginForbidden, "a form must say where it comes from").field("Origin")),
+    }
+}
+
 /// Demands `Hoop-Version: 1`, which no page of another origin can send without our leave (Fetch, "CORS-safelisted
 /// request-header"), and we give none.
 ///

@@ -14,12 +14,16 @@ use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
 const SPANS_MAX: usize = 4096;
 
 /// Beyond so many entries the registry drops those that nobody uses any more.
 const SWEEP_AT: usize = 128;
+
+/// When it is worth asking again for an upload that is paused: its owner will not notice a minute.
+const PAUSED_WAIT: Duration = Duration::from_secs(60);
 
 /// Uploads that somebody sends now.
 #[derive(Default)]
@@ -49,6 +53,11 @@ impl Registry {
                 return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
             }
             same(&admission, &other.admission.prelude.encode(), other.admission.layout.total())?;
+            if let Some(code) = other.halted() {
+                let known = core.store.load(id).await.map_err(store_problem)?;
+                let upload = known.unwrap_or_else(|| unbegun(&admission, core.clock.unix(), code));
+                return Ok(Entered::Known(Box::new(upload)));
+            }
             return Ok(Entered::Live(other));
         }
         let now = core.clock.unix();
@@ -56,8 +65,16 @@ impl Registry {
         let entered = match known {
             None => {
                 admission.check_time(now)?;
+                let marked = core.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
+                if let Some(code) = marked.and_then(|marked| marked.refusal()) {
+                    return Ok(Entered::Known(Box::new(unbegun(&admission, now, code))));
+                }
                 check_room(core, unnoted(&live), admission.layout.total()).await?;
                 Live::new(admission, now, Progress::default(), None)
+            }
+            Some(upload) if upload.paused => {
+                same(&admission, &upload.prelude, upload.total)?;
+                return Ok(Entered::Known(Box::new(upload)));
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
                 core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
@@ -73,7 +90,8 @@ impl Registry {
                     return Err(Problem::new(Code::UploadExpired, "it was not complete in time"));
                 }
                 let body = core.store.bodies().open(id).map_err(|error| store_problem(error.into()))?;
-                let progress = Progress { received: upload.received, facts: upload.facts, body: Some(body) };
+                let progress =
+                    Progress { received: upload.received, facts: upload.facts, body: Some(body), halted: None };
                 let flushed = progress.received.clone();
                 Live::new(admission, upload.created, progress, Some(flushed))
             }
@@ -84,6 +102,30 @@ impl Registry {
         }
         live.insert(id, Arc::downgrade(&entered));
         Ok(Entered::Live(entered))
+    }
+
+    /// What somebody sends of this upload.
+    pub async fn of(&self, id: UploadId) -> Option<Arc<Live>> {
+        self.live.lock().await.get(&id).and_then(Weak::upgrade)
+    }
+
+    /// Ends the messages of an upload that are under way, with this code, and refuses others; none: no longer. To be called
+    /// once the index says so: whoever is let in after that asks the index.
+    pub async fn halt(&self, id: UploadId, code: Option<Code>) {
+        if let Some(live) = self.of(id).await {
+            live.progress().halted = code;
+        }
+    }
+
+    /// The uploads that are coming in, with what has come of each, on disk or not.
+    pub async fn coming(&self, now: UnixTime) -> Vec<Upload> {
+        let live = self.live.lock().await;
+        live.values().filter_map(Weak::upgrade).filter_map(|live| live.coming(now)).collect()
+    }
+
+    /// One of those.
+    pub async fn coming_of(&self, id: UploadId, now: UnixTime) -> Option<Upload> {
+        self.of(id).await?.coming(now)
     }
 
     /// Deletes a body unless an upload has it, now that nobody can begin one under that id.
@@ -114,6 +156,22 @@ fn is_doubtful(admission: &Admission, known: &Upload) -> bool {
 /// Record 0 names the length of the request, and the last record opens as the last.
 fn proves_total(layout: &Layout, received: &RangeSet, facts: Option<&Facts>) -> bool {
     facts.is_some() || received.contains(layout.record(layout.records() - 1))
+}
+
+/// An upload of which nothing has come, and nothing may.
+fn unbegun(admission: &Admission, now: UnixTime, code: Code) -> Upload {
+    let mut upload = upload(admission, Progress::default(), now, now);
+    match code {
+        Code::UploadStopped => upload.state = State::Stopped,
+        _ => upload.paused = true,
+    }
+    upload
+}
+
+/// The refusal of what its owner has paused or stopped, or what is over.
+pub fn refused(code: Code) -> Problem {
+    let problem = Problem::new(code, "");
+    if code == Code::UploadPaused { problem.retry_after(PAUSED_WAIT) } else { problem }
 }
 
 /// What the uploads that come in will have on disk and the index does not know of yet, in bytes.
@@ -168,6 +226,8 @@ struct Progress {
     facts: Option<Facts>,
     /// Made at the first record that opens, so that nobody without a key fills the folder.
     body: Option<Arc<dyn Sealed>>,
+    /// Why nothing more is taken, if its owner says so.
+    halted: Option<Code>,
 }
 
 impl Live {
@@ -179,6 +239,20 @@ impl Live {
     /// Nothing in here panics between two changes that belong together.
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why nothing more is taken: `upload-paused` or `upload-stopped`.
+    pub fn halted(&self) -> Option<Code> {
+        self.progress().halted
+    }
+
+    /// The upload as it comes in; none if nothing of it has come.
+    fn coming(&self, now: UnixTime) -> Option<Upload> {
+        let progress = self.progress();
+        progress.body.as_ref()?;
+        let progress =
+            Progress { received: progress.received.clone(), facts: progress.facts.clone(), ..Progress::default() };
+        Some(upload(&self.admission, progress, self.created, now))
     }
 
     /// Whether its total is beyond doubt.
@@ -280,7 +354,8 @@ impl Live {
         }
         let synced = blocking(move || body.sync()).await;
         synced.and_then(|synced| synced).map_err(|error| store_problem(error.into()))?;
-        let progress = self.upload(received.clone(), facts, core.clock.unix());
+        let progress = Progress { received: received.clone(), facts, ..Progress::default() };
+        let progress = upload(&self.admission, progress, self.created, core.clock.unix());
         let changed = core.store.receive(progress, flushed.is_none()).await.map_err(store_problem)?;
         match changed {
             Changed::Done(upload) => {
@@ -291,27 +366,37 @@ impl Live {
                 }
                 Ok(Some(upload))
             }
-            Changed::Refused(upload) => Ok(Some(upload)),
+            Changed::Refused(upload) => {
+                if flushed.is_none() && upload.state == State::Stopped {
+                    // It was stopped before the index knew of it, so nobody else will clear it away.
+                    let (bodies, removing) = (core.store.bodies().clone(), id);
+                    let removed = blocking(move || bodies.remove(removing)).await;
+                    removed.and_then(|removed| removed).map_err(|error| store_problem(error.into()))?;
+                }
+                Ok(Some(upload))
+            }
             Changed::Unknown => Err(Problem::new(Code::UploadExpired, "it was forgotten while it came in")),
         }
     }
+}
 
-    fn upload(&self, received: RangeSet, facts: Option<Facts>, now: UnixTime) -> Upload {
-        Upload {
-            id: self.admission.id(),
-            prelude: self.admission.prelude.encode(),
-            total: self.admission.layout.total(),
-            received,
-            state: State::Receiving,
-            facts,
-            created: self.created,
-            updated: now,
-            expires: self.admission.ticket.label.expires,
-            attempts: 0,
-            next_attempt: None,
-            reason: None,
-            answer: None,
-            token: None,
-        }
+/// An upload of which so much has come.
+fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: UnixTime) -> Upload {
+    Upload {
+        id: admission.id(),
+        prelude: admission.prelude.encode(),
+        total: admission.layout.total(),
+        received: progress.received,
+        state: State::Receiving,
+        paused: false,
+        facts: progress.facts,
+        created,
+        updated: now,
+        expires: admission.ticket.label.expires,
+        attempts: 0,
+        next_attempt: None,
+        reason: None,
+        answer: None,
+        token: None,
     }
 }

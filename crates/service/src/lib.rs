@@ -15,32 +15,40 @@
 //!
 //! How it is built: `admit` and `head` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it;
 //! `replay` hands it to the application and `worker` says when; `rules` (pure) and `verdict` say what its answer means;
-//! `clean` clears away. `docs/protocol.md`
-//! has the formats, `docs/service.md` the operator's side.
+//! `clean` clears away. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
+//! `docs/protocol.md` has the formats, `docs/service.md` the operator's side.
 
 mod admit;
 mod clean;
 mod config;
 mod core;
+mod events;
 mod forwarded;
 mod guard;
 mod head;
 mod intake;
 mod keys;
+mod listing;
+mod note;
+mod owner;
+mod pages;
 mod post;
 mod presets;
 mod proxy;
 mod replay;
+mod request;
 mod router;
 mod routes;
 mod rules;
 mod service;
+mod settings;
 mod source;
 mod state;
 mod status;
 mod tickets;
 mod token;
 mod uploads;
+mod user;
 mod verdict;
 mod wire;
 mod worker;

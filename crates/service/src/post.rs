@@ -8,7 +8,7 @@
 
 use crate::admit::Admission;
 use crate::core::Core;
-use crate::intake::{Entered, Live};
+use crate::intake::{self, Entered, Live};
 use crate::source::Source;
 use crate::state::{State, Upload, blocking};
 use crate::status;
@@ -77,10 +77,11 @@ fn report(upload: &Upload) -> Response<Body> {
     let gone = match upload.state {
         State::Stopped => Code::UploadStopped,
         State::Expired => Code::UploadExpired,
+        State::Receiving if upload.paused => Code::UploadPaused,
         state if state.is_final() => return status::response(StatusCode::OK, upload),
         _ => return status::response(StatusCode::ACCEPTED, upload),
     };
-    let mut response = Problem::new(gone, "").into_response();
+    let mut response = intake::refused(gone).into_response();
     status::add_headers(response.headers_mut(), upload);
     response
 }
@@ -219,9 +220,13 @@ impl Message {
             let batch = std::mem::replace(&mut octets, rest);
             since_checkpoint += len as u64;
             let (worker, live_too) = (core.clone(), live.clone());
-            blocking(move || live_too.take(&worker.policy, &worker.store, index, &batch))
+            let taken = blocking(move || live_too.take(&worker.policy, &worker.store, index, &batch))
                 .await
-                .map_err(|error| crate::core::store_problem(error.into()))??;
+                .map_err(|error| crate::core::store_problem(error.into()))?;
+            taken?;
+            if let Some(code) = live.halted() {
+                return Err(intake::refused(code));
+            }
             index = next;
             if let Some(problem) = broken {
                 return Err(problem);

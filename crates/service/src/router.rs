@@ -3,13 +3,15 @@
 use crate::core::Core;
 use crate::forwarded::Client;
 use crate::proxy::Proxy;
-use crate::{post, tickets, uploads};
-use hoop_http::{Body, Code, Peer, Problem, empty, json};
+use crate::request::Wanted;
+use crate::{events, listing, pages, post, settings, tickets, uploads};
+use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::RECORD_SIZE;
 use hoop_units::UploadId;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::json;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Hands each request to whom it is for.
@@ -18,6 +20,8 @@ pub struct Router {
     pub core: Arc<Core>,
     /// For what is not ours.
     pub proxy: Proxy,
+    /// Ends streams of events.
+    pub shutdown: Shutdown,
 }
 
 /// What a path of ours names.
@@ -28,6 +32,7 @@ enum Place {
     PostOf(UploadId),
     Uploads,
     UploadOf(UploadId),
+    Settings,
     Nothing,
     /// Not ours.
     Application,
@@ -41,6 +46,7 @@ impl Place {
             "/hoop/tickets" => Self::Tickets,
             "/hoop/post" => Self::Post,
             "/hoop/uploads" => Self::Uploads,
+            "/hoop/settings" => Self::Settings,
             _ => {
                 let Some(rest) = path.strip_prefix("/hoop/") else { return Self::Application };
                 let post = rest.strip_prefix("post/").and_then(id).map(Self::PostOf);
@@ -68,14 +74,44 @@ impl Router {
                 return any_origin(post::head(core, id).await.unwrap_or_else(Problem::into_response));
             }
             (Place::UploadOf(id), Method::GET) => uploads::show(core, request.headers(), id).await,
-            (Place::UploadOf(id), Method::DELETE) => uploads::stop(core, request.headers(), client.address, id).await,
-            (Place::UploadOf(id), Method::POST) => uploads::release(core, request.headers(), client.address, id).await,
-            (Place::Uploads, Method::GET) => uploads::list(core, request.headers(), client.address).await,
+            (Place::UploadOf(id), Method::DELETE) => uploads::delete(core, request.headers(), client.address, id).await,
+            (Place::UploadOf(id), Method::POST) => uploads::act(core, request, client.address, id).await,
+            (Place::UploadOf(id), Method::PUT) => uploads::note(core, request, id).await,
+            (Place::Uploads, Method::GET) => self.uploads(request.headers(), client.address).await,
+            (Place::Settings, Method::GET) => self.settings(request.headers(), client.address).await,
+            (Place::Settings, Method::PUT | Method::POST) => settings::save(core, request, client.address).await,
             (Place::Nothing, _) => Err(Problem::new(Code::NotFound, "")),
             (place, _) => return not_allowed(&place),
         };
         answer.unwrap_or_else(Problem::into_response)
     }
+
+    /// The uploads of whoever asks, in the form that is wanted.
+    async fn uploads(&self, headers: &HeaderMap, address: IpAddr) -> Result<Response<Body>, Problem> {
+        match Wanted::by(headers) {
+            Wanted::Json => {
+                let entries = uploads::list(&self.core, headers, address).await?;
+                Ok(vary(json(StatusCode::OK, &listing::document(&entries))))
+            }
+            Wanted::Html => Ok(vary(pages::uploads(&self.core, uploads::list(&self.core, headers, address).await))),
+            Wanted::Events => events::uploads(&self.core, headers, address, self.shutdown.clone()).await,
+        }
+    }
+
+    /// The settings of whoever asks, in the form that is wanted.
+    async fn settings(&self, headers: &HeaderMap, address: IpAddr) -> Result<Response<Body>, Problem> {
+        let shown = settings::load(&self.core, headers, address).await;
+        match Wanted::by(headers) {
+            Wanted::Html => Ok(vary(pages::settings(&self.core, shown))),
+            Wanted::Json | Wanted::Events => Ok(vary(json(StatusCode::OK, &shown?))),
+        }
+    }
+}
+
+/// Says that the answer would be of another form for whoever wants another.
+fn vary(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
 }
 
 fn not_allowed(place: &Place) -> Response<Body> {
@@ -84,7 +120,8 @@ fn not_allowed(place: &Place) -> Response<Body> {
         Place::Tickets => "POST",
         Place::Post => "POST, OPTIONS",
         Place::PostOf(_) => "PUT, HEAD, OPTIONS",
-        Place::UploadOf(_) => "GET, POST, DELETE",
+        Place::UploadOf(_) => "GET, PUT, POST, DELETE",
+        Place::Settings => "GET, PUT, POST",
         Place::Uploads => "GET",
         Place::Nothing | Place::Application => "",
     };

@@ -1,6 +1,9 @@
 //! Which rules hold for which upload: [`Routes`], read from `routes.toml`.
 //!
 //! ```toml
+//! [user]                      # optional: who a user is; see `user`
+//! cookies = ["session"]
+//!
 //! [[route]]
 //! path = "/api/upload"        # every path that begins so
 //! method = "POST"             # optional
@@ -16,6 +19,7 @@
 
 use crate::presets::Preset;
 use crate::rules::{Condition, Rule, Verdict};
+use crate::user::{UserEntry, UserRule};
 use serde::Deserialize;
 
 /// At most so many routes, and so many rules each: a file larger than that is a mistake, and every upload walks it.
@@ -54,11 +58,13 @@ pub struct Routes {
     routes: Vec<Route>,
     /// Names in lower case.
     drop: Vec<String>,
+    /// Who a user is.
+    pub user: UserRule,
 }
 
 impl Default for Routes {
     fn default() -> Self {
-        Self { routes: vec![Route::fallback()], drop: Vec::new() }
+        Self { routes: vec![Route::fallback()], drop: Vec::new(), user: UserRule::default() }
     }
 }
 
@@ -99,7 +105,9 @@ impl Routes {
         let routes = file.route.into_iter().enumerate().map(|(at, entry)| entry.check(at + 1));
         let mut routes = routes.collect::<Result<Vec<_>, _>>()?;
         routes.push(Route::fallback());
-        Ok(Self { routes, drop })
+        let user = file.user.map_or(Ok(UserRule::default()), UserEntry::check);
+        let user = user.map_err(|(field, problem)| RoutesError::Value { route: 0, field, problem })?;
+        Ok(Self { routes, drop, user })
     }
 
     /// Whether a field of a sealed head stays behind because the operator says so.
@@ -132,6 +140,7 @@ impl Route {
 struct File {
     #[serde(default)]
     drop: Vec<String>,
+    user: Option<UserEntry>,
     #[serde(default)]
     route: Vec<RouteEntry>,
 }
@@ -327,6 +336,7 @@ mod tests {
                 "[[route]]\npath = \"/\"\n[[route.rule]]\nthen = \"held\"\njson = {pointer = \"a\", equals = 1}",
                 "begin with `/`",
             ),
+            ("[user]\npath = \"/me\"", "`user.json` is missing"),
             ("not toml", "line 1"),
         ] {
             let error = Routes::parse(text).unwrap_err().to_string();

@@ -16,7 +16,6 @@ use std::sync::Arc;
 pub struct Service {
     server: Server,
     core: Arc<Core>,
-    connector: Connector,
 }
 
 /// A service cannot be opened.
@@ -61,7 +60,7 @@ impl Service {
         let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
         let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
         let server = Server::bind(config.listen, server_tls, config.limits.clone()).await?;
-        Ok(Self { server, core: Arc::new(Core::new(config, store)), connector })
+        Ok(Self { server, core: Arc::new(Core::new(config, store, connector)) })
     }
 
     /// The address that it listens on.
@@ -71,8 +70,8 @@ impl Service {
 
     /// Serves and replays until `shutdown`; then lets what is under way finish, within bounds.
     pub async fn run(self, shutdown: Shutdown) {
-        let proxy = Proxy::new(self.connector, self.core.upstream.clone(), shutdown.clone());
-        let router = Arc::new(Router { core: self.core.clone(), proxy });
+        let proxy = Proxy::new(self.core.connector.clone(), self.core.upstream.clone(), shutdown.clone());
+        let router = Arc::new(Router { core: self.core.clone(), proxy, shutdown: shutdown.clone() });
         let handler = move |request, peer| {
             let router = router.clone();
             async move { router.answer(request, peer).await }

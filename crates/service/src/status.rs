@@ -1,9 +1,9 @@
 //! How an upload is shown: the headers of `docs/protocol.md` §5 and the document of §8.
 
-use crate::state::{State, Upload};
+use crate::state::{Marked, Reason, State, Upload};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::{Body, json};
+use hoop_http::{Body, Code, json};
 use hoop_units::RangeSet;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
@@ -13,7 +13,10 @@ const MISSING_SPANS: usize = 32;
 
 /// The document.
 pub fn document(upload: &Upload) -> Value {
-    let reason = upload.reason.as_ref().map(|reason| json!({"code": reason.code.name(), "detail": reason.detail}));
+    // What is held waits for its owner to sign in, paused or not.
+    let pause = (upload.paused && upload.state != State::Held).then(|| Reason::new(Code::UploadPaused, ""));
+    let reason = pause.as_ref().or(upload.reason.as_ref());
+    let reason = reason.map(|reason| json!({"code": reason.code.name(), "detail": reason.detail}));
     json!({
         "id": upload.id.to_hex(),
         "state": upload.state.shown(),
@@ -26,6 +29,23 @@ pub fn document(upload: &Upload) -> Value {
         "attempts": upload.attempts,
         "next_attempt": upload.next_attempt.map(|at| at.0),
         "answer": upload.answer.as_ref().map(|answer| URL_SAFE_NO_PAD.encode(answer)),
+    })
+}
+
+/// The document of an upload of which nothing has come; `state` is `announced` or `stopped`.
+pub fn announced(marked: &Marked, state: &str) -> Value {
+    json!({
+        "id": marked.id.to_hex(),
+        "state": state,
+        "total": marked.note.as_ref().map(|note| note.total),
+        "received": 0,
+        "missing": "",
+        "expires": marked.expires.0,
+        "updated": marked.created.0,
+        "reason": marked.refusal().map(|code| json!({"code": code.name(), "detail": ""})),
+        "attempts": 0,
+        "next_attempt": null,
+        "answer": null,
     })
 }
 

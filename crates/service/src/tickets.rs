@@ -4,13 +4,15 @@ use crate::admit::Policy;
 use crate::core::Core;
 use crate::guard;
 use crate::head;
+use crate::owner::{self, Caller};
+use crate::request;
 use crate::token::Credentials;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::{Body, Code, Dice, Problem, ReadError, json, read_limited};
+use hoop_http::{Body, Code, Dice, Problem, json};
 use hoop_seal::{Grant, RECORD_SIZE, Route, Suite, UploadKey};
 use hoop_units::UnixTime;
-use http::{Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,9 +23,6 @@ const COUNT_MAX: u8 = 16;
 
 /// The longest request: a target of 8 KiB, escaped.
 const REQUEST_MAX: usize = 16 * 1024;
-
-/// How long a request may take to come in.
-const REQUEST_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,33 +52,29 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let (parts, body) = request.into_parts();
     guard::hoop_version(&parts.headers)?;
     guard::own_page(&parts.headers, &core.origin)?;
-    let media = parts.headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
-    let media = media.as_deref().and_then(|value| value.split(|byte| *byte == b';').next());
-    if media.map(<[u8]>::trim_ascii) != Some(b"application/json") {
+    if request::media_type(&parts.headers) != "application/json" {
         let detail = "expected `Content-Type: application/json`";
         return Err(Problem::new(Code::RequestInvalid, detail).field("Content-Type"));
     }
     let now = core.clock.unix();
     let lifetime = u32::try_from(core.ticket_lifetime.as_secs()).unwrap_or(u32::MAX);
     let expires = now.plus_secs(lifetime);
-    let credentials = Credentials::capture(&parts.headers, address, expires)
-        .map_err(|error| Problem::new(Code::RequestInvalid, &error).field(error.field()))?;
-    let body = tokio::time::timeout(REQUEST_TIMEOUT, read_limited(body, REQUEST_MAX)).await;
-    let body = body.map_err(|_| Problem::new(Code::RequestTimeout, "the request did not come in 15 s"))?;
-    let body = body.map_err(|error| match error {
-        ReadError::TooLong { .. } => Problem::new(Code::RequestInvalid, error),
-        ReadError::Broken(_) => Problem::new(Code::RequestInvalid, "the request broke off"),
-    })?;
+    let credentials = owner::capture(&parts.headers, address, expires)?;
+    let body = request::read(body, REQUEST_MAX).await?;
     let wanted: Wanted =
         serde_json::from_slice(&body).map_err(|error| Problem::new(Code::RequestInvalid, error).field("body"))?;
     let (route, limit, suite) = check(&core.policy, &wanted)?;
     let given = given_key(&wanted)?;
+    // A ticket does not depend on the application: whoever it cannot be asked about is known by the credentials.
+    let caller = Caller::or_nobody(core, credentials).await;
     let tickets = (0..wanted.count).map(|_| {
         let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
-        ticket(&core.policy, &credentials, &grant, expires)
+        ticket(&core.policy, &caller.credentials, &grant, expires)
     });
-    Ok(json(StatusCode::OK, &json!({"post": core.url("/hoop/post"), "tickets": tickets.collect::<Vec<_>>()})))
+    let tickets: Vec<Value> = tickets.collect();
+    let owner = caller.tag().map(owner::text);
+    Ok(json(StatusCode::OK, &json!({"post": core.url("/hoop/post"), "tickets": tickets, "owner": owner})))
 }
 
 /// The route, the most that Z may have, and the suite.

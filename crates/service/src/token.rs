@@ -1,5 +1,6 @@
 //! What is inside T: [`Credentials`], on whose behalf an upload is.
 
+use crate::owner::Tag;
 use hoop_http::Dice;
 use hoop_seal::{Keyring, TOKEN_CONTENT_STEP};
 use hoop_units::{UnixTime, UploadId};
@@ -27,6 +28,27 @@ pub struct Credentials {
     /// The `Authorization` of that request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<String>,
+    /// Whose the ticket is, if the application knew.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "tag_text")]
+    pub user: Option<Tag>,
+}
+
+/// A tag as base64url.
+mod tag_text {
+    use super::Tag;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(tag: &Option<Tag>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&tag.map(crate::owner::text).unwrap_or_default())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Tag>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let tag = URL_SAFE_NO_PAD.decode(text).ok().and_then(|octets| octets.try_into().ok());
+        tag.map(Some).ok_or_else(|| D::Error::custom("no owner's tag"))
+    }
 }
 
 impl fmt::Debug for Credentials {
@@ -80,7 +102,7 @@ impl Credentials {
         if len > CREDENTIALS_MAX {
             return Err(CaptureError::TooLong { len });
         }
-        Ok(Self { expires: expires.0, address: Some(address), cookie, authorization })
+        Ok(Self { expires: expires.0, address: Some(address), cookie, authorization, user: None })
     }
 
     /// Whether there are none.
@@ -96,12 +118,6 @@ impl Credentials {
         let padded = hoop_seal::token_content_len(len).max(content.len().next_multiple_of(TOKEN_CONTENT_STEP));
         content.resize(padded, b' ');
         keys.seal_token(origin, id, &content, Dice.octets())
-    }
-
-    /// The MACs by which their owner is known again, the newest key's first.
-    pub fn owner_tags(&self, keys: &Keyring) -> Vec<[u8; 16]> {
-        let bytes = |text: &Option<String>| text.as_ref().map_or(Vec::new(), |text| text.clone().into_bytes());
-        keys.owner_tags(&bytes(&self.cookie), &bytes(&self.authorization)).collect()
     }
 }
 
@@ -141,9 +157,9 @@ mod tests {
         let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
         let (origin, id) = ("https://photos.example", UploadId([3; 16]));
         let longest = "2001:db8:1111:2222:3333:4444:5555:6666".parse::<IpAddr>().unwrap();
-        let token = |cookie: Option<String>, authorization: Option<String>| {
+        let token = |cookie: Option<String>, authorization: Option<String>, user: Option<Tag>| {
             let expires = u32::MAX;
-            let credentials = Credentials { expires, address: Some(longest), cookie, authorization };
+            let credentials = Credentials { expires, address: Some(longest), cookie, authorization, user };
             let token = credentials.seal(&keys, origin, id);
             let opened = keys.open_token(origin, id, &token).unwrap();
             assert_eq!(serde_json::from_slice::<Credentials>(&opened).unwrap(), credentials);
@@ -152,12 +168,15 @@ mod tests {
         for (cookie, authorization) in [(0, 0), (1, 0), (96, 0), (0, 97), (90, 7), (352, 0), (353, 0), (8_000, 192)] {
             let text = |len: usize| (len > 0).then(|| "x".repeat(len));
             let expected = hoop_seal::token_len(cookie + authorization);
-            assert_eq!(token(text(cookie), text(authorization)), expected, "{cookie} and {authorization}");
+            for user in [None, Some([255; 16])] {
+                let len = token(text(cookie), text(authorization), user);
+                assert_eq!(len, expected, "{cookie} and {authorization}, with {user:?}");
+            }
         }
         assert_eq!(hoop_seal::token_len(96), 256 + 33);
         assert_eq!(hoop_seal::token_len(97), 512 + 33);
         // Escapes make the JSON longer: the next step.
-        assert_eq!(token(Some("\"".repeat(96)), None), 512 + 33);
+        assert_eq!(token(Some("\"".repeat(96)), None, None), 512 + 33);
     }
 
     #[test]

@@ -1,135 +1,343 @@
-//! `/hoop/uploads`: how an upload stands, whose uploads there are, stopping one, and sending a held one again
+//! `/hoop/uploads`: how an upload stands, whose uploads there are, notes of them, and what their owner does with one
 //! (`docs/protocol.md` §7).
 
 use crate::admit;
 use crate::core::{Core, store_problem};
 use crate::guard;
+use crate::listing::{self, Entry};
+use crate::note::{NOTE_MAX, Note};
+use crate::owner::{self, Caller, Tag};
 use crate::post;
-use crate::state::{Change, Changed, State, Upload};
+use crate::request::{self, FORM, Form};
+use crate::state::{Change, Changed, Marked, State};
 use crate::status;
 use crate::token::Credentials;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::{Body, Code, Problem, json};
-use hoop_units::UploadId;
-use http::{HeaderMap, Response, StatusCode};
-use serde_json::json;
+use hoop_http::{Body, Code, Problem, empty, json};
+use hoop_units::{UnixTime, UploadId};
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde::Deserialize;
 use std::net::IpAddr;
+use std::time::Duration;
 
-/// The most uploads that a list has (`docs/protocol.md` §7).
-const LIST_MAX: usize = 100;
+/// The longest action, as JSON or a form.
+const ACTION_MAX: usize = 1024;
 
 /// `GET /hoop/uploads/{id}`: knowing the id is leave enough, and the answer is sealed.
 ///
 /// # Errors
 /// `upload-unknown`, or the store's.
 pub async fn show(core: &Core, headers: &HeaderMap, id: UploadId) -> Result<Response<Body>, Problem> {
-    let upload = core.settled(id, post::wait(headers)).await.map_err(store_problem)?.ok_or_else(unknown)?;
-    Ok(status::response(StatusCode::OK, &upload))
+    if let Some(upload) = core.settled(id, post::wait(headers)).await.map_err(store_problem)? {
+        return Ok(status::response(StatusCode::OK, &upload));
+    }
+    let marked = core.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
+    Ok(entry_response(&Entry::announced(marked.ok_or_else(unknown)?)))
 }
 
-/// `GET /hoop/uploads`: those of whoever asks.
+/// The uploads of whoever asks, newest first.
 ///
 /// # Errors
-/// `sign-in-required`, or the store's.
-pub async fn list(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Response<Body>, Problem> {
+/// `origin-forbidden`, `sign-in-required`, `upstream-unreachable`, or the store's.
+pub async fn list(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Vec<Entry>, Problem> {
     guard::own_page(headers, &core.origin)?;
-    let credentials = captured(core, headers, address)?;
-    if credentials.is_anonymous() {
-        return Err(signed_out());
+    let caller = Caller::of(core, headers, address).await?;
+    listing::all(core, caller.signed_in()?).await
+}
+
+/// `PUT /hoop/uploads/{id}`: the device's note.
+///
+/// # Errors
+/// What is wrong with it or its token, `upload-stopped`, `spool-full`, or the store's.
+pub async fn note(core: &Core, request: Request<Incoming>, id: UploadId) -> Result<Response<Body>, Problem> {
+    let (parts, body) = request.into_parts();
+    guard::hoop_version(&parts.headers)?;
+    guard::own_page(&parts.headers, &core.origin)?;
+    let token = token(core, &parts.headers, id).unwrap_or_else(|| {
+        let detail = "a note needs the `Hoop-Token` of its ticket";
+        Err(Problem::new(Code::TokenInvalid, detail).field("Hoop-Token"))
+    })?;
+    let (now, expires) = (core.clock.unix(), UnixTime(token.expires));
+    if now > expires.plus_secs(crate::state::LINGER_SECS) {
+        return Err(Problem::new(Code::TokenInvalid, "it has expired").field("Hoop-Token"));
     }
-    let tags = credentials.owner_tags(&core.policy.keys);
-    let uploads = core.store.with(move |index| index.owned(&tags, LIST_MAX)).await.map_err(store_problem)?;
-    let uploads: Vec<_> = uploads.iter().map(status::document).collect();
-    Ok(json(StatusCode::OK, &json!({ "uploads": uploads })))
+    let note = Note::parse(&request::read(body, NOTE_MAX).await?)?;
+    let new = Marked::new(id, owner::of(&core.policy, &token), now, expires);
+    let marked = mark(core, new, move |marked| marked.note = Some(note.clone())).await?;
+    if marked.stopped {
+        return Err(Problem::new(Code::UploadStopped, ""));
+    }
+    Ok(no_content())
 }
 
 /// `DELETE /hoop/uploads/{id}`: its owner stops it.
 ///
 /// # Errors
 /// `upload-unknown`, `not-owner`, `upload-done`, or the store's.
-pub async fn stop(core: &Core, headers: &HeaderMap, address: IpAddr, id: UploadId) -> Result<Response<Body>, Problem> {
-    let upload = owned(core, headers, address, id).await?;
-    let upload = match core.store.apply(upload.id, Change::Stop, core.clock.unix()).await.map_err(store_problem)? {
-        Changed::Done(upload) => upload,
-        Changed::Refused(upload) if upload.state == State::Stopped => upload,
-        Changed::Refused(upload) => {
-            let detail = format!("its state is {}", upload.state.shown());
-            return Err(Problem::new(Code::UploadDone, detail));
-        }
-        Changed::Unknown => return Err(unknown()),
-    };
-    if let Err(error) = core.store.dispose(id).await {
-        tracing::warn!(%error, "a body could not be deleted yet");
-    }
-    tracing::info!(%id, "stopped by its owner");
-    Ok(status::response(StatusCode::OK, &upload))
-}
-
-/// `POST /hoop/uploads/{id}`: its owner has signed in again; a held upload goes on with this request's credentials.
-///
-/// # Errors
-/// `upload-unknown`, `not-owner`, `sign-in-required` if it brings no credentials to go on with, or the store's.
-pub async fn release(
+pub async fn delete(
     core: &Core,
     headers: &HeaderMap,
     address: IpAddr,
     id: UploadId,
 ) -> Result<Response<Body>, Problem> {
-    guard::hoop_version(headers)?;
-    let upload = owned(core, headers, address, id).await?;
-    let credentials = Credentials { expires: upload.expires.0, ..captured(core, headers, address)? };
+    let leave = leave(core, headers, address, id, Action::Stop).await?;
+    let entry = stop(core, id, &leave).await?;
+    Ok(match &entry.upload {
+        Some(upload) => status::response(StatusCode::OK, upload),
+        None => no_content(),
+    })
+}
+
+/// What an owner does with an upload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    /// It goes on with the credentials of this request.
+    #[default]
+    Release,
+    Pause,
+    Resume,
+    Stop,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    #[serde(default)]
+    action: Action,
+}
+
+impl Wanted {
+    fn of_json(body: &[u8]) -> Result<Self, Problem> {
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
+        request::object(body)
+    }
+
+    fn of_form(body: &[u8]) -> Result<Self, Problem> {
+        let form = Form::parse(body);
+        let action = form.field("action").map(|name| serde_json::from_value(name.into()));
+        let wrong = || Problem::new(Code::RequestInvalid, "release, pause, resume or stop").field("action");
+        Ok(Self { action: action.and_then(Result::ok).ok_or_else(wrong)? })
+    }
+}
+
+/// `POST /hoop/uploads/{id}`: what its owner does, as JSON or as the form of a page, which is sent back to the list.
+///
+/// # Errors
+/// `upload-unknown`, `not-owner`, `sign-in-required` if there are no credentials to go on with, `upload-done`, or the store's.
+pub async fn act(
+    core: &Core,
+    request: Request<Incoming>,
+    address: IpAddr,
+    id: UploadId,
+) -> Result<Response<Body>, Problem> {
+    let (parts, body) = request.into_parts();
+    let by_form = request::media_type(&parts.headers) == FORM;
+    match by_form {
+        true => guard::own_form(&parts.headers, &core.origin)?,
+        false => guard::hoop_version(&parts.headers)?,
+    }
+    let body = request::read(body, ACTION_MAX).await?;
+    let Wanted { action } = if by_form { Wanted::of_form(&body) } else { Wanted::of_json(&body) }?;
+    let leave = leave(core, &parts.headers, address, id, action).await?;
+    let entry = match action {
+        Action::Release => release(core, id, leave).await?,
+        Action::Pause => pause(core, id, &leave).await?,
+        Action::Resume => resume(core, id, &leave).await?,
+        Action::Stop => stop(core, id, &leave).await?,
+    };
+    tracing::info!(%id, ?action, state = entry.state(), "its owner acts");
+    Ok(if by_form { request::back_to("/hoop/uploads") } else { entry_response(&entry) })
+}
+
+async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
+    note_what_comes(core, id).await?;
+    let entry = match apply(core, id, Change::Stop).await? {
+        Changed::Done(upload) => Entry::of(upload, None),
+        Changed::Refused(upload) if upload.state == State::Stopped => Entry::of(upload, None),
+        Changed::Refused(upload) => {
+            let detail = format!("its state is {}", upload.state.shown());
+            return Err(Problem::new(Code::UploadDone, detail));
+        }
+        Changed::Unknown => {
+            Entry::announced(mark(core, leave.new_mark(core, id), |marked| marked.stopped = true).await?)
+        }
+    };
+    core.live.halt(id, Some(Code::UploadStopped)).await;
+    if let Err(error) = core.store.dispose(id).await {
+        tracing::warn!(%error, "a body could not be deleted yet");
+    }
+    Ok(entry)
+}
+
+async fn pause(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
+    note_what_comes(core, id).await?;
+    let entry = match apply(core, id, Change::Pause).await? {
+        // What is over stays over: how it stands is the answer.
+        Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
+        Changed::Unknown => {
+            Entry::announced(mark(core, leave.new_mark(core, id), |marked| marked.paused = true).await?)
+        }
+    };
+    if entry.is_paused() {
+        core.live.halt(id, Some(Code::UploadPaused)).await;
+    }
+    Ok(entry)
+}
+
+async fn resume(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
+    // What was paused before it came has its flag in its mark, too.
+    let marked = mark(core, leave.new_mark(core, id), |marked| marked.paused = false).await?;
+    let entry = match apply(core, id, Change::Resume).await? {
+        Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
+        Changed::Unknown => Entry::announced(marked),
+    };
+    if entry.state() != State::Stopped.name() {
+        core.live.halt(id, None).await;
+    }
+    core.work.notify_one();
+    Ok(entry)
+}
+
+async fn release(core: &Core, id: UploadId, leave: Leave) -> Result<Entry, Problem> {
+    let caller = leave.caller.ok_or_else(owner::signed_out)?;
+    let credentials = Credentials { expires: leave.expires.0, ..caller.credentials };
     if credentials.is_anonymous() {
-        return Err(signed_out());
+        return Err(owner::signed_out());
     }
     let token = credentials.seal(&core.policy.keys, &core.policy.origin, id);
-    let owner = credentials.owner_tags(&core.policy.keys)[0];
-    let change = Change::Release { token, owner };
-    match core.store.apply(id, change, core.clock.unix()).await.map_err(store_problem)? {
+    let owner = owner::of(&core.policy, &credentials);
+    match apply(core, id, Change::Release { token, owner }).await? {
         Changed::Done(upload) => {
             core.work.notify_one();
-            tracing::info!(%id, "released by its owner");
-            Ok(status::response(StatusCode::OK, &upload))
+            Ok(Entry::of(upload, None))
         }
         // Nothing to release: how it stands is the answer.
-        Changed::Refused(upload) => Ok(status::response(StatusCode::OK, &upload)),
-        Changed::Unknown => Err(unknown()),
+        Changed::Refused(upload) => Ok(Entry::of(upload, None)),
+        Changed::Unknown => leave.known.ok_or_else(unknown),
     }
 }
 
-/// The upload, if whoever asks may change it: by T, which only the device that fetched the ticket has, or by the
-/// credentials that it was fetched with.
-async fn owned(core: &Core, headers: &HeaderMap, address: IpAddr, id: UploadId) -> Result<Upload, Problem> {
+async fn apply(core: &Core, id: UploadId, change: Change) -> Result<Changed, Problem> {
+    core.store.apply(id, change, core.clock.unix()).await.map_err(store_problem)
+}
+
+/// Has the index know of an upload that has begun to come, so that there is something to change.
+async fn note_what_comes(core: &Core, id: UploadId) -> Result<(), Problem> {
+    if let Some(live) = core.live.of(id).await {
+        live.flush(core).await?;
+    }
+    Ok(())
+}
+
+/// Changes what is known of an upload besides what has come of it.
+async fn mark(core: &Core, new: Marked, change: impl Fn(&mut Marked) + Send + 'static) -> Result<Marked, Problem> {
+    let id = new.id;
+    let marked = core.store.with(move |index| index.mark(&new, &change)).await.map_err(store_problem)?;
+    core.store.announce(id);
+    marked.ok_or_else(|| {
+        let problem = Problem::new(Code::SpoolFull, "too many uploads are announced and have not come");
+        problem.retry_after(Duration::from_secs(60))
+    })
+}
+
+/// The leave to change an upload.
+struct Leave {
+    /// What is known of it; none: nothing, and whoever asks has its token.
+    known: Option<Entry>,
+    /// Whose it is.
+    owner: Tag,
+    /// The ticket's end.
+    expires: UnixTime,
+    /// Who asks, if that was looked into.
+    caller: Option<Caller>,
+}
+
+impl Leave {
+    fn new_mark(&self, core: &Core, id: UploadId) -> Marked {
+        Marked::new(id, self.owner, core.clock.unix(), self.expires)
+    }
+}
+
+/// Whether whoever asks may do that: by T, which only the device that fetched the ticket has, or as the user who did.
+async fn leave(
+    core: &Core,
+    headers: &HeaderMap,
+    address: IpAddr,
+    id: UploadId,
+    action: Action,
+) -> Result<Leave, Problem> {
     guard::own_page(headers, &core.origin)?;
-    let upload = core.store.load(id).await.map_err(store_problem)?.ok_or_else(unknown)?;
-    if let Some(token) = headers.get("hoop-token") {
-        let token = URL_SAFE_NO_PAD.decode(token.as_bytes()).ok();
-        let opened = token.and_then(|token| admit::open_token(&core.policy, id, &token).ok());
-        return opened.map(|_| upload).ok_or_else(|| not_owner().field("Hoop-Token"));
+    let known = listing::known(core, id).await?;
+    let expires = known.as_ref().map(Entry::expires);
+    if let Some(token) = token(core, headers, id) {
+        let token = token.map_err(|_| not_owner().field("Hoop-Token"))?;
+        let caller = other_than_nobody(core, headers, address, &token, action).await?;
+        let owner = owner::of(&core.policy, &token);
+        return Ok(Leave { known, owner, expires: expires.unwrap_or(UnixTime(token.expires)), caller: Some(caller) });
     }
-    let credentials = captured(core, headers, address)?;
-    let owner = upload.facts.as_ref().map(|facts| facts.owner);
-    let known = owner.is_some_and(|owner| credentials.owner_tags(&core.policy.keys).contains(&owner));
+    let (Some(entry), Some(expires)) = (known, expires) else { return Err(unknown()) };
+    let caller = Caller::of(core, headers, address).await?;
     // Whoever fetched a ticket without credentials is not told apart by sending none: that takes T.
-    match known && !credentials.is_anonymous() {
-        true => Ok(upload),
-        false => Err(not_owner()),
+    match entry.owner().filter(|owner| caller.is(*owner)) {
+        Some(owner) => Ok(Leave { known: Some(entry), owner, expires, caller: Some(caller) }),
+        None => Err(not_owner()),
     }
 }
 
-fn captured(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Credentials, Problem> {
-    Credentials::capture(headers, address, core.clock.unix())
-        .map_err(|error| Problem::new(Code::RequestInvalid, &error).field(error.field()))
+/// Who asks, with a token. The token is enough, unless the application knows that another user has signed in here since:
+/// what goes on would go on as that one.
+async fn other_than_nobody(
+    core: &Core,
+    headers: &HeaderMap,
+    address: IpAddr,
+    token: &Credentials,
+    action: Action,
+) -> Result<Caller, Problem> {
+    let caller = match action {
+        Action::Release => Caller::of(core, headers, address).await?,
+        // An application that is down keeps nobody from stopping an upload.
+        Action::Pause | Action::Resume | Action::Stop => {
+            Caller::or_nobody(core, owner::captured(core, headers, address)?).await
+        }
+    };
+    match token.user {
+        Some(user) if caller.credentials.user.is_some() && !caller.is(user) => {
+            Err(Problem::new(Code::NotOwner, "another user is signed in now than the one who fetched the ticket"))
+        }
+        _ => Ok(caller),
+    }
+}
+
+/// The token that a request brings, opened.
+fn token(core: &Core, headers: &HeaderMap, id: UploadId) -> Option<Result<Credentials, Problem>> {
+    let token = headers.get("hoop-token")?;
+    let invalid = || Problem::new(Code::TokenInvalid, "it must be base64url").field("Hoop-Token");
+    let token = URL_SAFE_NO_PAD.decode(token.as_bytes()).map_err(|_| invalid());
+    Some(token.and_then(|token| admit::open_token(&core.policy, id, &token)))
+}
+
+fn entry_response(entry: &Entry) -> Response<Body> {
+    match &entry.upload {
+        Some(upload) => status::response(StatusCode::OK, upload),
+        None => json(StatusCode::OK, &entry.status()),
+    }
+}
+
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
 }
 
 fn unknown() -> Problem {
     Problem::new(Code::UploadUnknown, "")
 }
 
-fn signed_out() -> Problem {
-    Problem::new(Code::SignInRequired, "neither `Cookie` nor `Authorization` was sent")
-}
-
 fn not_owner() -> Problem {
-    Problem::new(Code::NotOwner, "send the `Hoop-Token` of its ticket, or the credentials that fetched it")
+    Problem::new(Code::NotOwner, "send the `Hoop-Token` of its ticket, or ask as the user who fetched it")
 }

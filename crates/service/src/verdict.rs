@@ -3,6 +3,7 @@
 //! Bounds: [`RETRY_AFTER_MAX`], and [`ANSWER_BODY_MAX`] of the answer.
 
 use crate::core::Core;
+use crate::owner;
 use crate::routes::OnUnknown;
 use crate::rules::{Seen, Verdict, judge, judge_head};
 use crate::state::{Change, Reason, State, Upload};
@@ -47,8 +48,7 @@ pub fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Ch
 
 /// Whether the upload came with neither cookie nor authorization: then there is no session that could be renewed.
 fn anonymous(core: &Core, upload: &Upload) -> bool {
-    let nobody = |owner| core.policy.keys.owner_tags(b"", b"").any(|tag| tag == owner);
-    upload.facts.as_ref().is_some_and(|facts| nobody(facts.owner))
+    upload.facts.as_ref().is_some_and(|facts| owner::is_nobody(&core.policy, facts.owner))
 }
 
 /// The wait that the application asks for.

@@ -185,7 +185,7 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
         let mut attempt = std::pin::pin!(replay::attempt(core, &upload, &stop));
         tokio::select! {
             outcome = &mut attempt => outcome,
-            () = stopped(core, id, &mut news) => Outcome::Abandoned,
+            () = called_back(core, id, &mut news) => Outcome::Abandoned,
             // Before the gate nothing is lost by letting go; after it, the answer is worth waiting for.
             () = shutdown.requested() => match may_let_go(&core.store.load(id).await) {
                 true => Outcome::Abandoned,
@@ -214,11 +214,12 @@ const fn may_let_go(known: &Result<Option<Upload>, StoreError>) -> bool {
     matches!(known, Ok(Some(Upload { state: State::Replaying | State::Stopped, .. })))
 }
 
-/// Returns once the upload's owner has stopped it.
-async fn stopped(core: &Core, id: UploadId, news: &mut broadcast::Receiver<UploadId>) {
+/// Returns once the upload's owner has stopped it, or has paused it before the gate.
+async fn called_back(core: &Core, id: UploadId, news: &mut broadcast::Receiver<UploadId>) {
     loop {
         match core.store.load(id).await {
             Ok(Some(upload)) if upload.state == State::Stopped => return,
+            Ok(Some(upload)) if upload.state == State::Replaying && upload.paused => return,
             _ => while news.recv().await.is_ok_and(|changed| changed != id) {},
         }
     }
@@ -257,6 +258,7 @@ mod tests {
             total: 1,
             received: RangeSet::new(),
             state,
+            paused: false,
             facts: None,
             created: UnixTime(1),
             updated: UnixTime(1),

@@ -1,18 +1,23 @@
 //! What is known of each upload, and where it is kept.
 //!
-//! [`Upload`] is the machine. Two small traits keep it: [`Index`] (facts; [`sqlite`]) and [`Bodies`] (sealed octets;
+//! [`Upload`] is the machine. Two small traits keep it: [`Index`] (facts; [`sqlite`]; with [`Notes`] and [`SavedSettings`]) and [`Bodies`] (sealed octets;
 //! [`folder`]). Every change is on disk and synced when its method returns. [`Store`] lends both to the runtime's
 //! blocking threads, and tells who waits for an upload that it changed.
 
 pub mod folder;
+pub mod notes;
+pub mod settings;
 pub mod sqlite;
 mod store;
 mod upload;
 
+use crate::owner::Tag;
 use hoop_units::{UnixTime, UploadId};
 use std::io;
 use std::sync::Arc;
 
+pub use notes::{Marked, Notes};
+pub use settings::SavedSettings;
 pub use store::{Store, blocking};
 pub use upload::{Change, Facts, LINGER_SECS, Reason, State, Upload};
 
@@ -58,7 +63,7 @@ pub enum Changed {
 }
 
 /// Keeps the facts. Each change is atomic, and synced when the method returns.
-pub trait Index: Send + Sync {
+pub trait Index: Notes + SavedSettings + Send + Sync {
     /// What is known of an upload.
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError>;
     /// Adds what was received of an upload: [`Upload::receive`] on what is known; `first` is put in if nothing is.
@@ -74,7 +79,7 @@ pub trait Index: Send + Sync {
     /// Uploads that are being replayed, as far as the index knows, by id and from after this one.
     fn interrupted(&self, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// The uploads of whoever has one of these tags, newest first.
-    fn owned(&self, tags: &[[u8; 16]], limit: usize) -> Result<Vec<Upload>, StoreError>;
+    fn owned(&self, tags: &[Tag], limit: usize) -> Result<Vec<Upload>, StoreError>;
     /// Uploads that wait for something although their time has run out.
     fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.

@@ -1,19 +1,19 @@
-//! The index in SQLite: one table, WAL, `synchronous=FULL`, so that each change is synced when its method returns.
+//! The index in SQLite: a table of uploads, beside those of [`super::notes`] and [`super::settings`]; WAL, `synchronous=FULL`, so that each change is synced when its method returns.
 //!
 //! One connection behind a lock: changes are short, and SQLite writes one at a time anyhow. Every query goes over an
 //! index, so that the cost of a start does not grow with the number of uploads.
 
 use super::{Change, Changed, Facts, Index, Reason, State, StoreError, Upload};
+use super::{notes, settings};
+use crate::owner::Tag;
 use hoop_http::Code;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of this layout, in `user_version`.
-const LAYOUT: i64 = 1;
-
-const SCHEMA: &str = "
+/// The first step of the layout. `user_version` counts the steps that were made.
+const UPLOADS: &str = "
 CREATE TABLE uploads (
     id BLOB PRIMARY KEY, prelude BLOB NOT NULL, total INTEGER NOT NULL, received TEXT NOT NULL, state TEXT NOT NULL,
     method TEXT, path TEXT, owner BLOB,
@@ -29,9 +29,12 @@ CREATE INDEX uploads_disposable ON uploads (state) WHERE has_body;
 CREATE INDEX uploads_stored ON uploads (total) WHERE has_body;
 ";
 
+/// The second: uploads can be paused.
+const PAUSED: &str = "ALTER TABLE uploads ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;";
+
 /// What [`read`] reads, in its order.
 const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
-                       next_attempt, reason_code, reason_detail, answer, token";
+                       next_attempt, reason_code, reason_detail, answer, token, paused";
 
 /// The final states, for queries.
 const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
@@ -51,19 +54,15 @@ impl SqliteIndex {
     /// # Errors
     /// If the file cannot be used, or was written by a later version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let connection = Connection::open(path)?;
+        let mut connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        match connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
-            0 => connection.execute_batch(&format!("BEGIN; {SCHEMA} PRAGMA user_version = {LAYOUT}; COMMIT;"))?,
-            LAYOUT => {}
-            _ => return Err(StoreError::Damaged("it was written by another version of this program")),
-        }
+        lay_out(&mut connection)?;
         Ok(Self { connection: Mutex::new(connection) })
     }
 
     /// A thread that panicked in here has rolled back what it did not commit.
-    fn lock(&self) -> MutexGuard<'_, Connection> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +91,7 @@ impl Index for SqliteIndex {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut upload = match (load(&transaction, progress.id)?, first) {
             (Some(upload), _) => upload,
-            (None, true) => progress.clone(),
+            (None, true) => begin(&transaction, progress)?,
             (None, false) => return Ok(Changed::Unknown),
         };
         if upload.receive(&progress.received, progress.facts.as_ref(), progress.updated).is_err() {
@@ -104,9 +103,13 @@ impl Index for SqliteIndex {
     }
 
     fn discard(&self, id: UploadId) -> Result<(), StoreError> {
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL";
-        self.lock().prepare_cached(sql)?.execute([id.0])?;
-        Ok(())
+        if transaction.prepare_cached(sql)?.execute([id.0])? > 0 {
+            notes::set_arrived(&transaction, id, false)?;
+        }
+        Ok(transaction.commit()?)
     }
 
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
@@ -122,13 +125,13 @@ impl Index for SqliteIndex {
     }
 
     fn due(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE state = 'received' AND (next_attempt IS NULL OR next_attempt <= ?1 \
-                   OR next_attempt > ?2) ORDER BY next_attempt, updated LIMIT ?3";
+        let sql = "SELECT id FROM uploads WHERE state = 'received' AND NOT paused AND (next_attempt IS NULL OR \
+                   next_attempt <= ?1 OR next_attempt > ?2) ORDER BY next_attempt, updated LIMIT ?3";
         self.ids(sql, &[&now.0, &now.plus_secs(WAIT_MAX_SECS).0, &rows(limit)])
     }
 
     fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
-        let sql = "SELECT min(next_attempt) FROM uploads WHERE state = 'received' AND next_attempt > ?1";
+        let sql = "SELECT min(next_attempt) FROM uploads WHERE state = 'received' AND NOT paused AND next_attempt > ?1";
         let next = self.lock().prepare_cached(sql)?.query_row([now.0], |row| row.get::<_, Option<u32>>(0))?;
         Ok(next.map(UnixTime))
     }
@@ -139,7 +142,7 @@ impl Index for SqliteIndex {
         self.ids(sql, &[&after.map(|id| id.0), &rows(limit)])
     }
 
-    fn owned(&self, tags: &[[u8; 16]], limit: usize) -> Result<Vec<Upload>, StoreError> {
+    fn owned(&self, tags: &[Tag], limit: usize) -> Result<Vec<Upload>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM uploads WHERE owner = ?1 ORDER BY created DESC LIMIT ?2");
         let mut uploads = Vec::new();
         for tag in tags {
@@ -175,16 +178,49 @@ impl Index for SqliteIndex {
     fn forget(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
         // Twice the time: an upload that has expired can be asked for a while, too.
         let before = now.0.saturating_sub(2 * super::LINGER_SECS);
-        let sql = format!(
-            "DELETE FROM uploads WHERE id IN (SELECT id FROM uploads WHERE expires < ?1 AND NOT has_body AND state IN \
-             {FINAL} LIMIT ?2)"
+        let over = format!(
+            "SELECT id FROM uploads WHERE expires < ?1 AND NOT has_body AND state IN {FINAL} ORDER BY expires, id LIMIT ?2"
         );
-        Ok(self.lock().prepare_cached(&sql)?.execute(params![before, rows(limit)])?)
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let delete = |table| {
+            let sql = format!("DELETE FROM {table} WHERE id IN ({over})");
+            transaction.prepare_cached(&sql)?.execute(params![before, rows(limit)])
+        };
+        delete("notes")?;
+        let forgotten = delete("uploads")?;
+        transaction.commit()?;
+        Ok(forgotten)
     }
 }
 
-fn rows(limit: usize) -> i64 {
+pub(super) fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Makes the steps of the layout that are still to be made.
+fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
+    let steps = [UPLOADS.to_owned(), [PAUSED, notes::SCHEMA, settings::SCHEMA].concat()];
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let made = transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
+    let left = usize::try_from(made).ok().and_then(|made| steps.get(made..));
+    let left = left.ok_or(StoreError::Damaged("it was written by another version of this program"))?;
+    left.iter().try_for_each(|step| transaction.execute_batch(step))?;
+    transaction.pragma_update(None, "user_version", rows(steps.len()))?;
+    Ok(transaction.commit()?)
+}
+
+/// An upload of which nothing was known but, maybe, that its owner has paused or stopped it.
+fn begin(transaction: &Transaction<'_>, progress: &Upload) -> Result<Upload, StoreError> {
+    let mut upload = progress.clone();
+    if let Some(marked) = notes::load(transaction, progress.id)? {
+        upload.paused = marked.paused;
+        if marked.stopped {
+            upload.state = State::Stopped;
+        }
+        notes::set_arrived(transaction, progress.id, !marked.stopped)?;
+    }
+    Ok(upload)
 }
 
 fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreError> {
@@ -195,10 +231,10 @@ fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreEr
 fn save(transaction: &Transaction<'_>, upload: &Upload) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO uploads ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
-         ?17) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
+         ?17, ?18) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
          excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
-         excluded.reason_detail, answer = excluded.answer, token = excluded.token"
+         excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused"
     );
     let facts = upload.facts.as_ref();
     let reason = upload.reason.as_ref();
@@ -220,12 +256,13 @@ fn save(transaction: &Transaction<'_>, upload: &Upload) -> Result<(), StoreError
         reason.map(|reason| &reason.detail),
         upload.answer,
         upload.token,
+        upload.paused,
     ])?;
     Ok(())
 }
 
 fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
-    let (method, path, owner) = (row.get("method")?, row.get("path")?, row.get::<_, Option<[u8; 16]>>("owner")?);
+    let (method, path, owner) = (row.get("method")?, row.get("path")?, row.get::<_, Option<Tag>>("owner")?);
     let facts = match (method, path, owner) {
         (Some(method), Some(path), Some(owner)) => Some(Facts { method, path, owner }),
         _ => None,
@@ -241,6 +278,7 @@ fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
         prelude: row.get("prelude")?,
         total,
         received: received.parse().map_err(|_| StoreError::Damaged("ranges that are none"))?,
+        paused: row.get("paused")?,
         state: State::by_name(&state).ok_or(StoreError::Damaged("a state that is not known"))?,
         facts,
         created: UnixTime(row.get("created")?),
@@ -266,6 +304,7 @@ mod tests {
             total: 1_000,
             received: [ByteRange::new(0, end)].into_iter().collect(),
             state: State::Receiving,
+            paused: false,
             facts: Some(Facts { method: "POST".into(), path: "/up".into(), owner: [n % 2; 16] }),
             created: UnixTime(100 + u32::from(n)),
             updated: UnixTime(100 + u32::from(n)),
@@ -305,6 +344,51 @@ mod tests {
         assert!(index.load(UploadId([1; 16])).unwrap().unwrap() == before);
         assert_eq!((before.attempts, before.next_attempt), (1, Some(UnixTime(300))));
         assert_eq!(index.load(UploadId([2; 16])).unwrap().map(|upload| upload.id), None);
+    }
+
+    #[test]
+    fn an_index_of_the_first_layout_keeps_its_uploads_and_one_of_tomorrow_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index.sqlite");
+        let first = Connection::open(&path).unwrap();
+        first.execute_batch(&format!("{UPLOADS} PRAGMA user_version = 1;")).unwrap();
+        let sql = "INSERT INTO uploads (id, prelude, total, received, state, created, updated, expires, attempts) VALUES \
+                   (?1, x'00', 9, '0-8', 'received', 1, 2, 3, 4)";
+        first.execute(sql, [[1_u8; 16]]).unwrap();
+        drop(first);
+        for _ in 0..2 {
+            let index = SqliteIndex::open(&path).unwrap();
+            let upload = index.load(UploadId([1; 16])).unwrap().unwrap();
+            assert_eq!((upload.total, upload.attempts, upload.paused), (9, 4, false));
+            assert_eq!(index.due(UnixTime(5), 9).unwrap(), [UploadId([1; 16])]);
+        }
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
+        assert!(matches!(SqliteIndex::open(&path), Err(StoreError::Damaged(_))));
+    }
+
+    #[test]
+    fn what_is_paused_is_not_due_until_it_is_resumed() {
+        let (_dir, index) = index();
+        let id = UploadId([1; 16]);
+        done(index.receive(&progress(1, 1_000), true));
+        done(index.apply(id, Change::Pause, UnixTime(200)));
+        assert_eq!(index.due(UnixTime(u32::MAX), 9).unwrap(), []);
+        assert!(index.load(id).unwrap().unwrap().paused);
+        done(index.apply(id, Change::Resume, UnixTime(201)));
+        assert_eq!(index.due(UnixTime(201), 9).unwrap(), [id]);
+    }
+
+    #[test]
+    fn what_was_stopped_before_it_came_never_begins_and_what_was_paused_begins_paused() {
+        use super::super::{Marked, Notes as _};
+        let (_dir, index) = index();
+        let new = |n| Marked::new(UploadId([n; 16]), [1; 16], UnixTime(1), UnixTime(1_000));
+        index.mark(&new(1), &|marked| marked.stopped = true).unwrap();
+        index.mark(&new(2), &|marked| marked.paused = true).unwrap();
+        assert!(matches!(index.receive(&progress(1, 10), true).unwrap(), Changed::Refused(_)));
+        assert!(index.load(UploadId([1; 16])).unwrap().is_none());
+        assert!(done(index.receive(&progress(2, 10), true)).paused);
+        assert_eq!(index.forget_marks(UnixTime(u32::MAX), 9).unwrap(), 1, "the other one goes with its upload");
     }
 
     #[test]

@@ -114,8 +114,8 @@ impl Store {
         Ok(blocking(work).await??)
     }
 
-    /// An error means that nobody waits.
-    fn announce(&self, id: UploadId) {
+    /// Tells who waits for an upload that it has changed. An error means that nobody waits.
+    pub fn announce(&self, id: UploadId) {
         let _ = self.news.send(id);
     }
 }

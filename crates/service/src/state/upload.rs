@@ -6,8 +6,10 @@
 //!                  ▲─────────────────────────────────────── signed in again ─┘
 //! ```
 //!
-//! Promises: a receipt never goes backwards; what is final stays; only what has passed the gate can be unknown.
+//! Promises: a receipt never goes backwards; what is final stays; only what has passed the gate can be unknown; what is
+//! paused is not claimed and does not pass the gate.
 
+use crate::owner::Tag;
 use hoop_http::Code;
 use hoop_units::{RangeSet, UnixTime, UploadId};
 
@@ -134,8 +136,8 @@ pub struct Facts {
     pub method: String,
     /// The path, without the query, which may hold secrets.
     pub path: String,
-    /// The MAC of its owner's credentials.
-    pub owner: [u8; 16],
+    /// Whose it is.
+    pub owner: Tag,
 }
 
 /// What is known of an upload.
@@ -151,6 +153,8 @@ pub struct Upload {
     pub received: RangeSet,
     /// Where it stands.
     pub state: State,
+    /// Whether its owner has paused it. Never of what is final.
+    pub paused: bool,
     /// Known once record 0 is here.
     pub facts: Option<Facts>,
     /// When its first octets came.
@@ -208,9 +212,13 @@ pub enum Change {
     Release {
         /// The token, sealed.
         token: Vec<u8>,
-        /// The MAC of the credentials.
-        owner: [u8; 16],
+        /// Whose it is from now on.
+        owner: Tag,
     },
+    /// Its owner pauses it, wherever it stands.
+    Pause,
+    /// It goes on.
+    Resume,
     /// Its owner stops it.
     Stop,
     /// Its time ran out.
@@ -233,20 +241,24 @@ impl Upload {
     /// # Errors
     /// If the state does not allow it.
     pub fn apply(&mut self, change: Change, now: UnixTime) -> Result<(), Backwards> {
-        let to = change.target();
-        if !self.state.may_become(to) {
+        let to = change.target(self.state);
+        if !self.allows(&change, to) {
             return Err(Backwards { from: self.state, to });
         }
         self.state = to;
         self.updated = now;
         self.next_attempt = None;
+        self.paused &= !to.is_final();
         match change {
             Change::Claim => self.attempts = self.attempts.saturating_add(1),
             Change::Commit | Change::Recover => {}
             Change::Retry { at, reason } => (self.next_attempt, self.reason) = (Some(at), Some(reason)),
             Change::Answered { reason, answer, .. } => (self.reason, self.answer) = (reason, Some(answer)),
             Change::Lost(reason) => self.reason = Some(reason),
+            Change::Pause => self.paused = true,
+            Change::Resume => self.paused = false,
             Change::Release { token, owner } => {
+                self.paused = false;
                 (self.reason, self.answer, self.token) = (None, None, Some(token));
                 if let Some(facts) = &mut self.facts {
                     facts.owner = owner;
@@ -256,6 +268,15 @@ impl Upload {
             Change::Expire => self.reason = Some(Reason::new(Code::UploadExpired, "")),
         }
         Ok(())
+    }
+
+    /// Whether a change may be made now.
+    const fn allows(&self, change: &Change, to: State) -> bool {
+        match change {
+            Change::Pause | Change::Resume => !self.state.is_final(),
+            Change::Claim | Change::Commit if self.paused => false,
+            _ => self.state.may_become(to),
+        }
     }
 
     /// Adds what was received; once nothing is missing, the state is `received`.
@@ -282,9 +303,10 @@ impl Upload {
 }
 
 impl Change {
-    /// The state that it leads to.
-    const fn target(&self) -> State {
+    /// The state that it leads to from `state`.
+    const fn target(&self, state: State) -> State {
         match self {
+            Self::Pause | Self::Resume => state,
             Self::Claim => State::Replaying,
             Self::Commit => State::Committing,
             Self::Retry { .. } | Self::Recover | Self::Release { .. } => State::Received,
@@ -308,6 +330,7 @@ mod tests {
             total: 200,
             received: RangeSet::new(),
             state,
+            paused: false,
             facts: None,
             created: UnixTime(1),
             updated: UnixTime(1),
@@ -333,6 +356,8 @@ mod tests {
             Change::Lost(reason()),
             Change::Recover,
             Change::Release { token: vec![1], owner: [1; 16] },
+            Change::Pause,
+            Change::Resume,
             Change::Stop,
             Change::Expire,
         ]
@@ -373,6 +398,31 @@ mod tests {
             assert!(upload(State::Committing).apply(change.clone(), UnixTime(5)).is_err());
             assert!(upload(State::Accepted).apply(change, UnixTime(5)).is_err());
         }
+    }
+
+    #[test]
+    fn what_is_paused_is_neither_claimed_nor_committed_and_goes_on_when_resumed_or_released() {
+        for (state, change) in [(State::Received, Change::Claim), (State::Replaying, Change::Commit)] {
+            let mut paused = upload(state);
+            paused.apply(Change::Pause, UnixTime(5)).unwrap();
+            assert_eq!((paused.state, paused.paused), (state, true));
+            assert!(paused.apply(change.clone(), UnixTime(6)).is_err());
+            paused.apply(Change::Resume, UnixTime(7)).unwrap();
+            assert!(paused.apply(change, UnixTime(8)).is_ok());
+        }
+        let mut held = upload(State::Held);
+        held.apply(Change::Pause, UnixTime(5)).unwrap();
+        held.apply(Change::Release { token: vec![1], owner: [1; 16] }, UnixTime(6)).unwrap();
+        assert_eq!((held.state, held.paused), (State::Received, false));
+    }
+
+    #[test]
+    fn past_the_gate_a_pause_keeps_no_answer_out_and_what_is_final_is_not_paused() {
+        let mut upload = upload(State::Committing);
+        upload.apply(Change::Pause, UnixTime(5)).unwrap();
+        upload.apply(Change::Answered { state: State::Accepted, reason: None, answer: vec![1] }, UnixTime(6)).unwrap();
+        assert_eq!((upload.state, upload.paused), (State::Accepted, false));
+        assert!(upload.apply(Change::Pause, UnixTime(7)).is_err());
     }
 
     #[test]

@@ -1,0 +1,199 @@
+//! A user's uploads, as they are listed: [`Entry`], from the index, the notes, and what is coming in right now.
+//!
+//! Bounds: [`LIST_MAX`] entries.
+
+use crate::core::{Core, store_problem};
+use crate::note::Note;
+use crate::owner::Tag;
+use crate::state::{Marked, State, Upload};
+use crate::status;
+use hoop_http::Problem;
+use hoop_units::{UnixTime, UploadId};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The most uploads that a list has (`docs/protocol.md` §7).
+pub const LIST_MAX: usize = 100;
+
+/// One upload of a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What has come of it; none: nothing.
+    pub upload: Option<Upload>,
+    /// What its device or owner has said of it.
+    pub marked: Option<Marked>,
+    id: UploadId,
+}
+
+impl Entry {
+    /// Of what has come, with what was said.
+    pub fn of(upload: Upload, marked: Option<Marked>) -> Self {
+        Self { id: upload.id, upload: Some(upload), marked }
+    }
+
+    /// Of what was said alone.
+    pub fn announced(marked: Marked) -> Self {
+        Self { id: marked.id, upload: None, marked: Some(marked) }
+    }
+
+    /// The upload's name.
+    pub const fn id(&self) -> UploadId {
+        self.id
+    }
+
+    /// Its state on the wire.
+    pub fn state(&self) -> &'static str {
+        match (&self.upload, &self.marked) {
+            (Some(upload), _) => upload.state.shown(),
+            (None, Some(Marked { stopped: true, .. })) => State::Stopped.name(),
+            (None, _) => "announced",
+        }
+    }
+
+    /// Whether its owner has paused it.
+    pub fn is_paused(&self) -> bool {
+        match (&self.upload, &self.marked) {
+            (Some(upload), _) => upload.paused,
+            (None, marked) => marked.as_ref().is_some_and(|marked| marked.paused && !marked.stopped),
+        }
+    }
+
+    /// What its device has said.
+    pub fn note(&self) -> Option<&Note> {
+        self.marked.as_ref()?.note.as_ref()
+    }
+
+    /// When it was first heard of.
+    pub fn created(&self) -> UnixTime {
+        let times =
+            [self.upload.as_ref().map(|upload| upload.created), self.marked.as_ref().map(|marked| marked.created)];
+        times.into_iter().flatten().min().unwrap_or(UnixTime(0))
+    }
+
+    /// The status of `docs/protocol.md` §8.
+    pub fn status(&self) -> Value {
+        match (&self.upload, &self.marked) {
+            (Some(upload), _) => status::document(upload),
+            (None, Some(marked)) => status::announced(marked, self.state()),
+            (None, None) => Value::Null,
+        }
+    }
+
+    /// The status with what a list has besides.
+    pub fn document(&self) -> Value {
+        let mut document = self.status();
+        let note = self.note();
+        document["created"] = self.created().0.into();
+        document["path"] = self.path().into();
+        document["paused"] = self.is_paused().into();
+        document["files"] = json!(note.map(|note| &note.files));
+        document["caption"] = json!(note.and_then(|note| note.caption.as_ref()));
+        document["monitor"] = json!(note.and_then(|note| note.monitor.as_ref()));
+        document
+    }
+
+    /// The path that it is for, once that is known.
+    pub fn path(&self) -> Option<&str> {
+        Some(self.upload.as_ref()?.facts.as_ref()?.path.as_str())
+    }
+
+    /// The ticket's end.
+    pub fn expires(&self) -> UnixTime {
+        let noted = self.marked.as_ref().map(|marked| marked.expires);
+        self.upload.as_ref().map(|upload| upload.expires).or(noted).unwrap_or(UnixTime(0))
+    }
+
+    /// Whose it is; none: not known yet.
+    pub fn owner(&self) -> Option<Tag> {
+        // What record 0 says counts, and what was released is the releaser's; before that, the note's token says it.
+        let told = self.upload.as_ref().and_then(|upload| upload.facts.as_ref()).map(|facts| facts.owner);
+        told.or(self.marked.as_ref().map(|marked| marked.owner))
+    }
+
+    fn is_of(&self, tags: &[Tag]) -> bool {
+        self.owner().is_some_and(|owner| tags.contains(&owner))
+    }
+}
+
+/// The document of a list.
+pub fn document(entries: &[Entry]) -> Value {
+    json!({"uploads": entries.iter().map(Entry::document).collect::<Vec<_>>()})
+}
+
+/// The uploads of whoever has these tags, newest first.
+///
+/// # Errors
+/// The store's.
+pub async fn all(core: &Core, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
+    let coming = core.live.coming(core.clock.unix()).await;
+    let own = tags.to_vec();
+    let known = core.store.with(move |index| {
+        let mut entries: BTreeMap<UploadId, Entry> = BTreeMap::new();
+        for upload in index.owned(&own, LIST_MAX)? {
+            let marked = index.marked(upload.id)?;
+            entries.insert(upload.id, Entry::of(upload, marked));
+        }
+        for marked in index.noted(&own, LIST_MAX)? {
+            if !entries.contains_key(&marked.id) {
+                let entry = match index.load(marked.id)? {
+                    Some(upload) => Entry::of(upload, Some(marked)),
+                    None => Entry::announced(marked),
+                };
+                entries.insert(entry.id, entry);
+            }
+        }
+        // What comes in now and has not been noted yet.
+        for upload in coming {
+            let known = entries.remove(&upload.id);
+            let upload = Entry::live(known.as_ref(), upload);
+            entries.insert(upload.id, Entry::of(upload, known.and_then(|known| known.marked)));
+        }
+        Ok(entries)
+    });
+    let mut entries: Vec<Entry> = known.await.map_err(store_problem)?.into_values().collect();
+    entries.retain(|entry| entry.is_of(tags));
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.created()));
+    entries.truncate(LIST_MAX);
+    Ok(entries)
+}
+
+/// One upload, if it is of whoever has these tags.
+///
+/// # Errors
+/// The store's.
+pub async fn one(core: &Core, tags: &[Tag], id: UploadId) -> Result<Option<Entry>, Problem> {
+    Ok(known(core, id).await?.filter(|entry| entry.is_of(tags)))
+}
+
+/// One upload, whoever's it is, as it comes in.
+///
+/// # Errors
+/// The store's.
+pub async fn known(core: &Core, id: UploadId) -> Result<Option<Entry>, Problem> {
+    let coming = core.live.coming_of(id, core.clock.unix()).await;
+    let entry = core.store.with(move |index| {
+        let marked = index.marked(id)?;
+        Ok(match index.load(id)? {
+            Some(upload) => Some(Entry::of(upload, marked)),
+            None => marked.map(Entry::announced),
+        })
+    });
+    let entry = entry.await.map_err(store_problem)?;
+    let Some(coming) = coming else { return Ok(entry) };
+    let upload = Entry::live(entry.as_ref(), coming);
+    Ok(Some(Entry::of(upload, entry.and_then(|entry| entry.marked))))
+}
+
+impl Entry {
+    /// An upload with what has come of it by now, also what is not on disk yet, as far as it is still being received.
+    fn live(known: Option<&Self>, coming: Upload) -> Upload {
+        match known.and_then(|known| known.upload.as_ref()) {
+            Some(upload) if upload.state != State::Receiving => upload.clone(),
+            Some(upload) => Upload { received: coming.received, facts: coming.facts, ..upload.clone() },
+            None => {
+                let paused = known.is_some_and(Self::is_paused);
+                Upload { paused, ..coming }
+            }
+        }
+    }
+}

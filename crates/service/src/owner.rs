@@ -1,0 +1,199 @@
+//! Whose an upload is: a [`Tag`], and who asks: [`Caller`] (`docs/protocol.md` §7, "Owners").
+//!
+//! Promises: no name of a user and no cookie is kept, only a MAC; a name can never give the tag of a cookie.
+//!
+//! Bounds: the application has [`ASK_TIMEOUT`] to say who asks, in at most [`ASK_MAX`] of JSON.
+
+use crate::admit::Policy;
+use crate::core::Core;
+use crate::token::Credentials;
+use crate::user::Ask;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hoop_http::{Code, Problem, ReadError, empty, read_limited};
+use hoop_units::UnixTime;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The MAC by which an owner is known again.
+pub type Tag = [u8; 16];
+
+/// How long the application may take to say who asks: a page waits for it.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest answer of the application: a user's profile, generously.
+const ASK_MAX: usize = 64 * 1024;
+
+/// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
+const USER_DOMAIN: &[u8] = b"\0user";
+
+/// The tag as text.
+pub fn text(tag: Tag) -> String {
+    URL_SAFE_NO_PAD.encode(tag)
+}
+
+/// The tags of a user that the application knows by this name, the newest key's first.
+fn user_tags(policy: &Policy, name: &str) -> Vec<Tag> {
+    policy.keys.owner_tags(USER_DOMAIN, name.as_bytes()).collect()
+}
+
+/// The tags of credentials as such, the newest key's first; with nothing that makes a user, those of nobody.
+fn credential_tags(policy: &Policy, credentials: &Credentials) -> Vec<Tag> {
+    let (cookie, authorization) = telling(policy, credentials);
+    policy.keys.owner_tags(cookie.as_bytes(), authorization.as_bytes()).collect()
+}
+
+/// What of credentials makes the user.
+fn telling<'a>(policy: &Policy, credentials: &'a Credentials) -> (String, &'a str) {
+    let cookie = credentials.cookie.as_deref().map_or_else(String::new, |cookie| policy.routes.user.cookies_of(cookie));
+    (cookie, credentials.authorization.as_deref().unwrap_or_default())
+}
+
+/// Whose an upload with these credentials in its token is.
+pub fn of(policy: &Policy, credentials: &Credentials) -> Tag {
+    credentials.user.unwrap_or_else(|| credential_tags(policy, credentials)[0])
+}
+
+/// Whether that is the tag of nobody: neither user nor credentials.
+pub fn is_nobody(policy: &Policy, tag: Tag) -> bool {
+    policy.keys.owner_tags(b"", b"").any(|nobody| nobody == tag)
+}
+
+/// Who asks.
+pub struct Caller {
+    /// The credentials of the request, with the user if one is known.
+    pub credentials: Credentials,
+    tags: Vec<Tag>,
+}
+
+impl Caller {
+    /// Who sends these headers from this address: asks the application if the operator says how.
+    ///
+    /// # Errors
+    /// `request-invalid` if the credentials are none, `upstream-unreachable` if the application cannot be asked.
+    pub async fn of(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Self, Problem> {
+        Self::with(core, captured(core, headers, address)?).await
+    }
+
+    /// The same for credentials that were captured.
+    ///
+    /// # Errors
+    /// `upstream-unreachable`.
+    pub async fn with(core: &Core, mut credentials: Credentials) -> Result<Self, Problem> {
+        let policy = &core.policy;
+        let name = match &policy.routes.user.ask {
+            Some(question) if !credentials.is_anonymous() => ask(core, question, &credentials).await?,
+            _ => None,
+        };
+        let mut tags = name.map_or(Vec::new(), |name| user_tags(policy, &name));
+        credentials.user = tags.first().copied();
+        let (cookie, authorization) = telling(policy, &credentials);
+        if !cookie.is_empty() || !authorization.is_empty() {
+            // What was begun with these very credentials while the application could not say whose they are.
+            tags.extend(credential_tags(policy, &credentials));
+        }
+        Ok(Self { credentials, tags })
+    }
+
+    /// The same, taking whom the application cannot be asked about for nobody that it knows.
+    pub async fn or_nobody(core: &Core, credentials: Credentials) -> Self {
+        let user = Self::with(core, credentials.clone()).await;
+        user.unwrap_or_else(|_| Self { tags: tags_of_stranger(&core.policy, &credentials), credentials })
+    }
+
+    /// The tag that stands for whoever asks; none: nobody.
+    pub fn tag(&self) -> Option<Tag> {
+        self.tags.first().copied()
+    }
+
+    /// All tags by which the uploads of whoever asks are known.
+    pub fn tags(&self) -> &[Tag] {
+        &self.tags
+    }
+
+    /// The tags, if there is anybody.
+    ///
+    /// # Errors
+    /// `sign-in-required`.
+    pub fn signed_in(&self) -> Result<&[Tag], Problem> {
+        match self.tags.is_empty() {
+            true => Err(signed_out()),
+            false => Ok(&self.tags),
+        }
+    }
+
+    /// Whether the tag is one of whoever asks.
+    pub fn is(&self, tag: Tag) -> bool {
+        self.tags.contains(&tag)
+    }
+}
+
+fn tags_of_stranger(policy: &Policy, credentials: &Credentials) -> Vec<Tag> {
+    let tags = credential_tags(policy, credentials);
+    if tags.first().is_some_and(|tag| is_nobody(policy, *tag)) { Vec::new() } else { tags }
+}
+
+/// The credentials of a request.
+///
+/// # Errors
+/// `request-invalid`.
+pub fn captured(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Credentials, Problem> {
+    capture(headers, address, core.clock.unix())
+}
+
+/// The same, for a token that ends with its ticket.
+///
+/// # Errors
+/// `request-invalid`.
+pub fn capture(headers: &HeaderMap, address: IpAddr, expires: UnixTime) -> Result<Credentials, Problem> {
+    Credentials::capture(headers, address, expires)
+        .map_err(|error| Problem::new(Code::RequestInvalid, &error).field(error.field()))
+}
+
+/// Nobody asks.
+pub fn signed_out() -> Problem {
+    Problem::new(Code::SignInRequired, "neither `Cookie` nor `Authorization` says who asks")
+}
+
+/// Asks the application whose credentials these are; none: nobody that it knows.
+async fn ask(core: &Core, question: &Ask, credentials: &Credentials) -> Result<Option<String>, Problem> {
+    let unreachable = |error: &dyn std::fmt::Display| {
+        tracing::warn!(%error, "the application could not be asked who is signed in");
+        Problem::new(Code::UpstreamUnreachable, "it could not be asked who is signed in")
+    };
+    let asking = async {
+        let mut connection = core.connector.connect(&core.upstream).await.map_err(|error| unreachable(&error))?;
+        let request = request(core, question, credentials).map_err(|error| unreachable(&error))?;
+        let response = connection.send(request).await.map_err(|error| unreachable(&error))?;
+        if response.status() != StatusCode::OK {
+            return Ok(None);
+        }
+        match read_limited(response.into_body(), ASK_MAX).await {
+            Ok(body) => Ok(question.identify(&body)),
+            Err(ReadError::TooLong { .. }) => Ok(None),
+            Err(error @ ReadError::Broken(_)) => Err(unreachable(&error)),
+        }
+    };
+    let answer = tokio::time::timeout(ASK_TIMEOUT, asking).await;
+    answer.unwrap_or_else(|_| Err(unreachable(&"no answer in 5 s")))
+}
+
+/// The question, as the user's browser would put it.
+fn request(core: &Core, question: &Ask, credentials: &Credentials) -> Result<Request<hoop_http::Body>, http::Error> {
+    let mut request = Request::get(&question.path)
+        .header(header::HOST, core.origin.authority())
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONNECTION, "close")
+        .header("x-forwarded-proto", if core.origin.is_https() { "https" } else { "http" })
+        .header("x-forwarded-host", core.origin.authority());
+    if let Some(address) = credentials.address {
+        request = request.header("x-forwarded-for", address.to_string());
+    }
+    for (name, value) in [(header::COOKIE, &credentials.cookie), (header::AUTHORIZATION, &credentials.authorization)] {
+        if let Some(value) = value {
+            request = request.header(name, HeaderValue::from_bytes(value.as_bytes())?);
+        }
+    }
+    request.body(empty())
+}

@@ -1,0 +1,231 @@
+//! Notes in the index, and marks on uploads of which nothing has come: [`Notes`].
+//!
+//! One row an upload: its owner, the note if there is one, and whether it is paused or stopped before anything of it has come.
+//! Once something has come, `arrived` is set, and the upload's own row says whether it is paused or stopped.
+//!
+//! Bounds: [`WAITING_MAX`] rows of one owner, and [`WAITING_ALL_MAX`] in all, wait for their uploads.
+
+use super::sqlite::SqliteIndex;
+use super::{LINGER_SECS, StoreError};
+use crate::note::Note;
+use crate::owner::Tag;
+use hoop_http::Code;
+use hoop_units::{UnixTime, UploadId};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+
+/// Rows of one owner that wait for their uploads (`docs/protocol.md` §7, "Notes"); then the oldest goes.
+const WAITING_MAX: u32 = 1_000;
+
+/// Rows in all that wait: whoever invents owners fills a gigabyte at the most, and is told then that there is no room.
+const WAITING_ALL_MAX: u32 = 16_384;
+
+/// The layout's second step.
+pub const SCHEMA: &str = "
+CREATE TABLE notes (
+    id BLOB PRIMARY KEY, owner BLOB NOT NULL, note TEXT, created INTEGER NOT NULL, expires INTEGER NOT NULL,
+    paused INTEGER NOT NULL DEFAULT 0, stopped INTEGER NOT NULL DEFAULT 0, arrived INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX notes_owner ON notes (owner, created) WHERE note IS NOT NULL;
+CREATE INDEX notes_waiting ON notes (owner, created) WHERE NOT arrived;
+CREATE INDEX notes_expires ON notes (expires) WHERE NOT arrived;
+";
+
+const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped";
+
+/// What is known of an upload from its device or owner alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Marked {
+    /// Its name.
+    pub id: UploadId,
+    /// Whose it is, by its token.
+    pub owner: Tag,
+    /// What its device says of it.
+    pub note: Option<Note>,
+    /// When it was first heard of.
+    pub created: UnixTime,
+    /// The ticket's end.
+    pub expires: UnixTime,
+    /// Paused before anything of it has come.
+    pub paused: bool,
+    /// Stopped before anything of it has come.
+    pub stopped: bool,
+}
+
+impl Marked {
+    /// One of which nothing is known yet but whose it is.
+    pub const fn new(id: UploadId, owner: Tag, created: UnixTime, expires: UnixTime) -> Self {
+        Self { id, owner, note: None, created, expires, paused: false, stopped: false }
+    }
+}
+
+impl Marked {
+    /// Why nothing of it may come, if its owner says so.
+    pub const fn refusal(&self) -> Option<Code> {
+        match (self.stopped, self.paused) {
+            (true, _) => Some(Code::UploadStopped),
+            (false, true) => Some(Code::UploadPaused),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Keeps notes and marks.
+pub trait Notes {
+    /// What is known of an upload besides its row.
+    fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError>;
+    /// Changes what is known, beginning with `new` if nothing is. None: there is no room.
+    fn mark(&self, new: &Marked, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError>;
+    /// The notes of whoever has one of these tags, newest first.
+    fn noted(&self, tags: &[Tag], limit: usize) -> Result<Vec<Marked>, StoreError>;
+    /// Forgets those whose uploads never came; how many.
+    fn forget_marks(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
+}
+
+impl Notes for SqliteIndex {
+    fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError> {
+        load(&self.lock(), id)
+    }
+
+    fn mark(&self, new: &Marked, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError> {
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let known = load(&transaction, new.id)?;
+        if known.is_none() && !make_room(&transaction, new.owner)? {
+            return Ok(None);
+        }
+        let mut marked = known.unwrap_or_else(|| new.clone());
+        change(&mut marked);
+        save(&transaction, &marked)?;
+        transaction.commit()?;
+        Ok(Some(marked))
+    }
+
+    fn noted(&self, tags: &[Tag], limit: usize) -> Result<Vec<Marked>, StoreError> {
+        let sql =
+            format!("SELECT {COLUMNS} FROM notes WHERE owner = ?1 AND note IS NOT NULL ORDER BY created DESC LIMIT ?2");
+        let connection = self.lock();
+        let mut statement = connection.prepare_cached(&sql)?;
+        let mut notes = Vec::new();
+        for tag in tags {
+            for row in statement.query_map(params![tag, super::sqlite::rows(limit)], |row| Ok(read(row)))? {
+                notes.push(row??);
+            }
+        }
+        notes.sort_by_key(|marked| std::cmp::Reverse(marked.created));
+        notes.truncate(limit);
+        Ok(notes)
+    }
+
+    fn forget_marks(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
+        let sql = "DELETE FROM notes WHERE id IN (SELECT id FROM notes WHERE NOT arrived AND expires < ?1 LIMIT ?2)";
+        let before = now.0.saturating_sub(LINGER_SECS);
+        Ok(self.lock().prepare_cached(sql)?.execute(params![before, super::sqlite::rows(limit)])?)
+    }
+}
+
+/// Makes room for one more row of this owner; false if there is none.
+fn make_room(transaction: &Transaction<'_>, owner: Tag) -> Result<bool, StoreError> {
+    let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
+        transaction.prepare_cached(sql)?.query_row(params, |row| row.get::<_, u32>(0))
+    };
+    let own = count("SELECT count(*) FROM notes WHERE owner = ?1 AND NOT arrived", &[&owner])?;
+    if own >= WAITING_MAX {
+        let sql = "DELETE FROM notes WHERE id IN (SELECT id FROM notes WHERE owner = ?1 AND NOT arrived ORDER BY created \
+                   LIMIT ?2)";
+        transaction.prepare_cached(sql)?.execute(params![owner, own - WAITING_MAX + 1])?;
+        return Ok(true);
+    }
+    Ok(count("SELECT count(*) FROM notes WHERE NOT arrived", &[])? < WAITING_ALL_MAX)
+}
+
+/// What is known of an upload besides its row.
+pub fn load(connection: &Connection, id: UploadId) -> Result<Option<Marked>, StoreError> {
+    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM notes WHERE id = ?1"))?;
+    statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
+}
+
+fn save(transaction: &Transaction<'_>, marked: &Marked) -> Result<(), StoreError> {
+    let sql = format!(
+        "INSERT INTO notes ({COLUMNS}, arrived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, EXISTS (SELECT 1 FROM uploads WHERE \
+         id = ?1)) ON CONFLICT (id) DO UPDATE SET note = excluded.note, paused = excluded.paused, stopped = \
+         excluded.stopped"
+    );
+    let note = marked.note.as_ref().map(|note| serde_json::to_string(note).expect("a note has a JSON form"));
+    transaction.prepare_cached(&sql)?.execute(params![
+        marked.id.0,
+        marked.owner,
+        note,
+        marked.created.0,
+        marked.expires.0,
+        marked.paused,
+        marked.stopped,
+    ])?;
+    Ok(())
+}
+
+/// Notes that the upload has begun to come, or is forgotten again.
+pub fn set_arrived(connection: &Connection, id: UploadId, arrived: bool) -> Result<(), StoreError> {
+    connection.prepare_cached("UPDATE notes SET arrived = ?2 WHERE id = ?1")?.execute(params![id.0, arrived])?;
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> Result<Marked, StoreError> {
+    let note: Option<String> = row.get("note")?;
+    let note = note.map(|text| serde_json::from_str(&text).map_err(|_| StoreError::Damaged("a note that is none")));
+    Ok(Marked {
+        id: UploadId(row.get("id")?),
+        owner: row.get("owner")?,
+        note: note.transpose()?,
+        created: UnixTime(row.get("created")?),
+        expires: UnixTime(row.get("expires")?),
+        paused: row.get("paused")?,
+        stopped: row.get("stopped")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> (tempfile::TempDir, SqliteIndex) {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        // A thousand syncs would only take time.
+        index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
+        (dir, index)
+    }
+
+    fn note(index: &SqliteIndex, n: u32, owner: u8) -> Option<Marked> {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&n.to_be_bytes());
+        let new = Marked::new(UploadId(id), [owner; 16], UnixTime(n), UnixTime(5_000));
+        let note = Note::parse(b"{\"total\":9}").unwrap();
+        index.mark(&new, &|marked| marked.note = Some(note.clone())).unwrap()
+    }
+
+    #[test]
+    fn of_an_owners_waiting_notes_the_oldest_goes_and_no_others() {
+        let (_dir, index) = index();
+        note(&index, 0, 2).unwrap();
+        for n in 1..=WAITING_MAX + 2 {
+            note(&index, n, 1).unwrap();
+        }
+        let mut notes = index.noted(&[[1; 16]], usize::MAX).unwrap();
+        assert_eq!((notes.len(), notes.pop().unwrap().created), (WAITING_MAX as usize, UnixTime(3)));
+        assert_eq!(index.noted(&[[2; 16]], 9).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_mark_stays_with_its_note_and_both_are_forgotten_in_time() {
+        let (_dir, index) = index();
+        let id = note(&index, 7, 1).unwrap().id;
+        let new = Marked::new(id, [9; 16], UnixTime(8), UnixTime(9));
+        let marked = index.mark(&new, &|marked| marked.stopped = true).unwrap().unwrap();
+        assert!(marked.stopped && marked.note.is_some());
+        assert_eq!((marked.owner, marked.created), ([1; 16], UnixTime(7)), "the first stays");
+        assert_eq!(index.marked(id).unwrap(), Some(marked));
+        assert_eq!(index.forget_marks(UnixTime(5_000 + LINGER_SECS), 9).unwrap(), 0);
+        assert_eq!(index.forget_marks(UnixTime(5_001 + LINGER_SECS), 9).unwrap(), 1);
+        assert_eq!(index.marked(id).unwrap(), None);
+    }
+}
