@@ -1,0 +1,59 @@
+// After "free to leave": what the service says of an upload, until nothing more can come.
+
+import { unbase64url } from "./octets.ts";
+import { openAnswer, response } from "./seal.ts";
+import { status } from "./service.ts";
+import type { Ticket } from "./service.ts";
+import { HoopError } from "./types.ts";
+import type { Phase } from "./types.ts";
+import { pause } from "./upload.ts";
+
+/** Between questions while the gateway carries it, or while it waits for its owner: from 2 s to a minute. */
+const LEAST_MS = 2000;
+const MOST_MS = 60_000;
+/** What the service may still say after `expires`: an upload begun in time ends 7 days later at the latest. */
+const AFTER_S = 7 * 86_400;
+
+export interface News {
+  phase: Phase;
+  answer?: Response;
+  error?: HoopError;
+  /** Nothing more can come. */
+  final: boolean;
+}
+
+const REASONS: Record<string, string> = {
+  held: "the service waits for its owner to sign in", rejected: "the application refused the upload", unknown: "the application's answer was lost",
+  stopped: "its owner stopped it", expired: "the upload has expired", refused: "the service refused the upload",
+};
+
+/** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway. */
+export async function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal): Promise<void> {
+  let last = "";
+  for (let wait = LEAST_MS; !signal.aborted && Date.now() / 1000 < ticket.expires + AFTER_S; ) {
+    const began = performance.now();
+    const told = await status(ticket.upload_id, true, signal).catch(() => undefined);
+    if (told && told.state !== last) {
+      last = told.state;
+      wait = LEAST_MS;
+      const news = await read(ticket, told);
+      if (news) tell(news);
+      if (news?.final) return;
+    }
+    // A service that waits has paused already.
+    if (performance.now() - began < wait) await pause(wait, signal).catch(() => {});
+    wait = Math.min(wait * 1.5, MOST_MS);
+  }
+}
+
+async function read(ticket: Ticket, { state, answer, reason }: { state: string; answer: string | null; reason?: { code: string } | null }): Promise<News | undefined> {
+  if (state === "received" || state === "replaying" || state === "committing") return { phase: "received", final: false };
+  const opened = answer ? await openAnswer(answer, unbase64url(ticket.key), ticket.upload_id).then(response).catch(() => undefined) : undefined;
+  const said = opened?.state == null || opened.state === state ? opened?.response : undefined;
+  if (state === "accepted") return { phase: "delivered", answer: said ?? new Response(null), final: true };
+  const text = REASONS[state];
+  if (!text) return undefined;
+  const error = new HoopError(reason?.code ?? (state === "unknown" ? "answer-lost" : state === "rejected" ? state : `upload-${state}`), text, { cause: said });
+  if (state === "held") return { phase: "held", error: new HoopError("sign-in-required", text), final: false };
+  return { phase: state === "stopped" ? "stopped" : "failed", error, answer: said, final: true };
+}

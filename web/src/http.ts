@@ -1,0 +1,71 @@
+// A way over HTTP: XHR, since only that reports what the socket has taken. One constant URL for an upload, so that one preflight serves it.
+
+import type { Way as Name } from "./types.ts";
+import { cleanCode, ownUrl } from "./way.ts";
+import type { Answer, Parcel, Way } from "./way.ts";
+
+/** So long may nothing move before a request is given up. */
+const STILL_MS = 30_000;
+/** The most that an answer may weigh. */
+const ANSWER_MAX = 65_536;
+
+function request(
+  method: string, url: string, headers: Record<string, string>, body: Blob | null, onsent: (octets: number) => void, signal: AbortSignal,
+): Promise<Answer> {
+  return new Promise((resolve) => {
+    const xhr = new XMLHttpRequest();
+    const abort = () => xhr.abort();
+    let clock: ReturnType<typeof setTimeout>;
+    const alive = () => {
+      clearTimeout(clock);
+      clock = setTimeout(abort, STILL_MS);
+    };
+    xhr.upload.onprogress = ({ loaded }) => {
+      alive();
+      onsent(loaded);
+    };
+    xhr.upload.onload = alive;
+    xhr.onprogress = ({ loaded }) => loaded > ANSWER_MAX && abort();
+    xhr.onloadend = () => {
+      clearTimeout(clock);
+      signal.removeEventListener("abort", abort);
+      resolve(answer(xhr, url));
+    };
+    xhr.open(method, url);
+    for (const [name, value] of Object.entries(headers)) xhr.setRequestHeader(name, value);
+    signal.addEventListener("abort", abort);
+    alive();
+    xhr.send(body);
+    if (signal.aborted) abort();
+  });
+}
+
+function answer(xhr: XMLHttpRequest, url: string): Answer {
+  const { status } = xhr;
+  if (!status) return { status };
+  let code: string | undefined;
+  if (status >= 400) {
+    try {
+      code = cleanCode(JSON.parse(xhr.responseText).code);
+    } catch {}
+  }
+  const header = (name: string) => xhr.getResponseHeader(name);
+  const seconds = Number(header("retry-after") ?? NaN);
+  return {
+    status, code, state: header("hoop-state"), missing: header("hoop-missing"), total: header("hoop-total"),
+    retryAfter: seconds >= 0 ? seconds : undefined, monitor: ownUrl(header("location") ?? undefined, new URL(url).origin),
+  };
+}
+
+/** Ranges of `parcel` by `PUT {url}`. */
+export function overHttp(name: Name, url: string, parcel: Parcel, gateway?: string): Way {
+  const headers = { "Hoop-Version": "1" };
+  return {
+    name, gateway, parallel: 2,
+    put: (first, last, blob, onsent, signal) => request("PUT", url, {
+      ...headers, "Content-Type": "application/octet-stream", "Content-Range": `bytes ${first}-${last}/${parcel.total}`, "Hoop-Prelude": parcel.prelude,
+    }, blob, onsent, signal),
+    look: (signal) => request("HEAD", url, headers, null, () => {}, signal),
+    close() {},
+  };
+}

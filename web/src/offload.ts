@@ -1,0 +1,355 @@
+// The conductor: which way an upload goes, and what its user is told. It decides nothing about octets; upload.ts and handover.ts do.
+
+import { direct, permission, probe } from "./direct.ts";
+import { follow } from "./follow.ts";
+import type { News } from "./follow.ts";
+import { find } from "./keep.ts";
+import type { Kept } from "./keep.ts";
+import { message as read } from "./message.ts";
+import type { Message } from "./message.ts";
+import { own } from "./own.ts";
+import { settings, status, stop, ticket } from "./service.ts";
+import { begin, resume } from "./upload.ts";
+import type { Upload } from "./upload.ts";
+import { HoopError } from "./types.ts";
+import type { Offloadable, OffloadOptions, Policy, Question, Receipt, Settings, State } from "./types.ts";
+import type { Parcel, Way } from "./way.ts";
+import { openBridge } from "./window.ts";
+
+const GATEWAYS = ["http://hoop.local:4667"];
+/** A rate is an average over so long. */
+const RATE_MS = 5000;
+
+/** What form.ts, policy.ts and hoop.ts add. */
+export interface Hooks {
+  /** What is to be done with these files; default: `options.policy`, else the settings', else `ask`. */
+  decide?(files: File[], settings: Settings | undefined): Policy;
+  /** Sends the form as if there were no library. Default: the same request by `fetch`. */
+  ordinarySubmit?(): void;
+  /** The button that was pressed. */
+  submitter?: HTMLElement | null;
+}
+
+/** A gateway that can be reached, to be told which upload comes. */
+interface Opening {
+  way(parcel: Parcel): Promise<Way | string>;
+  /** Opens it once more, from within a click. */
+  again(): Promise<Opening | string>;
+  /** It is not needed after all. */
+  close(): void;
+}
+
+/** States in which the service has all of an upload, and those in which one that was kept is over. */
+const WHOLE = ["received", "replaying", "committing", "accepted", "held"];
+const OVER = ["stopped", "expired", "rejected", "unknown"];
+/** What a gateway that is only away for a while looks like. */
+const AWAY = ["network", "no-gateway", "window-closed"];
+
+const coded = (error: unknown) => (error instanceof HoopError ? error : new HoopError("internal", String((error as Error)?.message ?? error), { cause: error }));
+
+/** Hands an upload over. Resolves when the page may go: the gateway or the service has all of it, or it went the ordinary way. */
+export function offload(input: Offloadable, options: OffloadOptions & Hooks = {}): Promise<Receipt> {
+  return new Conductor(options).run(input);
+}
+
+class Conductor {
+  #options: OffloadOptions & Hooks;
+  #signal: AbortSignal;
+  #state: State = { phase: "looking", sent: 0, total: 0 };
+  #samples: [at: number, sent: number][] = [];
+  #message!: Message;
+  #upload: Upload | undefined;
+  #unlock = () => {};
+
+  constructor(options: OffloadOptions & Hooks) {
+    this.#options = options;
+    this.#signal = options.signal ?? new AbortController().signal;
+  }
+
+  async run(input: Offloadable): Promise<Receipt> {
+    try {
+      this.#tell({});
+      this.#signal.throwIfAborted();
+      this.#message = await read(input, this.#options.submitter);
+      this.#message.caption = this.#options.caption ?? this.#message.caption;
+      this.#tell({ total: this.#message.files.reduce((sum, { size }) => sum + size, 0) });
+      if (!globalThis.crypto?.subtle) throw new HoopError("no-gateway", "the page is not served over https");
+      return await this.#offload();
+    } catch (error) {
+      return await this.#fail(error);
+    } finally {
+      this.#unlock();
+      removeEventListener("beforeunload", guard);
+    }
+  }
+
+  async #offload(): Promise<Receipt> {
+    const { decide, policy } = this.#options;
+    const mine = await settings();
+    const kept = mine && (await this.#kept(mine.owner ?? ""));
+    const wish = decide ? decide(this.#message.files, mine) : (policy ?? mine?.policy ?? "ask");
+    // What was begun is finished, whatever is wished by now: sent anew, it could arrive twice.
+    if (wish === "never" && !kept) return this.#ordinary();
+    const opening = wish === "never" ? "declined" : await this.#find(wish === "ask" && !kept);
+    if (typeof opening === "string" && !kept) return this.#ordinary(opening === "declined" ? undefined : new HoopError(opening, "no gateway can be used"));
+    try {
+      if (await this.#prepare(kept, mine && (mine.owner ?? ""))) return this.#free("service");
+    } catch (error) {
+      if (typeof opening !== "string") opening.close();
+      throw error;
+    }
+    return this.#handOver(typeof opening === "string" ? undefined : opening);
+  }
+
+  /** What is kept of this upload, unless another page is at it. */
+  async #kept(owner: string): Promise<Kept | undefined> {
+    const kept = await find(owner, this.#message.key);
+    return kept && (await this.#lock(kept.id)) ? kept : undefined;
+  }
+
+  #lock(id: string): Promise<boolean> {
+    return new Promise((resolve) => {
+      if (!navigator.locks) return resolve(true);
+      navigator.locks.request(`hoop-${id}`, { ifAvailable: true }, (lock) => {
+        resolve(!!lock);
+        return lock && new Promise<void>((over) => (this.#unlock = over));
+      }).catch(() => resolve(true));
+    });
+  }
+
+  /** Looks for a gateway and a way to it; asks where the browser or the user wants to be asked. */
+  async #find(offer: boolean): Promise<Opening | string> {
+    const { ask, gateways = GATEWAYS } = this.#options;
+    let why = "no-gateway";
+    for (const address of gateways) {
+      const gateway = new URL(address).origin;
+      const state = await permission();
+      this.#tell({ phase: "looking", gateway: new URL(gateway).host });
+      if (state === "granted") {
+        why = await probe(gateway, false, this.#signal);
+        if (why !== "gateway") continue;
+        return offer && ask && !(await this.#ask("offer", async () => true)) ? "declined" : here(gateway);
+      }
+      if (!ask) continue;
+      if (state === "prompt") {
+        const found = await this.#ask("permission", () => probe(gateway, true, this.#signal));
+        if (!found) return "declined";
+        if (found === "gateway") return here(gateway);
+        why = found;
+        // Leave was given, and nobody is there.
+        if (why !== "no-gateway" || (await permission()) === "granted") continue;
+      }
+      const opening = await this.#ask("bridge", () => bridge(gateway));
+      if (!opening) return "declined";
+      if (typeof opening !== "string") return opening;
+      why = opening;
+    }
+    return why;
+  }
+
+  /** Asks the user; `act` runs within their click. Undefined when they decline. */
+  async #ask<T>(kind: Question["kind"], act: () => Promise<T>): Promise<T | undefined> {
+    const { phase } = this.#state;
+    const answer = await new Promise<T | undefined>((resolve, reject) => {
+      const question: Question = { kind, proceed: () => act().then(resolve, reject), decline: () => resolve(undefined) };
+      this.#signal.addEventListener("abort", () => reject(this.#signal.reason), { once: true });
+      this.#tell({ phase: "asking", question });
+      this.#options.ask!(question);
+    });
+    this.#tell({ phase, question: undefined });
+    return answer;
+  }
+
+  /** Has `#upload` made: kept or new. True if the service has all of it already. */
+  async #prepare(kept: Kept | undefined, owner: string | undefined): Promise<boolean> {
+    if (kept) {
+      const told = await status(kept.id, false, this.#signal).catch(() => undefined);
+      if (!OVER.includes(told?.state ?? "")) {
+        try {
+          this.#upload = await resume(this.#message, kept);
+          this.#tell({ resumed: true });
+          this.#made();
+          return WHOLE.includes(told?.state ?? "");
+        } catch (error) {
+          if (coded(error).code !== "file-changed") throw error;
+        }
+        // Other content than before is another upload, and the one before must not arrive as well.
+        await stop(kept.id, kept.ticket.token);
+      }
+      this.#unlock();
+    }
+    const { method, url, authorization } = this.#message;
+    const fresh = await ticket(method, url.pathname + url.search, authorization, this.#signal);
+    this.#upload = await begin(this.#message, fresh, owner);
+    await this.#lock(fresh.upload_id);
+    this.#made();
+    return false;
+  }
+
+  #made(): void {
+    const { id, total } = this.#upload!.parcel;
+    this.#tell({ id, total });
+  }
+
+  async #handOver(opening: Opening | undefined): Promise<Receipt> {
+    const upload = this.#upload!;
+    for (;;) {
+      const way = opening ? await opening.way(upload.parcel) : own(upload.parcel);
+      try {
+        if (typeof way === "string") throw new HoopError(way, "the gateway does not take the upload");
+        this.#tell({ phase: "handing", way: way.name });
+        addEventListener("beforeunload", guard);
+        await upload.handOver(way, (progress) => this.#progress(way, progress), this.#signal);
+        way.close();
+        return this.#free(way.name);
+      } catch (error) {
+        if (typeof way !== "string" && way.name !== "bridge") way.close();
+        const { code } = coded(error);
+        if (this.#signal.aborted || /^(file-|internal)/.test(code)) throw error;
+        if (!opening) return await this.#refused(coded(error));
+        opening = await this.#afterGateway(opening, code);
+        if (!opening && !upload.begun()) throw error;
+      }
+    }
+  }
+
+  /** The gateway has gone, or does not want it: once more there, or undefined for the service itself. */
+  async #afterGateway(opening: Opening, code: string): Promise<Opening | undefined> {
+    this.#tell({ windowOnly: false });
+    while (this.#options.ask && AWAY.includes(code)) {
+      const again = await this.#ask("retry", () => opening.again());
+      if (!again) break;
+      if (typeof again !== "string") return again;
+      code = again;
+    }
+    opening.close();
+    return undefined;
+  }
+
+  /** Not even the service takes it sealed. */
+  async #refused(error: HoopError): Promise<Receipt> {
+    if (error.code === "upload-done") return this.#free("service");
+    if (error.code.startsWith("upload-")) throw error;
+    // Only when it is certain that nothing of this arrives any more may it go once more.
+    await this.#upload!.stop().catch(() => {
+      throw error;
+    });
+    this.#upload = undefined;
+    return this.#ordinary(error);
+  }
+
+  /** The page may go. */
+  #free(way: Way["name"]): Receipt {
+    const { id, total } = this.#upload!.parcel;
+    const { ticket } = this.#upload!;
+    this.#upload!.forget().catch(() => {});
+    this.#upload = undefined;
+    removeEventListener("beforeunload", guard);
+    this.#tell({ phase: way === "service" ? "received" : "free", way, sent: total, rate: undefined, windowOnly: undefined });
+    const { phase, monitor } = this.#state;
+    let latest: News | undefined;
+    let waiting: ((news: News) => void)[] = [];
+    const hear = (news: News) => {
+      latest = news;
+      const location = news.answer?.headers.get("location");
+      this.#tell({
+        phase: news.phase, error: news.error, answer: news.answer?.clone(),
+        location: location && URL.canParse(location, this.#message.url) ? new URL(location, this.#message.url).href : undefined,
+      });
+      for (const wake of waiting.splice(0)) wake(news);
+    };
+    follow(ticket, hear, new AbortController().signal).catch(() => {});
+    return {
+      way, phase, id, monitor, total,
+      delivered: (signal) => new Promise((resolve, reject) => {
+        const wake = (news: News) => {
+          if (news.phase === "delivered") resolve(news.answer!.clone());
+          else if (news.error) reject(news.error);
+          else waiting.push(wake);
+        };
+        const abort = () => reject(new HoopError("aborted", "nobody waits any longer"));
+        if (signal?.aborted) abort();
+        signal?.addEventListener("abort", abort, { once: true });
+        if (latest) wake(latest);
+        else waiting.push(wake);
+      }),
+    };
+  }
+
+  /** As if there were no library. Only for what was not begun, or was stopped. */
+  async #ordinary(error?: HoopError): Promise<Receipt> {
+    if (this.#options.ordinary === false) throw error ?? new HoopError("no-gateway", "no gateway is to be used");
+    removeEventListener("beforeunload", guard);
+    this.#tell({ phase: "ordinary", way: "ordinary", error, gateway: undefined });
+    const base = { way: "ordinary", phase: "ordinary", total: this.#state.total } as const;
+    if (this.#options.ordinarySubmit) {
+      this.#options.ordinarySubmit();
+      return { ...base, delivered: () => new Promise(() => {}) };
+    }
+    const { url, method, fields, parts, authorization } = this.#message;
+    const headers = new Headers(fields);
+    if (authorization) headers.set("authorization", authorization);
+    const response = await fetch(url, { method, headers, body: new Blob(parts), signal: this.#signal }).catch((cause) => {
+      throw new HoopError("network", "the service does not answer", { cause });
+    });
+    return { ...base, delivered: async () => response.clone() };
+  }
+
+  async #fail(error: unknown): Promise<Receipt> {
+    const { aborted } = this.#signal;
+    const problem = aborted ? new HoopError("aborted", "the upload was stopped", { cause: error }) : coded(error);
+    const { code } = problem;
+    const upload = this.#upload;
+    const over = /^(upload-|file-|aborted)/.test(code);
+    if (!over && !upload?.begun() && this.#state.phase !== "ordinary" && (this.#message || this.#options.ordinarySubmit) && this.#options.ordinary !== false) {
+      upload?.forget().catch(() => {});
+      return this.#ordinary(problem).catch((worse) => this.#give(coded(worse)));
+    }
+    if (over) await upload?.stop().catch(() => {});
+    return this.#give(problem);
+  }
+
+  #give(error: HoopError): never {
+    this.#tell({ phase: /^(aborted|upload-stopped)$/.test(error.code) ? "stopped" : "failed", error, question: undefined });
+    throw error;
+  }
+
+  #progress(way: Way, { sent, allOut, monitor }: { sent: number; allOut: boolean; monitor?: string }): void {
+    const now = performance.now();
+    this.#samples = [...this.#samples.filter(([at]) => at > now - RATE_MS), [now, sent]].slice(-200) as [number, number][];
+    const [at, before] = this.#samples[0]!;
+    const rate = now - at > 250 && sent > before ? ((sent - before) * 1000) / (now - at) : undefined;
+    const windowOnly = way.name === "bridge" && allOut;
+    if (windowOnly) removeEventListener("beforeunload", guard);
+    this.#tell({ sent, rate, windowOnly, monitor });
+    this.#options.onprogress?.({ sent, total: this.#state.total, rate });
+  }
+
+  #tell(change: Partial<State>): void {
+    this.#state = { ...this.#state, ...change };
+    this.#options.onstate?.(this.#state);
+  }
+}
+
+/** Has the browser ask before the page is left: while it is needed. */
+function guard(event: Event): void {
+  event.preventDefault();
+}
+
+const here = (gateway: string): Opening => ({
+  way: async (parcel) => direct(gateway, parcel),
+  async again() {
+    return here(gateway);
+  },
+  close() {},
+});
+
+async function bridge(gateway: string): Promise<Opening | string> {
+  const window = await openBridge(gateway);
+  if (typeof window === "string") return window;
+  const again = () => {
+    window.close();
+    return bridge(gateway);
+  };
+  return { way: (parcel) => window.begin(parcel), again, close: () => window.close() };
+}

@@ -1,0 +1,87 @@
+// The service's side of an upload, over the page's own origin (docs/protocol.md §7).
+
+import type { Suite } from "./seal.ts";
+import { HoopError } from "./types.ts";
+import type { Settings } from "./types.ts";
+import { cleanCode } from "./way.ts";
+
+export interface Ticket {
+  post: string;
+  upload_id: string;
+  ticket: string;
+  key: string;
+  token: string;
+  suite: Suite;
+  record_size: number;
+  expires: number;
+  max_bytes: number;
+}
+
+export interface Status {
+  state: string;
+  answer: string | null;
+  reason?: { code: string; detail?: string } | null;
+}
+
+export interface Note {
+  total: number;
+  files: { name: string; size: number; type: string }[];
+  caption?: string;
+  monitor?: string;
+}
+
+/** Names that a note carries (docs/protocol.md, "Notes"). */
+const NOTE_FILES = 1000;
+/** The longest that a service waits, in seconds. */
+const WAIT_S = 30;
+/** How long an answer may take that waits for nothing. */
+const TIMEOUT_MS = 15_000;
+
+async function call(path: string, init: RequestInit = {}, timeout = TIMEOUT_MS): Promise<Response> {
+  const limit = AbortSignal.timeout(timeout);
+  const signal = init.signal ? AbortSignal.any([init.signal, limit]) : limit;
+  const headers = { "Hoop-Version": "1", ...(init.headers as Record<string, string>) };
+  const response = await fetch(new URL(path, location.origin), { cache: "no-store", ...init, headers, signal }).catch((cause) => {
+    throw new HoopError(init.signal?.aborted ? "aborted" : "network", "the service does not answer", { cause });
+  });
+  if (response.ok) return response;
+  const problem = await response.json().catch(() => null);
+  throw new HoopError(cleanCode(problem?.code) ?? (response.status === 404 ? "not-found" : "not-hoop"), String(problem?.detail ?? `status ${response.status}`));
+}
+
+/** A ticket for one upload to this page's origin. */
+export async function ticket(method: string, target: string, authorization?: string, signal?: AbortSignal): Promise<Ticket> {
+  const headers = { "Content-Type": "application/json", ...(authorization && { Authorization: authorization }) };
+  const response = await call("/hoop/tickets", { method: "POST", headers, body: JSON.stringify({ method, target }), signal });
+  const { post, tickets } = await response.json();
+  const [first] = tickets;
+  if (!URL.canParse(post) || new URL(post).origin !== location.origin || !/^[\da-f]{32}$/.test(first.upload_id))
+    throw new HoopError("not-hoop", "the service's ticket is for another site");
+  return { ...first, post };
+}
+
+/** The user's settings; undefined if the service does not say. */
+export async function settings(): Promise<Settings | undefined> {
+  try {
+    return await (await call("/hoop/settings", { headers: { Accept: "application/json" } }, 4000)).json();
+  } catch {
+    return undefined;
+  }
+}
+
+/** The service's status of an upload. With `wait`, it waits for a change to a final state or `held`. */
+export async function status(id: string, wait: boolean, signal?: AbortSignal): Promise<Status> {
+  const headers: Record<string, string> = { Accept: "application/json", ...(wait && { Prefer: `wait=${WAIT_S}` }) };
+  return (await call(`/hoop/uploads/${id}`, { headers, signal }, TIMEOUT_MS + (wait ? WAIT_S * 1000 : 0))).json();
+}
+
+/** Tells the service of an upload that is on its way. */
+export async function note(id: string, token: string, { files, ...rest }: Note): Promise<void> {
+  const body = JSON.stringify({ ...rest, files: files.slice(0, NOTE_FILES) });
+  await call(`/hoop/uploads/${id}`, { method: "PUT", headers: { "Content-Type": "application/json", "Hoop-Token": token }, body });
+}
+
+/** Stops an upload. Rejects with `upload-done` if the application has it already. */
+export async function stop(id: string, token: string): Promise<void> {
+  await call(`/hoop/uploads/${id}`, { method: "DELETE", headers: { "Hoop-Token": token }, keepalive: true });
+}

@@ -1,0 +1,112 @@
+// The page's side of the gateway's window (docs/protocol.md, "Bridge"), for browsers that do not let a page talk to the LAN.
+
+import { BRIDGE_FEATURES, BRIDGE_PATH, BRIDGE_QUEUE } from "./bridge-messages.ts";
+import type { Answer as FromWindow, FromBridge } from "./bridge-messages.ts";
+import { cleanCode, ownUrl } from "./way.ts";
+import type { Answer, Parcel, Way } from "./way.ts";
+
+/** How long the window may take to load and say hello. */
+const HELLO_MS = 6000;
+/** So long may a window say nothing while it has work. */
+const STILL_MS = 60_000;
+const LOOK_MS = 400;
+
+/** Why there is no window: `popup-blocked`; `window-closed` (by its user, or cut off by `Cross-Origin-Opener-Policy`); `no-gateway`. */
+export type NoWindow = "popup-blocked" | "window-closed" | "no-gateway";
+
+export interface Bridge {
+  /** Hands it an upload; resolves to a way, or to why not. */
+  begin(parcel: Parcel): Promise<Way | string>;
+  close(): void;
+}
+
+/** Opens the window: within a user's gesture, and at once. Resolves when it has said hello. */
+export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
+  const other = window.open(gateway + BRIDGE_PATH, "_blank", BRIDGE_FEATURES);
+  if (!other) return Promise.resolve("popup-blocked");
+  const target = new URL(gateway).origin;
+  const waiting = new Map<number, { resolve(answer: Answer): void; onsent?(octets: number): void }>();
+  let begun: ((refusal?: string) => void) | undefined;
+  let hello: ((outcome: Bridge | NoWindow) => void) | undefined;
+  let seq = 0;
+  let heard = performance.now();
+
+  const say = (message: object) => {
+    heard = Math.max(heard, waiting.size ? 0 : performance.now());
+    other.postMessage({ hoop: 1, ...message }, target);
+  };
+  const listen = ({ source, origin, data }: MessageEvent) => {
+    if (source !== other || origin !== target || data?.hoop !== 1) return;
+    heard = performance.now();
+    const message = data as FromBridge;
+    if (message.type === "hello") hello?.(bridge);
+    if (message.type === "ready") begun?.();
+    if (message.type === "refused") begun?.(cleanCode(message.code) ?? "not-hoop");
+    if (message.type === "progress") waiting.get(message.seq)?.onsent?.(Number(message.sent) || 0);
+    if (message.type === "answer") {
+      waiting.get(message.seq)?.resolve(clean(message, target));
+      waiting.delete(message.seq);
+    }
+  };
+  const clock = setInterval(() => {
+    const silent = performance.now() - heard;
+    if (!other.closed && silent < (waiting.size ? STILL_MS : Infinity) && !(hello && silent > HELLO_MS)) return;
+    const why = other.closed ? "window-closed" : "no-gateway";
+    hello?.(why);
+    begun?.(why);
+    for (const { resolve } of waiting.values()) resolve({ status: 0, code: why });
+    waiting.clear();
+    if (other.closed) leave();
+  }, LOOK_MS);
+  const leave = () => {
+    clearInterval(clock);
+    removeEventListener("message", listen);
+  };
+  addEventListener("message", listen);
+
+  const ask = (message: object, signal: AbortSignal, onsent?: (octets: number) => void) => new Promise<Answer>((resolve) => {
+    if (other.closed || signal.aborted) return resolve({ status: 0, code: other.closed ? "window-closed" : undefined });
+    const number = ++seq;
+    signal.addEventListener("abort", () => resolve({ status: 0 }), { once: true });
+    say({ ...message, seq: number });
+    waiting.set(number, { resolve, onsent });
+  });
+
+  const bridge: Bridge = {
+    async begin(parcel) {
+      const refusal = await new Promise<string | undefined>((resolve) => {
+        begun = resolve;
+        heard = performance.now();
+        say({ type: "begin", ...parcel });
+        setTimeout(resolve, HELLO_MS, "no-gateway");
+      });
+      begun = undefined;
+      if (refusal) return refusal;
+      return {
+        name: "bridge", gateway, parallel: BRIDGE_QUEUE - 1,
+        put: (first, last, blob, onsent, signal) => ask({ type: "put", first, last, blob }, signal, onsent),
+        look: (signal) => ask({ type: "look" }, signal),
+        close() {
+          if (!other.closed) say({ type: "end" });
+          leave();
+        },
+      };
+    },
+    close() {
+      leave();
+      other.close();
+    },
+  };
+  return new Promise<Bridge | NoWindow>((resolve) => (hello = resolve)).then((outcome) => {
+    hello = undefined;
+    if (typeof outcome === "string") bridge.close();
+    return outcome;
+  });
+}
+
+function clean({ status, state, missing, code, retry_after, monitor }: FromWindow, origin: string): Answer {
+  return {
+    status: Number(status) || 0, state: typeof state === "string" ? state : undefined, missing: typeof missing === "string" ? missing : undefined,
+    code: cleanCode(code), retryAfter: Number(retry_after) > 0 ? Number(retry_after) : undefined, monitor: ownUrl(monitor, origin),
+  };
+}
