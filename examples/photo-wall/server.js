@@ -6,12 +6,25 @@
 // (303); a client that asks for JSON gets 201 and what was stored. A request that repeats an `Idempotency-Key` gets the first one's
 // answer, as payment services have it: so a client may try again when an answer was lost (FORGETFUL=1 turns that off, to be like most
 // applications). A line per picture goes to standard output.
+//
+// SIGN_IN=1 asks who it is: users of USERS (`alice:wonderland,bob:builder`), a session cookie, a CSRF token in each form.
+// HOOP=1 adds the one line that makes the form drop and walk.
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, mkdirSync, readdirSync, statSync } from "node:fs";
+import { unlink } from "node:fs/promises";
 import { extname, join, resolve } from "node:path";
 import express from "express";
 import multer from "multer";
+import { loginPage, wallPage } from "./page.js";
+import { Sessions } from "./sessions.js";
+
+/** A form's limits: as many photos as a camera's evening, each as large as a film. */
+const FILES_MAX = 1_000;
+const FILE_BYTES_MAX = 4 * 1024 ** 3;
+/** The newest so many are shown, and only their captions are remembered. */
+const SHOWN_MAX = 60;
+const EXAMPLE_USERS = "alice:wonderland,bob:builder";
 
 const folder = resolve(process.env.PHOTOS ?? "photos");
 mkdirSync(folder, { recursive: true });
@@ -20,25 +33,26 @@ const storage = multer.diskStorage({
   destination: folder,
   filename: (_request, file, done) => done(null, randomUUID() + extname(file.originalname).toLowerCase()),
 });
-const upload = multer({ storage, limits: { files: 20, fileSize: 4 * 1024 ** 3 } });
+const upload = multer({ storage, limits: { files: FILES_MAX, fileSize: FILE_BYTES_MAX } });
 const app = express();
 app.disable("x-powered-by");
 
-const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+const users = process.env.USERS ?? EXAMPLE_USERS;
+const sessions = process.env.SIGN_IN
+  ? new Sessions(`${folder}.sessions.json`, new Map(users.split(",").map((pair) => pair.split(/:(.*)/s).slice(0, 2))))
+  : null;
 
-function wall() {
-  const newestFirst = (a, b) => statSync(join(folder, b)).mtimeMs - statSync(join(folder, a)).mtimeMs;
-  const pictures = readdirSync(folder).sort(newestFirst).slice(0, 60);
-  const figures = pictures.map((name) => `<img src="/photos/${escape(name)}" alt="" loading="lazy">`).join("\n");
-  return `<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Photo wall</title>
-<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:64rem;padding:0 1rem}
-main{columns:18rem;gap:1rem}img{width:100%;border-radius:.5rem;margin-bottom:1rem}form{margin-bottom:2rem}</style>
-<h1>Photo wall</h1>
-<form method="post" action="/photos" enctype="multipart/form-data">
-<label>Photos <input type="file" name="photo" accept="image/*" multiple required></label>
-<label>Caption <input name="caption"></label> <button>Hang them up</button></form>
-<main>${figures || "<p>Nothing here yet.</p>"}</main></html>`;
+const captions = new Map();
+
+function remember(file, caption, by) {
+  captions.set(file, { caption, by });
+  if (captions.size > SHOWN_MAX) captions.delete(captions.keys().next().value);
+}
+
+function newest() {
+  const at = new Map(readdirSync(folder).map((name) => [name, statSync(join(folder, name)).mtimeMs]));
+  const names = [...at.keys()].sort((a, b) => at.get(b) - at.get(a)).slice(0, SHOWN_MAX);
+  return names.map((file) => ({ file, ...captions.get(file) }));
 }
 
 function sha256(path) {
@@ -48,15 +62,55 @@ function sha256(path) {
   });
 }
 
-app.get("/", (_request, response) => response.type("html").send(wall()));
+/** Only for whoever is signed in, if that is asked for at all; others are sent to sign in. */
+function signedIn(request, response, next) {
+  response.locals.user = sessions?.user(request) ?? null;
+  return sessions && !response.locals.user ? response.redirect(303, "/login") : next();
+}
+
+/** Only with the form's token, once the form has been read. */
+async function fromOurForm(request, response, next) {
+  if (!sessions || sessions.isCsrf(response.locals.user, request.body?.csrf)) return next();
+  await Promise.all((request.files ?? []).map((file) => unlink(file.path)));
+  response.locals.settle?.({ status: 403, body: FORGED });
+  return response.status(403).json(FORGED);
+}
+const FORGED = { error: "the form has no token of this user" };
+
+app.get("/", signedIn, (_request, response) => {
+  const { user } = response.locals;
+  const csrf = user && sessions.csrf(user);
+  response.set("Cache-Control", "no-store").type("html").send(wallPage({ pictures: newest(), user, csrf, environment: process.env }));
+});
 app.use("/photos", express.static(folder, { immutable: true, maxAge: "1d" }));
+
+if (sessions) {
+  const form = express.urlencoded({ extended: false, limit: "16kb" });
+  const hint = process.env.USERS ? null : "For trying it out: alice with wonderland, or bob with builder.";
+  const local = (next) => (typeof next === "string" && /^\/(?![/\\])/.test(next) ? next : "/");
+  app.get("/login", (request, response) => response.type("html").send(loginPage({ next: local(request.query.next), hint })));
+  app.post("/login", form, (request, response) => {
+    const { name, password, next } = request.body ?? {};
+    if (request.get("sec-fetch-site") === "cross-site") return response.status(403).json({ error: "another site's form" });
+    if (sessions.signIn(response, name, password)) return response.redirect(303, local(next));
+    return response.status(403).type("html").send(loginPage({ next: local(next), wrong: true, hint }));
+  });
+  app.post("/logout", signedIn, form, fromOurForm, (request, response) => {
+    sessions.signOut(request, response);
+    response.redirect(303, "/login");
+  });
+  app.get("/me", (request, response) => {
+    const id = sessions.user(request);
+    response.set("Cache-Control", "no-store").status(id ? 200 : 401).json({ id });
+  });
+}
 
 // The answers of the last requests that carried a key; a request whose body broke off is forgotten, and may come again.
 const answered = new Map();
 const KEYS = 10_000;
 
 async function once(request, response, next) {
-  const key = request.get("idempotency-key");
+  const key = request.get("idempotency-key") && `${response.locals.user} ${request.get("idempotency-key")}`;
   if (!key || process.env.FORGETFUL) return next();
   const first = answered.get(key);
   if (!first) {
@@ -84,11 +138,12 @@ function resolvers() {
   return { promise, resolve };
 }
 
-app.post("/photos", once, upload.array("photo", 20), async (request, response) => {
+app.post("/photos", signedIn, once, upload.array("photo", FILES_MAX), fromOurForm, async (request, response) => {
   const photos = await Promise.all(
     request.files.map(async (file) => ({ name: file.originalname, bytes: file.size, sha256: await sha256(file.path), file: file.filename })),
   );
   for (const photo of photos) console.log(JSON.stringify({ event: "photo", ...photo, at: Date.now() }));
+  for (const { filename } of request.files) remember(filename, request.body.caption, response.locals.user);
   response.locals.settle?.({ status: 201, body: { photos } });
   if (photos.length === 0) return response.status(400).json({ error: "no photo was sent" });
   if (request.accepts(["html", "json"]) === "html" && request.get("accept")?.includes("text/html")) return response.redirect(303, "/");

@@ -16,6 +16,8 @@ scenarios(({ test }) => {
       await scene.house.assertArrived(...photos);
       assert.equal(new URL(scene.page.url()).pathname, "/");
       assert.deepEqual(scene.states, [], "nothing of Hoop's has run");
+      const asked = scene.requests.some((request) => request.endsWith("/hoop/hoop.js"));
+      assert.equal(asked, options.script !== false, "the library is asked for where there is script");
     });
   }
 });
