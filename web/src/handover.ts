@@ -87,7 +87,7 @@ export class Handover {
     if (answer.status >= 200 && answer.status < 203) return this.#told(segment, answer);
     if (answer.status === 404 && segment === undefined) {
       this.#todo = this.#todo.map((_, index) => span(this.#layout, index));
-      return this.#stall(this.#best ? answer : undefined);
+      return this.#best ? this.#stall() : undefined;
     }
     if (PASSING.includes(answer.status) || answer.code === "body-truncated") return this.#stall(answer);
     this.#fail(answer.code ?? "not-hoop");
@@ -127,11 +127,11 @@ export class Handover {
       this.#end = { do: "done" };
       return;
     }
-    const done = this.#todo.filter((todo) => !todo).length;
-    if (done > this.#best) {
-      this.#best = done;
+    const { octets } = this;
+    if (octets > this.#best) {
+      this.#best = octets;
       this.#failures = 0;
-    } else if (segment === undefined || this.#todo[segment]) this.#stall(answer, "gateway-lies");
+    } else if (segment === undefined ? !this.#todo.some(Boolean) : this.#todo[segment]) this.#stall(answer, "gateway-lies");
   }
 
   #lie(answer: Answer): void {
@@ -140,7 +140,7 @@ export class Handover {
   }
 
   /** No progress: pauses, and looks before it goes on. Without an answer, it only counts. */
-  #stall(answer: Answer | undefined, code = answer?.code ?? "network"): void {
+  #stall(answer?: Answer, code = answer?.code ?? "network"): void {
     if (++this.#failures >= FAILURES) return this.#fail(code);
     if (!answer) return;
     this.#pause = Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MS * 2 ** (this.#failures - 1), (answer.retryAfter ?? 0) * 1000));

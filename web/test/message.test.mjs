@@ -1,0 +1,94 @@
+// The request as the browser would have sent it, laid out by us.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { File } from "node:buffer";
+import { test } from "node:test";
+import { load } from "./sources.mjs";
+
+const global = (name, value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+global("location", new URL("https://photos.example/album?x=1#part"));
+global("document", { baseURI: "https://photos.example/album?x=1", characterSet: "UTF-8" });
+global("navigator", { languages: ["fr-FR", "fr", "en"], userAgent: "Browser/1" });
+
+const { boundary, head, message, multipart } = await load("message");
+const golden = JSON.parse(readFileSync(new URL("golden/multipart.json", import.meta.url), "utf8"));
+const text = (parts) => new Blob(parts).text();
+
+for (const { by, type, length, body } of golden.sent) {
+  test(`a multipart body is what Chromium sends by ${by}, octet by octet`, async () => {
+    const entries = [
+      ...golden.entries.filter(([name]) => name || by === "fetch"),
+      ...golden.files.map(([field, name, media, content]) => [field, new File([content], name, { type: media })]), ["last", "one"],
+    ];
+    const border = type.split("boundary=")[1];
+    const made = new Blob(multipart(entries, border));
+    assert.equal(made.size, Number(length));
+    assert.equal(Buffer.from(await made.arrayBuffer()).toString("base64"), body);
+  });
+}
+
+test("a boundary is of a form that applications have seen, and another each time", () => {
+  assert.match(boundary(), /^----WebKitFormBoundary[A-Za-z0-9]{16}$/);
+  assert.notEqual(boundary(), boundary());
+});
+
+test("a file's octets are not read before they are sealed", async () => {
+  const file = new File(["x".repeat(10)], "a.bin");
+  file.arrayBuffer = file.text = file.stream = () => assert.fail("it was read");
+  const parts = multipart([["f", file]], "b");
+  assert.equal(parts[1], file);
+  assert.ok(new Blob(parts).size > 10);
+});
+
+test("the head is an HTTP request that says what the browser would have said", async () => {
+  const body = new FormData();
+  body.append("title", "At the lake");
+  body.append("photo", new File(["abc"], "a.jpg", { type: "image/jpeg", lastModified: 5 }));
+  const made = await message({ url: "/?j#frag", body, headers: { "X-CSRF-Token": "t", Authorization: "Bearer b", Cookie: "no", "Content-Type": "no", "Transfer-Encoding": "chunked" } });
+  const lines = head(made, "TOKEN").split("\r\n");
+  const size = new Blob(made.parts).size;
+  assert.deepEqual(lines.filter((line) => !line.startsWith("Content-Type")), [
+    "POST /?j HTTP/1.1", "Host: photos.example", "Accept: */*", "Accept-Language: fr-FR,fr;q=0.9,en;q=0.8", "Origin: https://photos.example",
+    "Referer: https://photos.example/album?x=1", "Sec-Fetch-Dest: empty", "Sec-Fetch-Mode: cors", "Sec-Fetch-Site: same-origin", "User-Agent: Browser/1",
+    "x-csrf-token: t", `Content-Length: ${size}`, "Hoop-Token: TOKEN", "", "",
+  ]);
+  assert.match(lines.find((line) => line.startsWith("Content-Type")), /^Content-Type: multipart\/form-data; boundary=----WebKitFormBoundary\w{16}$/);
+  assert.deepEqual([made.authorization, made.caption, made.files.length], ["Bearer b", "At the lake", 1]);
+});
+
+test("other bodies are laid out as fetch does", async () => {
+  for (const [body, type, octets] of [
+    [new URLSearchParams({ a: "b c" }), "application/x-www-form-urlencoded;charset=UTF-8", "a=b+c"], ["é", "text/plain;charset=UTF-8", "é"],
+    [new Blob(["x"], { type: "image/png" }), "image/png", "x"], [new Blob(["x"]), "", "x"],
+  ]) {
+    const made = await message({ url: "/", method: "put", body });
+    assert.equal(made.fields.find(([name]) => name === "Content-Type")?.[1] ?? "", type);
+    assert.equal(made.method, "PUT");
+    assert.equal(await text(made.parts), octets);
+  }
+  const made = await message(new Request("https://photos.example/r", { method: "PATCH", body: "b", headers: { "Content-Type": "a/b" } }));
+  assert.deepEqual([made.method, made.url.href, await text(made.parts), made.fields.at(-1)], ["PATCH", "https://photos.example/r", "b", ["Content-Type", "a/b"]]);
+});
+
+test("an upload to another origin, or that is none, is not offloaded", async () => {
+  for (const input of [{ url: "https://other.example/", body: "x" }, { url: "http://photos.example/", body: "x" }, { url: "/", method: "GET", body: "x" }, { url: "/", method: "DELETE", body: "x" }])
+    await assert.rejects(message(input), { code: "not-offloadable" });
+});
+
+test("a head that would not fit record 0 is refused", async () => {
+  const made = await message({ url: "/", body: "x", headers: { "X-Long": "x".repeat(61_000) } });
+  assert.throws(() => head(made, "T"), { code: "head-invalid" });
+});
+
+test("the same files and text are the same upload; another file, time or text is another", async () => {
+  const key = async (name, time, caption) => {
+    const body = new FormData();
+    body.append("caption", caption);
+    body.append("f", new File(["abc"], name, { lastModified: time }));
+    return (await message({ url: "/", body })).key;
+  };
+  const one = await key("a", 1, "c");
+  assert.equal(await key("a", 1, "c"), one);
+  for (const other of [["b", 1, "c"], ["a", 2, "c"], ["a", 1, "d"]]) assert.notEqual(await key(...other), one);
+});
