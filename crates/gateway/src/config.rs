@@ -42,6 +42,10 @@ pub struct Config {
     /// Where people reach this gateway, for the links to the monitor page; `None` (the default): whatever the request
     /// said in `Host`.
     pub public_url: Option<Url>,
+    /// Names by which this gateway may be called, besides addresses, local names and that of [`Config::public_url`]
+    /// (`docs/protocol.md`, "Pages at a gateway"). Default: none. A name that strangers can point at this gateway opens it to their
+    /// pages.
+    pub hosts: Vec<String>,
     /// Whether to announce `hoop.local` and `_hoop._tcp` by multicast DNS. Default true. A failure is logged, no more.
     pub mdns: bool,
     /// The name that `_hoop._tcp` announces to people. Default `Hoop gateway`.
@@ -71,6 +75,7 @@ impl Config {
             allow_dest: Vec::new(),
             resolve: BTreeMap::new(),
             public_url: None,
+            hosts: Vec::new(),
             mdns: true,
             instance: "Hoop gateway".to_owned(),
             sync: true,

@@ -4,14 +4,17 @@
 //! process. `docs/gateway.md` is the operator's page.
 
 mod announce;
+mod bridge;
 mod config;
 mod delivery;
 mod destination;
 mod gateway;
+mod hosts;
 mod intake;
 mod message;
 mod monitor;
 mod offload;
+mod pages;
 mod progress;
 mod routes;
 mod service;

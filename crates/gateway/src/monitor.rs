@@ -9,8 +9,10 @@ mod overview;
 mod upload;
 mod words;
 
-pub use html::{Place, script, style};
+pub use html::{Place, asset, script, style};
+pub use words::Lang;
 
+use crate::pages::Page;
 use crate::shared::{Shared, store_problem};
 use crate::status::{Status, write_headers};
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
@@ -23,7 +25,6 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
-use words::Lang;
 
 /// Streams of events at once. Each is a connection, of which a gateway has 48, and holds some 20 KiB.
 pub const STREAMS: usize = 16;
@@ -42,6 +43,8 @@ const STALE: Duration = Duration::from_secs(10);
 pub struct Visit<'a> {
     pub shared: &'a Arc<Shared>,
     pub shutdown: &'a Shutdown,
+    /// A page of another origin, to which HTML is not given.
+    pub page: Option<&'a Page>,
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub place: Place,
@@ -49,7 +52,7 @@ pub struct Visit<'a> {
 
 /// What an answer is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Form {
+pub enum Form {
     Html,
     Json,
     Events,
@@ -57,7 +60,7 @@ enum Form {
 
 impl Form {
     /// The first that `Accept` names; HTML for those that name none.
-    fn of(headers: &HeaderMap) -> Self {
+    pub fn of(headers: &HeaderMap) -> Self {
         let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let forms = accept.split(',').filter_map(|range| match range.split(';').next()?.trim() {
             "text/html" => Some(Self::Html),
@@ -120,7 +123,7 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
 async fn known(visit: &Visit<'_>) -> Result<Upload, Problem> {
     let missing = || Problem::new(Code::RequestInvalid, "add ?ID= and the upload's id").field("ID");
     let id = visit.parameter("ID").ok_or_else(missing)?;
-    crate::routes::known(visit.shared, &id, "ID").await
+    crate::routes::known(visit.shared, visit.page, &id, "ID").await
 }
 
 /// `GET /`

@@ -105,7 +105,8 @@ fn announced(
     Ok(Announced { dest: dest.url, length, part, expects_continue })
 }
 
-fn dest_of(query: Option<&str>) -> Result<String, Problem> {
+/// The one `dest` of a query.
+pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
     let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     let mut dests = pairs.filter(|(name, _)| name == "dest").map(|(_, value)| value.into_owned());
     match (dests.next(), dests.next()) {

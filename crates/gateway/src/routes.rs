@@ -2,17 +2,19 @@
 
 use crate::monitor::{self, Place, Visit};
 use crate::offload::{Taken, offload};
+use crate::pages::{self, Admission, Page};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
 use crate::status::write_headers;
+use crate::{bridge, hosts};
 use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_spool::{State, Upload};
 use hoop_units::UploadId;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Serialize;
 use std::net::IpAddr;
 use std::sync::Arc;
-use url::{Host, Url};
 
 /// Less room than this counts as none: a photo.
 const ROOM_MIN: u64 = 1 << 20;
@@ -35,34 +37,51 @@ struct Receipt {
 
 /// Answers one request.
 pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-    route(&shared, &shutdown, request, peer).await.unwrap_or_else(Problem::into_response)
+    let (head, body) = request.into_parts();
+    let admission = shared.pages.admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
+    let answer = |page| route(&shared, &shutdown, page, head, body, peer);
+    let mut response = match admission {
+        Ok(Admission::Own) => answer(None).await.unwrap_or_else(Problem::into_response),
+        Ok(Admission::Page(page)) => page.answer(answer(Some(&page)).await),
+        Ok(Admission::Preflight(page, methods)) => page.preflight(methods),
+        Ok(Admission::Refused(page, problem)) => page.answer(Err(problem)),
+        Err(problem) => problem.into_response(),
+    };
+    pages::vary(response.headers_mut());
+    response
 }
 
+/// Answers what is let in, for a program, a person or this `page`.
 async fn route(
     shared: &Arc<Shared>,
     shutdown: &Shutdown,
-    request: Request<Incoming>,
+    page: Option<&Page>,
+    head: Parts,
+    body: Incoming,
     peer: Peer,
 ) -> Result<Response<Body>, Problem> {
-    let (head, body) = request.into_parts();
-    check_origin(shared, &head.headers)?;
     let base = base(shared, &head.headers, peer);
     let query = head.uri.query();
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
-    let visit = || Visit { shared, shutdown, query, headers: &head.headers, place: place(shared, &base, peer) };
+    let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
-        (&Method::GET | &Method::HEAD, "/test") => test(shared).await,
+        (&Method::GET | &Method::HEAD, "/test") => test(shared, page).await,
         (&Method::POST, "/offload") => Ok(receipt(&offload(shared, None, query, &head.headers, body).await?, &base)),
         (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
         (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
         (&Method::GET | &Method::HEAD, "/monitor.js") => Ok(monitor::script(&head.headers)),
         (&Method::GET | &Method::HEAD, "/monitor.css") => Ok(monitor::style(&head.headers)),
+        (&Method::GET | &Method::HEAD, "/bridge") => Ok(bridge::page(&head.headers)),
+        (&Method::GET | &Method::HEAD, "/bridge.js") => Ok(bridge::script(&head.headers)),
+        (&Method::GET | &Method::HEAD, "/bridge.css") => Ok(bridge::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
             Ok(receipt(&offload(shared, upload, query, &head.headers, body).await?, &base))
         }
-        (&Method::HEAD, _) if upload.is_some() => standing(shared, upload.unwrap_or_default()).await,
-        (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css") => Ok(not_allowed("GET, HEAD")),
+        (&Method::HEAD, _) if upload.is_some() => standing(shared, page, upload.unwrap_or_default()).await,
+        (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css" | "/bridge" | "/bridge.js" | "/bridge.css") => {
+            Ok(not_allowed("GET, HEAD"))
+        }
         (_, "/offload") => Ok(not_allowed("POST")),
         _ if upload.is_some() => Ok(not_allowed("PUT, HEAD")),
         _ => Err(Problem::new(Code::NotFound, format_args!("no resource `{path}` at a gateway"))),
@@ -75,43 +94,12 @@ fn not_allowed(allow: &'static str) -> Response<Body> {
     response
 }
 
-/// Pages of other origins may not use a gateway: a browser would lend them its place on the LAN.
-fn check_origin(shared: &Shared, headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let own = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok()).is_some_and(|origin| {
-        let same = |url: &Url| url.origin() == origin.origin();
-        let host = host(headers).and_then(|host| Url::parse(&format!("http://{host}")).ok());
-        // A name that anyone could point at us does not make a page ours.
-        shared.public_url.as_ref().is_some_and(same) || host.is_some_and(|host| same(&host) && is_local_name(&host))
-    });
-    match own {
-        true => Ok(()),
-        false => {
-            let detail = "requests by pages of other origins are not taken";
-            Err(Problem::new(Code::OriginForbidden, detail).field("Origin"))
-        }
-    }
-}
-
-fn is_local_name(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".local"),
-        Some(Host::Ipv4(_) | Host::Ipv6(_)) => true,
-        None => false,
-    }
-}
-
-fn host(headers: &HeaderMap) -> Option<&str> {
-    headers.get(header::HOST)?.to_str().ok()
-}
-
 /// Where the sender reached this gateway.
 fn base(shared: &Shared, headers: &HeaderMap, peer: Peer) -> String {
     if let Some(url) = &shared.public_url {
         return url.as_str().trim_end_matches('/').to_owned();
     }
-    let named = host(headers).and_then(|host| Url::parse(&format!("http://{host}")).ok());
-    named.map_or_else(|| address(peer), |url| url.origin().ascii_serialization())
+    hosts::authority(headers).map_or_else(|| address(peer), |url| url.origin().ascii_serialization())
 }
 
 /// This gateway, by its address on the sender's connection.
@@ -133,15 +121,25 @@ fn place(shared: &Shared, base: &str, peer: Peer) -> Place {
     Place { base, everywhere }
 }
 
-async fn test(shared: &Arc<Shared>) -> Result<Response<Body>, Problem> {
+async fn test(shared: &Arc<Shared>, page: Option<&Page>) -> Result<Response<Body>, Problem> {
     let free = shared.blocking(|shared| shared.spool.free_bytes()).await;
     let free_bytes = free.map_err(|error| store_problem(&error.into()))?;
     let status = if free_bytes < ROOM_MIN { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    // Two sites shall not know one household again by it.
+    let free_bytes = if page.is_some() { rounded_down(free_bytes) } else { free_bytes };
     let mut response = json(status, &Test { hoop: "gateway", version: env!("CARGO_PKG_VERSION"), free_bytes });
-    if free_bytes < ROOM_MIN {
+    if status != StatusCode::OK {
         response.headers_mut().insert(header::RETRY_AFTER, FULL_RETRY_AFTER.as_secs().into());
     }
     Ok(response)
+}
+
+/// To a power of two.
+const fn rounded_down(bytes: u64) -> u64 {
+    match bytes.checked_ilog2() {
+        Some(bits) => 1 << bits,
+        None => 0,
+    }
 }
 
 /// The 2xx for bytes that are on disk.
@@ -162,15 +160,17 @@ fn receipt(taken: &Taken, base: &str) -> Response<Body> {
     response
 }
 
-/// What is recorded of the upload that `field` of a request names.
-pub async fn known(shared: &Arc<Shared>, id: &str, field: &str) -> Result<Upload, Problem> {
+/// What is recorded of the upload that `field` of a request names, for whoever may know it.
+pub async fn known(shared: &Arc<Shared>, page: Option<&Page>, id: &str, field: &str) -> Result<Upload, Problem> {
     let id: UploadId = id.parse().map_err(|error| Problem::new(Code::RequestInvalid, error).field(field))?;
     let upload = shared.blocking(move |shared| shared.spool.get(id)).await.map_err(|error| store_problem(&error))?;
-    upload.ok_or_else(|| Problem::new(Code::UploadUnknown, format_args!("{id}")).field(field))
+    let upload = upload.ok_or_else(|| Problem::new(Code::UploadUnknown, format_args!("{id}")).field(field))?;
+    page.map_or(Ok(()), |page| page.check_upload(&upload.dest))?;
+    Ok(upload)
 }
 
-async fn standing(shared: &Arc<Shared>, id: &str) -> Result<Response<Body>, Problem> {
-    let upload = known(shared, id, "id").await?;
+async fn standing(shared: &Arc<Shared>, page: Option<&Page>, id: &str) -> Result<Response<Body>, Problem> {
+    let upload = known(shared, page, id, "id").await?;
     let mut response = Response::new(empty());
     write_headers(response.headers_mut(), upload.id, upload.state.name(), upload.total, &upload.stored);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

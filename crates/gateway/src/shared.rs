@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::destination::Destinations;
 use crate::monitor::STREAMS;
+use crate::pages::Pages;
 use crate::progress::Progress;
 use crate::well_known::WellKnownCache;
 use hoop_http::{Clock, Code, Connector, Problem};
@@ -35,6 +36,7 @@ pub struct Shared {
     pub started: Timestamp,
     /// One permit for each stream of events.
     pub streams: Arc<Semaphore>,
+    pub pages: Pages,
 }
 
 impl Shared {
@@ -54,6 +56,7 @@ impl Shared {
             public_url: config.public_url.clone(),
             started: config.clock.now(),
             streams: Arc::new(Semaphore::new(STREAMS)),
+            pages: Pages::new(&config.hosts, config.public_url.as_ref()),
         })
     }
 

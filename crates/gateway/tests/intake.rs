@@ -334,19 +334,6 @@ async fn a_full_spool_says_when_to_come_back_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_may_not_use_a_gateway() {
-    let (gateway, _folder) = gateway().await;
-    let z = sealed(1, 10, LATER);
-    for origin in ["https://evil.example", "null", "http://127.0.0.1:1", "http://hoop.local"] {
-        let request = Request::post(format!("/offload?dest={NOWHERE}")).header("origin", origin);
-        refused(&send(gateway.address, request, full(z.clone())).await, 403, "origin-forbidden", "Origin");
-    }
-    let own = format!("http://{}", gateway.address);
-    let request = Request::post(format!("/offload?dest={NOWHERE}")).header("origin", own);
-    assert_eq!(send(gateway.address, request, full(z)).await.status, 201);
-}
-
-#[tokio::test]
 async fn what_is_not_there_is_404_and_what_cannot_be_done_is_405_with_what_can() {
     let (gateway, _folder) = gateway().await;
     refused(&get(gateway.address, "/hoop").await, 404, "not-found", "");

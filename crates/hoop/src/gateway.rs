@@ -43,6 +43,9 @@ pub struct GatewayFlags {
     /// Where people reach this gateway, for links to the monitor page
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
+    /// A further name by which this gateway may be called
+    #[arg(long, value_name = "NAME", value_parser = host)]
+    host: Vec<String>,
     /// Do not announce hoop.local and _hoop._tcp by multicast DNS
     #[arg(long)]
     no_mdns: bool,
@@ -103,6 +106,10 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     let allowed = allowed.iter().map(|text| text.parse()).collect::<Result<_, _>>();
     config.allow_dest = allowed.map_err(|error| Failure::new(Exit::Usage, "allow-dest means no place", error))?;
     config.public_url = flags.public_url.or(file.public_url).map(|text| public_url(&text)).transpose()?;
+    config.hosts = [file.host, flags.host].concat();
+    if let Some(wrong) = config.hosts.iter().find_map(|name| host(name).err()) {
+        return Err(Failure::usage(format!("host is no name: {wrong}")));
+    }
     config.mdns = !(flags.no_mdns || file.no_mdns);
     config.early = !(flags.no_early || file.no_early);
     config.sync = !(flags.no_sync || file.no_sync);
@@ -112,6 +119,11 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
         return Err(Failure::usage("transfers must be one at least"));
     }
     Ok(config)
+}
+
+/// A host name, without scheme or port.
+fn host(text: &str) -> Result<String, url::ParseError> {
+    url::Host::parse(text).map(|_| text.to_owned())
 }
 
 fn public_url(text: &str) -> Result<Url, Failure> {
@@ -133,13 +145,15 @@ mod tests {
     #[test]
     fn what_is_typed_counts_more_than_the_file_and_lists_add_up() {
         let file = toml::from_str(
-            "spool = \"a\"\nquota = \"2G\"\nreserve = 7\nno-mdns = true\nallow-dest = [\"10.0.0.1:443\"]\n",
+            "spool = \"a\"\nquota = \"2G\"\nreserve = 7\nno-mdns = true\nallow-dest = [\"10.0.0.1:443\"]\nhost = [\"a.example\"]\n",
         )
         .unwrap();
-        let config = config(typed(&["--spool", "b", "--allow-dest", "app.example"]), file).unwrap();
+        let config =
+            config(typed(&["--spool", "b", "--allow-dest", "app.example", "--host", "b.example"]), file).unwrap();
         assert_eq!(config.spool, PathBuf::from("b"));
         assert_eq!((config.quota_bytes, config.reserve_bytes, config.mdns), (Some(2 << 30), 7, false));
         assert_eq!(config.allow_dest.len(), 2);
+        assert_eq!(config.hosts, ["a.example", "b.example"]);
     }
 
     #[test]
@@ -155,6 +169,8 @@ mod tests {
         assert!(toml::from_str::<GatewayFlags>("spol = \"a\"").is_err(), "an unknown name");
         assert!(toml::from_str::<GatewayFlags>("quota = \"much\"").is_err(), "no size");
         let file = toml::from_str("spool = \"a\"\nallow-dest = [\"a b\"]").unwrap();
+        assert_eq!(config(GatewayFlags::default(), file).unwrap_err().exit, Exit::Usage);
+        let file = toml::from_str("spool = \"a\"\nhost = [\"https://a.example\"]").unwrap();
         assert_eq!(config(GatewayFlags::default(), file).unwrap_err().exit, Exit::Usage);
         assert_eq!(config(GatewayFlags::default(), GatewayFlags::default()).unwrap_err().exit, Exit::Usage);
     }

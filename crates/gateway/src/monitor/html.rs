@@ -86,7 +86,7 @@ pub fn style(headers: &HeaderMap) -> Response<Body> {
 }
 
 /// A file of ours. A browser may keep it, and asks each time whether it is still the same.
-fn asset(headers: &HeaderMap, kind: &'static str, text: &'static str) -> Response<Body> {
+pub fn asset(headers: &HeaderMap, kind: &'static str, text: &'static str) -> Response<Body> {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     let tag = format!("\"{:016x}\"", hasher.finish());

@@ -1,0 +1,134 @@
+//! By which names a gateway may be called: [`Hosts`].
+//!
+//! A page can point its own name at a gateway's address (DNS rebinding), and is then of the gateway's own origin as far as
+//! its browser can tell. What gives it away is the name, which still stands in `Host`. So only such names count that no
+//! stranger can register.
+
+use hoop_http::{Code, Problem};
+use http::{HeaderMap, header};
+use url::{Host, Url};
+
+/// Domains that exist on a LAN only: reserved (RFC 6761, 6762, 8375), kept free by ICANN (`internal`), or a router's own.
+const LOCAL_DOMAINS: [&str; 8] =
+    ["local", "localhost", "lan", "home", "internal", "home.arpa", "localdomain", "fritz.box"];
+
+/// The names besides addresses and local ones.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts {
+    /// In lower case and ASCII, without a dot at the end.
+    names: Vec<String>,
+}
+
+impl Hosts {
+    /// What the operator lists, and the name of the public URL. What is no name is never matched.
+    pub fn new(listed: &[String], public_url: Option<&Url>) -> Self {
+        let public = public_url.and_then(Url::host_str);
+        let names = listed.iter().map(String::as_str).chain(public);
+        Self { names: names.filter_map(|name| domain(&Host::parse(name).ok()?)).collect() }
+    }
+
+    /// Checks `Host`. A request without one (HTTP/1.0) is no browser's.
+    ///
+    /// # Errors
+    /// `host-forbidden` if a stranger could have registered the name, or if it is none.
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        if !headers.contains_key(header::HOST) {
+            return Ok(());
+        }
+        let known = authority(headers).is_some_and(|url| self.holds(&url));
+        match known {
+            true => Ok(()),
+            false => {
+                let detail =
+                    "reach this gateway by its address or a local name, or let its operator list the name (--host)";
+                Err(Problem::new(Code::HostForbidden, detail).field("Host"))
+            }
+        }
+    }
+
+    fn holds(&self, url: &Url) -> bool {
+        let Some(host) = url.host() else { return false };
+        // Anything but a name is an address.
+        let Some(name) = domain(&host.to_owned()) else { return true };
+        !name.contains('.') || is_local(&name) || self.names.contains(&name)
+    }
+}
+
+/// Where the request went, by its one `Host`, as a URL.
+pub fn authority(headers: &HeaderMap) -> Option<Url> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (Some(host), None) = (hosts.next(), hosts.next()) else { return None };
+    let host = host.to_str().ok()?;
+    // What ends an authority, or puts a user before it, belongs to no host.
+    let bare = !host.is_empty() && !host.contains(['/', '\\', '?', '#', '@']) && !host.contains(char::is_whitespace);
+    bare.then(|| Url::parse(&format!("http://{host}")).ok()).flatten()
+}
+
+fn domain(host: &Host) -> Option<String> {
+    match host {
+        Host::Domain(name) => Some(name.strip_suffix('.').unwrap_or(name).to_owned()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
+    }
+}
+
+fn is_local(name: &str) -> bool {
+    LOCAL_DOMAINS.iter().any(|domain| name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(hosts: &[&str]) -> HeaderMap {
+        hosts.iter().map(|host| (header::HOST, host.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_name_that_a_stranger_could_have_registered_is_refused() {
+        let public = Url::parse("https://box.family.example:8443/").unwrap();
+        let hosts = Hosts::new(&["Hoop.Example.org".to_owned(), "not a name".to_owned()], Some(&public));
+        for host in
+            ["192.168.1.1", "192.168.1.1:4667", "[fe80::1]:4667", "[::1]", "8.8.8.8", "127.1", "localhost", "HOOP:4667"]
+                .into_iter()
+                .chain([
+                    "hoop.local",
+                    "Hoop.Local:4667",
+                    "hoop.local.",
+                    "a.b.lan",
+                    "hoop.home",
+                    "x.internal",
+                    "hoop.home.arpa",
+                ])
+                .chain([
+                    "router.localdomain",
+                    "hoop.fritz.box",
+                    "app.localhost:80",
+                    "hoop.example.org",
+                    "HOOP.example.ORG.:1",
+                ])
+                .chain(["box.family.example", "box.family.example:4667"])
+        {
+            assert!(hosts.check(&headers(&[host])).is_ok(), "{host}");
+        }
+        for host in
+            ["evil.example", "hoop.local.evil.example", "evillocal.example", "fritz.box.example", "notfritz.box"]
+                .into_iter()
+                .chain(["arpa.home.example", "example.org", "x.hoop.example.org", "family.example", "hoop.local.."])
+                .chain([
+                    "",
+                    "/",
+                    "evil.example/.local",
+                    "evil.example#.local",
+                    "hoop.local@evil.example",
+                    "a b.local",
+                    "?.local",
+                ])
+                .chain(["evil.example\\.local", "[::1", "hoop.local:x", "hoop.local:99999"])
+        {
+            let problem = hosts.check(&headers(&[host])).expect_err(host);
+            assert_eq!((problem.code, problem.field.as_deref()), (Code::HostForbidden, Some("Host")), "{host}");
+        }
+        assert!(hosts.check(&headers(&["hoop.local", "evil.example"])).is_err(), "twice");
+        assert!(hosts.check(&HeaderMap::new()).is_ok(), "HTTP/1.0");
+    }
+}

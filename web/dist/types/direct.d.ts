@@ -1,0 +1,10 @@
+import type { Parcel, Way } from "./way.ts";
+/** `granted`, `prompt`, `denied` as the Permissions API has it; `unsupported`: this browser never lets an https page talk to an http gateway. */
+export type Permission = PermissionState | "unsupported";
+/** Whether this page may talk to the local network. Pages on loopback are part of it. */
+export declare function permission(): Promise<Permission>;
+/** What answers at a gateway's address: `gateway`, or a code why it cannot be used. */
+export type Probe = "gateway" | "no-gateway" | "not-hoop" | "spool-full";
+/** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. */
+export declare function probe(gateway: string, asked: boolean, signal?: AbortSignal): Promise<Probe>;
+export declare const direct: (gateway: string, parcel: Parcel) => Way;

@@ -1,0 +1,4 @@
+import type { Way as Name } from "./types.ts";
+import type { Parcel, Way } from "./way.ts";
+/** Ranges of `parcel` by `PUT {url}`. */
+export declare function overHttp(name: Name, url: string, parcel: Parcel, gateway?: string): Way;

@@ -1,0 +1,42 @@
+export type Suite = "aes256gcm" | "aes128gcm";
+/** Where the records of a sealed body lie, cut into segments of whole records. All numbers are octets of Z, unless they say otherwise. */
+export interface Layout {
+    /** The prelude's length: where record 0 begins. */
+    start: number;
+    /** The record size. */
+    rs: number;
+    /** The length of Z. */
+    total: number;
+    /** Records in a segment, except that the last may have fewer. */
+    per: number;
+    /** How many segments there are. */
+    segments: number;
+}
+/** The layout of `plain` octets of plaintext behind a prelude of `start` octets. */
+export declare function layout(plain: number, start: number, rs: number, per: number): Layout;
+/** The first and last octet of a segment. */
+export declare function span({ start, rs, total, per }: Layout, segment: number): [number, number];
+export declare function prelude(salt: Uint8Array, rs: number, ticket: Uint8Array): Uint8Array<ArrayBuffer>;
+/** Some records, sealed. */
+export interface Sealed {
+    blob: Blob;
+    /** SHA-256 over the records' tags, base64url. A tag depends on all of its record's plaintext, so two plaintexts have two prints. */
+    print: string;
+}
+export interface Sealer {
+    layout: Layout;
+    prelude: string;
+    /** Seals a segment, all of its records in flight, while the next one is read. One call at a time: they share a buffer. Rejects with what
+     *  reading rejects with, or with a RangeError if the source is shorter than it was. */
+    seal(segment: number): Promise<Sealed>;
+}
+/** Seals `plain` under K. Bound: two segments' plaintext, a segment's records, and the Blob that they become are in memory at once, and what the
+ *  engine has not collected yet. Nothing is detached to free it sooner: that hides it from the collector, and it stays all the longer. */
+export declare function sealer(plain: Blob, key: Uint8Array<ArrayBuffer>, suite: Suite, salt: Uint8Array<ArrayBuffer>, rs: number, ticket: Uint8Array, per: number): Promise<Sealer>;
+/** The application's answer, opened with K: octets of an HTTP response. Rejects if it does not open. */
+export declare function openAnswer(answer: string, key: Uint8Array<ArrayBuffer>, id: string): Promise<Uint8Array<ArrayBuffer>>;
+/** The answer as a Response, and what the service took it to mean. Undefined if it is no HTTP response. */
+export declare function response(octets: Uint8Array<ArrayBuffer>): {
+    response: Response;
+    state: string | null;
+} | undefined;

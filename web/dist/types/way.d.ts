@@ -1,0 +1,44 @@
+import type { Way as Name } from "./types.ts";
+/** What came of a `put` or `look`, from a stranger: read only through strict parsers. */
+export interface Answer {
+    /** HTTP's; 0: nobody answered. */
+    status: number;
+    /** `Hoop-State`. */
+    state?: string | null;
+    /** `Hoop-Missing`. */
+    missing?: string | null;
+    /** `Hoop-Total`. */
+    total?: string | null;
+    /** Of a refusal. */
+    code?: string;
+    /** `Retry-After` in seconds. */
+    retryAfter?: number;
+    /** The gateway's page about the upload, of the gateway's own origin. */
+    monitor?: string;
+}
+export interface Way {
+    name: Name;
+    /** The gateway's origin. */
+    gateway?: string;
+    /** How many segments may be under way at once. */
+    parallel: number;
+    /** Sends octets `first` to `last` of Z. Never rejects; `onsent` gets octets that the socket has taken. */
+    put(first: number, last: number, blob: Blob, onsent: (octets: number) => void, signal: AbortSignal): Promise<Answer>;
+    /** Asks what is there. */
+    look(signal: AbortSignal): Promise<Answer>;
+    /** Nothing more comes. */
+    close(): void;
+}
+/** An upload, as a way needs to know it. */
+export interface Parcel {
+    id: string;
+    /** The service's post URL. */
+    dest: string;
+    total: number;
+    /** base64url. */
+    prelude: string;
+}
+/** A code of a refusal, if it reads as one: it may be shown, and comes from a stranger. */
+export declare const cleanCode: (code: unknown) => string | undefined;
+/** `url` if it is a page of `origin`, else undefined. */
+export declare function ownUrl(url: unknown, origin: string): string | undefined;

@@ -1,0 +1,10 @@
+import type { Parcel, Way } from "./way.ts";
+/** Why there is no window: `popup-blocked`; `window-closed` (by its user, or cut off by `Cross-Origin-Opener-Policy`); `no-gateway`. */
+export type NoWindow = "popup-blocked" | "window-closed" | "no-gateway";
+export interface Bridge {
+    /** Hands it an upload; resolves to a way, or to why not. */
+    begin(parcel: Parcel): Promise<Way | string>;
+    close(): void;
+}
+/** Opens the window: within a user's gesture, and at once. Resolves when it has said hello. */
+export declare function openBridge(gateway: string): Promise<Bridge | NoWindow>;
