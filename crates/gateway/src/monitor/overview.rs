@@ -151,8 +151,7 @@ impl Overview {
             (None, 0) => lang.text("idle", "au repos").to_owned(),
             (None, _) => "–".to_owned(),
         };
-        let left =
-            left.map(|left| format!("{} {left} {}", lang.text("about", "environ"), lang.text("to go", "restantes")));
+        let left = left.map(|left| lang.left(&left));
         let holds = format!("{} {}", lang.size(self.kept_bytes), lang.text("in use", "occupés"));
         let tiles = [
             (lang.text("Waiting to go out", "À livrer"), waits, lang.uploads(self.waiting.uploads)),

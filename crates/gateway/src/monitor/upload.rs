@@ -186,8 +186,7 @@ fn movement(status: &Status, state: State, lang: Lang) -> String {
     let mut words = format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(of));
     if let Some(rate) = status.rate_bps.filter(|rate| *rate > 0) {
         let left = lang.span(Bitrate::bps(rate).time_for(of - done.min(of)).as_secs());
-        words += &format!(" · {}", lang.rate(rate));
-        words += &format!(" · {} {left} {}", lang.text("about", "environ"), lang.text("to go", "restantes"));
+        words += &format!(" · {} · {}", lang.rate(rate), lang.left(&left));
     }
     format!("<p class=movement>{words}</p>")
 }
@@ -199,7 +198,11 @@ fn way_words(status: &Status, lang: Lang) -> &'static str {
 /// What is in the way, and when it is tried next.
 fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
     let Some(reason) = &status.reason else { return String::new() };
-    let mut html = format!("<section class=\"card way\"><h2>{}</h2>", way_words(status, lang));
+    // Most ends are told by the headline; of a refusal only the code says why.
+    let mut html = match state.is_final() && state != State::Refused {
+        true => "<section class=card>".to_owned(),
+        false => format!("<section class=\"card way\"><h2>{}</h2>", way_words(status, lang)),
+    };
     if !state.is_final() {
         let next = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
         let next = match next {
@@ -250,6 +253,7 @@ fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
             (None, true) => ("now", lang.text("now", "en cours")),
             (None, false) => ("todo", lang.text("to come", "à venir")),
         };
+        let text = if class == "now" { doing(lang, state, status.reason.is_some()) } else { text };
         let current = if class == "now" { " aria-current=step" } else { "" };
         html +=
             &format!("<li class={class}{current}><span>{text}<i class=unseen> ({aloud})</i></span>{}</li>", ago(*at));
@@ -264,16 +268,36 @@ fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
     html
 }
 
+/// The step that an upload is at.
+const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
+    match state {
+        State::Receiving => lang.text("Being stored on this gateway", "En cours d’enregistrement sur cette passerelle"),
+        State::Stored | State::Delivering if waits => {
+            lang.text("Waits to be sent to the service", "Attend d’être transmis au service")
+        }
+        State::Stored => lang.text("Waits for its turn to be sent", "Attend son tour d’être transmis"),
+        State::Delivering => lang.text("Being sent to the service", "En cours de transmission au service"),
+        State::Held => lang.text("Waits until you sign in", "Attend que vous vous connectiez"),
+        State::Received
+        | State::Accepted
+        | State::Rejected
+        | State::Unknown
+        | State::Stopped
+        | State::Expired
+        | State::Refused => lang.text("Being handed to the application", "En cours de remise à l’application"),
+    }
+}
+
 fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
     let mut facts = vec![
-        (lang.text("For", "Pour"), escape(&status.dest_origin)),
+        (lang.text("For", "Pour"), escape(status.dest_origin.trim_start_matches("https://"))),
         (lang.text("Size", "Taille"), lang.size(status.total)),
         (lang.text("Begun", "Commencé"), time(status.created, &lang.ago(now.since(UnixTime(status.created)).into()))),
     ];
     if !state.is_final() {
         let until = UnixTime(status.expires).plus_secs(KEEP_SECS);
         let words = lang.within(until.since(now).into());
-        facts.push((lang.text("Given up", "Abandonné"), time(until.0, &words)));
+        facts.push((lang.text("Expires", "Expire"), time(until.0, &words)));
     }
     facts.push((lang.text("Upload", "Envoi"), format!("<code>{}</code>", status.id)));
     let rows: String = facts.iter().map(|(name, value)| format!("<dt>{name}<dd>{value}")).collect();
@@ -330,7 +354,7 @@ mod tests {
             "The service cannot be reached from here",
             "Next try in 1 min 30 s. 2 attempts so far.",
             "<li class=done><span>Stored on this gateway<i class=unseen> (done)</i></span><time datetime=1970-01-01T00:01:00Z>40 s ago</time>",
-            "<li class=now aria-current=step><span>Received by the service",
+            "<li class=now aria-current=step><span>Waits to be sent to the service",
             "<li class=todo><span>Accepted by the application",
         ] {
             assert!(page.contains(part), "{part}: {page}");
@@ -365,7 +389,7 @@ mod tests {
         assert!(rejected.contains("Received by") && !rejected.contains("Accepted by"), "{rejected}");
         for page in [done, expired, rejected] {
             assert!(
-                !page.contains("aria-current") && !page.contains("Next try") && !page.contains("Given up"),
+                !page.contains("aria-current") && !page.contains("Next try") && !page.contains("Expires"),
                 "{page}"
             );
         }

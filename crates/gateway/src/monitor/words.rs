@@ -81,12 +81,20 @@ impl Lang {
         }
     }
 
-    /// A length of time in its largest unit, whole minutes at least.
+    /// A length of time in its largest unit, a minute at least.
     pub fn rough(self, secs: u64) -> String {
         match secs {
-            0..60 => self.text("less than a minute", "moins d’une minute").to_owned(),
+            0..60 => self.span(60),
             60..3_600 => self.span(secs / 60 * 60),
             _ => self.span(secs / 3_600 * 3_600),
+        }
+    }
+
+    /// That something takes about so long from now on.
+    pub fn left(self, span: &str) -> String {
+        match self {
+            Self::En => format!("about {span} to go"),
+            Self::Fr => format!("encore {span} environ"),
         }
     }
 
