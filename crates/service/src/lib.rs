@@ -26,6 +26,7 @@ mod events;
 mod forwarded;
 mod guard;
 mod head;
+mod html;
 mod intake;
 mod keys;
 mod listing;

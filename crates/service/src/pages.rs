@@ -1,23 +1,75 @@
-//! Pages for people: the user's uploads and settings, as HTML.
+//! Pages for people: the user's uploads and settings, and refusals of the forms on them, from what programs get.
+//!
+//! A page may be opened by a link of another site, which learns nothing from that; so these look at who asks and not at
+//! whence. What a form *does* is guarded where it is done.
 
 use crate::core::Core;
-use crate::listing::{self, Entry};
-use crate::settings::Shown;
-use hoop_http::{Body, Problem, json};
-use http::{Response, StatusCode};
+use crate::html::{self, Asker, Frame, Language, ListView, SettingsView};
+use crate::listing::{self, Entry, LIST_MAX};
+use crate::owner::Caller;
+use crate::request::{self, FORM, Wanted};
+use crate::settings;
+use hoop_http::{Body, Problem};
+use http::{HeaderMap, Method, Response, StatusCode};
+use serde_json::Value;
+use std::net::IpAddr;
 
-/// The page of a user's uploads, or of why they cannot be shown (`sign-in-required`, `upstream-unreachable`, …).
-pub fn uploads(_core: &Core, listed: Result<Vec<Entry>, Problem>) -> Response<Body> {
-    match listed {
-        Ok(entries) => json(StatusCode::OK, &listing::document(&entries)),
-        Err(problem) => problem.into_response(),
-    }
+/// Where a saved form of settings leads to.
+pub const SETTINGS_SAVED: &str = "/hoop/settings?saved";
+
+/// The page of a user's uploads, or of why they cannot be shown (`upstream-unreachable`, …). To nobody it says so.
+pub async fn uploads(core: &Core, headers: &HeaderMap, address: IpAddr) -> Response<Body> {
+    let language = Language::of(headers);
+    let listed = async {
+        let caller = Caller::of(core, headers, address).await?;
+        let entries = if caller.tags().is_empty() { Vec::new() } else { listing::all(core, caller.tags()).await? };
+        Ok((asker(core, &caller), entries))
+    };
+    let (asker, entries) = match listed.await {
+        Ok(listed) => listed,
+        Err(problem) => return refusal(core, language, &problem),
+    };
+    let uploads: Vec<Value> = entries.iter().map(Entry::document).collect();
+    let view = ListView { uploads: &uploads, capped: uploads.len() == LIST_MAX, now: core.clock.unix() };
+    html::page(StatusCode::OK, html::list(&frame(core, language, asker), &view))
 }
 
-/// The page of a user's settings, or of why they cannot be shown.
-pub fn settings(_core: &Core, shown: Result<Shown, Problem>) -> Response<Body> {
-    match shown {
-        Ok(shown) => json(StatusCode::OK, &shown),
-        Err(problem) => problem.into_response(),
+/// The page of a user's settings, or of why they cannot be shown. `query` says whether a form has just been saved.
+pub async fn settings(core: &Core, headers: &HeaderMap, query: Option<&str>, address: IpAddr) -> Response<Body> {
+    let language = Language::of(headers);
+    let loaded = async {
+        let caller = Caller::of(core, headers, address).await?;
+        Ok((asker(core, &caller), settings::of(core, &caller).await?))
+    };
+    let (asker, shown) = match loaded.await {
+        Ok(loaded) => loaded,
+        Err(problem) => return refusal(core, language, &problem),
+    };
+    let settings = serde_json::to_value(&shown).expect("settings have a JSON form");
+    let view = SettingsView { settings: &settings, just_saved: query == Some("saved") };
+    html::page(StatusCode::OK, html::settings(&frame(core, language, asker), &view))
+}
+
+/// The language of whoever sent a form without script, and so sees the answer; none: a program or a script asks.
+pub fn by_form(method: &Method, headers: &HeaderMap) -> Option<Language> {
+    let is_form = method == Method::POST && request::media_type(headers) == FORM;
+    (is_form && Wanted::by(headers) == Wanted::Html).then(|| Language::of(headers))
+}
+
+/// The page of a refusal.
+pub fn refusal(core: &Core, language: Language, problem: &Problem) -> Response<Body> {
+    html::refusal(&frame(core, language, Asker::Nobody), problem)
+}
+
+fn frame(core: &Core, language: Language, asker: Asker) -> Frame<'_> {
+    Frame { language, origin: &core.origin, asker, sign_in: core.policy.routes.user.sign_in.as_deref() }
+}
+
+/// Where the application says who asks, whom it does not know has signed out, whatever cookies are left.
+fn asker(core: &Core, caller: &Caller) -> Asker {
+    match (caller.tag(), caller.credentials.user, &core.policy.routes.user.ask) {
+        (None, _, _) | (_, None, Some(_)) => Asker::Nobody,
+        (Some(_), Some(_), _) => Asker::User,
+        (Some(_), None, None) => Asker::Credentials,
     }
 }

@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::forwarded::Client;
 use crate::proxy::Proxy;
 use crate::request::Wanted;
-use crate::{events, listing, pages, post, settings, tickets, uploads};
+use crate::{events, html, listing, pages, post, settings, tickets, uploads};
 use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::RECORD_SIZE;
 use hoop_units::UploadId;
@@ -33,6 +33,8 @@ enum Place {
     Uploads,
     UploadOf(UploadId),
     Settings,
+    /// Style and script of the pages.
+    Asset,
     Nothing,
     /// Not ours.
     Application,
@@ -47,6 +49,7 @@ impl Place {
             "/hoop/post" => Self::Post,
             "/hoop/uploads" => Self::Uploads,
             "/hoop/settings" => Self::Settings,
+            path if html::is_asset(path) => Self::Asset,
             _ => {
                 let Some(rest) = path.strip_prefix("/hoop/") else { return Self::Application };
                 let post = rest.strip_prefix("post/").and_then(id).map(Self::PostOf);
@@ -63,6 +66,7 @@ impl Router {
         let core = &self.core;
         let client = Client::of(&peer, request.headers(), &core.trusted_proxies, &core.origin);
         let (place, method) = (Place::of(request.uri().path()), request.method().clone());
+        let form = pages::by_form(&method, request.headers());
         let answer = match (place, method) {
             (Place::Application, _) => return self.proxy.forward(request, &client).await,
             (Place::WellKnown, Method::GET | Method::HEAD) => return well_known(core),
@@ -78,12 +82,18 @@ impl Router {
             (Place::UploadOf(id), Method::POST) => uploads::act(core, request, client.address, id).await,
             (Place::UploadOf(id), Method::PUT) => uploads::note(core, request, id).await,
             (Place::Uploads, Method::GET) => self.uploads(request.headers(), client.address).await,
-            (Place::Settings, Method::GET) => self.settings(request.headers(), client.address).await,
+            (Place::Settings, Method::GET) => self.settings(&request, client.address).await,
+            (Place::Asset, Method::GET | Method::HEAD) => {
+                return html::asset(request.uri().path(), request.headers());
+            }
             (Place::Settings, Method::PUT | Method::POST) => settings::save(core, request, client.address).await,
             (Place::Nothing, _) => Err(Problem::new(Code::NotFound, "")),
             (place, _) => return not_allowed(&place),
         };
-        answer.unwrap_or_else(Problem::into_response)
+        answer.unwrap_or_else(|problem| match form {
+            Some(language) => pages::refusal(core, language, &problem),
+            None => problem.into_response(),
+        })
     }
 
     /// The uploads of whoever asks, in the form that is wanted.
@@ -93,17 +103,19 @@ impl Router {
                 let entries = uploads::list(&self.core, headers, address).await?;
                 Ok(vary(json(StatusCode::OK, &listing::document(&entries))))
             }
-            Wanted::Html => Ok(vary(pages::uploads(&self.core, uploads::list(&self.core, headers, address).await))),
+            Wanted::Html => Ok(pages::uploads(&self.core, headers, address).await),
             Wanted::Events => events::uploads(&self.core, headers, address, self.shutdown.clone()).await,
         }
     }
 
     /// The settings of whoever asks, in the form that is wanted.
-    async fn settings(&self, headers: &HeaderMap, address: IpAddr) -> Result<Response<Body>, Problem> {
-        let shown = settings::load(&self.core, headers, address).await;
+    async fn settings(&self, request: &Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
+        let (headers, query) = (request.headers(), request.uri().query());
         match Wanted::by(headers) {
-            Wanted::Html => Ok(vary(pages::settings(&self.core, shown))),
-            Wanted::Json | Wanted::Events => Ok(vary(json(StatusCode::OK, &shown?))),
+            Wanted::Html => Ok(pages::settings(&self.core, headers, query, address).await),
+            Wanted::Json | Wanted::Events => {
+                Ok(vary(json(StatusCode::OK, &settings::load(&self.core, headers, address).await?)))
+            }
         }
     }
 }
@@ -116,7 +128,7 @@ fn vary(mut response: Response<Body>) -> Response<Body> {
 
 fn not_allowed(place: &Place) -> Response<Body> {
     let allow = match place {
-        Place::WellKnown => "GET, HEAD",
+        Place::WellKnown | Place::Asset => "GET, HEAD",
         Place::Tickets => "POST",
         Place::Post => "POST, OPTIONS",
         Place::PostOf(_) => "PUT, HEAD, OPTIONS",

@@ -3,6 +3,7 @@
 use crate::core::{Core, store_problem};
 use crate::guard;
 use crate::owner::{self, Caller};
+use crate::pages::SETTINGS_SAVED;
 use crate::request::{self, Form};
 use hoop_http::{Body, Code, Problem, json};
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -71,7 +72,7 @@ impl Settings {
         Self { policy: sent.policy, min_bytes: sent.min_bytes, types: sent.types }.checked()
     }
 
-    /// Reads the form of a page: `policy`, `min_bytes`, and pairs of `type` and `type_policy` in their order; a `type` that
+    /// Reads the form of a page: `policy`, `min_bytes` or `min_megabytes`, and pairs of `type` and `type_policy` in their order; a `type` that
     /// is empty is left out, and so is one without a policy.
     ///
     /// # Errors
@@ -88,6 +89,8 @@ impl Settings {
                 "min_bytes" => {
                     settings.min_bytes = value.parse().map_err(|_| wrong("min_bytes", &"a number of bytes"))?;
                 }
+                // What people type, also with a comma.
+                "min_megabytes" => settings.min_bytes = megabytes(value)?,
                 "type" => named = Some(value).filter(|value| !value.is_empty()),
                 "type_policy" if value.is_empty() => named = None,
                 "type_policy" => {
@@ -129,6 +132,14 @@ impl Policy {
     }
 }
 
+/// Bytes, of megabytes as they are typed.
+fn megabytes(typed: &str) -> Result<u64, Problem> {
+    let typed = if typed.is_empty() { "0" } else { typed };
+    let megabytes = typed.replace(',', ".").parse::<f64>().ok().filter(|megabytes| (0.0..1e9).contains(megabytes));
+    let megabytes = megabytes.ok_or_else(|| wrong("min_megabytes", &"a number of megabytes"))?;
+    Ok((megabytes * 1e6).round() as u64)
+}
+
 fn wrong(field: &str, detail: &dyn std::fmt::Display) -> Problem {
     Problem::new(Code::RequestInvalid, detail).field(field)
 }
@@ -159,10 +170,17 @@ pub struct Shown {
 /// `origin-forbidden`, `upstream-unreachable`, or the store's.
 pub async fn load(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Shown, Problem> {
     guard::own_page(headers, &core.origin)?;
-    let caller = Caller::of(core, headers, address).await?;
+    of(core, &Caller::of(core, headers, address).await?).await
+}
+
+/// The settings of a caller.
+///
+/// # Errors
+/// The store's.
+pub async fn of(core: &Core, caller: &Caller) -> Result<Shown, Problem> {
     let (tags, now) = (caller.tags().to_vec(), core.clock.unix());
     let saved = core.store.with(move |index| index.settings(&tags, now)).await.map_err(store_problem)?;
-    Ok(shown(&caller, saved))
+    Ok(shown(caller, saved))
 }
 
 fn shown(caller: &Caller, saved: Option<Settings>) -> Shown {
@@ -187,7 +205,7 @@ pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> R
     let (tag, now, kept) = (caller.signed_in()?[0], core.clock.unix(), settings.clone());
     core.store.with(move |index| index.save_settings(tag, &kept, now)).await.map_err(store_problem)?;
     match by_form {
-        true => Ok(request::back_to("/hoop/settings")),
+        true => Ok(request::back_to(SETTINGS_SAVED)),
         false => Ok(json(StatusCode::OK, &shown(&caller, Some(settings)))),
     }
 }
@@ -232,6 +250,13 @@ mod tests {
         let json = br#"{"policy":"always","min_bytes":1000,"types":{"image/*":"ask"}}"#;
         assert_eq!(form(text).unwrap(), Settings::parse(json).unwrap());
         assert_eq!(form("policy=perhaps").unwrap_err().field.as_deref(), Some("policy"));
+        for (typed, bytes) in [("2.5", 2_500_000), ("2%2C5", 2_500_000), ("", 0), ("0", 0), ("0.000001", 1)] {
+            assert_eq!(form(&format!("min_megabytes={typed}")).unwrap().min_bytes, bytes, "{typed}");
+        }
+        for typed in ["-1", "nan", "inf", "1e10", "2.5.1", "much"] {
+            let problem = form(&format!("min_megabytes={typed}")).unwrap_err();
+            assert_eq!(problem.field.as_deref(), Some("min_megabytes"), "{typed}");
+        }
         assert_eq!(form("min_bytes=many").unwrap_err().field.as_deref(), Some("min_bytes"));
     }
 }

@@ -1,0 +1,175 @@
+//! Text into markup, and numbers into text. Pure.
+
+use super::words::{Unit, Words};
+use hoop_units::UnixTime;
+
+/// The most characters that are shown of a name or caption; the middle goes, since the end of a name tells its kind.
+const SHOWN_MAX: usize = 140;
+
+/// What others wrote, as text of a page or value of a quoted attribute. What would turn the text around it over, or is
+/// no character at all (a name that reads `gpj.exe` backwards), is replaced.
+pub fn text(raw: &str) -> String {
+    let mut escaped = String::with_capacity(raw.len());
+    for character in raw.chars() {
+        match character {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            '\n' | '\t' => escaped.push(' '),
+            character if character.is_control() || turns(character) => escaped.push('\u{fffd}'),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// A name or caption: as text, shortened, and apart from the direction of what stands around it.
+pub fn name(raw: &str) -> String {
+    format!("<bdi>{}</bdi>", text(&shortened(raw)))
+}
+
+/// Marks, embeddings, overrides and isolates of direction (UAX #9), line ends in disguise, and what shows as nothing.
+fn turns(character: char) -> bool {
+    matches!(character, '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// At most [`SHOWN_MAX`] characters of it.
+pub fn shortened(raw: &str) -> String {
+    let count = raw.chars().count();
+    if count <= SHOWN_MAX {
+        return raw.to_owned();
+    }
+    let half = SHOWN_MAX / 2;
+    let (begin, end): (String, String) = (raw.chars().take(half).collect(), raw.chars().skip(count - half).collect());
+    format!("{begin}…{end}")
+}
+
+/// A size for people, in powers of a thousand.
+pub fn size(bytes: u64, words: &Words) -> String {
+    let [bytes_unit, kilo, mega, giga] = words.size_units;
+    let tenths = |unit: u64, name: &str| {
+        let tenths = bytes / (unit / 10);
+        format!("{}{}{}\u{a0}{name}", tenths / 10, words.decimal, tenths % 10)
+    };
+    match bytes {
+        0..1_000 => format!("{bytes}\u{a0}{bytes_unit}"),
+        1_000..1_000_000 => format!("{}\u{a0}{kilo}", bytes / 1_000),
+        1_000_000..1_000_000_000 => tenths(1_000_000, mega),
+        _ => tenths(1_000_000_000, giga),
+    }
+}
+
+/// A moment as seen from now, which the script keeps true.
+pub fn moment(at: UnixTime, now: UnixTime, words: &Words) -> String {
+    time(at, "", &relative(at, now, words))
+}
+
+/// The same of what is due: if it has not come to pass by then, it is due now.
+pub fn due(at: UnixTime, now: UnixTime, words: &Words) -> String {
+    time(at, "due", &relative(at.max(now), now, words))
+}
+
+fn time(at: UnixTime, kind: &str, shown: &str) -> String {
+    format!("<time datetime=\"{}\" data-relative=\"{kind}\">{}</time>", iso(at), text(shown))
+}
+
+fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
+    let (past, secs) = (at <= now, u64::from(at.0.abs_diff(now.0)));
+    let (count, unit) = match secs {
+        0 => return words.now.to_owned(),
+        1..60 => (secs, Unit::Second),
+        60..3_600 => (secs / 60, Unit::Minute),
+        3_600..86_400 => (secs / 3_600, Unit::Hour),
+        _ => (secs / 86_400, Unit::Day),
+    };
+    if past { (words.ago)(count, unit) } else { (words.within)(count, unit) }
+}
+
+/// `2026-11-21T14:41:24Z` (RFC 3339).
+fn iso(at: UnixTime) -> String {
+    let (secs, days) = (at.0 % 86_400, at.0 / 86_400);
+    // Years that begin in March, so that the leap day is the last; eras of 400 years. 719,468 days lie before 1970.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let date = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u32::from(month <= 2);
+    format!("{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}Z", secs / 3_600, secs / 60 % 60, secs % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words::Language;
+    use super::*;
+
+    #[test]
+    fn no_character_of_a_name_leaves_its_place() {
+        let hostile = "a\"><script>'&\u{202e}gpj.\u{0}exe\nb\u{2066}";
+        let shown = name(hostile);
+        assert_eq!(shown, "<bdi>a&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}gpj.\u{fffd}exe b\u{fffd}</bdi>");
+    }
+
+    #[test]
+    fn of_a_long_name_beginning_and_end_are_shown() {
+        let shown = shortened(&format!("begin{}é.jpg", "x".repeat(5_000)));
+        assert!(shown.starts_with("begin") && shown.ends_with("é.jpg") && shown.chars().count() == SHOWN_MAX + 1);
+    }
+
+    #[test]
+    fn sizes_and_times_read_as_people_write_them() {
+        let (english, french) = (Language::English.words(), Language::French.words());
+        for (bytes, en, fr) in [
+            (0, "0 bytes", "0 octets"),
+            (999, "999 bytes", "999 octets"),
+            (31_999, "31 kB", "31 ko"),
+            (3_145_902, "3.1 MB", "3,1 Mo"),
+            (10_737_418_240, "10.7 GB", "10,7 Go"),
+        ] {
+            assert_eq!(
+                (size(bytes, english), size(bytes, french)),
+                (en.replace(' ', "\u{a0}"), fr.replace(' ', "\u{a0}"))
+            );
+        }
+        let now = UnixTime(1_000_000);
+        for (at, en, fr) in [
+            (1_000_000, "now", "maintenant"),
+            (999_999, "1 second ago", "il y a 1 seconde"),
+            (1_000_042, "in 42 seconds", "dans 42 secondes"),
+            (992_700, "2 hours ago", "il y a 2 heures"),
+            (1_172_900, "in 2 days", "dans 2 jours"),
+        ] {
+            assert_eq!(
+                (relative(UnixTime(at), now, english), relative(UnixTime(at), now, french)),
+                (en.into(), fr.into())
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_due_is_never_past() {
+        let (words, now) = (Language::English.words(), UnixTime(1_000));
+        assert!(
+            due(UnixTime(900), now, words).contains("\">now<")
+                && moment(UnixTime(900), now, words).contains(">1 minute ago<")
+        );
+        assert!(due(UnixTime(1_030), now, words).contains(">in 30 seconds<"));
+    }
+
+    #[test]
+    fn a_moment_has_its_date() {
+        for (at, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_795_272_084, "2026-11-21T14:41:24Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(iso(UnixTime(at)), expected);
+        }
+    }
+}
