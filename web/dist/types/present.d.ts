@@ -1,0 +1,6 @@
+import type { CardOptions } from "./card.ts";
+import type { OffloadOptions, State } from "./types.ts";
+/** The options with a card that is put into the page by `place`. Its Cancel button and `options.signal` both end the upload. */
+export declare function present<Options extends OffloadOptions>(options: Options, place: (card: Element) => void, buttons?: Omit<CardOptions, "cancel">): Options;
+/** Has the console told why, when the straight way to a gateway was not to be had. */
+export declare function watch({ gateways }: OffloadOptions, { phase, question, error }: State): void;
