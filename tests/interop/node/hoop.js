@@ -1,11 +1,12 @@
-// The formats of docs/protocol.md, sections 1 to 3 and 8, with WebCrypto and nothing else: sealed bodies, tickets,
-// tokens and answers. Written from the document, so that Rust and JavaScript check each other, and for Node and browsers
-// alike. It keeps one record in memory, and releases a record's plaintext once the record is authentic.
+// The formats of docs/protocol.md, sections 1 to 3 and 8, with WebCrypto and nothing else: sealed bodies, tickets, tokens and
+// answers. Written from the document, so that Rust and JavaScript check each other; for Node and browsers alike. It only opens: what
+// seals in JavaScript is the library for pages. It keeps one record in memory, and releases a record's plaintext once the record is
+// authentic.
 
 const { subtle } = globalThis.crypto;
 const utf8 = new TextEncoder();
 
-export const RECORD_OVERHEAD = 17;
+const RECORD_OVERHEAD = 17;
 const TICKET_LENGTH = 107;
 const TOKEN_HEAD_LENGTH = 17;
 const SUITES = { aes256gcm: { octet: 1, keyLength: 32 }, aes128gcm: { octet: 2, keyLength: 16 } };
@@ -41,7 +42,7 @@ async function hkdf(salt, ikm, info, length) {
   return new Uint8Array(await subtle.deriveBits(parameters, key, length * 8));
 }
 
-const aesKey = (key) => subtle.importKey("raw", key, "AES-GCM", false, ["encrypt", "decrypt"]);
+const aesKey = (key) => subtle.importKey("raw", key, "AES-GCM", false, ["decrypt"]);
 
 /** The plaintext, or `null` if it was altered or the key is another. */
 async function aesOpen(key, iv, sealed, additionalData = new Uint8Array()) {
@@ -111,25 +112,6 @@ function buffered(source) {
     return all.subarray(0, length);
   }
   return { fill, take };
-}
-
-/** Seals a plaintext as Hoop does: full records, no padding. */
-export async function sealBody(plaintext, { suite, key, salt, recordSize, keyId }) {
-  const keys = await contentKeys(suite, key, salt);
-  const fixed = new Uint8Array(21);
-  fixed.set(salt);
-  new DataView(fixed.buffer).setUint32(16, recordSize);
-  fixed[20] = keyId.length;
-  const pieces = [fixed, keyId];
-  const room = recordSize - RECORD_OVERHEAD;
-  const count = Math.max(1, Math.ceil(plaintext.length / room));
-  for (let record = 0; record < count; record++) {
-    const delimiter = Uint8Array.of(record + 1 === count ? 2 : 1);
-    const inner = concat([plaintext.subarray(record * room, (record + 1) * room), delimiter]);
-    const sealed = await subtle.encrypt({ name: "AES-GCM", iv: keys.nonce(record) }, keys.key, inner);
-    pieces.push(new Uint8Array(sealed));
-  }
-  return concat(pieces);
 }
 
 /** The service's key that `id` names, derived for `purpose`; from the lines of a key file. */
