@@ -205,7 +205,7 @@ class Conductor {
       } catch (error) {
         if (typeof way !== "string" && way.name !== "bridge") way.close();
         const { code } = coded(error);
-        if (this.#signal.aborted || /^(file-|internal)/.test(code)) throw error;
+        if (this.#signal.aborted || /^(file-|internal|aborted)/.test(code)) throw error;
         if (!opening) return await this.#refused(coded(error));
         opening = await this.#afterGateway(opening, code);
         if (!opening && !upload.begun()) throw error;
