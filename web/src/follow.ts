@@ -22,10 +22,7 @@ export interface News {
   final: boolean;
 }
 
-const REASONS: Record<string, string> = {
-  held: "the service waits for its owner to sign in", rejected: "the application refused the upload", unknown: "the application's answer was lost",
-  stopped: "its owner stopped it", expired: "the upload has expired", refused: "the service refused the upload",
-};
+const OVER = ["rejected", "unknown", "stopped", "expired", "refused"];
 
 /** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway. */
 export async function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal): Promise<void> {
@@ -46,14 +43,13 @@ export async function follow(ticket: Ticket, tell: (news: News) => void, signal:
   }
 }
 
-async function read(ticket: Ticket, { state, answer, reason }: { state: string; answer: string | null; reason?: { code: string } | null }): Promise<News | undefined> {
+async function read(ticket: Ticket, { state, answer, reason }: { state: string; answer: string | null; reason?: { code: string; detail?: string } | null }): Promise<News | undefined> {
   if (state === "received" || state === "replaying" || state === "committing") return { phase: "received", final: false };
   const opened = answer ? await openAnswer(answer, unbase64url(ticket.key), ticket.upload_id).then(response).catch(() => undefined) : undefined;
   const said = opened?.state == null || opened.state === state ? opened?.response : undefined;
   if (state === "accepted") return { phase: "delivered", answer: said ?? new Response(null), final: true };
-  const text = REASONS[state];
-  if (!text) return undefined;
-  const error = new HoopError(reason?.code ?? (state === "unknown" ? "answer-lost" : state === "rejected" ? state : `upload-${state}`), text, { cause: said });
-  if (state === "held") return { phase: "held", error: new HoopError("sign-in-required", text), final: false };
-  return { phase: state === "stopped" ? "stopped" : "failed", error, answer: said, final: true };
+  if (state === "held") return { phase: "held", error: new HoopError("sign-in-required"), final: false };
+  if (!OVER.includes(state)) return undefined;
+  const code = reason?.code ?? { unknown: "answer-lost", rejected: state }[state] ?? `upload-${state}`;
+  return { phase: state === "stopped" ? "stopped" : "failed", error: new HoopError(code, reason?.detail, { cause: said }), answer: said, final: true };
 }

@@ -68,7 +68,7 @@ function fromForm(form: HTMLFormElement, submitter?: HTMLElement | null): { url:
   // A control may be called `action` or `method`, and hide the property.
   const attribute = (name: string) => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
   if (document.characterSet !== "UTF-8" || /^(?!utf-?8$)./i.test((form.getAttribute("accept-charset") ?? "").trim()))
-    throw new HoopError("not-offloadable", "the form is not in UTF-8");
+    throw new HoopError("not-offloadable");
   const entries = new FormData(form, submitter);
   const enctype = attribute("enctype").toLowerCase();
   const base = { url: attribute("action") || location.href, method: attribute("method") || "GET", entries };
@@ -110,7 +110,7 @@ export async function message(input: Offloadable, submitter?: HTMLElement | null
   target.hash = "";
   method = method.toUpperCase();
   if (target.origin !== location.origin || !METHODS.includes(method))
-    throw new HoopError("not-offloadable", "only POST, PUT and PATCH to this page's own origin are offloaded");
+    throw new HoopError("not-offloadable");
 
   const form = isForm(input);
   type = headers.get("content-type") ?? type;
@@ -158,6 +158,6 @@ export function head({ method, url, fields, parts }: Message, token: string): st
     `Content-Length: ${length}`, `Hoop-Token: ${token}`,
   ];
   const text = `${lines.join("\r\n")}\r\n\r\n`;
-  if (lines.length > 101 || utf8(text).length > 60_000) throw new HoopError("head-invalid", "the request's head is too large");
+  if (lines.length > 101 || utf8(text).length > 60_000) throw new HoopError("head-invalid");
   return text;
 }

@@ -73,7 +73,7 @@ class Conductor {
       this.#message = await read(input, this.#options.submitter);
       this.#message.caption = this.#options.caption ?? this.#message.caption;
       this.#tell({ total: this.#message.files.reduce((sum, { size }) => sum + size, 0) });
-      if (!globalThis.crypto?.subtle) throw new HoopError("no-gateway", "the page is not served over https");
+      if (!globalThis.crypto?.subtle) throw new HoopError("no-gateway");
       return await this.#offload();
     } catch (error) {
       return await this.#fail(error);
@@ -91,7 +91,7 @@ class Conductor {
     // What was begun is finished, whatever is wished by now: sent anew, it could arrive twice.
     if (wish === "never" && !kept) return this.#ordinary();
     const opening = wish === "never" ? "declined" : await this.#find(wish === "ask" && !kept);
-    if (typeof opening === "string" && !kept) return this.#ordinary(opening === "declined" ? undefined : new HoopError(opening, "no gateway can be used"));
+    if (typeof opening === "string" && !kept) return this.#ordinary(opening === "declined" ? undefined : new HoopError(opening));
     try {
       if (await this.#prepare(kept, mine && (mine.owner ?? ""))) return this.#free("service");
     } catch (error) {
@@ -196,7 +196,7 @@ class Conductor {
     for (;;) {
       const way = opening ? await opening.way(upload.parcel) : own(upload.parcel);
       try {
-        if (typeof way === "string") throw new HoopError(way, "the gateway does not take the upload");
+        if (typeof way === "string") throw new HoopError(way);
         this.#tell({ phase: "handing", way: way.name });
         addEventListener("beforeunload", guard);
         await upload.handOver(way, (progress) => this.#progress(way, progress), this.#signal);
@@ -267,7 +267,7 @@ class Conductor {
           else if (news.error) reject(news.error);
           else waiting.push(wake);
         };
-        const abort = () => reject(new HoopError("aborted", "nobody waits any longer"));
+        const abort = () => reject(new HoopError("aborted"));
         if (signal?.aborted) abort();
         signal?.addEventListener("abort", abort, { once: true });
         if (latest) wake(latest);
@@ -278,7 +278,7 @@ class Conductor {
 
   /** As if there were no library. Only for what was not begun, or was stopped. */
   async #ordinary(error?: HoopError): Promise<Receipt> {
-    if (this.#options.ordinary === false) throw error ?? new HoopError("no-gateway", "no gateway is to be used");
+    if (this.#options.ordinary === false) throw error ?? new HoopError("no-gateway");
     removeEventListener("beforeunload", guard);
     this.#tell({ phase: "ordinary", way: "ordinary", error, gateway: undefined });
     const base = { way: "ordinary", phase: "ordinary", total: this.#state.total } as const;
@@ -290,14 +290,14 @@ class Conductor {
     const headers = new Headers(fields);
     if (authorization) headers.set("authorization", authorization);
     const response = await fetch(url, { method, headers, body: new Blob(parts), signal: this.#signal }).catch((cause) => {
-      throw new HoopError("network", "the service does not answer", { cause });
+      throw new HoopError("network", undefined, { cause });
     });
     return { ...base, delivered: async () => response.clone() };
   }
 
   async #fail(error: unknown): Promise<Receipt> {
     const { aborted } = this.#signal;
-    const problem = aborted ? new HoopError("aborted", "the upload was stopped", { cause: error }) : coded(error);
+    const problem = aborted ? new HoopError("aborted", undefined, { cause: error }) : coded(error);
     const { code } = problem;
     const upload = this.#upload;
     const over = /^(upload-|file-|aborted)/.test(code);

@@ -42,11 +42,11 @@ async function call(path: string, init: RequestInit = {}, timeout = TIMEOUT_MS):
   const signal = init.signal ? AbortSignal.any([init.signal, limit]) : limit;
   const headers = { "Hoop-Version": "1", ...(init.headers as Record<string, string>) };
   const response = await fetch(new URL(path, location.origin), { cache: "no-store", ...init, headers, signal }).catch((cause) => {
-    throw new HoopError(init.signal?.aborted ? "aborted" : "network", "the service does not answer", { cause });
+    throw new HoopError(init.signal?.aborted ? "aborted" : "network", undefined, { cause });
   });
   if (response.ok) return response;
   const problem = await response.json().catch(() => null);
-  throw new HoopError(cleanCode(problem?.code) ?? (response.status === 404 ? "not-found" : "not-hoop"), String(problem?.detail ?? `status ${response.status}`));
+  throw new HoopError(cleanCode(problem?.code) ?? (response.status === 404 ? "not-found" : "not-hoop"), problem?.detail && String(problem.detail));
 }
 
 /** A ticket for one upload to this page's origin. */
@@ -56,7 +56,7 @@ export async function ticket(method: string, target: string, authorization?: str
   const { post, tickets } = await response.json();
   const [first] = tickets;
   if (!URL.canParse(post) || new URL(post).origin !== location.origin || !/^[\da-f]{32}$/.test(first.upload_id))
-    throw new HoopError("not-hoop", "the service's ticket is for another site");
+    throw new HoopError("not-hoop");
   return { ...first, post };
 }
 

@@ -146,11 +146,12 @@ export type HoopCode =
   | "network"
   | (string & {});
 
+/** What went wrong. `code` says what, for programs and for texts.ts; `message` is the service's own words where it has some, else the code. */
 export class HoopError extends Error {
   override name = "HoopError";
   constructor(
     readonly code: HoopCode,
-    detail: string,
+    detail: string = code,
     options?: ErrorOptions,
   ) {
     super(detail, options);

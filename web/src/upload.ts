@@ -40,7 +40,7 @@ export interface Upload {
 function unread(error: unknown): HoopError {
   if (error instanceof HoopError) return error;
   const gone = (error as Error)?.name === "NotFoundError";
-  return new HoopError(gone ? "file-unreadable" : "file-changed", gone ? "a file cannot be read" : "a file has changed since it was chosen", { cause: error });
+  return new HoopError(gone ? "file-unreadable" : "file-changed", undefined, { cause: error });
 }
 
 /** Begins an upload with a new ticket, and keeps it for `owner` (undefined: keeps nothing). */
@@ -51,7 +51,7 @@ export async function begin(message: Message, ticket: Ticket, owner?: string): P
     parts: message.parts.map((part) => (typeof part === "string" ? part : null)),
   };
   const upload = await make(message, kept, new Map(), false);
-  if (upload.parcel.total > ticket.max_bytes) throw new HoopError("too-large", "the upload is larger than the service takes");
+  if (upload.parcel.total > ticket.max_bytes) throw new HoopError("too-large");
   return owner === undefined ? upload : make(message, kept, new Map(), await keep(kept));
 }
 
@@ -81,7 +81,7 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
       throw unread(error);
     });
     const before = known.get(segment);
-    if (before && before !== sealed.print) throw new HoopError("file-changed", "a file has changed since it was chosen");
+    if (before && before !== sealed.print) throw new HoopError("file-changed");
     if (!before && isKept) {
       await keepPrint(id, segment, sealed.print).catch(async () => {
         await drop(id);
@@ -139,7 +139,7 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
         signal.throwIfAborted();
         const step = machine.step();
         if (step.do === "done") return void tell(monitor);
-        if (step.do === "fail") throw new HoopError(step.code, `the ${way.name === "service" ? "service" : "gateway"} does not take the upload`);
+        if (step.do === "fail") throw new HoopError(step.code);
         if (step.do === "put") {
           // Kept until acknowledged: a retry sends the same octets.
           if (!sealed.has(step.segment)) sealed.set(step.segment, (await seal(step.segment)).blob);
