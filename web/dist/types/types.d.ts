@@ -126,8 +126,9 @@ export type Offloadable = HTMLFormElement | Request | {
 };
 /** What an error's `code` can be, besides the codes of docs/protocol.md. */
 export type HoopCode = "no-gateway" | "not-hoop" | "aborted" | "file-changed" | "file-unreadable" | "not-offloadable" | "gateway-lies" | "network" | (string & {});
+/** What went wrong. `code` says what, for programs and for texts.ts; `message` is the service's own words where it has some, else the code. */
 export declare class HoopError extends Error {
     readonly code: HoopCode;
     name: string;
-    constructor(code: HoopCode, detail: string, options?: ErrorOptions);
+    constructor(code: HoopCode, detail?: string, options?: ErrorOptions);
 }
