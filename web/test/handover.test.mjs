@@ -215,3 +215,11 @@ test("nobody there: it gives up after a quarter of a minute of pauses", () => {
   assert.deepEqual([end.do, end.code], ["fail", "network"]);
   assert.ok(end.paused > 5000 && end.paused < 30_000, String(end.paused));
 });
+
+test("a gateway that takes one record at a time is given up after 4 answers for each segment and 32 more", () => {
+  const all = grid(100, 100);
+  let at = 10;
+  const answer = () => ({ status: 202, state: "receiving", missing: `${at}-${all.total - 1}` });
+  const end = run(all, new Handover(all, 1), dice(1), { put: () => ((at += 20), answer()), look: answer });
+  assert.deepEqual([end.do, end.code, end.answers], ["fail", "gateway-lies", 37]);
+});
