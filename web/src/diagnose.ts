@@ -13,20 +13,10 @@ export interface Page {
   blocked: readonly string[];
 }
 
-const blocked: string[] = [];
-/** More blocked addresses than this tell nothing new. */
-const BLOCKED_MAX = 20;
 let told = false;
 
-/** Notices what the policy blocks, from now on. */
-export function watchPolicy(): void {
-  document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) => {
-    if (effectiveDirective === "connect-src" && blocked.length < BLOCKED_MAX) blocked.push(blockedURI);
-  });
-}
-
-/** Looks at the page and says what it found; the second time, nothing. */
-export async function diagnose(gateways: readonly string[]): Promise<void> {
+/** Looks at the page and says what it found; the second time, nothing. `blocked`: see `Page`. */
+export async function diagnose(gateways: readonly string[], blocked: readonly string[]): Promise<void> {
   if (told) return;
   told = true;
   const answer = await fetch(location.href, { method: "HEAD", cache: "no-store" }).catch(() => undefined);

@@ -1,8 +1,7 @@
-// Joins an upload with its card and the console: what `offload` is given so that a person sees it.
+// Joins an upload with its card and the console: what `offload` is given so that a person sees it. Card, words and diagnosis are a
+// file of their own (hoop-card.ts), loaded when they are first needed.
 
-import { Card } from "./card.ts";
-import type { CardOptions } from "./card.ts";
-import { diagnose } from "./diagnose.ts";
+import type { Card, CardOptions } from "./card.ts";
 import type { OffloadOptions, State } from "./types.ts";
 
 /** An upload that goes the ordinary way at once shows no card: it would only flicker. */
@@ -15,13 +14,18 @@ export function present<Options extends OffloadOptions>(options: Options, place:
   const end = () => ending.abort(signal?.reason);
   if (signal?.aborted) end();
   signal?.addEventListener("abort", end, { once: true });
-  const card = new Card({ ...buttons, cancel: () => ending.abort() });
   let latest: State;
   let placed = false;
+  let card: Promise<Card> | undefined;
   const show = () => {
-    if (!placed) place(card.element);
     placed = true;
-    card.show(latest);
+    card ??= import("./hoop-card.ts").then(({ Card }) => {
+      const made = new Card({ ...buttons, cancel: () => ending.abort() });
+      place(made.element);
+      return made;
+    });
+    // Nobody can answer a question that cannot be shown.
+    card.then((card) => card.show(latest), () => latest.question?.decline());
   };
   let timer: ReturnType<typeof setTimeout> | undefined;
   return {
@@ -42,8 +46,20 @@ export function present<Options extends OffloadOptions>(options: Options, place:
   };
 }
 
+/** More blocked addresses than this tell nothing new. */
+const BLOCKED_MAX = 20;
+/** Addresses that the page's policy has been seen to block. */
+const blocked: string[] = [];
+
+/** Notices what the page's policy blocks, from now on. */
+export function watchPolicy(): void {
+  document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) => {
+    if (effectiveDirective === "connect-src" && blocked.length < BLOCKED_MAX) blocked.push(blockedURI);
+  });
+}
+
 /** Has the console told why, when the straight way to a gateway was not to be had. */
 export function watch({ gateways = ["http://hoop.local:4667"] }: OffloadOptions, { phase, question, error }: State): void {
   const missed = question?.kind === "bridge" || question?.kind === "retry" || (error && (phase === "ordinary" || phase === "failed"));
-  if (missed) void diagnose(gateways);
+  if (missed) import("./hoop-card.ts").then(({ diagnose }) => diagnose(gateways, blocked)).catch(() => {});
 }

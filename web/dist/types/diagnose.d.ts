@@ -9,9 +9,7 @@ export interface Page {
     /** Addresses that `connect-src` has been seen to block. */
     blocked: readonly string[];
 }
-/** Notices what the policy blocks, from now on. */
-export declare function watchPolicy(): void;
-/** Looks at the page and says what it found; the second time, nothing. */
-export declare function diagnose(gateways: readonly string[]): Promise<void>;
+/** Looks at the page and says what it found; the second time, nothing. `blocked`: see `Page`. */
+export declare function diagnose(gateways: readonly string[], blocked: readonly string[]): Promise<void>;
 /** What stands in the way, each with its remedy. */
 export declare function findings(page: Page, gateways: readonly string[]): string[];

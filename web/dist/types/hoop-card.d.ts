@@ -1,0 +1,2 @@
+export { Card } from "./card.ts";
+export { diagnose } from "./diagnose.ts";

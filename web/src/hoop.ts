@@ -1,0 +1,47 @@
+// The library's entry: `<script type="module" src="/hoop/hoop.js" data-hoop>`, or `import { offload } from "hoop"`. See docs/browser.md.
+
+import { startForms } from "./form.ts";
+import { offload as handOver } from "./offload.ts";
+import { present, watch, watchPolicy } from "./present.ts";
+import type { Offloadable, OffloadOptions, Receipt } from "./types.ts";
+
+export { HoopError } from "./types.ts";
+export type { HoopCode, Offloadable, OffloadOptions, Phase, Policy, Question, Receipt, Settings, State, Way } from "./types.ts";
+
+/** Hands an upload to a gateway, and shows a card meanwhile (`options.card`). Resolves when the page may go: the gateway or the
+ *  service has all of it, or it went the ordinary way. Rejects with a `HoopError`. */
+export function offload(input: Offloadable, options: OffloadOptions = {}): Promise<Receipt> {
+  const { card, onstate } = options;
+  if (card === false) {
+    return handOver(input, { ...options, onstate(state) { watch(options, state); onstate?.(state); } });
+  }
+  return handOver(input, present(options, (element) => {
+    element.classList.toggle("corner", !card);
+    (card ?? document.body).append(element);
+  }));
+}
+
+/** Forms are upgraded only where a script tag says so, and only where the browser can seal. */
+function start(): void {
+  const scripts = [...document.querySelectorAll<HTMLScriptElement>("script[data-hoop]")];
+  if (!scripts.length) return;
+  if (!globalThis.crypto?.subtle || !("adoptedStyleSheets" in Document.prototype)) {
+    console.info("Hoop: this page has no WebCrypto (serve it over https), or the browser is too old. Forms work as ever.");
+    return;
+  }
+  const selectors = scripts.map((script) => script.dataset.hoop || "").filter((selector) => selector && valid(selector));
+  watchPolicy();
+  startForms(["form[data-hoop]", ...selectors].join(), handOver);
+}
+
+function valid(selector: string): boolean {
+  try {
+    document.createDocumentFragment().querySelector(selector);
+    return true;
+  } catch {
+    console.error(`Hoop: data-hoop="${selector}" is no CSS selector.`);
+    return false;
+  }
+}
+
+if (globalThis.document) start();
