@@ -43,7 +43,7 @@ const HOW = {
 export const BROWSERS = Object.keys(HOW).filter((name) => (process.env.BROWSER ?? name) === name);
 
 /** Starts a browser with an empty profile. `close()` ends it and removes the profile.
- *  `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox. */
+ *  `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox; `commandMs`: for commands that take longer. */
 export async function launch(name, more = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "hoop-browser-"));
   const remove = () => rm(folder, { recursive: true, force: true, maxRetries: 10 });
@@ -55,7 +55,7 @@ export async function launch(name, more = {}) {
       userDataDir: path.join(folder, "profile"),
       env: { ...process.env, TMPDIR: folder, HOME: folder },
       timeout: LAUNCH_MS,
-      protocolTimeout: COMMAND_MS,
+      protocolTimeout: more.commandMs ?? COMMAND_MS,
     });
     return { name, browser, close: () => browser.close().finally(remove) };
   } catch (error) {

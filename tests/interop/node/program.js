@@ -5,7 +5,8 @@ import { fileURLToPath } from "node:url";
 import { toBase64url, toHex } from "./hoop.js";
 
 const TARGET = process.env.CARGO_TARGET_DIR ?? fileURLToPath(new URL("../../../target", import.meta.url));
-export const HOOP = `${TARGET}/debug/hoop`;
+/** HOOP names another build, for measurements. */
+export const HOOP = process.env.HOOP ?? `${TARGET}/debug/hoop`;
 
 /** Runs the program; its output, or an error with what it complained of. */
 async function run(parameters, input) {
