@@ -173,7 +173,7 @@ async fn without_a_user_path_settings_say_that_they_last_for_the_session() {
 async fn an_application_that_cannot_be_asked_is_named_and_its_pages_files_are_served() {
     let (upstream, _) = application().await;
     let sidecar = before(&upstream, USER).await;
-    for path in ["/hoop/pages.css", "/hoop/pages.js"] {
+    for path in ["/hoop/hoop.js", "/hoop/hoop-card.js", "/hoop/pages.css", "/hoop/pages.js"] {
         let file = sidecar.send("GET", path, &[], b"").await;
         assert_eq!(file.status, 200);
         let again = sidecar.send("GET", path, &[("If-None-Match", file.field("etag").unwrap())], b"").await;

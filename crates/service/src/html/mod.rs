@@ -68,18 +68,20 @@ pub fn page(status: StatusCode, html: String) -> Response<Body> {
     response
 }
 
-/// Media type and content of the pages' files.
-const ASSETS: [(&str, &str, &str); 2] = [
+/// Media type and content of the files of our pages, and of the library for the application's own.
+const ASSETS: [(&str, &str, &str); 4] = [
+    ("/hoop/hoop.js", "text/javascript; charset=utf-8", include_str!("../../../../web/dist/hoop.js")),
+    ("/hoop/hoop-card.js", "text/javascript; charset=utf-8", include_str!("../../../../web/dist/hoop-card.js")),
     ("/hoop/pages.css", "text/css; charset=utf-8", include_str!("pages.css")),
     ("/hoop/pages.js", "text/javascript; charset=utf-8", include_str!("../../../../web/dist/pages.js")),
 ];
 
-/// Whether a path is that of a file of the pages.
+/// Whether a path is that of one of these files.
 pub fn is_asset(path: &str) -> bool {
     ASSETS.iter().any(|(known, _, _)| *known == path)
 }
 
-/// A file of the pages.
+/// One of these files.
 pub fn asset(path: &str, headers: &HeaderMap) -> Response<Body> {
     let Some((_, media_type, content)) = ASSETS.into_iter().find(|(known, _, _)| *known == path) else {
         return Problem::new(Code::NotFound, "").into_response();
@@ -101,6 +103,7 @@ pub fn asset(path: &str, headers: &HeaderMap) -> Response<Body> {
     // Asked again each time, so that page, style and script are of one version.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
     response
 }
 
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn an_asset_that_the_browser_has_is_not_sent_again() {
-        for path in ["/hoop/pages.css", "/hoop/pages.js"] {
+        for (path, _, _) in ASSETS {
             let first = asset(path, &HeaderMap::new());
             let tag = first.headers()[header::ETAG].to_str().unwrap().to_owned();
             assert_eq!(first.status(), StatusCode::OK);
