@@ -1,4 +1,4 @@
-// Builds what the daemons serve and what applications import, into dist/. The outcome is committed, so that Rust builds without
+// Builds what the daemons serve and what applications import, into dist/, and writes its hash into docs/browser.md. The outcome is committed, so that Rust builds without
 // Node; `node build.mjs --check` says whether it is what the sources make.
 //
 //   hoop.js      the library                        served by hoop service at /hoop/hoop.js
@@ -8,7 +8,8 @@
 //   monitor.js   the gateway's monitor pages        served by hoop gateway
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -40,6 +41,14 @@ async function make(outdir) {
   return `hoop.js weighs ${weight} bytes gzipped, hoop-card.js ${weigh("hoop-card.js")}`;
 }
 
+/** The page for web developers, with the library's integrity hash as it is now. */
+const DOCS = join(here, "../docs/browser.md");
+
+function docs(outdir) {
+  const hash = createHash("sha384").update(readFileSync(join(outdir, "hoop.js"))).digest("base64");
+  return readFileSync(DOCS, "utf8").replace(/integrity="[^"]*"/, `integrity="sha384-${hash}"`);
+}
+
 function files(folder) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -54,7 +63,9 @@ if (process.argv.includes("--check")) {
     const weight = await make(fresh);
     const same = files(fresh).join() === files(dist).join()
       && files(fresh).every((name) => readFileSync(join(fresh, name)).equals(readFileSync(join(dist, name))));
-    if (!same) throw new Error("web/dist is not what web/src makes: run `npm run build` in web/");
+    if (!same || docs(fresh) !== readFileSync(DOCS, "utf8")) {
+      throw new Error("web/dist, or the hash in docs/browser.md, is not what web/src makes: run `npm run build` in web/");
+    }
     console.log(`web/dist is up to date; ${weight}`);
   } finally {
     rmSync(fresh, { recursive: true });
@@ -62,4 +73,5 @@ if (process.argv.includes("--check")) {
 } else {
   rmSync(dist, { recursive: true, force: true });
   console.log(await make(dist));
+  writeFileSync(DOCS, docs(dist));
 }
