@@ -124,6 +124,12 @@ export class Scene {
     await this.click("form[enctype] button:not([type=button])");
   }
 
+  /** Waits until the card asks a question of this kind, and clicks its answer: `proceed` or `decline`. */
+  async answer(kind, answer) {
+    await this.until(() => this.states.at(-1)?.question === kind, `the question ${kind}`);
+    await this.click(`hoop-card >>> nav button${answer === "proceed" ? ".main" : ":not(.main)"}`);
+  }
+
   /** Waits for a state: of a phase, or one for which a function says so; those that have passed count. */
   async state(wanted) {
     const fits = typeof wanted === "function" ? wanted : (state) => state.phase === wanted;
