@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 use support::service::{self, Service, Weather, plain};
 use support::{GENEROUS, LATER, Running, border, config, id_of, post, put, sealed, start, status, until, until_state};
@@ -157,6 +157,30 @@ async fn retry_after_is_heeded_as_the_least_wait() {
     let wait = status["next_attempt"].as_u64().unwrap() - status["updated"].as_u64().unwrap();
     assert!((3600..=3601).contains(&wait), "{wait}");
     assert_eq!(reason(&status), "dest-unreachable");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_upload_waits_with_its_reason_and_is_delivered_once_it_is_resumed() {
+    let paused = Arc::new(AtomicBool::new(true));
+    let is_paused = paused.clone();
+    let service =
+        Service::start(move |_, method, _, _| match *method == Method::PUT && is_paused.load(Ordering::SeqCst) {
+            true => {
+                let problem = Problem::new(Code::UploadPaused, "").retry_after(Duration::from_secs(1));
+                Weather::Answer(problem.into_response())
+            }
+            false => Weather::Fair,
+        })
+        .await;
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 100_000, LATER);
+    post(gateway.address, &service.dest(), &z).await;
+    let status = until(gateway.address, id_of(&z), "a second attempt", |status| status["attempts"] == 2).await;
+    assert_eq!((reason(&status), &status["state"]), ("upload-paused", &"delivering".into()));
+    assert!(!status["next_attempt"].is_null());
+    paused.store(false, Ordering::SeqCst);
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(service.bytes(id_of(&z)), z);
 }
 
 #[tokio::test(flavor = "multi_thread")]
