@@ -18,6 +18,8 @@ const exec = promisify(execFile);
 const WALL = fileURLToPath(new URL("../../examples/photo-wall/server.js", import.meta.url));
 const WALL_PORT = 8000;
 const BEHIND_LINK = { service: 1443, gateway: 14667 };
+/** Where the gateway finds the service if there is a link between them. */
+const DELIVERY_ADDRESS = "127.0.0.2";
 const ORIGIN = "https://photos.example";
 const ADDRESS = "127.0.0.1";
 
@@ -27,7 +29,7 @@ export class House {
   wall = null;
   service = null;
   gateway = null;
-  /** The links before the gateway and the service, if the house was started with them. */
+  /** The links before the gateway and the service, and between them, if the house was started with them. */
   links = {};
   #options;
   #folder;
@@ -38,7 +40,7 @@ export class House {
    *  `signIn`: the photo wall asks for sign-in, and the service asks it who is there.
    *  `wall`: further environment of the photo wall; null: none is started, and something else may listen on port 8000.
    *  `serviceFlags`, `gatewayFlags`: further flags. `routes`: the text of routes.toml.
-   *  `links`: `["gateway"]`, `["service"]` or both: a Link before it, as `house.links.gateway`. */
+   *  `links`: any of `gateway`, `service`, `delivery`: a Link before the one, as `house.links.gateway`, or from the gateway to the service. */
   static async start(options = {}) {
     const house = new House();
     house.#options = options;
@@ -46,7 +48,7 @@ export class House {
     try {
       await exec(HOOP, ["keygen", "-o", house.file("keys")]);
       await makeCertificate("photos.example", house.file("certificate.pem"), house.file("key.pem"));
-      for (const role of options.links ?? []) house.links[role] = await Link.open(role === "gateway" ? 4667 : 443, BEHIND_LINK[role]);
+      for (const role of options.links ?? []) house.links[role] = await house.#link(role);
       if (options.wall !== null) await house.startWall();
       await house.startService();
       if (options.gateway !== false) await house.startGateway();
@@ -90,9 +92,14 @@ export class House {
   async startGateway() {
     this.gateway = await start(HOOP, [
       "gateway", "--listen", this.#listen("gateway", 4667), "--spool", this.file("spool"), "--no-mdns",
-      "--resolve", `photos.example:443:${ADDRESS}`, "--allow-dest", "photos.example", "--ca", this.file("certificate.pem"),
+      "--resolve", `photos.example:443:${this.links.delivery ? DELIVERY_ADDRESS : ADDRESS}`, "--allow-dest", "photos.example", "--ca", this.file("certificate.pem"),
       ...(this.#options.gatewayFlags ?? []),
     ], { ready: "listening on" });
+  }
+
+  #link(role) {
+    if (role === "delivery") return Link.open(443, 443, DELIVERY_ADDRESS);
+    return Link.open(role === "gateway" ? 4667 : 443, BEHIND_LINK[role]);
   }
 
   #listen(role, port) {

@@ -15,10 +15,11 @@ export class Link {
   #gate = null;
   #holds = [];
 
-  static async open(port, to) {
+  static async open(port, to, address = "127.0.0.1") {
     const link = new Link();
     link.#to = to;
     link.port = port;
+    link.address = address;
     await link.mend();
     return link;
   }
@@ -45,7 +46,7 @@ export class Link {
   async mend() {
     if (this.#server) return;
     this.#server = net.createServer((browser) => this.#join(browser));
-    await new Promise((resolve, reject) => this.#server.on("error", reject).listen(this.port, "127.0.0.1", resolve));
+    await new Promise((resolve, reject) => this.#server.on("error", reject).listen(this.port, this.address, resolve));
   }
 
   #join(browser) {

@@ -124,10 +124,36 @@ export class Scene {
     await this.click("form[enctype] button:not([type=button])");
   }
 
+  /** Signs in at a photo wall that asks for it. */
+  async signIn(name = "alice", password = "wonderland", page = this.page) {
+    await page.goto(new URL("/login", this.house.origin).href);
+    await page.type("input[name=name]", name);
+    await page.type("input[name=password]", password);
+    await Promise.all([page.waitForNavigation(), this.click("form.narrow button", page)]);
+  }
+
   /** Waits until the card asks a question of this kind, and clicks its answer: `proceed` or `decline`. */
   async answer(kind, answer) {
     await this.until(() => this.states.at(-1)?.question === kind, `the question ${kind}`);
     await this.click(`hoop-card >>> nav button${answer === "proceed" ? ".main" : ":not(.main)"}`);
+  }
+
+  /** The phases that the pages have been through. */
+  get phases() {
+    return this.states.map(({ phase }) => phase).filter((phase, at, all) => phase !== all[at - 1]);
+  }
+
+  /** Closes a tab as a user does; says whether the browser asked first, and was told to go ahead. */
+  async leave(page = this.page) {
+    let asked = false;
+    page.on("dialog", (dialog) => {
+      asked = true;
+      void dialog.accept();
+    });
+    const closed = new Promise((resolve) => page.once("close", resolve));
+    await page.close({ runBeforeUnload: true });
+    await closed;
+    return asked;
   }
 
   /** Waits for a state: of a phase, or one for which a function says so; those that have passed count. */

@@ -84,8 +84,8 @@ export class Handover {
     this.#look &&= segment !== undefined;
     if (++this.#answers > 4 * this.#layout.segments + 32) return this.#fail("gateway-lies");
     if (answer.state && ENDED.includes(answer.state)) return this.#fail(`upload-${answer.state}`);
-    // The gateway's window has a button for it.
-    if (answer.code === "aborted") return this.#fail("aborted");
+    // The gateway's window has a button for the one; and once closed it does not come back by itself.
+    if (answer.code === "aborted" || answer.code === "window-closed") return this.#fail(answer.code);
     if (answer.status >= 200 && answer.status < 203) return this.#told(segment, answer);
     if (answer.status === 404 && segment === undefined) {
       this.#todo = this.#todo.map((_, index) => span(this.#layout, index));

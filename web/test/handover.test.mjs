@@ -210,6 +210,14 @@ test("an upload that was stopped is not pressed on with, and a full spool is not
   }
 });
 
+test("a window that was closed is not waited for", () => {
+  const all = grid(8, 2);
+  const machine = new Handover(all, 2);
+  const { segment } = machine.step();
+  machine.answered(segment, { status: 0, code: "window-closed" });
+  assert.deepEqual(machine.step(), { do: "fail", code: "window-closed" });
+});
+
 test("nobody there: it gives up after a quarter of a minute of pauses", () => {
   const end = run(six, new Handover(six, 2), dice(1), { put: () => ({ status: 0 }), look: () => ({ status: 0 }) });
   assert.deepEqual([end.do, end.code], ["fail", "network"]);
