@@ -1,16 +1,19 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint fmt vectors router
+.PHONY: help setup demo demo-web screenshots bench test lint fmt vectors router
 
 help: ## Lists these tasks
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: ## Installs what the tests, the demo and the benchmark need (only what is missing)
 	@tools/setup
 
 demo: setup ## Drops an upload at a gateway, walks away, and shows what became of it (FILE=… for your own)
 	@demo/run $(if $(FILE),"$(FILE)")
+
+demo-web: setup ## Starts a photo wall with sign-in, and says what to try in your own browser (ASK=1: with Chromium's question)
+	@demo/web
 
 bench: setup ## Measures, each figure beside its limit (ONLY="…" for some of the benchmarks)
 	@bench/run $(ONLY)

@@ -62,6 +62,7 @@ ${body}
 
 /** The wall: `pictures` are `{ file, caption, by }`, the newest first; `user` and `csrf` are there if somebody is signed in. */
 export function wallPage({ pictures, user, csrf, environment }) {
+  const gateway = environment.HOOP_GATEWAY ? ` data-hoop-gateway="${escape(environment.HOOP_GATEWAY)}"` : "";
   const hidden = csrf ? `<input type="hidden" name="csrf" value="${escape(csrf)}">\n` : "";
   const signedIn = user ? `\n<form method="post" action="/logout">${hidden.trim()}<span>${escape(user)}</span><button class="quiet">Sign out</button></form>` : "";
   const figures = pictures.map(({ file, caption, by }) => {
@@ -71,7 +72,7 @@ export function wallPage({ pictures, user, csrf, environment }) {
   return page("Photo wall", {
     extra: hoopLine(environment),
     user: signedIn,
-    body: `<form class="card hang" method="post" action="/photos" enctype="multipart/form-data">
+    body: `<form class="card hang" method="post" action="/photos" enctype="multipart/form-data"${gateway}>
 ${hidden}<label>Photos <input type="file" name="photo" accept="image/*" multiple required></label>
 <label>Caption <input name="caption" maxlength="200" placeholder="Optional"></label>
 <button>Hang them up</button>

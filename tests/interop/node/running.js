@@ -21,8 +21,9 @@ export async function start(command, parameters, { ready, environment = {} }) {
 export class Running {
   /** What it has said, line by line, on both outputs. */
   lines = [];
+  /** Resolves when it has ended, by itself or not. */
+  ended;
   #child;
-  #ended;
   #over = false;
   #watchers = new Set();
 
@@ -30,7 +31,7 @@ export class Running {
     this.name = [command.split("/").at(-1), parameters[0]].join(" ");
     this.#child = spawn(command, parameters, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...environment } });
     for (const output of [this.#child.stdout, this.#child.stderr]) this.#read(output);
-    this.#ended = new Promise((resolve) => {
+    this.ended = new Promise((resolve) => {
       const end = (why) => {
         this.#over = true;
         if (why instanceof Error) this.lines.push(why.message);
@@ -68,7 +69,7 @@ export class Running {
   /** Ends it, and resolves when it is gone; a program that is gone already stays so. */
   async stop(signal = "SIGKILL") {
     if (!this.#over) this.#child.kill(signal);
-    await this.#ended;
+    await this.ended;
   }
 
   #read(output) {
