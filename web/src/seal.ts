@@ -94,24 +94,9 @@ export async function sealer(
     // Whoever asks for it learns of a failure; perhaps nobody does.
     ahead?.octets.catch(() => {});
     if (octets.length !== to + 1 - from) throw new RangeError("the file is shorter than it was");
-    const tags: Uint8Array[] = [];
-    const records: Promise<void>[] = [];
-    for (let at = 0; records.length === 0 || at < to - from; at += room) {
-      const end = Math.min(at + room, to - from);
-      const slot = records.length;
-      // The delimiter stands where the next record begins, for as long as the call takes to copy its input.
-      const next = octets[end]!;
-      octets[end] = from + end === plain.size ? 2 : 1;
-      const record = crypto.subtle.encrypt({ name: "AES-GCM", iv: nonce(segment * per + slot) }, content, octets.subarray(at, end + 1));
-      octets[end] = next;
-      records.push(record.then((sealed) => {
-        out.set(new Uint8Array(sealed), slot * rs);
-        tags[slot] = new Uint8Array(sealed.slice(-TAG));
-      }));
-    }
-    await Promise.all(records);
+    const tags = await sealRecords(octets, to === plain.size, content, (slot) => nonce(segment * per + slot), rs, out);
     const [first, last] = span(grid, segment);
-    return { blob: new Blob([out.subarray(0, last - first + 1)]), print: base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...tags)))) };
+    return { blob: new Blob([out.subarray(0, last - first + 1)]), print: base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", tags))) };
   }
 
   function nonce(index: number): Uint8Array<ArrayBuffer> {
@@ -122,6 +107,30 @@ export async function sealer(
     return octets;
   }
   return { layout: grid, prelude: base64url(before), seal };
+}
+
+/** Seals whole records, all in flight. `octets`: their plaintext and one octet more, which keeps its value; `isEnd`: the last of them is the
+ *  body's last. They stand in `out` one after another; their tags come back, one after another too. */
+export async function sealRecords(
+  octets: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number, out: Uint8Array,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const length = octets.length - 1;
+  const room = rs - OVERHEAD;
+  const records: Promise<number>[] = [];
+  for (let at = 0; records.length === 0 || at < length; at += room) {
+    const end = Math.min(at + room, length);
+    const slot = records.length;
+    // The delimiter stands where the next record begins, for as long as the call takes to copy its input.
+    const next = octets[end]!;
+    octets[end] = isEnd && end === length ? 2 : 1;
+    const record = crypto.subtle.encrypt({ name: "AES-GCM", iv: nonce(slot) }, key, octets.subarray(at, end + 1));
+    octets[end] = next;
+    records.push(record.then((sealed) => {
+      out.set(new Uint8Array(sealed), slot * rs);
+      return slot * rs + sealed.byteLength;
+    }));
+  }
+  return concat(...(await Promise.all(records)).map((end) => out.subarray(end - TAG, end)));
 }
 
 /** The application's answer, opened with K: octets of an HTTP response. Rejects if it does not open. */

@@ -33,6 +33,9 @@ export interface Sealer {
 /** Seals `plain` under K. Bound: two segments' plaintext, a segment's records, and the Blob that they become are in memory at once, and what the
  *  engine has not collected yet. Nothing is detached to free it sooner: that hides it from the collector, and it stays all the longer. */
 export declare function sealer(plain: Blob, key: Uint8Array<ArrayBuffer>, suite: Suite, salt: Uint8Array<ArrayBuffer>, rs: number, ticket: Uint8Array, per: number): Promise<Sealer>;
+/** Seals whole records, all in flight. `octets`: their plaintext and one octet more, which keeps its value; `isEnd`: the last of them is the
+ *  body's last. They stand in `out` one after another; their tags come back, one after another too. */
+export declare function sealRecords(octets: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number, out: Uint8Array): Promise<Uint8Array<ArrayBuffer>>;
 /** The application's answer, opened with K: octets of an HTTP response. Rejects if it does not open. */
 export declare function openAnswer(answer: string, key: Uint8Array<ArrayBuffer>, id: string): Promise<Uint8Array<ArrayBuffer>>;
 /** The answer as a Response, and what the service took it to mean. Undefined if it is no HTTP response. */
