@@ -11,6 +11,8 @@ import type { Answer } from "./way.ts";
 
 /** Answers in a row without progress: with the pauses between them, a gateway that restarts has a quarter of a minute. */
 export const FAILURES = 6;
+/** What a request counts for that was given up because nothing moved: it took half a minute already. */
+const STILL = FAILURES / 2;
 /** Impossible answers: one may be a fault of something between. */
 export const LIES = 3;
 /** The longest pause, whatever the other side asks for: somebody is looking at the page. */
@@ -84,8 +86,8 @@ export class Handover {
     this.#look &&= segment !== undefined;
     if (++this.#answers > 4 * this.#layout.segments + 32) return this.#fail("gateway-lies");
     if (answer.state && ENDED.includes(answer.state)) return this.#fail(`upload-${answer.state}`);
-    // The gateway's window has a button for the one; and once closed it does not come back by itself.
-    if (answer.code === "aborted" || answer.code === "window-closed") return this.#fail(answer.code);
+    // The gateway's window says so when its user stops it, when it is closed, and when it has tried for half a minute.
+    if (answer.status === 0 && answer.code) return this.#fail(answer.code);
     if (answer.status >= 200 && answer.status < 203) return this.#told(segment, answer);
     if (answer.status === 404 && segment === undefined) {
       this.#todo = this.#todo.map((_, index) => span(this.#layout, index));
@@ -143,7 +145,8 @@ export class Handover {
 
   /** No progress: pauses, and looks before it goes on. Without an answer, it only counts. */
   #stall(answer?: Answer, code = answer?.code ?? "network"): void {
-    if (++this.#failures >= FAILURES) return this.#fail(code);
+    this.#failures += answer?.still ? STILL : 1;
+    if (this.#failures >= FAILURES) return this.#fail(code);
     if (!answer) return;
     this.#pause = Math.min(PAUSE_MAX_MS, Math.max(PAUSE_MS * 2 ** (this.#failures - 1), (answer.retryAfter ?? 0) * 1000));
     this.#look = true;

@@ -15,10 +15,14 @@ function request(
   return new Promise((resolve) => {
     const xhr = new XMLHttpRequest();
     const abort = () => xhr.abort();
+    let still = false;
     let clock: ReturnType<typeof setTimeout>;
     const alive = () => {
       clearTimeout(clock);
-      clock = setTimeout(abort, STILL_MS);
+      clock = setTimeout(() => {
+        still = true;
+        abort();
+      }, STILL_MS);
     };
     xhr.upload.onprogress = ({ loaded }) => {
       alive();
@@ -29,7 +33,7 @@ function request(
     xhr.onloadend = () => {
       clearTimeout(clock);
       signal.removeEventListener("abort", abort);
-      resolve(answer(xhr, url));
+      resolve({ ...answer(xhr, url), still });
     };
     xhr.open(method, url);
     for (const [name, value] of Object.entries(headers)) xhr.setRequestHeader(name, value);

@@ -195,22 +195,26 @@ class Conductor {
     const upload = this.#upload!;
     for (;;) {
       const way = opening ? await opening.way(upload.parcel) : own(upload.parcel);
-      try {
-        if (typeof way === "string") throw new HoopError(way);
-        this.#tell({ phase: "handing", way: way.name });
-        addEventListener("beforeunload", guard);
-        await upload.handOver(way, (progress) => this.#progress(way, progress), this.#signal);
-        way.close();
-        return this.#free(way.name);
-      } catch (error) {
-        if (typeof way !== "string" && way.name !== "bridge") way.close();
-        const { code } = coded(error);
-        if (this.#signal.aborted || /^(file-|internal|aborted)/.test(code)) throw error;
-        if (!opening) return await this.#refused(coded(error));
-        opening = await this.#afterGateway(opening, code);
-        if (!opening && !upload.begun()) throw error;
+      const why = typeof way === "string" ? way : await this.#by(way);
+      if (why === undefined) return this.#free((way as Way).name);
+      if (!opening) return await this.#refused(new HoopError(why));
+      opening = await this.#afterGateway(opening, why);
+      if (!opening && !upload.begun()) {
+        upload.forget().catch(() => {});
+        return this.#ordinary(new HoopError(why));
       }
     }
+  }
+
+  /** Hands it over by one way: undefined, or a code why the other side has not got it. That is a stranger's word, and stops nothing. */
+  async #by(way: Way): Promise<string | undefined> {
+    this.#tell({ phase: "handing", way: way.name });
+    addEventListener("beforeunload", guard);
+    const why = await this.#upload!.handOver(way, (progress) => this.#progress(way, progress), this.#signal);
+    if (why === undefined) way.close();
+    // Except that the window has a button for the user.
+    if (why === "aborted" && way.name === "bridge") throw new HoopError(why);
+    return why;
   }
 
   /** The gateway has gone, or does not want it: once more there, or undefined for the service itself. */
@@ -338,9 +342,8 @@ function guard(event: Event): void {
 
 const here = (gateway: string): Opening => ({
   way: async (parcel) => direct(gateway, parcel),
-  async again() {
-    return here(gateway);
-  },
+  // Leave may have been taken back meanwhile.
+  again: async () => ((await permission()) === "granted" ? here(gateway) : bridge(gateway)),
   close() {},
 });
 

@@ -28,8 +28,9 @@ export interface Upload {
   ticket: Ticket;
   /** Whether anybody may have any of it. */
   begun(): boolean;
-  /** Hands all of it over. Rejects with `HoopError`: what came in the way. */
-  handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<void>;
+  /** Hands all of it over. Resolves to undefined, or to a code: why the other side has not got it, perhaps in its own words. Rejects with
+   *  what went wrong here. */
+  handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<string | undefined>;
   /** Stops it at the service, if it was begun, and forgets it. */
   stop(): Promise<void>;
   /** Forgets what is kept of it. */
@@ -100,7 +101,7 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
     note(id, ticket.token, { total: layout.total, files, caption: message.caption, monitor }).catch(() => {});
   }
 
-  async function handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<void> {
+  async function handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<string | undefined> {
     const machine = new Handover(layout, way.parallel, known.keys());
     const flying = new Map<number, { sent: number; over: Promise<void> }>();
     const sealed = new Map<number, Blob>();
@@ -138,8 +139,11 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
       for (;;) {
         signal.throwIfAborted();
         const step = machine.step();
-        if (step.do === "done") return void tell(monitor);
-        if (step.do === "fail") throw new HoopError(step.code);
+        if (step.do === "done") {
+          tell(monitor);
+          return undefined;
+        }
+        if (step.do === "fail") return step.code;
         if (step.do === "put") {
           // Kept until acknowledged: a retry sends the same octets.
           if (!sealed.has(step.segment)) sealed.set(step.segment, (await seal(step.segment)).blob);

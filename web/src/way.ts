@@ -14,6 +14,8 @@ export interface Answer {
   total?: string | null;
   /** Of a refusal. */
   code?: string;
+  /** Nobody answered, and for so long that it was given up. */
+  still?: boolean;
   /** `Retry-After` in seconds. */
   retryAfter?: number;
   /** The gateway's page about the upload, of the gateway's own origin. */

@@ -37,12 +37,13 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
   };
   const listen = ({ source, origin, data }: MessageEvent) => {
     if (source !== other || origin !== target || data?.hoop !== 1) return;
-    heard = performance.now();
     const message = data as FromBridge;
+    // Only what belongs to its work shows that a window is at it.
+    if (message.type === "ready" || waiting.has((message as FromWindow).seq)) heard = performance.now();
     if (message.type === "hello") hello?.(bridge);
     if (message.type === "ready") begun?.();
     if (message.type === "refused") begun?.(cleanCode(message.code) ?? "not-hoop");
-    if (message.type === "progress") waiting.get(message.seq)?.onsent?.(Number(message.sent) || 0);
+    if (message.type === "progress") waiting.get(message.seq)?.onsent?.(count(message.sent));
     if (message.type === "answer") {
       waiting.get(message.seq)?.resolve(clean(message, target));
       waiting.delete(message.seq);
@@ -104,9 +105,12 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
   });
 }
 
+/** A number as a window may say it; 0 for everything else. */
+const count = (value: unknown) => (typeof value === "number" && value >= 0 ? value : 0);
+
 function clean({ status, state, missing, code, retry_after, monitor }: FromWindow, origin: string): Answer {
   return {
-    status: Number(status) || 0, state: typeof state === "string" ? state : undefined, missing: typeof missing === "string" ? missing : undefined,
-    code: cleanCode(code), retryAfter: Number(retry_after) > 0 ? Number(retry_after) : undefined, monitor: ownUrl(monitor, origin),
+    status: count(status), state: typeof state === "string" ? state : undefined, missing: typeof missing === "string" ? missing : undefined,
+    code: cleanCode(code) ?? (count(status) ? undefined : "no-gateway"), retryAfter: count(retry_after) || undefined, monitor: ownUrl(monitor, origin),
   };
 }

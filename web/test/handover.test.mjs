@@ -210,18 +210,25 @@ test("an upload that was stopped is not pressed on with, and a full spool is not
   }
 });
 
-test("a window that was closed is not waited for", () => {
-  const all = grid(8, 2);
-  const machine = new Handover(all, 2);
-  const { segment } = machine.step();
-  machine.answered(segment, { status: 0, code: "window-closed" });
-  assert.deepEqual(machine.step(), { do: "fail", code: "window-closed" });
+test("a window that was closed, or has tried long enough, is not waited for", () => {
+  for (const code of ["window-closed", "no-gateway"]) {
+    const machine = new Handover(six, 2);
+    const { segment } = machine.step();
+    machine.answered(segment, { status: 0, code });
+    assert.deepEqual(machine.step(), { do: "fail", code });
+  }
 });
 
 test("nobody there: it gives up after a quarter of a minute of pauses", () => {
   const end = run(six, new Handover(six, 2), dice(1), { put: () => ({ status: 0 }), look: () => ({ status: 0 }) });
   assert.deepEqual([end.do, end.code], ["fail", "network"]);
   assert.ok(end.paused > 5000 && end.paused < 30_000, String(end.paused));
+});
+
+test("where nothing moves, two requests are waited for and no third", () => {
+  const still = { status: 0, still: true };
+  const end = run(six, new Handover(six, 1), dice(1), { put: () => still, look: () => still });
+  assert.deepEqual([end.do, end.code, end.answers], ["fail", "network", 2]);
 });
 
 test("a gateway that takes one record at a time is given up after 4 answers for each segment and 32 more", () => {

@@ -13,8 +13,9 @@ export interface Upload {
     ticket: Ticket;
     /** Whether anybody may have any of it. */
     begun(): boolean;
-    /** Hands all of it over. Rejects with `HoopError`: what came in the way. */
-    handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<void>;
+    /** Hands all of it over. Resolves to undefined, or to a code: why the other side has not got it, perhaps in its own words. Rejects with
+     *  what went wrong here. */
+    handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<string | undefined>;
     /** Stops it at the service, if it was begun, and forgets it. */
     stop(): Promise<void>;
     /** Forgets what is kept of it. */
