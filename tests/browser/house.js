@@ -34,6 +34,7 @@ export class House {
   #options;
   #folder;
   #walls = [];
+  #gateways = [];
 
   /** Starts a house. Options, all of which may be absent:
    *  `gateway: false`: none yet; `startGateway()` starts it.
@@ -61,7 +62,7 @@ export class House {
 
   /** Ends everything. */
   async close() {
-    const programs = [this.gateway, this.service, this.wall].filter(Boolean);
+    const programs = [...this.#gateways, this.service, this.wall].filter(Boolean);
     await Promise.all(programs.map((program) => program.stop()));
     await Promise.all(Object.values(this.links).map((link) => link.cut()));
     await rm(this.#folder, { recursive: true, force: true });
@@ -89,12 +90,31 @@ export class House {
     ], { ready: "listening on" });
   }
 
-  async startGateway() {
+  /** Starts the gateway, or another one: with a spool of its own, at a port that no link leads to yet. */
+  async startGateway({ spool = "spool", port } = {}) {
     this.gateway = await start(HOOP, [
-      "gateway", "--listen", this.#listen("gateway", 4667), "--spool", this.file("spool"), "--no-mdns",
+      "gateway", "--listen", port ? `${ADDRESS}:${port}` : this.#listen("gateway", 4667), "--spool", this.file(spool), "--no-mdns",
       "--resolve", `photos.example:443:${this.links.delivery ? DELIVERY_ADDRESS : ADDRESS}`, "--allow-dest", "photos.example", "--ca", this.file("certificate.pem"),
       ...(this.#options.gatewayFlags ?? []),
     ], { ready: "listening on" });
+    this.#gateways.push(this.gateway);
+    return this.gateway;
+  }
+
+  /** Waits until a gateway says that an upload is in one of these states; it must know the upload. */
+  async gatewaySays(id, states, port = this.links.gateway ? BEHIND_LINK.gateway : 4667) {
+    const ending = new AbortController();
+    const events = await fetch(`http://${ADDRESS}:${port}/monitor?ID=${id}`, { headers: { Accept: "text/event-stream" }, signal: ending.signal });
+    assert.equal(events.status, 200, `the gateway's word on ${id}`);
+    let text = "";
+    for await (const piece of events.body.pipeThrough(new TextDecoderStream())) {
+      text += piece;
+      const state = states.find((state) => text.includes(`"state":"${state}"`));
+      if (!state) continue;
+      ending.abort();
+      return state;
+    }
+    throw new Error(`the gateway did not say ${states} of ${id}: ${text}`);
   }
 
   #link(role) {

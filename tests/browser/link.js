@@ -14,6 +14,7 @@ export class Link {
   #connections = new Set();
   #gate = null;
   #holds = [];
+  #mute = false;
 
   static async open(port, to, address = "127.0.0.1") {
     const link = new Link();
@@ -34,6 +35,18 @@ export class Link {
     this.#gate = null;
   }
 
+  /** From now on nothing that the server says gets back to the browser, until `mend()`. */
+  mute() {
+    this.#mute = true;
+  }
+
+  /** From now on another server is behind the link: all connections end, and new ones go there. */
+  async turn(port) {
+    await this.cut();
+    this.#to = port;
+    await this.mend();
+  }
+
   /** Ends all connections at once and takes no more, as if the server's cable were pulled. */
   async cut() {
     const server = this.#server;
@@ -45,6 +58,7 @@ export class Link {
 
   async mend() {
     if (this.#server) return;
+    this.#mute = false;
     this.#server = net.createServer((browser) => this.#join(browser));
     await new Promise((resolve, reject) => this.#server.on("error", reject).listen(this.port, this.address, resolve));
   }
@@ -59,7 +73,7 @@ export class Link {
         server.destroy();
       });
     }
-    server.pipe(browser);
+    server.on("data", (piece) => this.#mute || browser.write(piece)).on("end", () => this.#mute || browser.end());
     this.#forward(browser, server).catch(() => browser.destroy());
   }
 

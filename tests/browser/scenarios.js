@@ -13,7 +13,8 @@ const TEST_MS = 120_000;
 const STEP_MS = 30_000;
 const PICTURES = fileURLToPath(new URL("../../.cache/browser/", import.meta.url));
 
-/** Calls `define({ browser, test })` for each browser; `test(claim, options, body)` is one scenario in it, and `body` gets a Scene. */
+/** Calls `define({ browser, test })` for each browser; `test(claim, options, body)` is one scenario in it, and `body` gets a Scene and the
+ *  test's own context. */
 export function scenarios(define) {
   for (const browser of BROWSERS) {
     describe(browser, () => {
@@ -40,7 +41,7 @@ async function play(t, running, claim, options, body) {
   t.after(() => scene.close());
   await scene.begin();
   try {
-    await body(scene);
+    await body(scene, t);
   } catch (error) {
     await scene.tell(t, `${running.name} ${claim}`);
     throw error;
@@ -84,12 +85,13 @@ export class Scene {
   /** Another tab of the same user. */
   async newPage() {
     const page = await this.context.newPage();
-    const { width = 1280, height = 900, script = true, block = [], dark = false } = this.#options;
+    const { width = 1280, height = 900, script = true, block = [], dark = false, hurry = false } = this.#options;
     page.setDefaultTimeout(STEP_MS);
     await page.setViewport({ width, height });
     if (!script && this.browser === "chromium") await page.setJavaScriptEnabled(false);
     if (dark) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
     if (script) await page.evaluateOnNewDocument(reportStates);
+    if (hurry) await page.evaluateOnNewDocument(hurryUp);
     if (block.length > 0) await refuse(page, block);
     page.on("request", (request) => this.requests.push(`${request.method()} ${request.url()}`));
     page.on("console", (message) => this.#heard(message.text()));
@@ -216,6 +218,13 @@ function reportStates() {
     const state = { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location, question: detail.question?.kind, error: detail.error?.code };
     console.debug(`hoop:state ${JSON.stringify(state)}`);
   }, true);
+}
+
+/** The library's waits between attempts, and for what does not move, are a tenth. Others are not: they depend on the machine. */
+function hurryUp() {
+  const waits = [500, 1000, 2000, 4000, 8000, 15_000, 30_000];
+  const wait = window.setTimeout;
+  window.setTimeout = (act, ms, ...rest) => wait(act, waits.includes(ms) ? ms / 10 : ms, ...rest);
 }
 
 /** Lets no request to these paths out of the page. */
