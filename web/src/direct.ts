@@ -44,7 +44,7 @@ export async function probe(gateway: string, asked: boolean, signal?: AbortSigna
       if (!(Number(response.headers.get("content-length") ?? 0) <= TEST_MAX)) return "not-hoop";
       if (response.status === 503) return "spool-full";
       const said = JSON.parse(await short(response));
-      return response.ok && said.hoop === "gateway" ? "gateway" : "not-hoop";
+      return response.ok && said?.hoop === "gateway" ? "gateway" : "not-hoop";
     } catch (error) {
       return error instanceof SyntaxError || error instanceof RangeError ? "not-hoop" : "no-gateway";
     } finally {
