@@ -88,7 +88,8 @@ impl Core {
         }
     }
 
-    /// What is known of an upload, once nothing more happens to it by itself or `wait` is over.
+    /// What is known of an upload, once nothing more happens to it by itself or `wait` is over; one that is announced is
+    /// waited for, too.
     ///
     /// # Errors
     /// If the index fails.
@@ -98,7 +99,12 @@ impl Core {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             let upload = self.store.load(id).await?;
-            if upload.as_ref().is_none_or(|upload| upload.state.is_settled()) || wait.is_zero() {
+            let over = match &upload {
+                _ if wait.is_zero() => true,
+                Some(upload) => upload.state.is_settled(),
+                None => self.store.with(move |index| index.marked(id)).await?.is_none_or(|marked| marked.stopped),
+            };
+            if over {
                 return Ok(upload);
             }
             let changed = async {

@@ -123,6 +123,18 @@ async fn what_is_paused_takes_nothing_and_keeps_what_it_has_until_it_is_resumed(
 }
 
 #[tokio::test]
+async fn whoever_waits_for_an_announced_upload_is_told_once_it_is_delivered() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal(&ticket, b"picture");
+    assert_eq!(note(&sidecar, &ticket, &json!({"total": sealed.z.len()})).await.status, 204);
+    let path = format!("/hoop/uploads/{}", ticket.id);
+    let (told, _) = tokio::join!(sidecar.send("GET", &path, &[("Prefer", "wait=30")], b""), sealed.post(&sidecar));
+    assert_eq!(told.json()["state"], "accepted");
+}
+
+#[tokio::test]
 async fn an_announced_upload_can_be_paused_and_comes_once_it_is_resumed() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
