@@ -32,6 +32,8 @@ export interface Note {
 
 /** Names that a note carries (docs/protocol.md, "Notes"). */
 const NOTE_FILES = 1000;
+/** What a browser sends to the end although its page has gone: 64 KiB at once, of which headers and other requests have a share. */
+const KEEPALIVE_MAX = 48 * 1024;
 /** The longest that a service waits, in seconds. */
 const WAIT_S = 30;
 /** How long an answer may take that waits for nothing. */
@@ -78,7 +80,9 @@ export async function status(id: string, wait: boolean, signal?: AbortSignal): P
 /** Tells the service of an upload that is on its way. */
 export async function note(id: string, token: string, { files, ...rest }: Note): Promise<void> {
   const body = JSON.stringify({ ...rest, files: files.slice(0, NOTE_FILES) });
-  await call(`/hoop/uploads/${id}`, { method: "PUT", headers: { "Content-Type": "application/json", "Hoop-Token": token }, body });
+  const headers = { "Content-Type": "application/json", "Hoop-Token": token };
+  // A character has three octets at most.
+  await call(`/hoop/uploads/${id}`, { method: "PUT", headers, body, keepalive: body.length * 3 < KEEPALIVE_MAX });
 }
 
 /** Stops an upload. Rejects with `upload-done` if the application has it already. */
