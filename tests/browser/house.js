@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -22,6 +22,8 @@ const BEHIND_LINK = { service: 1443, gateway: 14667 };
 const DELIVERY_ADDRESS = "127.0.0.2";
 const ORIGIN = "https://photos.example";
 const ADDRESS = "127.0.0.1";
+/** When every photo was changed last, so that only their octets tell two of the same name and length apart. */
+const TAKEN_AT = 1_790_000_000;
 
 export class House {
   origin = ORIGIN;
@@ -126,11 +128,20 @@ export class House {
     return `${ADDRESS}:${this.links[role] ? BEHIND_LINK[role] : port}`;
   }
 
-  /** A new file of random octets, and what is known of it. */
+  /** A new file of random octets, in a folder of its own, and what is known of it. */
   async photo(name, bytes = 100_000) {
     const content = randomBytes(bytes);
-    await writeFile(this.file(name), content);
-    return { name, path: this.file(name), bytes, sha256: sha256(content) };
+    const file = path.join(await mkdtemp(this.file("photo-")), name);
+    await writeFile(file, content);
+    await utimes(file, TAKEN_AT, TAKEN_AT);
+    return { name, path: file, bytes, sha256: sha256(content) };
+  }
+
+  /** What the gateway's monitor says of an upload, asked past the link. */
+  async ask(id) {
+    const port = this.links.gateway ? BEHIND_LINK.gateway : 4667;
+    const answer = await fetch(`http://${ADDRESS}:${port}/monitor?ID=${id}`, { headers: { Accept: "application/json" } });
+    return answer.json();
   }
 
   /** What the photo wall has said of the photos that came to it, in order. */

@@ -32,11 +32,6 @@ export function scenarios(define) {
 async function play(t, running, claim, options, body) {
   const house = await House.start(options.house);
   t.after(() => house.close());
-  if (options.script === false && running.name === "firefox") {
-    // Its driver cannot turn script off in a page, only in a whole browser.
-    running = await launch("firefox", { preferences: { "javascript.enabled": false } });
-    t.after(() => running.close());
-  }
   const scene = new Scene(running, house, options);
   t.after(() => scene.close());
   await scene.begin();
@@ -59,6 +54,7 @@ export class Scene {
   #running;
   #options;
   #watchers = new Set();
+  #closers = [];
 
   constructor(running, house, options) {
     this.browser = running.name;
@@ -68,6 +64,11 @@ export class Scene {
   }
 
   async begin() {
+    if (this.#options.script === false && this.browser === "firefox") {
+      // Its driver cannot turn script off in a page, only in a whole browser.
+      this.#running = await launch("firefox", { preferences: { "javascript.enabled": false } });
+      this.#closers.push(() => this.#running.close());
+    }
     this.context = await this.#running.browser.createBrowserContext();
     if (this.#options.permission) await this.answerLocalNetwork(this.#options.permission);
     this.page = await this.newPage();
@@ -75,6 +76,15 @@ export class Scene {
 
   async close() {
     await this.context?.close();
+    for (const close of this.#closers) await close();
+  }
+
+  /** A scene of its own at the same house, with nothing in its past and script off. It goes with this one. */
+  async withoutScript() {
+    const scene = new Scene(this.#running, this.house, { ...this.#options, script: false });
+    this.#closers.push(() => scene.close());
+    await scene.begin();
+    return scene;
   }
 
   /** The user's answer to Chromium's question for leave to reach the local network: `granted` or `denied`. Firefox does not ask. */
@@ -132,6 +142,12 @@ export class Scene {
     await page.type("input[name=name]", name);
     await page.type("input[name=password]", password);
     await Promise.all([page.waitForNavigation(), this.click("form.narrow button", page)]);
+  }
+
+  /** Signs out there, from the wall's page. */
+  async signOut(page = this.page) {
+    await page.goto(`${this.house.origin}/`);
+    await Promise.all([page.waitForNavigation(), this.click("header form button", page)]);
   }
 
   /** Waits until the card asks a question of this kind, and clicks its answer: `proceed` or `decline`. */

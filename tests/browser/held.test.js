@@ -1,0 +1,67 @@
+// The user has signed out before the upload is delivered: it is held, and one click finishes it once they have signed in again.
+
+import assert from "node:assert/strict";
+import { scenarios } from "./scenarios.js";
+
+/** Hands a photo over, signs out before it is delivered, and waits until it is held. Resolves to the photo and the upload's id. */
+async function hold(scene) {
+  const { house } = scene;
+  const photo = await house.photo("a.jpg", 3_000_000);
+  await scene.signIn();
+  const delivering = house.links.delivery.holdAfter(0);
+  await scene.choose([photo]);
+  await scene.submit();
+  await scene.answer(scene.browser === "firefox" ? "bridge" : "offer", "proceed");
+  const { id } = await scene.state("free");
+  await delivering;
+  await scene.signOut();
+  house.links.delivery.release();
+  const { state } = await scene.page.evaluate(async (id) => {
+    const answer = await fetch(`/hoop/uploads/${id}`, { headers: { Accept: "application/json", Prefer: "wait=30" } });
+    return answer.json();
+  }, id);
+  assert.equal(state, "held");
+  assert.deepEqual(house.arrived, []);
+  return { photo, id };
+}
+
+scenarios(({ browser, test }) => {
+  const OPTIONS = { permission: "granted", house: { signIn: true, links: ["delivery"] } };
+
+  test("an upload that is held is in the list of who signs in again, and one click finishes it", OPTIONS, async (scene) => {
+    const { house, page } = scene;
+    const { photo, id } = await hold(scene);
+    await page.goto(`${house.origin}/hoop/uploads`);
+    assert.equal(await page.$(`#u-${id}`), null, "nobody is signed in, and nothing is shown");
+    await scene.signIn();
+    await page.goto(`${house.origin}/hoop/uploads`);
+    await page.waitForSelector(`#u-${id}.held`);
+    await page.locator(`#u-${id} button[value=release]`).click();
+    await page.waitForSelector(`#u-${id}.accepted`);
+    await house.assertArrived(photo);
+  });
+
+  test("with script off one click finishes it, too", OPTIONS, async (scene) => {
+    const { house } = scene;
+    const { photo, id } = await hold(scene);
+    // Whoever signs in anew has a new session in any case, so it may be in another browser.
+    const bare = await scene.withoutScript();
+    await bare.signIn();
+    await bare.open("/hoop/uploads");
+    await Promise.all([bare.page.waitForNavigation(), bare.click(`#u-${id} button[value=release]`)]);
+    await house.assertArrived(photo);
+  });
+
+  test("another user sees nothing of it and cannot finish it", OPTIONS, async (scene) => {
+    const { id } = await hold(scene);
+    await scene.signIn("bob", "builder");
+    await scene.page.goto(`${scene.house.origin}/hoop/uploads`);
+    assert.equal(await scene.page.$(`#u-${id}`), null);
+    const status = await scene.page.evaluate(async (id) => {
+      const answer = await fetch(`/hoop/uploads/${id}`, { method: "POST", headers: { "Hoop-Version": "1" } });
+      return answer.status;
+    }, id);
+    assert.equal(status, 403);
+    assert.deepEqual(scene.house.arrived, []);
+  });
+});
