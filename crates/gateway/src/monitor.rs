@@ -15,10 +15,11 @@ pub use words::Lang;
 use crate::pages::Page;
 use crate::shared::{Shared, store_problem};
 use crate::status::{Status, write_headers};
+use hoop_http::page::text;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
 use hoop_spool::{State, StoreError, Upload};
 use hoop_units::{Timestamp, UploadId};
-use html::{Live, escape};
+use html::Live;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use overview::Overview;
 use serde_json::Value;
@@ -147,7 +148,7 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
 
 /// What programs find here.
 fn programs(lang: Lang, place: &Place) -> String {
-    let base = escape(&place.base);
+    let base = text(&place.base);
     let title = lang.text("For programs", "Pour les programmes");
     let offer = lang.text("Uploads are offered at", "Les envois se déposent à");
     let follow = lang.text("and followed at the link that is answered.", "et se suivent au lien donné en réponse.");
@@ -175,7 +176,7 @@ fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
             lang.text("Its owner finds the cause in its log.", "Son propriétaire en trouve la cause dans son journal."),
         ),
     };
-    let detail = format!("<code>{}</code> {}", problem.code, escape(&problem.detail));
+    let detail = format!("<code>{}</code> {}", problem.code, text(&problem.detail));
     let html = format!(
         "<section class=\"card hero bad\">{}<h1>{title}</h1><p>{more}</p><p class=movement>{detail}</p></section>",
         html::ring(None, "?", "")

@@ -3,6 +3,7 @@
 //! - [`Problem`] and its [`Code`]s: every refusal that crosses the wire (RFC 9457), one table.
 //! - [`Server`]: a bounded HTTP/1.1 server loop over TCP or TLS, with graceful shutdown.
 //! - [`events`]: an answer that is a stream of server-sent events.
+//! - [`page`]: what pages need: text made safe, the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
 //! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace.
 
@@ -10,6 +11,7 @@ mod body;
 mod connect;
 mod events;
 mod origin;
+pub mod page;
 mod problem;
 mod server;
 mod shutdown;

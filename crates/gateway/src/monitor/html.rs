@@ -1,6 +1,7 @@
 //! The frame of a page, and the small parts that pages share.
 
 use super::words::Lang;
+use hoop_http::page::text;
 use hoop_http::{Body, empty, full};
 use hoop_units::UnixTime;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -41,8 +42,8 @@ pub struct Place {
 /// A whole page: what changes, where its events come from (`None`: nothing will change), and what stays.
 pub fn page(lang: Lang, live: &Live, events: Option<&str>, rest: &str) -> String {
     let Live { title, html, .. } = live;
-    let (tag, title) = (lang.tag(), escape(title));
-    let events = events.map(|events| format!(" data-events=\"{}\"", escape(events))).unwrap_or_default();
+    let (tag, title) = (lang.tag(), text(title));
+    let events = events.map(|events| format!(" data-events=\"{}\"", text(events))).unwrap_or_default();
     // Whoever has the script needs no reload.
     let refresh = match events.is_empty() {
         true => String::new(),
@@ -108,7 +109,7 @@ pub fn asset(headers: &HeaderMap, kind: &'static str, text: &'static str) -> Res
 pub fn ring(percent: Option<u64>, middle: &str, label: &str) -> String {
     let (role, full) = match percent {
         Some(percent) => {
-            let label = escape(label);
+            let label = text(label);
             let value = format!("aria-valuenow={percent} aria-valuemin=0 aria-valuemax=100");
             (format!("role=progressbar aria-label=\"{label}\" {value}"), percent)
         }
@@ -139,7 +140,7 @@ pub fn share(lang: Lang, place: &Place, path: &str) -> String {
     let note =
         lang.text("Whoever has it sees this page, and nothing more.", "Qui l’a voit cette page, et rien de plus.");
     let code = qr(&url, lang.text("QR code of the link", "Code QR du lien")).unwrap_or_default();
-    let url = escape(&url);
+    let url = text(&url);
     format!(
         "<section class=share><div><h2>{title}</h2><p>{reach} {note}</p><div class=link>\
          <input readonly value=\"{url}\" aria-label=\"{link}\">\
@@ -147,11 +148,11 @@ pub fn share(lang: Lang, place: &Place, path: &str) -> String {
     )
 }
 
-/// A QR code as SVG, dark on light with the quiet zone that scanners need, in every colour scheme. `None` if the text is too
+/// A QR code as SVG, dark on light with the quiet zone that scanners need, in every colour scheme. `None` if it is too
 /// long for one.
-fn qr(text: &str, label: &str) -> Option<String> {
+fn qr(url: &str, label: &str) -> Option<String> {
     const QUIET: i32 = 4;
-    let code = QrCode::encode_text(text, QrCodeEcc::Medium).ok()?;
+    let code = QrCode::encode_text(url, QrCodeEcc::Medium).ok()?;
     let (size, side) = (code.size(), code.size() + 2 * QUIET);
     let mut path = String::new();
     for y in 0..size {
@@ -162,58 +163,18 @@ fn qr(text: &str, label: &str) -> Option<String> {
     Some(format!(
         "<svg class=qr viewBox='0 0 {side} {side}' role=img aria-label=\"{}\" shape-rendering=crispEdges>\
          <path fill=#fff d='M0 0h{side}v{side}H0z' /><path fill=#000 d='{path}' /></svg>",
-        escape(label)
+        text(label)
     ))
 }
 
 /// A time in the past or future, in words.
 pub fn time(at: u32, words: &str) -> String {
-    format!("<time datetime={}>{words}</time>", iso(UnixTime(at)))
-}
-
-/// `2026-11-21T14:37:08Z` (RFC 3339).
-fn iso(at: UnixTime) -> String {
-    let (days, secs) = (at.0 / 86_400, at.0 % 86_400);
-    // Howard Hinnant's `civil_from_days`: years begin in March, so that the leap day comes last.
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + u32::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", secs / 3_600, secs / 60 % 60, secs % 60)
-}
-
-/// Text as it may stand in HTML, in attributes too.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    format!("<time datetime={}>{words}</time>", UnixTime(at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_dates_of_the_calendar() {
-        assert_eq!(iso(UnixTime(0)), "1970-01-01T00:00:00Z");
-        assert_eq!(iso(UnixTime(951_782_399)), "2000-02-28T23:59:59Z");
-        assert_eq!(iso(UnixTime(951_782_400)), "2000-02-29T00:00:00Z");
-        assert_eq!(iso(UnixTime(1_795_000_000)), "2026-11-18T11:06:40Z");
-        assert_eq!(iso(UnixTime(u32::MAX)), "2106-02-07T06:28:15Z");
-    }
 
     #[test]
     fn a_link_that_no_qr_code_holds_has_none() {

@@ -1,12 +1,13 @@
 //! What a gateway does now, for its owner. Anyone on the LAN can look, so that nothing here names an upload, a destination or
 //! anybody.
 
-use super::html::{Live, escape};
+use super::html::Live;
 use super::upload::{Tone, short};
 use super::words::Lang;
 use crate::progress::Progress;
 use crate::shared::Shared;
 use hoop_http::Code;
+use hoop_http::page::text;
 use hoop_spool::{State, StoreError, Upload};
 use hoop_units::{Bitrate, UnixTime, UploadId};
 use serde::Serialize;
@@ -192,7 +193,7 @@ impl Row {
             more.join(" · ")
         );
         if moves {
-            let label = escape(short(lang, state));
+            let label = text(short(lang, state));
             html += &format!("<progress aria-label=\"{label}\" value={done} max={}></progress>", self.total.max(1));
         }
         if let Some(reason) = self.reason {

@@ -1,8 +1,9 @@
 //! The page of an upload.
 
-use super::html::{Live, escape, ring, time};
+use super::html::{Live, ring, time};
 use super::words::Lang;
 use crate::status::Status;
+use hoop_http::page::text;
 use hoop_spool::{KEEP_SECS, State};
 use hoop_units::{Bitrate, UnixTime};
 
@@ -218,8 +219,8 @@ fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
     let exactly = lang.text("In the machine’s words", "Dans les mots de la machine");
     html + &format!(
         "<details><summary>{exactly}</summary><p><code>{}</code> {}</p></details></section>",
-        escape(&reason.code),
-        escape(&reason.detail)
+        text(&reason.code),
+        text(&reason.detail)
     )
 }
 
@@ -290,7 +291,7 @@ const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
 
 fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
     let mut facts = vec![
-        (lang.text("For", "Pour"), escape(status.dest_origin.trim_start_matches("https://"))),
+        (lang.text("For", "Pour"), text(status.dest_origin.trim_start_matches("https://"))),
         (lang.text("Size", "Taille"), lang.size(status.total)),
         (lang.text("Begun", "Commencé"), time(status.created, &lang.ago(now.since(UnixTime(status.created)).into()))),
     ];

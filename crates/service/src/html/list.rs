@@ -1,9 +1,10 @@
 //! My uploads: [`list`].
 
-use super::markup::{due, moment, name, size, text};
+use super::markup::{due, moment, name, size};
 use super::words::{Standing, Words};
 use super::{Asker, Frame, shell, sign_in};
 use hoop_http::Code;
+use hoop_http::page::text;
 use hoop_units::UnixTime;
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,38 +1,15 @@
 //! Text into markup, and numbers into text. Pure.
 
 use super::words::{Unit, Words};
+use hoop_http::page::text;
 use hoop_units::UnixTime;
 
 /// The most characters that are shown of a name or caption; the middle goes, since the end of a name tells its kind.
 const SHOWN_MAX: usize = 140;
 
-/// What others wrote, as text of a page or value of a quoted attribute. What would turn the text around it over, or is
-/// no character at all (a name that reads `gpj.exe` backwards), is replaced.
-pub fn text(raw: &str) -> String {
-    let mut escaped = String::with_capacity(raw.len());
-    for character in raw.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            '\n' | '\t' => escaped.push(' '),
-            character if character.is_control() || turns(character) => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
 /// A name or caption: as text, shortened, and apart from the direction of what stands around it.
 pub fn name(raw: &str) -> String {
     format!("<bdi>{}</bdi>", text(&shortened(raw)))
-}
-
-/// Marks, embeddings, overrides and isolates of direction (UAX #9), line ends in disguise, and what shows as nothing.
-fn turns(character: char) -> bool {
-    matches!(character, '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// At most [`SHOWN_MAX`] characters of it.
@@ -72,7 +49,7 @@ pub fn due(at: UnixTime, now: UnixTime, words: &Words) -> String {
 }
 
 fn time(at: UnixTime, kind: &str, shown: &str) -> String {
-    format!("<time datetime=\"{}\" data-relative=\"{kind}\">{}</time>", iso(at), text(shown))
+    format!("<time datetime=\"{at}\" data-relative=\"{kind}\">{}</time>", text(shown))
 }
 
 fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
@@ -85,21 +62,6 @@ fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
         _ => (secs / 86_400, Unit::Day),
     };
     if past { (words.ago)(count, unit) } else { (words.within)(count, unit) }
-}
-
-/// `2026-11-21T14:41:24Z` (RFC 3339).
-fn iso(at: UnixTime) -> String {
-    let (secs, days) = (at.0 % 86_400, at.0 / 86_400);
-    // Years that begin in March, so that the leap day is the last; eras of 400 years. 719,468 days lie before 1970.
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let date = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + u32::from(month <= 2);
-    format!("{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}Z", secs / 3_600, secs / 60 % 60, secs % 60)
 }
 
 #[cfg(test)]
@@ -158,18 +120,5 @@ mod tests {
                 && moment(UnixTime(900), now, words).contains(">1 minute ago<")
         );
         assert!(due(UnixTime(1_030), now, words).contains(">in 30 seconds<"));
-    }
-
-    #[test]
-    fn a_moment_has_its_date() {
-        for (at, expected) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_795_272_084, "2026-11-21T14:41:24Z"),
-            (4_107_542_399, "2100-02-28T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(iso(UnixTime(at)), expected);
-        }
     }
 }

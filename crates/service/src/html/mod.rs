@@ -14,9 +14,9 @@ pub use list::{ListView, list};
 pub use settings::{SettingsView, settings};
 pub use words::Language;
 
+use hoop_http::page::text;
 use hoop_http::{Body, Code, Origin, Problem, empty, full};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use markup::text;
 use ring::digest;
 use words::Words;
 

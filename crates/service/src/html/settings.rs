@@ -1,8 +1,9 @@
 //! Settings: [`settings`].
 
-use super::markup::{name, text};
+use super::markup::name;
 use super::words::{Choice, Words};
 use super::{Asker, Frame, shell, sign_in};
+use hoop_http::page::text;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

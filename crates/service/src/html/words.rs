@@ -1,6 +1,7 @@
 //! What the pages say, in each language: [`Words`]. A text that is missing in one does not compile.
 
-use http::{HeaderMap, header};
+use hoop_http::page::preferred;
+use http::HeaderMap;
 
 /// A language that the pages speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,24 +17,12 @@ impl Language {
     #[cfg(test)]
     pub const ALL: [Self; 2] = [Self::English, Self::French];
 
-    /// The one that the browser prefers among ours (RFC 9110 §12.5.4); of equals the first.
+    /// The one that the browser prefers among ours.
     pub fn of(headers: &HeaderMap) -> Self {
-        let ranges = headers.get_all(header::ACCEPT_LANGUAGE).iter().filter_map(|value| value.to_str().ok());
-        let mut best = (0, Self::English);
-        for range in ranges.flat_map(|value| value.split(',')) {
-            let (tag, weight) = range.split_once(';').unwrap_or((range, ""));
-            let weight = thousandths(weight.trim());
-            let primary = tag.trim().split('-').next().unwrap_or_default();
-            let language = match primary.to_ascii_lowercase().as_str() {
-                "fr" => Self::French,
-                "en" => Self::English,
-                _ => continue,
-            };
-            if weight > best.0 {
-                best = (weight, language);
-            }
+        match preferred(headers, &["en", "fr"]) {
+            "fr" => Self::French,
+            _ => Self::English,
         }
-        best.1
     }
 
     /// What it says.
@@ -43,16 +32,6 @@ impl Language {
             Self::French => &FRENCH,
         }
     }
-}
-
-/// A weight, `q=0.8`, in thousandths; what is none weighs nothing, and nothing weighs all.
-fn thousandths(weight: &str) -> u32 {
-    if weight.is_empty() {
-        return 1_000;
-    }
-    let value =
-        weight.strip_prefix("q=").or_else(|| weight.strip_prefix("Q=")).and_then(|text| text.parse::<f32>().ok());
-    value.filter(|value| (0.0..=1.0).contains(value)).map_or(0, |value| (value * 1_000.0) as u32)
 }
 
 /// A unit of time.
@@ -435,29 +414,3 @@ static FRENCH: Words = Words {
     refused_else: "Quelque chose s’est mal passé :",
     to_uploads: "Vers mes envois",
 };
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_preferred_language_wins_and_english_is_for_all_others() {
-        use Language::*;
-        for (accepts, expected) in [
-            ("fr", French),
-            ("fr-CA,fr;q=0.9,en;q=0.8", French),
-            ("de-DE, FR;q=0.5", French),
-            ("en-GB,en;q=0.9,fr;q=0.8", English),
-            ("fr;q=0.3, en;q=0.4", English),
-            ("fr;q=0", English),
-            ("fr;q=nan, de", English),
-            ("frr", English),
-            ("de, *", English),
-            ("", English),
-        ] {
-            let headers = [(header::ACCEPT_LANGUAGE, accepts.parse().unwrap())].into_iter().collect();
-            assert_eq!(Language::of(&headers), expected, "{accepts}");
-        }
-        assert_eq!(Language::of(&HeaderMap::new()), English);
-    }
-}
