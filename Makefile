@@ -15,6 +15,10 @@ demo: setup ## Drops an upload at a gateway, walks away, and shows what became o
 demo-web: setup ## Starts a photo wall with sign-in, and says what to try in your own browser (ASK=1: with Chromium's question)
 	@demo/web
 
+screenshots: setup ## Takes pictures of all that people see, into .cache/screenshots (ONLY="card bridge" for some)
+	@cargo build --quiet -p hoop
+	@node tests/browser/screenshots.js $(ONLY)
+
 bench: setup ## Measures, each figure beside its limit (ONLY="…" for some of the benchmarks)
 	@bench/run $(ONLY)
 

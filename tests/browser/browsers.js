@@ -17,7 +17,7 @@ const LAUNCH_MS = 60_000;
 const COMMAND_MS = 60_000;
 
 const HOW = {
-  chromium: ({ addressSpaces = ADDRESS_SPACES }) => ({
+  chromium: ({ addressSpaces = ADDRESS_SPACES, language }) => ({
     browser: "chrome",
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     // The driver would allow every window.
@@ -25,15 +25,17 @@ const HOW = {
     args: [
       "--no-sandbox",
       `--host-resolver-rules=${NAMES.map((name) => `MAP ${name} 127.0.0.1`).join(", ")}`,
+      ...(language ? [`--accept-lang=${language}`] : []),
       ...(addressSpaces ? [`--ip-address-space-overrides=${addressSpaces}`] : []),
     ],
   }),
-  firefox: ({ preferences = {} }) => ({
+  firefox: ({ preferences = {}, language }) => ({
     browser: "firefox",
     executablePath: process.env.FIREFOX ?? "/usr/bin/firefox-esr",
     extraPrefsFirefox: {
       "network.dns.localDomains": NAMES.join(","),
       "dom.disable_open_during_load": true,
+      ...(language && { "intl.accept_languages": language }),
       ...preferences,
     },
   }),
@@ -43,7 +45,7 @@ const HOW = {
 export const BROWSERS = Object.keys(HOW).filter((name) => (process.env.BROWSER ?? name) === name);
 
 /** Starts a browser with an empty profile. `close()` ends it and removes the profile.
- *  `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox; `commandMs`: for commands that take longer. */
+ *  `language`: what the user reads. `addressSpaces: null` leaves out Chromium's; `preferences` are further ones of Firefox; `commandMs`: for commands that take longer. */
 export async function launch(name, more = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "hoop-browser-"));
   const remove = () => rm(folder, { recursive: true, force: true, maxRetries: 10 });

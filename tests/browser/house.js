@@ -17,7 +17,7 @@ import { Link } from "./link.js";
 const exec = promisify(execFile);
 const WALL = fileURLToPath(new URL("../../examples/photo-wall/server.js", import.meta.url));
 const WALL_PORT = 8000;
-const BEHIND_LINK = { service: 1443, gateway: 14667 };
+const BEHIND_LINK = { service: 1443, gateway: 14667, wall: 18000 };
 /** Where the gateway finds the service if there is a link between them. */
 const DELIVERY_ADDRESS = "127.0.0.2";
 const ORIGIN = "https://photos.example";
@@ -43,7 +43,7 @@ export class House {
    *  `signIn`: the photo wall asks for sign-in, and the service asks it who is there.
    *  `wall`: further environment of the photo wall; null: none is started, and something else may listen on port 8000.
    *  `serviceFlags`, `gatewayFlags`: further flags. `routes`: the text of routes.toml.
-   *  `links`: any of `gateway`, `service`, `delivery`: a Link before the one, as `house.links.gateway`, or from the gateway to the service. */
+   *  `links`: any of `gateway`, `service`, `wall`, `delivery`: a Link before the one, as `house.links.gateway`, or from the gateway to the service. */
   static async start(options = {}) {
     const house = new House();
     house.#options = options;
@@ -77,7 +77,8 @@ export class House {
 
   async startWall() {
     const { signIn, wall } = this.#options;
-    const environment = { PORT: String(WALL_PORT), PHOTOS: this.file("photos"), HOOP: "1", ...(signIn && { SIGN_IN: "1" }), ...wall };
+    const port = this.links.wall ? BEHIND_LINK.wall : WALL_PORT;
+    const environment = { PORT: String(port), PHOTOS: this.file("photos"), HOOP: "1", ...(signIn && { SIGN_IN: "1" }), ...wall };
     this.wall = await start(process.execPath, [WALL], { ready: '"listening"', environment });
     this.#walls.push(this.wall);
   }
@@ -121,7 +122,7 @@ export class House {
 
   #link(role) {
     if (role === "delivery") return Link.open(443, 443, DELIVERY_ADDRESS);
-    return Link.open(role === "gateway" ? 4667 : 443, BEHIND_LINK[role]);
+    return Link.open({ gateway: 4667, service: 443, wall: WALL_PORT }[role], BEHIND_LINK[role]);
   }
 
   #listen(role, port) {
