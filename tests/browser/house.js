@@ -138,10 +138,14 @@ export class House {
     return { name, path: file, bytes, sha256: sha256(content) };
   }
 
+  /** The URL of a page of the gateway, past the link before it. */
+  pastLink(target) {
+    return `http://${this.#listen("gateway", 4667)}${target}`;
+  }
+
   /** What the gateway's monitor says of an upload, asked past the link. */
   async ask(id) {
-    const port = this.links.gateway ? BEHIND_LINK.gateway : 4667;
-    const answer = await fetch(`http://${ADDRESS}:${port}/monitor?ID=${id}`, { headers: { Accept: "application/json" } });
+    const answer = await fetch(this.pastLink(`/monitor?ID=${id}`), { headers: { Accept: "application/json" } });
     return answer.json();
   }
 
