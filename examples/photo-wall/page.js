@@ -81,6 +81,11 @@ ${figures.length ? `<div class="wall">\n${figures.join("\n")}\n</div>` : '<p cla
   });
 }
 
+/** A page of somebody else's, whose script finds the form's token in its head. */
+export function withCsrf(page, csrf) {
+  return csrf ? page.replace("<title>", () => `<meta name="csrf" content="${escape(csrf)}">\n  <title>`) : page;
+}
+
 /** Sign-in; `hint` says who can, where everybody may know. */
 export function loginPage({ next, wrong, hint }) {
   return page("Sign in · Photo wall", {

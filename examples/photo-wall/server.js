@@ -8,15 +8,16 @@
 // applications). A line per picture goes to standard output.
 //
 // SIGN_IN=1 asks who it is: users of USERS (`alice:wonderland,bob:builder`), a session cookie, a CSRF token in each form.
-// HOOP=1 adds the one line that makes the form drop and walk.
+// HOOP=1 adds the one line that makes the form drop and walk, and has the same with Uppy at /uppy/, once web/uppy is built.
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, mkdirSync, readdirSync, statSync } from "node:fs";
-import { unlink } from "node:fs/promises";
+import { readFile, unlink } from "node:fs/promises";
 import { extname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 import express from "express";
 import multer from "multer";
-import { loginPage, wallPage } from "./page.js";
+import { loginPage, wallPage, withCsrf } from "./page.js";
 import { Sessions } from "./sessions.js";
 
 /** A form's limits: as many photos as a camera's evening, each as large as a film. */
@@ -24,6 +25,7 @@ const FILES_MAX = 1_000;
 const FILE_BYTES_MAX = 4 * 1024 ** 3;
 /** The newest so many are shown, and only their captions are remembered. */
 const SHOWN_MAX = 60;
+const UPPY = fileURLToPath(new URL("../../web/uppy/example/dist/", import.meta.url));
 const EXAMPLE_USERS = "alice:wonderland,bob:builder";
 
 const folder = resolve(process.env.PHOTOS ?? "photos");
@@ -83,6 +85,16 @@ app.get("/", signedIn, (_request, response) => {
   response.set("Cache-Control", "no-store").type("html").send(wallPage({ pictures: newest(), user, csrf, environment: process.env }));
 });
 app.use("/photos", express.static(folder, { immutable: true, maxAge: "1d" }));
+
+if (process.env.HOOP) {
+  app.use("/uppy", express.static(UPPY, { index: false }));
+  app.get("/uppy/", signedIn, async (_request, response) => {
+    const { user } = response.locals;
+    const page = await readFile(join(UPPY, "index.html"), "utf8").catch(() => null);
+    if (page === null) return response.status(404).json({ error: "web/uppy is not built: npm ci && npm run build" });
+    return response.set("Cache-Control", "no-store").type("html").send(withCsrf(page, user && sessions.csrf(user)));
+  });
+}
 
 if (sessions) {
   const form = express.urlencoded({ extended: false, limit: "16kb" });
