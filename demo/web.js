@@ -50,7 +50,7 @@ await end(1, `${gone.name} has ended; it said:\n${gone.lines.slice(-20).join("\n
 async function startAll() {
   await promisify(execFile)(HOOP, ["keygen", "-o", file("keys")]);
   await makeCertificate(name, file("certificate.pem"), file("key.pem"));
-  await writeFile(file("routes.toml"), '[user]\npath = "/me"\njson = "/id"\nsign_in = "/login"\n');
+  await writeFile(file("routes.toml"), '[user]\npath = "/me"\njson = "/id"\nsign_in = "/login"\nrequired = true\n');
   await startLine();
   const wall = await run(process.execPath, [WALL], '"listening"', {
     PORT: "0", PHOTOS: file("photos"), SIGN_IN: "1", HOOP: "1", ...(!asks && { HOOP_GATEWAY: gatewayUrl }),

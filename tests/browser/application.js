@@ -3,8 +3,8 @@
 import http from "node:http";
 import { buffer } from "node:stream/consumers";
 
-/** Listens where the photo wall does; for `{ house: { wall: null } }`. `pages` maps a path to HTML. The server has `uploads`, each with its `url`, `type`
- *  and `body`, and `until(count)`. */
+/** Listens where the photo wall does; for `{ house: { wall: null } }`. `pages` maps a path to HTML, or to `{ html, headers }`. The server has `uploads`, each with
+ *  its `url`, `type` and `body`, and `until(count)`. */
 export async function startApplication(pages) {
   const uploads = [];
   const watchers = new Set();
@@ -12,7 +12,7 @@ export async function startApplication(pages) {
     const { pathname } = new URL(request.url, "http://application");
     if (request.method !== "POST") {
       const page = pages[pathname];
-      return response.writeHead(page ? 200 : 404, { "Content-Type": "text/html; charset=utf-8" }).end(page);
+      return response.writeHead(page ? 200 : 404, { "Content-Type": "text/html; charset=utf-8", ...page?.headers }).end(page?.html ?? page);
     }
     const body = await buffer(request);
     uploads.push({ url: request.url, type: request.headers["content-type"], body });
@@ -36,4 +36,9 @@ export async function startApplication(pages) {
 export async function entries({ type, body }) {
   const form = await new Response(body, { headers: { "Content-Type": type } }).formData();
   return Promise.all([...form].map(async ([name, value]) => [name, typeof value === "string" ? value : { name: value.name, octets: Buffer.from(await value.arrayBuffer()) }]));
+}
+
+/** A multipart body as text, a character for each octet, with the border that every sender draws anew as one word. */
+export function withoutBorder({ type, body }) {
+  return body.toString("latin1").replaceAll(/boundary=(.+)$/.exec(type)[1], "border");
 }

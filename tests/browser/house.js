@@ -84,7 +84,7 @@ export class House {
   }
 
   async startService() {
-    const { signIn, routes = signIn ? '[user]\npath = "/me"\njson = "/id"\nsign_in = "/login"\n' : null, serviceFlags = [] } = this.#options;
+    const { signIn, routes = signIn ? '[user]\npath = "/me"\njson = "/id"\nsign_in = "/login"\nrequired = true\n' : null, serviceFlags = [] } = this.#options;
     if (routes !== null) await writeFile(this.file("routes.toml"), routes);
     this.service = await start(HOOP, [
       "service", "--listen", this.#listen("service", 443), "--origin", ORIGIN, "--upstream", `http://${ADDRESS}:${WALL_PORT}`,

@@ -88,8 +88,8 @@ export class Scene {
   }
 
   /** The user's answer to Chromium's question for leave to reach the local network: `granted` or `denied`. Firefox does not ask. */
-  async answerLocalNetwork(setting) {
-    if (this.browser === "chromium") await answerLocalNetwork(this.#running, this.context, this.house.origin, setting);
+  async answerLocalNetwork(setting, origin = this.house.origin) {
+    if (this.browser === "chromium") await answerLocalNetwork(this.#running, this.context, origin, setting);
   }
 
   /** Another tab of the same user. */

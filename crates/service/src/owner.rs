@@ -99,7 +99,28 @@ impl Caller {
     /// The same, taking whom the application cannot be asked about for nobody that it knows.
     pub async fn or_nobody(core: &Core, credentials: Credentials) -> Self {
         let user = Self::with(core, credentials.clone()).await;
-        user.unwrap_or_else(|_| Self { tags: tags_of_stranger(&core.policy, &credentials), credentials })
+        user.unwrap_or_else(|_| Self::stranger(&core.policy, credentials))
+    }
+
+    /// Who fetches a ticket. That does not depend on the application: whoever it cannot be asked about is known by the credentials.
+    ///
+    /// # Errors
+    /// `sign-in-required` for whoever is certainly not signed in, where tickets are for users only.
+    pub async fn of_ticket(core: &Core, credentials: Credentials) -> Result<Self, Problem> {
+        let policy = &core.policy;
+        let Ok(caller) = Self::with(core, credentials.clone()).await else {
+            return Ok(Self::stranger(policy, credentials));
+        };
+        let rule = &policy.routes.user;
+        let known = if rule.ask.is_some() { caller.credentials.user.is_some() } else { !caller.tags.is_empty() };
+        if known || !rule.required { Ok(caller) } else { Err(signed_out()) }
+    }
+
+    /// Whoever has these credentials and no name.
+    fn stranger(policy: &Policy, credentials: Credentials) -> Self {
+        let tags = credential_tags(policy, &credentials);
+        let nobody = tags.first().is_some_and(|tag| is_nobody(policy, *tag));
+        Self { tags: if nobody { Vec::new() } else { tags }, credentials }
     }
 
     /// The tag that stands for whoever asks; none: nobody.
@@ -127,11 +148,6 @@ impl Caller {
     pub fn is(&self, tag: Tag) -> bool {
         self.tags.contains(&tag)
     }
-}
-
-fn tags_of_stranger(policy: &Policy, credentials: &Credentials) -> Vec<Tag> {
-    let tags = credential_tags(policy, credentials);
-    if tags.first().is_some_and(|tag| is_nobody(policy, *tag)) { Vec::new() } else { tags }
 }
 
 /// The credentials of a request.

@@ -65,8 +65,7 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
         serde_json::from_slice(&body).map_err(|error| Problem::new(Code::RequestInvalid, error).field("body"))?;
     let (route, limit, suite) = check(&core.policy, &wanted)?;
     let given = given_key(&wanted)?;
-    // A ticket does not depend on the application: whoever it cannot be asked about is known by the credentials.
-    let caller = Caller::or_nobody(core, credentials).await;
+    let caller = Caller::of_ticket(core, credentials).await?;
     let tickets = (0..wanted.count).map(|_| {
         let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };

@@ -6,6 +6,7 @@
 //! json = "/id"             # … this part of its JSON (RFC 6901), a string or a number, names the user
 //! cookies = ["session"]    # otherwise: the cookies that make the user; default all
 //! sign_in = "/login"       # where people sign in
+//! required = true          # no tickets for whoever is not signed in
 //! ```
 
 use serde::Deserialize;
@@ -23,6 +24,8 @@ pub struct UserRule {
     cookies: Vec<String>,
     /// Where people sign in: a path of the application.
     pub sign_in: Option<String>,
+    /// Tickets are for users only: the application would send anybody else to sign in, after they have gone.
+    pub required: bool,
 }
 
 /// A question that the application answers with its user.
@@ -68,6 +71,8 @@ pub struct UserEntry {
     #[serde(default)]
     cookies: Vec<String>,
     sign_in: Option<String>,
+    #[serde(default)]
+    required: bool,
 }
 
 impl UserEntry {
@@ -99,7 +104,7 @@ impl UserEntry {
             }
             (None, Some(_)) => return Err(("user.path", "is missing: `json` is about its answer".into())),
         };
-        Ok(UserRule { ask, cookies: self.cookies, sign_in: self.sign_in })
+        Ok(UserRule { ask, cookies: self.cookies, sign_in: self.sign_in, required: self.required })
     }
 }
 

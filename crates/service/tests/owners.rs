@@ -98,6 +98,21 @@ async fn whom_the_application_does_not_know_is_known_by_the_credentials() {
 }
 
 #[tokio::test]
+async fn where_tickets_are_for_users_only_whoever_is_signed_out_gets_none() {
+    let upstream = application().await;
+    let asked = before(&upstream, &format!("{ASKED}\nrequired = true")).await;
+    let refused = (401, "sign-in-required".to_owned());
+    let wanted = |sidecar, cookie| async move { ask(sidecar, cookie, &json!({})).await };
+    assert_eq!(wanted(asked.address, "session=alice-1").await.status, 200);
+    assert_eq!(wanted(asked.address, "session=over").await.problem(), refused, "a cookie of a session that is over");
+    let nobody = asked.send("POST", "/hoop/tickets", &[VERSION, ("Content-Type", "application/json")], b"{}").await;
+    assert_eq!(nobody.problem(), refused);
+    let named = before(&upstream, "[user]\ncookies = [\"session\"]\nrequired = true").await;
+    assert_eq!(wanted(named.address, "session=1").await.status, 200, "any session, where nobody can be asked");
+    assert_eq!(wanted(named.address, "theme=dark").await.problem(), refused);
+}
+
+#[tokio::test]
 async fn only_the_named_cookies_make_the_user() {
     let upstream = application().await;
     let sidecar = before(&upstream, "[user]\ncookies = [\"session\"]").await;
