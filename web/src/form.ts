@@ -63,11 +63,16 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, offload: 
   const ordinarySubmit = () => submitNatively(form, button, added);
   stale.get(form)?.remove();
   busy.set(form, null);
-  const place = (card: Element) => {
+  let card: Element | undefined;
+  let failed = false;
+  const place = (made: Element) => {
+    card = made;
     const where = find(form.getAttribute("data-hoop-card"));
     if (where) where.append(card);
     else form.after(card);
-    busy.set(form, card);
+    // It is loaded when it is needed, and the upload may be over by then.
+    if (failed) stale.set(form, card);
+    else if (busy.has(form)) busy.set(form, card);
   };
   const again = () => HTMLFormElement.prototype.requestSubmit.call(form, button?.isConnected ? button : null);
   const direct = () => {
@@ -83,11 +88,14 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, offload: 
   };
   try {
     const receipt = await offload(form, present(options, place, { again, direct, target }));
-    if (receipt.way === "ordinary") await gone();
-    else HTMLFormElement.prototype.reset.call(form);
+    if (receipt.way === "ordinary") {
+      // Whoever comes back finds the form, and nothing that says it is being sent.
+      addEventListener("pageshow", () => card?.remove(), { once: true });
+      await gone();
+    } else HTMLFormElement.prototype.reset.call(form);
   } catch {
     // The card has told what came in the way; it makes room when the form is sent again.
-    const card = busy.get(form);
+    failed = true;
     if (card) stale.set(form, card);
   } finally {
     busy.delete(form);
