@@ -9,8 +9,9 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import puppeteer from "puppeteer-core";
 
-export const NAMES = ["photos.example", "hoop.local"];
-export const ADDRESS_SPACES = "127.0.0.1:443=public,127.0.0.1:4667=local";
+/** `evil.example` is somebody else's site, and `rebound.example` a name of his that points at the gateway. */
+export const NAMES = ["photos.example", "hoop.local", "evil.example", "rebound.example"];
+export const ADDRESS_SPACES = "127.0.0.1:443=public,127.0.0.1:8443=public,127.0.0.1:8080=public,127.0.0.1:4667=local";
 
 const LAUNCH_MS = 60_000;
 /** One command of the driver: a browser that does not answer for so long hangs. */

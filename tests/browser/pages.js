@@ -9,20 +9,21 @@ import { makeCertificate } from "../interop/node/house.js";
 
 const TYPES = { html: "text/html; charset=utf-8", js: "text/javascript; charset=utf-8", json: "application/json" };
 
-/** Serves https://photos.example/: `pages` maps a path to a file's URL, or to the text itself. Returns the server. */
-export async function startPages(pages) {
+/** Serves https://photos.example/, or another name's: `pages` maps a path to a file's URL, or to the text itself. `plain`: without TLS. Returns the server. */
+export async function startPages(pages, { name = "photos.example", port = 443, plain = false } = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "hoop-pages-"));
   const [certificate, key] = ["certificate.pem", "key.pem"].map((name) => path.join(folder, name));
   try {
-    await makeCertificate("photos.example", certificate, key);
-    const server = https.createServer({ cert: await readFile(certificate), key: await readFile(key) }, async (request, response) => {
-      const { pathname } = new URL(request.url, "https://photos.example");
+    await makeCertificate(name, certificate, key);
+    const answer = async (request, response) => {
+      const { pathname } = new URL(request.url, `https://${name}`);
       const page = pages[pathname];
       if (page === undefined) return response.writeHead(404).end();
       const type = TYPES[pathname.split(".").at(-1)] ?? TYPES.html;
       response.writeHead(200, { "Content-Type": type }).end(page instanceof URL ? await readFile(page) : page);
-    });
-    return await listening(server, 443);
+    };
+    const server = plain ? http.createServer(answer) : https.createServer({ cert: await readFile(certificate), key: await readFile(key) }, answer);
+    return await listening(server, port);
   } finally {
     await rm(folder, { recursive: true });
   }
