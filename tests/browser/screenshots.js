@@ -26,6 +26,8 @@ const GATEWAY = "http://hoop.local:4667";
 const LANGUAGES = ["en", "fr"];
 const SCHEMES = ["light", "dark"];
 const SIZES = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 800 } };
+/** Of the card's gallery: as high as the card is. */
+const CARDS = { phone: { width: 390, height: 100 }, desktop: { width: 1280, height: 100 } };
 /** The bridge's, as the library opens it, and as a phone does. */
 const WINDOWS = { phone: SIZES.phone, window: { width: 420, height: 300 } };
 
@@ -58,7 +60,7 @@ async function card(tour) {
   for (const state of await page.evaluate(() => window.states)) {
     if (!isWanted(`card/${state}`)) continue;
     await page.goto(`${GALLERY}?state=${state}&lang=${tour.language}`);
-    await tour.picture(page, `card/${state}`);
+    await tour.picture(page, `card/${state}`, { sizes: CARDS });
   }
   await page.close();
 }
@@ -250,7 +252,9 @@ async function bridge(tour) {
       await window.evaluate(() => (globalThis.close = () => {}));
       return window;
     };
-    const shows = (window, phase) => window.waitForSelector(`[data-phase=${phase}]`);
+    const shows = (window, phase) => window.waitForSelector(`[data-phase=${phase}]`).catch(async (cause) => {
+      throw new Error(`it is not ${phase}: ${await window.evaluate(() => document.body.innerText)}`, { cause });
+    });
     const away = async (window) => {
       await window.close();
       gateway.release();

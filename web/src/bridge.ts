@@ -105,7 +105,7 @@ function show(view: View): void {
   const { phase, origin, done, total, alone, detail } = view;
   const under = phase === "working" || phase === "retrying" || phase === "idle";
   say(site, origin === null ? "" : (words.site ?? "").replace("{site}", host(origin)));
-  say(status, `${words[phase] ?? ""}${phase === "failed" ? ` ${detail}` : ""}`);
+  say(status, `${words[phase] ?? ""}${phase === "failed" && detail ? ` (${detail})` : ""}`);
   say(hint, (under ? words[alone ? "alone" : "keep"] : "") ?? "");
   say(amount, total === 0 ? "" : `${megabytes.format(done / 1e6)} / ${megabytes.format(total / 1e6)}`);
   progress.hidden = total === 0;

@@ -19,7 +19,7 @@ font:var(--hoop-font,inherit);line-height:1.45;text-align:start;text-transform:n
 svg{flex:none;width:2.5em;height:2.5em;padding:.55em;border-radius:50%;color:var(--tone);background:color-mix(in srgb,var(--tone) 13%,var(--bg));
 fill:none;stroke:currentColor;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}
 div{flex:1;min-width:0}
-#title{font-size:1.0625em;font-weight:650;line-height:1.3;padding:.1em 1.4em .25em 0}
+#title{font-size:1.0625em;font-weight:650;line-height:1.3;padding:.1em 1.4em .25em 0;text-wrap:balance}
 #body{color:var(--dim);font-size:.9375em}
 .go{border-color:var(--ok);background:color-mix(in srgb,var(--ok) 7%,var(--bg))}
 .go #title{font-size:1.5em;color:var(--ok)}
@@ -31,7 +31,7 @@ progress{display:block;width:100%;height:.5em;margin-top:.9em;border:0;border-ra
 #facts,ol{margin-top:.4em;font-size:.8125em;color:var(--dim);font-variant-numeric:tabular-nums}
 nav{display:flex;flex-wrap:wrap;align-items:center;gap:.6em 1em;margin-top:.9em;font-size:.9375em}
 nav:empty{display:none}
-nav button,.main{min-height:2.75em;padding:.55em 1.15em;border:1px solid var(--line);border-radius:calc(var(--r)*.65);background:0 0;color:inherit;font-weight:550;cursor:pointer}
+nav button,.main{min-height:2.75em;padding:.55em 1.15em;border:1px solid var(--line);border-radius:calc(var(--r)*.65);background:0 0;color:inherit;font-weight:550;text-align:center;cursor:pointer}
 a{color:var(--accent)}
 nav .main{border-color:var(--accent);background:var(--accent);color:var(--hoop-accent-text,var(--bg));text-decoration:none}
 nav :hover{filter:brightness(.93)}

@@ -74,6 +74,8 @@ export class Card {
       if (key === "Escape") this.#state?.question?.decline();
     };
     this.#close.onclick = () => this.element.remove();
+    // At nightfall many pages turn dark.
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#root.classList.toggle("dark", darkPage(this.element)));
     const shadow = this.element.attachShadow({ mode: "open" });
     if (!sheet) (sheet = new CSSStyleSheet()).replaceSync(CSS);
     shadow.adoptedStyleSheets = [sheet];
@@ -99,7 +101,8 @@ export class Card {
     if (moving) {
       this.#bar.value = share;
       const left = rate && sent < total ? [`${size(lang, rate)}/s`, t.left(time(lang, (total - sent) / rate))] : [];
-      this.#facts.textContent = [t.of(size(lang, sent), size(lang, total)), ...left].join(" · ");
+      // A line breaks between facts, not within one.
+      this.#facts.textContent = [t.of(size(lang, sent), size(lang, total)), ...left].map((fact) => fact.replaceAll(" ", "\u00a0")).join(" · ");
     }
 
     const shown = [lang, phase, question?.kind, state.windowOnly, state.way, state.resumed, state.monitor, state.location, state.error?.code].join();

@@ -8,7 +8,7 @@ const question = (kind: Question["kind"]): Question => ({ kind, proceed() {}, de
 const base: State = { phase: "looking", way: "direct", gateway: "hoop.local:4667", sent: 0, total: 128_400_000, id: "0f".repeat(16) };
 const monitor = `http://hoop.local:4667/monitor?ID=${base.id}`;
 const asking = (kind: Question["kind"]): State => ({ ...base, phase: "asking", question: question(kind) });
-const failed = (code: string): State => ({ ...base, phase: "failed", error: new HoopError(code, "told by the gallery") });
+const failed = (code: string): State => ({ ...base, phase: "failed", id: code === "no-gateway" ? undefined : base.id, error: new HoopError(code, "told by the gallery") });
 
 /** Every state that looks different, by name. */
 export const states: Record<string, State> = {

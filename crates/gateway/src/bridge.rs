@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("bridge.css");
 
 /// Scripts and styles are files of the gateway's own, requests go to the gateway, nobody may frame it. There is no
 /// `Cross-Origin-Opener-Policy`: it would part the window from its opener.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
 /// What the window says. `{site}` stands for the page's site.
@@ -24,21 +24,21 @@ struct Words {
 }
 
 const ENGLISH: Words = Words {
-    title: "Handing your upload to the gateway",
-    what: "This window takes what the page hands it, sealed, to the gateway on your network, which delivers it. The gateway \
-           cannot read it.",
+    title: "Handing your upload to the Hoop box",
+    what: "This window takes what the page hands it, sealed, to the Hoop box on your network, which delivers it. The Hoop \
+           box cannot read it.",
     no_script: "This window needs JavaScript. Close it; the page can upload without it.",
     said: [
         ("site", "For {site}"),
         ("waiting", "Waiting for the page that opened this window."),
         ("working", "Handing over."),
-        ("retrying", "The gateway does not answer. It is tried again."),
+        ("retrying", "The Hoop box does not answer. It is tried again."),
         ("idle", "Waiting for the page."),
         (
             "left",
             "The page closed before it had handed everything over. Open it again with the same file, and it goes on.",
         ),
-        ("done", "Done. The gateway has all of it; you may leave."),
+        ("done", "Done. The Hoop box has all of it; you may leave."),
         ("failed", "This could not be handed over. Open the page again with the same file, and it goes on."),
         ("stopped", "Stopped."),
         ("keep", "Keep this window open; it closes itself. If you close it, the rest is not handed over."),
@@ -57,28 +57,34 @@ const ENGLISH: Words = Words {
 };
 
 const FRENCH: Words = Words {
-    title: "Remise de votre envoi à la passerelle",
-    what: "Cette fenêtre remet ce que la page lui confie, scellé, à la passerelle de votre réseau, qui le livre. La passerelle \
+    title: "Remise de votre envoi au boîtier Hoop",
+    what: "Cette fenêtre remet ce que la page lui confie, scellé, au boîtier Hoop de votre réseau, qui le livre. Le boîtier \
            ne peut pas le lire.",
-    no_script: "Cette fenêtre a besoin de JavaScript. Fermez-la ; la page peut envoyer sans elle.",
+    no_script: "Cette fenêtre a besoin de JavaScript. Fermez-la\u{a0}; la page peut envoyer sans elle.",
     said: [
         ("site", "Pour {site}"),
         ("waiting", "En attente de la page qui a ouvert cette fenêtre."),
         ("working", "Remise en cours."),
-        ("retrying", "La passerelle ne répond pas. Nouvel essai."),
+        ("retrying", "Le boîtier Hoop ne répond pas. Nouvel essai."),
         ("idle", "En attente de la page."),
-        ("left", "La page a été fermée avant d’avoir tout remis. Rouvrez-la avec le même fichier : elle continuera."),
-        ("done", "Terminé. La passerelle a tout ; vous pouvez partir."),
-        ("failed", "La remise a échoué. Rouvrez la page avec le même fichier : elle continuera."),
+        (
+            "left",
+            "La page a été fermée avant d’avoir tout remis. Rouvrez-la avec le même fichier\u{a0}: elle continuera.",
+        ),
+        ("done", "Terminé. Le boîtier Hoop a tout\u{a0}; vous pouvez partir."),
+        ("failed", "La remise a échoué. Rouvrez la page avec le même fichier\u{a0}: elle continuera."),
         ("stopped", "Arrêté."),
-        ("keep", "Laissez cette fenêtre ouverte ; elle se fermera seule. Si vous la fermez, le reste n’est pas remis."),
+        (
+            "keep",
+            "Laissez cette fenêtre ouverte\u{a0}; elle se fermera seule. Si vous la fermez, le reste n’est pas remis.",
+        ),
         (
             "alone",
-            "La page est fermée. Ce qu’elle a laissé est encore remis : laissez cette fenêtre ouverte, elle se fermera seule.",
+            "La page est fermée. Ce qu’elle a laissé est encore remis\u{a0}: laissez cette fenêtre ouverte, elle se fermera seule.",
         ),
         (
             "orphan",
-            "Aucune page n’a ouvert cette fenêtre : il n’y a rien à remettre. Si c’est pourtant le cas, le site coupe le lien \
+            "Aucune page n’a ouvert cette fenêtre\u{a0}: il n’y a rien à remettre. Si c’est pourtant le cas, le site coupe le lien \
              (Cross-Origin-Opener-Policy: same-origin).",
         ),
         ("stop", "Arrêter"),
@@ -123,7 +129,7 @@ fn html(language: Lang) -> String {
     let said: String = said.iter().map(|(name, words)| format!(" data-{name}=\"{words}\"")).collect();
     format!(
         "<!doctype html><html lang={lang}><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-         <title>Hoop</title><link rel=stylesheet href=/bridge.css><script type=module src=/bridge.js></script>\
+         <title>Hoop</title><link rel=icon href=\"data:,\"><link rel=stylesheet href=/bridge.css><script type=module src=/bridge.js></script>\
          <body data-version=\"{version}\"{said}><main><h1>{title}</h1><p id=site hidden></p><p id=what>{what}</p>\
          <progress id=progress aria-labelledby=amount hidden></progress><p id=amount hidden></p>\
          <p id=status role=status hidden></p><p id=hint hidden></p><noscript><p class=why>{no_script}</p></noscript>\

@@ -163,8 +163,8 @@ fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
         Code::UploadUnknown => (
             lang.text("Nothing is known of this upload", "Cet envoi est inconnu"),
             lang.text(
-                "It may have been forgotten here, a week after it ended; or the link leads to another gateway.",
-                "Il a peut-être été oublié ici, une semaine après sa fin ; ou le lien mène à une autre passerelle.",
+                "It may have been forgotten here, a week after it ended; or the link leads to another Hoop box.",
+                "Il a peut-être été oublié ici, une semaine après sa fin\u{a0}; ou le lien mène à un autre boîtier Hoop.",
             ),
         ),
         Code::RequestInvalid => (
@@ -172,7 +172,7 @@ fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
             lang.text("Open it as it was shown to you.", "Ouvrez-le tel qu’il vous a été montré."),
         ),
         _ => (
-            lang.text("This gateway has a problem", "Cette passerelle a un problème"),
+            lang.text("This Hoop box has a problem", "Ce boîtier Hoop a un problème"),
             lang.text("Its owner finds the cause in its log.", "Son propriétaire en trouve la cause dans son journal."),
         ),
     };

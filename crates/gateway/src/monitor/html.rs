@@ -52,7 +52,7 @@ pub fn page(lang: Lang, live: &Live, events: Option<&str>, rest: &str) -> String
     format!(
         "<!doctype html>\n<html lang={tag}>\n<head><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width,initial-scale=1\"><meta name=color-scheme content=\"light dark\">\
-         {refresh}<title>{title}</title><link rel=stylesheet href=/monitor.css>\
+         {refresh}<title>{title}</title><link rel=icon href=\"data:,\"><link rel=stylesheet href=/monitor.css>\
          <script type=module src=/monitor.js></script></head>\n\
          <body><header><a href=/>{LOGO}Hoop</a></header>\n<main{events}>{html}</main>\n{rest}\
          <p id=said class=unseen role=status></p></body>\n</html>\n"
@@ -68,7 +68,7 @@ pub fn answer(status: StatusCode, page: String) -> Response<Body> {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
     // Style and script are our own files, nothing comes from elsewhere, and nobody may frame the page.
-    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; \
                   form-action 'none'; frame-ancestors 'none'";
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

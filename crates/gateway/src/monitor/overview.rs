@@ -116,14 +116,14 @@ impl Overview {
     pub fn live(&self, lang: Lang, now: UnixTime) -> Live {
         let title = lang.text("Drop here, walk away", "Déposez ici, partez");
         let what = lang.text(
-            "This is a Hoop gateway. It takes sealed uploads at the speed of this network and delivers them over the slow \
+            "This is a Hoop box. It takes sealed uploads at the speed of this network and delivers them over the slow \
              line outside, so that devices need not stay. It can neither read nor alter what it carries.",
-            "Ceci est une passerelle Hoop. Elle prend des envois scellés à la vitesse de ce réseau et les livre par la ligne \
-             lente vers l’extérieur, sans que les appareils doivent rester. Elle ne peut ni lire ni modifier ce qu’elle porte.",
+            "Ceci est un boîtier Hoop. Il prend des envois scellés à la vitesse de ce réseau et les livre par la ligne \
+             lente vers l’extérieur, sans que les appareils doivent rester. Il ne peut ni lire ni modifier ce qu’il porte.",
         );
         let lost = lang.text(
-            "This page has lost the gateway, and shows what it knew last.",
-            "Cette page a perdu la passerelle, et montre ce qu’elle a su en dernier.",
+            "This page has lost the Hoop box, and shows what it knew last.",
+            "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier.",
         );
         let mut html = format!("<section class=intro><h1>{title}</h1><p>{what}</p><p class=lost>{lost}</p></section>");
         html += &format!("<dl class=tiles>{}</dl>", self.tiles(lang));
@@ -136,7 +136,7 @@ impl Overview {
             }
             false => format!("<section class=card><h2>{latest}</h2><ul class=rows>{rows}</ul></section>"),
         };
-        let title = lang.text("Hoop gateway", "Passerelle Hoop").to_owned();
+        let title = lang.text("Hoop box", "Boîtier Hoop").to_owned();
         Live { title, said: String::new(), html }
     }
 

@@ -62,7 +62,7 @@ pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
         None => tone.sign().to_owned(),
     };
     let label = match state {
-        State::Receiving => lang.text("Stored on this gateway", "Enregistré sur cette passerelle"),
+        State::Receiving => lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop"),
         _ => lang.text("Delivered to the service", "Livré au service"),
     };
     let mut html = format!(
@@ -71,6 +71,7 @@ pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
         ring(percent, &middle, label)
     );
     html += &movement(status, state, lang);
+    html += &sign_in(status, state, lang);
     html += &format!("<p class=lost>{}</p></section>", lost(lang, state));
     html += &way(status, state, lang, now);
     html += &format!("<section class=card><ol class=chain>{}</ol></section>", chain(status, state, lang, now));
@@ -95,12 +96,12 @@ const fn headline(lang: Lang, state: State) -> (&'static str, &'static str) {
             ("Réception en cours", "Restez jusqu’à ce que cette page dise que vous pouvez partir."),
         ),
         State::Stored => (
-            ("Safe here", "You may leave: this gateway has all of it, and delivers it by itself."),
-            ("En sécurité ici", "Vous pouvez partir : cette passerelle a tout, et le livre d’elle-même."),
+            ("Safe here", "You may leave: this Hoop box has all of it, and delivers it by itself."),
+            ("En sécurité ici", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
         ),
         State::Delivering => (
-            ("On its way", "You may leave: this gateway has all of it, and delivers it by itself."),
-            ("En route", "Vous pouvez partir : cette passerelle a tout, et le livre d’elle-même."),
+            ("On its way", "You may leave: this Hoop box has all of it, and delivers it by itself."),
+            ("En route", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
         ),
         State::Received => (
             ("Arrived", "The service has all of it, and hands it to the application."),
@@ -150,12 +151,12 @@ const fn headline(lang: Lang, state: State) -> (&'static str, &'static str) {
 const fn lost(lang: Lang, state: State) -> &'static str {
     match state {
         State::Receiving => lang.text(
-            "This page has lost the gateway. Is this device still in its network?",
-            "Cette page a perdu la passerelle. Cet appareil est-il encore dans son réseau ?",
+            "This page has lost the Hoop box. Is this device still in its network?",
+            "Cette page a perdu le boîtier Hoop. Cet appareil est-il encore dans son réseau\u{a0}?",
         ),
         _ => lang.text(
-            "This page has lost the gateway, and shows what it knew last. Your upload goes on without it.",
-            "Cette page a perdu la passerelle, et montre ce qu’elle a su en dernier. Votre envoi continue sans elle.",
+            "This page has lost the Hoop box, and shows what it knew last. Your upload goes on without it.",
+            "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier. Votre envoi continue sans elle.",
         ),
     }
 }
@@ -192,6 +193,15 @@ fn movement(status: &Status, state: State, lang: Lang) -> String {
     format!("<p class=movement>{words}</p>")
 }
 
+/// Where the owner of a held upload finishes it (`docs/protocol.md` §7).
+fn sign_in(status: &Status, state: State, lang: Lang) -> String {
+    if state != State::Held {
+        return String::new();
+    }
+    let (origin, words) = (text(&status.dest_origin), lang.text("Go there", "Y aller"));
+    format!("<p><a class=act href=\"{origin}/hoop/uploads\">{words}</a></p>")
+}
+
 fn way_words(status: &Status, lang: Lang) -> &'static str {
     status.reason.as_ref().map_or("", |reason| lang.reason(&reason.code))
 }
@@ -216,7 +226,7 @@ fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
         };
         html += &format!("<p>{next}{tries}</p>");
     }
-    let exactly = lang.text("In the machine’s words", "Dans les mots de la machine");
+    let exactly = lang.text("Technical details", "Détails techniques");
     html + &format!(
         "<details><summary>{exactly}</summary><p><code>{}</code> {}</p></details></section>",
         text(&reason.code),
@@ -226,7 +236,7 @@ fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
 
 /// The steps that an upload takes, as far as it came.
 fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
-    let stored = lang.text("Stored on this gateway", "Enregistré sur cette passerelle");
+    let stored = lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop");
     let received = lang.text("Received by the service", "Reçu par le service");
     let accepted = lang.text("Accepted by the application", "Accepté par l’application");
     let mut steps = vec![(stored, status.stored_at), (received, status.received_at)];
@@ -272,7 +282,7 @@ fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
 /// The step that an upload is at.
 const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
     match state {
-        State::Receiving => lang.text("Being stored on this gateway", "En cours d’enregistrement sur cette passerelle"),
+        State::Receiving => lang.text("Being stored on this Hoop box", "En cours d’enregistrement sur ce boîtier Hoop"),
         State::Stored | State::Delivering if waits => {
             lang.text("Waits to be sent to the service", "Attend d’être transmis au service")
         }
@@ -300,7 +310,9 @@ fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
         let words = lang.within(until.since(now).into());
         facts.push((lang.text("Expires", "Expire"), time(until.0, &words)));
     }
-    facts.push((lang.text("Upload", "Envoi"), format!("<code>{}</code>", status.id)));
+    // Where the line is too short it breaks in the middle.
+    let (start, end) = status.id.split_at(status.id.len() / 2);
+    facts.push((lang.text("Upload", "Envoi"), format!("<code>{start}<wbr>{end}</code>")));
     let rows: String = facts.iter().map(|(name, value)| format!("<dt>{name}<dd>{value}")).collect();
     format!("<section class=card><dl>{rows}</dl></section>")
 }
@@ -354,7 +366,7 @@ mod tests {
             "1.0 MB of 3.0 MB · 1.0 Mbit/s · about 16 s to go",
             "The service cannot be reached from here",
             "Next try in 1 min 30 s. 2 attempts so far.",
-            "<li class=done><span>Stored on this gateway<i class=unseen> (done)</i></span><time datetime=1970-01-01T00:01:00Z>40 s ago</time>",
+            "<li class=done><span>Stored on this Hoop box<i class=unseen> (done)</i></span><time datetime=1970-01-01T00:01:00Z>40 s ago</time>",
             "<li class=now aria-current=step><span>Waits to be sent to the service",
             "<li class=todo><span>Accepted by the application",
         ] {
@@ -394,6 +406,13 @@ mod tests {
                 "{page}"
             );
         }
+    }
+
+    #[test]
+    fn who_must_sign_in_is_led_to_the_list_of_uploads_at_the_service() {
+        let link = "href=\"https://photos.example/hoop/uploads\"";
+        assert!(page(&Status { state: "held", ..status() }, Lang::En).contains(link));
+        assert!(!page(&status(), Lang::En).contains(link));
     }
 
     #[test]

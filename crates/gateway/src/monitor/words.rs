@@ -141,8 +141,8 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
             "Ce qui répond à l’adresse du service ne se comporte pas comme un service Hoop.",
         ),
         Code::DestForbidden | Code::DestMissing | Code::DestInvalid => (
-            "This gateway may not deliver to that address. Its owner can allow it.",
-            "Cette passerelle n’a pas le droit de livrer à cette adresse. Son propriétaire peut l’autoriser.",
+            "This Hoop box may not deliver to that address. Its owner can allow it.",
+            "Ce boîtier Hoop n’a pas le droit de livrer à cette adresse. Son propriétaire peut l’autoriser.",
         ),
         Code::UpstreamUnreachable | Code::UpstreamBusy | Code::UpstreamBroken => (
             "The service has it, but its application does not answer at the moment.",
@@ -161,7 +161,7 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
         Code::UploadExpired | Code::TicketExpired => ("Its time is over.", "Son délai est dépassé."),
         Code::TicketEarly => (
             "The service finds that it is too early: one of the clocks is wrong.",
-            "Le service trouve qu’il est trop tôt : une des horloges n’est pas à l’heure.",
+            "Le service trouve qu’il est trop tôt\u{a0}: une des horloges n’est pas à l’heure.",
         ),
         Code::TooLarge => ("It is larger than the service allows.", "Il est plus gros que ce que le service permet."),
         Code::TicketForeign
@@ -181,8 +181,8 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
             ("The service knows nothing of it.", "Le service n’en a pas connaissance.")
         }
         Code::Internal => (
-            "Something failed inside the gateway or the service.",
-            "Quelque chose a échoué dans la passerelle ou le service.",
+            "Something failed inside the Hoop box or the service.",
+            "Quelque chose a échoué dans le boîtier Hoop ou le service.",
         ),
         Code::RequestInvalid
         | Code::MethodNotAllowed
@@ -193,7 +193,7 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
         | Code::RangeInvalid
         | Code::RangeOffGrid
         | Code::RangeTooMany => {
-            ("The service did not understand the gateway.", "Le service n’a pas compris la passerelle.")
+            ("The service did not understand the Hoop box.", "Le service n’a pas compris le boîtier Hoop.")
         }
     }
 }

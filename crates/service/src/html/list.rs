@@ -312,6 +312,8 @@ fn why(entry: &Entry, words: &Words, now: UnixTime) -> (String, bool) {
         };
         match (entry.state, Code::by_name(&reason.code)) {
             (State::Accepted | State::Stopped | State::Expired | State::Held | State::Unknown, _) => {}
+            // Whoever paused it knows; and once resumed, it is only not back yet.
+            (_, Some(Code::UploadPaused)) => {}
             (State::Rejected, _) if reason.detail.is_empty() => {}
             (State::Rejected, _) => lines.push(said(words.answer_said)),
             (State::Announced | State::Receiving | State::Received, code) => {
