@@ -114,10 +114,14 @@ const AT_THE_BRIDGE = {
     `say({ hoop: 1, type: "answer", seq, status: {}, state: ["stored"], missing: {}, code: "<b>", retry_after: 1e9, monitor: "${HACK_URL}" })`,
   ],
   "parts that are no numbers": ['say({ hoop: 1, type: "answer", seq, status: { toString: null }, retry_after: { toString: null } })'],
-  "a refusal with script for a code": [`say({ hoop: 1, type: "answer", seq, status: 403, code: ${JSON.stringify(SCRIPT).replaceAll("</", "<\\/")} })`],
+  "a refusal with script for a code": [
+    `say({ hoop: 1, type: "answer", seq, status: 403, code: ${JSON.stringify(SCRIPT).replaceAll("</", "<\\/")} })`,
+  ],
   "\"stored\" for the first segment": [`say({ ...stored, seq, monitor: "${HACK_URL}" })`, LARGE],
   "nothing, but that it is there": ["0"],
 };
+/** Those that bring script. The library reads the others the same way in both browsers. */
+const WITH_SCRIPT = ["answers that are none", "a refusal with script for a code"];
 
 /** Chooses a photo and sends it. */
 async function send(scene, bytes, number) {
@@ -159,6 +163,7 @@ scenarios(({ test, browser }) => {
   }, async (scene) => {
     const photos = [];
     for (const [what, [answer, bytes = SMALL]] of Object.entries(AT_THE_BRIDGE)) {
+      if (browser === "chromium" && !WITH_SCRIPT.includes(what)) continue;
       const stranger = await startStranger({ "/bridge": html(FORGER.replace("ANSWER", answer)) });
       try {
         photos.push(await send(scene, bytes, photos.length));
@@ -191,7 +196,7 @@ scenarios(({ test, browser }) => {
     }
   });
 
-  test("whatever takes the upload and lies, the photo arrives once by way of the service, and nothing of it runs in the page", strange, async (scene) => {
+  test("whatever takes the upload and lies, the photo arrives once by way of the service, and none of it runs in the page", strange, async (scene) => {
     const photos = [];
     for (const [what, [answers, bytes = SMALL]] of Object.entries(AT_THE_UPLOAD)) {
       const stranger = await startStranger(answers);
@@ -207,7 +212,7 @@ scenarios(({ test, browser }) => {
     }
   });
 
-  test("who claims to have it all is believed that, but that it is delivered only the service says, and his links lead nowhere", strange, async (scene) => {
+  test("who claims to have it all is believed that much; that it is delivered the service says, and no link leads to him", strange, async (scene) => {
     const stranger = await startStranger({ PUT: said(201, { "Hoop-State": "accepted", "Hoop-Missing": "", "Location": HACK_URL }) });
     try {
       await send(scene, SMALL, 0);
