@@ -28,13 +28,25 @@ async function hold(scene) {
 scenarios(({ browser, test }) => {
   const OPTIONS = { permission: "granted", house: { signIn: true, links: ["delivery"] } };
 
-  test("an upload that is held is in the list of who signs in again, and one click finishes it", OPTIONS, async (scene) => {
+  test("an upload that is held is shown to nobody else, is in the list of who signs in again, and one click finishes it", OPTIONS, async (scene) => {
     const { house, page } = scene;
     const { photo, id } = await hold(scene);
-    await page.goto(`${house.origin}/hoop/uploads`);
+    await scene.open("/hoop/uploads");
     assert.equal(await page.$(`#u-${id}`), null, "nobody is signed in, and nothing is shown");
+
+    await scene.signIn("bob", "builder");
+    await scene.open("/hoop/uploads");
+    assert.equal(await page.$(`#u-${id}`), null, "it is not his");
+    const status = await page.evaluate(async (id) => {
+      const answer = await fetch(`/hoop/uploads/${id}`, { method: "POST", headers: { "Hoop-Version": "1" } });
+      return answer.status;
+    }, id);
+    assert.equal(status, 403);
+    assert.deepEqual(house.arrived, []);
+    await scene.signOut();
+
     await scene.signIn();
-    await page.goto(`${house.origin}/hoop/uploads`);
+    await scene.open("/hoop/uploads");
     await page.waitForSelector(`#u-${id}.held`);
     await page.locator(`#u-${id} button[value=release]`).click();
     await page.waitForSelector(`#u-${id}.accepted`);
@@ -50,18 +62,5 @@ scenarios(({ browser, test }) => {
     await bare.open("/hoop/uploads");
     await Promise.all([bare.page.waitForNavigation(), bare.click(`#u-${id} button[value=release]`)]);
     await house.assertArrived(photo);
-  });
-
-  test("another user sees nothing of it and cannot finish it", OPTIONS, async (scene) => {
-    const { id } = await hold(scene);
-    await scene.signIn("bob", "builder");
-    await scene.page.goto(`${scene.house.origin}/hoop/uploads`);
-    assert.equal(await scene.page.$(`#u-${id}`), null);
-    const status = await scene.page.evaluate(async (id) => {
-      const answer = await fetch(`/hoop/uploads/${id}`, { method: "POST", headers: { "Hoop-Version": "1" } });
-      return answer.status;
-    }, id);
-    assert.equal(status, 403);
-    assert.deepEqual(scene.house.arrived, []);
   });
 });
