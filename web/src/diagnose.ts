@@ -42,8 +42,9 @@ export function findings(page: Page, gateways: readonly string[]): string[] {
   if (opener === "same-origin" || opener === "noopener-allow-popups") {
     found.push(`Cross-Origin-Opener-Policy: ${opener} cuts off the bridge window. Use same-origin-allow-popups.`);
   }
-  const permission = /(?:^|[,\s])local-network=(\([^)]*\)|[^,\s]+)/.exec(page.header("permissions-policy") ?? "")?.[1];
-  if (permission && !/\*|self/.test(permission)) found.push(`Permissions-Policy: local-network=${permission} forbids what the visitor could allow. Use local-network=(self).`);
+  for (const [, name, allowed] of (page.header("permissions-policy") ?? "").matchAll(/(?<![\w-])(local-network(?:-access)?)=(\([^)]*\)|[^,\s]+)/g)) {
+    if (!/\*|self/.test(allowed!)) found.push(`Permissions-Policy: ${name}=${allowed} forbids what the visitor could allow. Use ${name}=(self).`);
+  }
   if (page.framed) found.push("this page is in a frame. If that is of another site, it needs <iframe allow=\"local-network\">.");
   return found;
 }

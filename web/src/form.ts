@@ -2,7 +2,7 @@
 // nothing, and what the application prevents stays prevented. Without a file to hand over nothing is touched.
 
 import { attributes, decide, DEFAULTS } from "./policy.ts";
-import { present } from "./present.ts";
+import { present, told } from "./present.ts";
 import type { Offloadable, OffloadOptions, Policy, Receipt, Settings, State } from "./types.ts";
 
 /** What the core takes from a form besides its options. */
@@ -60,7 +60,7 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, offload: 
   // What the button adds, kept as it was now: the application may disable it, or the form be changed.
   const added = submitterEntries(form, button);
   const target = effective(form, button, "target") ?? "";
-  const ordinarySubmit = () => submitNatively(form, button, added);
+  const ordinarySubmit = () => void told().then(() => submitNatively(form, button, added));
   stale.get(form)?.remove();
   busy.set(form, null);
   let card: Element | undefined;

@@ -58,8 +58,15 @@ export function watchPolicy(): void {
   });
 }
 
+/** A page that goes the ordinary way waits no longer than this for what there is to say. */
+const TELL_MS = 500;
+let telling: Promise<void> | undefined;
+
 /** Has the console told why, when the straight way to a gateway was not to be had. */
 export function watch({ gateways = ["http://hoop.local:4667"] }: OffloadOptions, { phase, question, error }: State): void {
   const missed = question?.kind === "bridge" || question?.kind === "retry" || (error && (phase === "ordinary" || phase === "failed"));
-  if (missed) import("./hoop-card.ts").then(({ diagnose }) => diagnose(gateways, blocked)).catch(() => {});
+  if (missed) telling = import("./hoop-card.ts").then(({ diagnose }) => diagnose(gateways, blocked)).catch(() => {});
 }
+
+/** Resolves when the console has been told: a page that is left says nothing any more. */
+export const told = () => Promise.race([telling, telling && new Promise<void>((resolve) => setTimeout(resolve, TELL_MS))]);

@@ -21,6 +21,7 @@ test("each header that breaks it is named with what to write instead", () => {
   assert.match(found(csp("sandbox allow-scripts")).join(), /sandbox/);
   assert.match(found({ "cross-origin-opener-policy": "same-origin; report-to=\"x\"" }).join(), /same-origin-allow-popups/);
   assert.match(found({ "permissions-policy": "camera=(), local-network=()" }).join(), /local-network=\(self\)/);
+  assert.match(found({ "permissions-policy": "local-network=(self), local-network-access=()" }).join(), /^Permissions-Policy: local-network-access=\(\) .* local-network-access=\(self\)\.$/);
   assert.match(found({}, { framed: true }).join(), /allow="local-network"/);
 });
 
