@@ -46,7 +46,7 @@ rule = [{ then = "retry", status = [403] }]
 `;
 
 /** The chapters, and the folders of the pictures that each makes. */
-const CHAPTERS = [[card, "card"], [wall, "wall"], [uploads, "gateway", "service"], [bridge, "bridge"], [firefox, "firefox"]];
+const CHAPTERS = [[card, "card"], [wall, "wall"], [uploads, "gateway", "service"], [bridge, "bridge"], [uppy, "uppy"], [firefox, "firefox"]];
 const ONLY = process.argv.slice(2);
 const isWanted = (name) => ONLY.length === 0 || ONLY.some((only) => name.startsWith(only) || only.startsWith(`${name}/`));
 
@@ -182,7 +182,6 @@ async function uploads(tour) {
     const far = await hand("snow.jpg", { caption: "Snow" });
     await once(far, "delivering", "dest-unreachable");
     const stopped = await hand("blurred.jpg");
-    await once(stopped, "stored");
     await tab.bringToFront();
     await tab.goto(list);
     await tab.click(`#u-${stopped} .stop summary`);
@@ -330,6 +329,19 @@ function say(to, type) {
   globalThis.bridge.postMessage({ hoop: 1, type, ...(type === "begin" ? whole : piece) }, to);
 }
 
+/** The page with Uppy. */
+async function uppy(tour) {
+  await tour.stay({ signIn: true }, { permission: "granted" }, async ({ house, scene }) => {
+    await scene.signIn();
+    await scene.open("/uppy/");
+    await scene.page.waitForSelector(".uppy-Dashboard-input");
+    await tour.picture(scene.page, "uppy/empty");
+    await scene.choose([await evening(house)], ".uppy-Dashboard-input");
+    await scene.page.waitForSelector(".uppy-StatusBar-actionBtn--upload");
+    await tour.picture(scene.page, "uppy/chosen");
+  });
+}
+
 /** A few in Firefox, which draws some things in its own way. */
 async function firefox(tour) {
   for (const [dark, scheme] of SCHEMES.entries()) {
@@ -442,6 +454,7 @@ ${rows.join("\n")}
 await rm(PICTURES, { recursive: true, force: true });
 await mkdir(PICTURES, { recursive: true });
 await exec("npm", ["--prefix", here("../../web"), "run", "gallery"]);
+await exec("npm", ["--prefix", here("../../web/uppy"), "run", "build"]);
 for (const language of LANGUAGES) {
   const running = await launch("chromium", { language });
   try {
