@@ -10,7 +10,7 @@ const OWN = { house: { wall: null } };
 const PAGE = `<!doctype html><html lang="en"><title>A page</title><script type="module" src="/hoop/hoop.js" data-hoop></script>
 <form method="post" action="/album" enctype="multipart/form-data" data-hoop="always"><input type="file" name="photo" required><button>Send</button></form>`;
 /** Several segments, so that a slow device is seen at work. */
-const LARGE = 60_000_000;
+const LARGE = 40_000_000;
 
 /** What stands in the way, what the console says of it, and whether the photo goes past the gateway. */
 const HEADERS = {
