@@ -87,6 +87,8 @@ export class Bridge {
   #stopped = false;
   #failure: Outcome | null = null;
   #alone = false;
+  /** The page has said that it goes; it may come back, by the browser's "back". */
+  #bye = false;
   /** When there was last something to do. */
   #busyAt: number;
 
@@ -112,6 +114,7 @@ export class Bridge {
   message(data: unknown, origin: string, now: number): void {
     if (this.#stopped || !isRecord(data) || data.hoop !== 1 || origin === "null") return;
     if (this.#origin !== null && origin !== this.#origin) return;
+    this.#bye = data.type === "bye";
     if (data.type === "begin") return this.#begin(data, origin, now);
     if (this.#upload === null) return;
     this.#busyAt = now;
@@ -150,7 +153,7 @@ export class Bridge {
 
   /** Time has passed. `alone`: the page that opened the window has gone. */
   tick(now: number, alone: boolean): void {
-    this.#alone = alone;
+    this.#alone = alone || this.#bye;
     if (this.#stopped) return;
     this.#advance(now);
   }

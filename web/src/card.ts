@@ -61,6 +61,8 @@ export class Card {
   #shown = "";
   #quarter = 0;
   #state?: State;
+  /** Whether somebody else has, or had, all of it. */
+  #safe = false;
 
   constructor(options: CardOptions = {}) {
     this.#options = options;
@@ -71,7 +73,7 @@ export class Card {
     svg.append(this.#icon);
     this.#root.append(svg, make("div", {}, this.#title, this.#body, this.#bar, this.#facts, this.#actions, this.#steps), this.#close);
     this.#root.onkeydown = ({ key }) => {
-      if (key === "Escape") this.#state?.question?.decline();
+      if (key === "Escape" && this.#state?.question) this.#options.cancel?.();
     };
     this.#close.onclick = () => this.element.remove();
     // At nightfall many pages turn dark.
@@ -92,6 +94,7 @@ export class Card {
     const moving = phase === "handing" || (phase === "ordinary" && sent > 0 && sent < total);
     const share = total > 0 ? Math.min(1, sent / total) : 0;
     this.#state = state;
+    this.#safe ||= phase === "free" || phase === "received";
     root.lang = lang;
     const go = phase === "free" || state.windowOnly;
     const ok = go || phase === "received" || phase === "delivered";
@@ -143,7 +146,11 @@ export class Card {
     switch (phase) {
       case "asking":
         if (!question) return [];
-        return [button(t.proceed[question.kind], () => question.proceed(), true), button(t.decline, () => question.decline())];
+        return [
+          button(t.proceed[question.kind], () => question.proceed(), true),
+          button(t.decline, () => question.decline()),
+          ...(cancel ? [button(t.cancel, cancel)] : []),
+        ];
       case "looking":
       case "handing":
         return cancel ? [button(t.cancel, cancel)] : [];
@@ -155,7 +162,8 @@ export class Card {
       case "held":
         return link(t.signIn, mine, "", true);
       case "failed": {
-        const retry = mayHelp(error) ? [again && button(t.again, again), direct && !state.id && button(t.decline, direct)] : [];
+        // What was safe once is no longer the form's to send.
+        const retry = mayHelp(error) && !this.#safe ? [again && button(t.again, again), direct && !state.id && button(t.decline, direct)] : [];
         return [...retry.filter((node) => !!node), ...(state.id ? uploads : []), make("code", {}, error?.code ?? "")];
       }
       default:
@@ -194,11 +202,14 @@ function link(text: string, address: string, target = "", main = false): HTMLEle
   return [make("a", { href: address, target, rel: "noopener noreferrer", part: main ? "button primary" : "link", class: main ? "main" : "" }, text)];
 }
 
-/** Whether the text around is light, however the page came to that. */
+/** Whether the text around is light, however the page came to that: a canvas turns every notation of colours into octets. */
 function darkPage(element: Element): boolean {
-  const rgb = /^rgba?\((\d+), (\d+), (\d+)/.exec(getComputedStyle(element).color);
-  if (!rgb) return matchMedia("(prefers-color-scheme: dark)").matches;
-  return 0.3 * Number(rgb[1]) + 0.6 * Number(rgb[2]) + 0.1 * Number(rgb[3]) > 140;
+  const paint = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+  if (!paint) return matchMedia("(prefers-color-scheme: dark)").matches;
+  paint.fillStyle = getComputedStyle(element).color;
+  paint.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = paint.getImageData(0, 0, 1, 1).data;
+  return 0.3 * red! + 0.6 * green! + 0.1 * blue! > 140;
 }
 
 /** A question does not take the focus from somebody who writes elsewhere in the page. */

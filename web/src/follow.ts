@@ -24,12 +24,19 @@ export interface News {
 
 const OVER = ["rejected", "unknown", "stopped", "expired", "refused"];
 
+/** Of a browser's six connections to a server over HTTP/1.1, so many wait for news; whoever comes later asks now and then. */
+const WAITING_MAX = 2;
+let waiting = 0;
+
 /** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway. */
 export async function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal): Promise<void> {
   let last = "";
   for (let wait = LEAST_MS; !signal.aborted && Date.now() / 1000 < ticket.expires + AFTER_S; ) {
     const began = performance.now();
-    const told = await status(ticket.upload_id, true, signal).catch(() => undefined);
+    const waits = waiting < WAITING_MAX;
+    if (waits) waiting++;
+    const told = await status(ticket.upload_id, waits, signal).catch(() => undefined);
+    if (waits) waiting--;
     if (told && told.state !== last) {
       last = told.state;
       wait = LEAST_MS;

@@ -1,4 +1,4 @@
-// Upgrades forms: `submit` is heard at the window, after the application's own listeners, so forms that are added later need
+// Upgrades forms: `submit` is heard at the window, after all of the application's own listeners, so forms that are added later need
 // nothing, and what the application prevents stays prevented. Without a file to hand over nothing is touched.
 
 import { attributes, decide, DEFAULTS } from "./policy.ts";
@@ -10,6 +10,7 @@ export interface FormHooks {
   decide(files: File[], settings: Settings | undefined): Policy;
   ordinarySubmit(): void;
   submitter: HTMLElement | null;
+  entries: FormData;
 }
 
 export type Offload = (input: Offloadable, options: OffloadOptions & FormHooks) => Promise<Receipt>;
@@ -17,14 +18,16 @@ export type Offload = (input: Offloadable, options: OffloadOptions & FormHooks) 
 /** After an ordinary submission the page goes away. If it does not (204, a download, another target), the form is free again. */
 const GONE_AFTER_MS = 5000;
 
-/** Forms with an upload that is not yet safe, and the card's place. */
+/** Forms with an upload that is not yet safe, and its card. */
 const busy = new WeakMap<HTMLFormElement, Element | null>();
-/** The cards of uploads that came to nothing. */
-const stale = new WeakMap<HTMLFormElement, Element>();
+/** The cards of a form's uploads before, and whether anything more comes of them. */
+const earlier = new WeakMap<HTMLFormElement, { card: Element; over(): boolean }[]>();
+/** Phases in which an upload is safe, and still on its way. */
+const UNDER_WAY = ["free", "received", "held"];
 
 /** Begins to upgrade the forms that `selector` names. */
 export function startForms(selector: string, offload: Offload): void {
-  addEventListener("submit", (event) => {
+  const hear = (event: SubmitEvent) => {
     const form = event.target;
     if (event.defaultPrevented || !(form instanceof HTMLFormElement) || !form.matches(selector)) return;
     if (busy.has(form)) {
@@ -33,10 +36,16 @@ export function startForms(selector: string, offload: Offload): void {
       return;
     }
     const button = event.submitter;
-    if (!suits(form, button)) return;
+    const entries = new FormData(form, button);
+    if (!suits(form, button, entries)) return;
     event.preventDefault();
-    void hand(form, button, offload);
-  });
+    void hand(form, button, entries, offload);
+  };
+  // Each time anew, to be the last of the window's listeners.
+  addEventListener("submit", () => {
+    removeEventListener("submit", hear);
+    addEventListener("submit", hear);
+  }, true);
 }
 
 /** The value that a button has in its form's stead. Never the form's properties: a field named `action` hides them. */
@@ -45,46 +54,57 @@ function effective(form: HTMLFormElement, button: HTMLElement | null, name: stri
 }
 
 /** Whether this is what Hoop carries: a multipart POST in UTF-8 to this origin, with a file that is not empty. */
-function suits(form: HTMLFormElement, button: HTMLElement | null): boolean {
+function suits(form: HTMLFormElement, button: HTMLElement | null, entries: FormData): boolean {
   const of = (name: string) => (effective(form, button, name) ?? "").trim();
   const charset = form.getAttribute("accept-charset") || document.characterSet;
   if (of("method").toLowerCase() !== "post" || of("enctype").toLowerCase() !== "multipart/form-data" || !/^utf-?8$/i.test(charset)) return false;
   const action = of("action") || document.URL;
   if (!URL.canParse(action, document.baseURI) || new URL(action, document.baseURI).origin !== location.origin) return false;
-  return [...new FormData(form, button).values()].some((value) => value instanceof File && value.size > 0);
+  return [...entries.values()].some((value) => value instanceof File && value.size > 0);
 }
 
-async function hand(form: HTMLFormElement, button: HTMLElement | null, offload: Offload): Promise<void> {
+async function hand(form: HTMLFormElement, button: HTMLElement | null, entries: FormData, offload: Offload): Promise<void> {
   const said = attributes((name) => form.getAttribute(name));
   const gateways = form.getAttribute("data-hoop-gateway")?.split(/\s+/).filter((url) => URL.canParse(url));
-  // What the button adds, kept as it was now: the application may disable it, or the form be changed.
-  const added = submitterEntries(form, button);
+  const twin = copy(form, button, entries);
   const target = effective(form, button, "target") ?? "";
-  const ordinarySubmit = () => void told().then(() => submitNatively(form, button, added));
-  stale.get(form)?.remove();
+  const ordinarySubmit = async () => {
+    await told();
+    document.documentElement.append(twin);
+    HTMLFormElement.prototype.submit.call(twin);
+    // Once the browser has read it; those who come back find the page as it was.
+    await gone();
+    twin.remove();
+  };
+  let phase = "";
+  const cards = (earlier.get(form) ?? []).filter(({ card, over }) => card.isConnected && !(over() && (card.remove(), true)));
+  earlier.set(form, cards);
   busy.set(form, null);
   let card: Element | undefined;
-  let failed = false;
   const place = (made: Element) => {
     card = made;
     const where = find(form.getAttribute("data-hoop-card"));
     if (where) where.append(card);
     else form.after(card);
+    cards.push({ card, over: () => !UNDER_WAY.includes(phase) });
     // It is loaded when it is needed, and the upload may be over by then.
-    if (failed) stale.set(form, card);
-    else if (busy.has(form)) busy.set(form, card);
+    if (busy.has(form)) busy.set(form, card);
   };
   const again = () => HTMLFormElement.prototype.requestSubmit.call(form, button?.isConnected ? button : null);
   const direct = () => {
-    stale.get(form)?.remove();
-    ordinarySubmit();
+    cards.pop()?.card.remove();
+    void ordinarySubmit();
   };
   const options = {
     gateways: gateways?.length ? gateways : undefined,
     decide: (files: File[], settings: Settings | undefined) => decide(settings ?? DEFAULTS, said, files),
-    ordinarySubmit,
+    ordinarySubmit: () => void ordinarySubmit(),
     submitter: button,
-    onstate: (state: State) => void form.dispatchEvent(new CustomEvent("hoop:state", { detail: state, bubbles: true })),
+    entries,
+    onstate: (state: State) => {
+      phase = state.phase;
+      form.dispatchEvent(new CustomEvent("hoop:state", { detail: state, bubbles: true }));
+    },
   };
   try {
     const receipt = await offload(form, present(options, place, { again, direct, target }));
@@ -95,8 +115,6 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, offload: 
     } else HTMLFormElement.prototype.reset.call(form);
   } catch {
     // The card has told what came in the way; it makes room when the form is sent again.
-    failed = true;
-    if (card) stale.set(form, card);
   } finally {
     busy.delete(form);
   }
@@ -110,38 +128,31 @@ function find(selector: string | null): Element | null {
   }
 }
 
-/** What the pressed button contributes: its name and value, or the coordinates of an image. */
-function submitterEntries(form: HTMLFormElement, button: HTMLElement | null): [string, string][] {
-  if (!button) return [];
-  const name = button.getAttribute("name");
-  const names = button.getAttribute("type") === "image" ? (name ? [`${name}.x`, `${name}.y`] : ["x", "y"]) : name ? [name] : [];
-  const data = new FormData(form, button);
-  return names.flatMap((name) => data.getAll(name).slice(-1).map((value): [string, string] => [name, String(value)]));
-}
+/** What a form's submission goes by, besides its entries. */
+const TRAITS = ["action", "method", "enctype", "target", "accept-charset", "rel"];
 
-/** This very form, by the browser, as the button would have sent it, and only once. `submit()` runs no listeners again. */
-function submitNatively(form: HTMLFormElement, button: HTMLElement | null, added: [string, string][]): void {
-  const fields = added.map(([name, value]) => {
+/** A form of the entries and traits that this one has now, to be sent by the browser later: the form may have changed by then, or gone. Its
+ *  `submit()` runs no listeners. */
+function copy(form: HTMLFormElement, button: HTMLElement | null, entries: FormData): HTMLFormElement {
+  const twin = document.createElement("form");
+  twin.hidden = true;
+  for (const name of TRAITS) {
+    const value = effective(form, button, name);
+    if (value !== null) twin.setAttribute(name, value);
+  }
+  for (const [name, value] of entries) {
     const field = document.createElement("input");
-    field.type = "hidden";
+    field.type = typeof value === "string" ? "hidden" : "file";
     field.name = name;
-    field.value = value;
-    return field;
-  });
-  if (button && form.contains(button)) button.before(...fields);
-  else form.append(...fields);
-  const names = ["action", "method", "enctype", "target"];
-  const before = names.map((name) => form.getAttribute(name));
-  for (const name of names) setOrRemove(form, name, effective(form, button, name));
-  HTMLFormElement.prototype.submit.call(form);
-  // The browser has read the form; leave it as it was, for those who come back.
-  names.forEach((name, index) => setOrRemove(form, name, before[index]!));
-  for (const field of fields) field.remove();
-}
-
-function setOrRemove(element: Element, name: string, value: string | null): void {
-  if (value === null) element.removeAttribute(name);
-  else element.setAttribute(name, value);
+    if (typeof value === "string") field.value = value;
+    else if (value.name || value.size) {
+      const files = new DataTransfer();
+      files.items.add(value);
+      field.files = files.files;
+    }
+    twin.append(field);
+  }
+  return twin;
 }
 
 function gone(): Promise<void> {

@@ -1,7 +1,7 @@
 // The library's entry: `<script type="module" src="/hoop/hoop.js" data-hoop>`, or `import { offload } from "hoop"`. See docs/browser.md.
 
 import { startForms } from "./form.ts";
-import { offload as handOver } from "./offload.ts";
+import { able, offload as handOver } from "./offload.ts";
 import { present, watch, watchPolicy } from "./present.ts";
 import type { Offloadable, OffloadOptions, Receipt } from "./types.ts";
 
@@ -25,7 +25,7 @@ export function offload(input: Offloadable, options: OffloadOptions = {}): Promi
 function start(): void {
   const scripts = [...document.querySelectorAll<HTMLScriptElement>("script[data-hoop]")];
   if (!scripts.length) return;
-  if (!globalThis.crypto?.subtle || !("adoptedStyleSheets" in Document.prototype)) {
+  if (!able() || !("adoptedStyleSheets" in Document.prototype)) {
     console.info("Hoop: this page has no WebCrypto (serve it over https), or the browser is too old. Forms work as ever.");
     return;
   }

@@ -20,6 +20,9 @@ export interface Message {
   authorization?: string;
   /** Says which upload this is to a page that was reloaded: the same form with the same text and files. */
   key: string;
+  /** Whether it may be kept in the browser to be resumed: not what holds a password, nor a body without a name, which any other of its size could be
+   *  taken for. */
+  keepable: boolean;
   /** The form's `caption` or `title`, if it has one. */
   caption?: string;
 }
@@ -46,7 +49,7 @@ export function multipart(entries: Iterable<[string, FormDataEntryValue]>, borde
     text += `--${border}\r\nContent-Disposition: form-data; name="${quoted(crlf(name))}"`;
     if (typeof value === "string") text += `\r\n\r\n${crlf(value)}\r\n`;
     else {
-      text += `; filename="${quoted(value.name)}"\r\nContent-Type: ${value.type || "application/octet-stream"}\r\n\r\n`;
+      text += `; filename="${quoted(value.webkitRelativePath || value.name)}"\r\nContent-Type: ${value.type || "application/octet-stream"}\r\n\r\n`;
       parts.push(text, value);
       text = "\r\n";
     }
@@ -60,16 +63,15 @@ const isFile = (value: unknown): value is File => typeof value !== "string" && !
 
 /** What a file is known by after a reload. */
 export const identity = (blob: Blob) => {
-  const { name, lastModified } = blob as File;
-  return [name ?? "", name ? lastModified : 0, blob.size, blob.type] as const;
+  const { name, lastModified, webkitRelativePath } = blob as File;
+  return [webkitRelativePath || name || "", name ? lastModified : 0, blob.size, blob.type] as const;
 };
 
-function fromForm(form: HTMLFormElement, submitter?: HTMLElement | null): { url: string; method: string; type?: string; parts: Part[]; entries: FormData } {
+function fromForm(form: HTMLFormElement, submitter: HTMLElement | null | undefined, entries: FormData): { url: string; method: string; type?: string; parts: Part[]; entries: FormData } {
   // A control may be called `action` or `method`, and hide the property.
   const attribute = (name: string) => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
   if (document.characterSet !== "UTF-8" || /^(?!utf-?8$)./i.test((form.getAttribute("accept-charset") ?? "").trim()))
     throw new HoopError("not-offloadable");
-  const entries = new FormData(form, submitter);
   const enctype = attribute("enctype").toLowerCase();
   const base = { url: attribute("action") || location.href, method: attribute("method") || "GET", entries };
   if (enctype === "multipart/form-data") return { ...base, ...fromEntries(entries) };
@@ -83,12 +85,12 @@ function fromEntries(entries: FormData): { type: string; parts: Part[] } {
   return { type: `multipart/form-data; boundary=${border}`, parts: multipart(entries, border) };
 }
 
-/** Reads what is to be uploaded. Throws `not-offloadable` for what is no upload to this page's own origin. */
-export async function message(input: Offloadable, submitter?: HTMLElement | null): Promise<Message> {
+/** Reads what is to be uploaded; of a form, the entries that were `captured`, else those that it has now. Throws `not-offloadable` for what is no upload to this page's own origin. */
+export async function message(input: Offloadable, submitter?: HTMLElement | null, captured?: FormData): Promise<Message> {
   let url: string | URL, method: string | undefined, type: string | undefined, parts: Part[], entries: FormData | undefined;
   let headers = new Headers();
   if (isForm(input)) {
-    ({ url, method, type, parts, entries } = fromForm(input, submitter));
+    ({ url, method, type, parts, entries } = fromForm(input, submitter, captured ?? new FormData(input, submitter)));
   } else if (input instanceof Request) {
     ({ url, method, headers } = input);
     parts = [await input.blob()];
@@ -132,6 +134,7 @@ export async function message(input: Offloadable, submitter?: HTMLElement | null
   const caption = pairs.find(([name, value]) => /^(caption|title)$/i.test(name) && value && !isFile(value))?.[1];
   return {
     method, url: target, fields, parts, files: pairs.map(([, value]) => value).filter(isFile).filter((file) => file.name || file.size),
+    keepable: form ? !controls(input).some((control) => control.type === "password" && control.value) : !!entries || parts.every((part) => !isFile(part) || part.name),
     authorization: headers.get("authorization") ?? undefined, caption: caption as string | undefined,
     key: JSON.stringify([method, target.href, ...(entries ? signs(pairs, form ? input : undefined) : parts.map(sign))]),
   };
@@ -139,11 +142,18 @@ export async function message(input: Offloadable, submitter?: HTMLElement | null
 
 const sign = (value: Part) => (isFile(value) ? identity(value) : value);
 
-/** What tells two uploads of a form apart. Hidden fields do not: they change with every page (a CSRF token). */
+/** Hidden fields that frameworks fill anew in every page. Any other that changes makes it another upload, which is the safe mistake. */
+const ANEW = /csrf|xsrf|token|nonce|viewstate|eventvalidation|form_build_id/i;
+
+/** What tells two uploads of a form apart: all of it, but for tokens. */
 function signs(pairs: [string, FormDataEntryValue][], form?: HTMLFormElement): unknown[] {
-  const hidden = new Set([...(form?.querySelectorAll<HTMLInputElement>("input[type=hidden]") ?? [])].map((input) => input.name));
-  return pairs.filter(([name, value]) => isFile(value) || !hidden.has(name)).map(([name, value]) => [name, sign(value)]);
+  const seen = new Set(form && controls(form).filter(({ type }) => type !== "hidden").map(({ name }) => name));
+  const isToken = (name: string) => form && ANEW.test(name) && !seen.has(name);
+  return pairs.filter(([name, value]) => isFile(value) || !isToken(name)).map(([name, value]) => [name, sign(value)]);
 }
+
+/** A control may be called `elements`, and hide the form's property. */
+const controls = (form: HTMLFormElement) => [...document.querySelectorAll<HTMLInputElement>("input,textarea,select,button")].filter((control) => control.form === form);
 
 /** As browsers do: the first language without a weight, each other with a tenth less. */
 function languages(tags: readonly string[]): string {

@@ -3,11 +3,13 @@
 import { direct, permission, probe } from "./direct.ts";
 import { follow } from "./follow.ts";
 import type { News } from "./follow.ts";
-import { find } from "./keep.ts";
+import { send } from "./http.ts";
+import { drop, find } from "./keep.ts";
 import type { Kept } from "./keep.ts";
 import { message as read } from "./message.ts";
 import type { Message } from "./message.ts";
 import { own } from "./own.ts";
+import { decide as decideBy, DEFAULTS } from "./policy.ts";
 import { settings, status, stop, ticket } from "./service.ts";
 import { begin, resume } from "./upload.ts";
 import type { Upload } from "./upload.ts";
@@ -28,6 +30,8 @@ export interface Hooks {
   ordinarySubmit?(): void;
   /** The button that was pressed. */
   submitter?: HTMLElement | null;
+  /** The form's entries when it was pressed. */
+  entries?: FormData;
 }
 
 /** A gateway that can be reached, to be told which upload comes. */
@@ -60,6 +64,10 @@ class Conductor {
   #message!: Message;
   #upload: Upload | undefined;
   #unlock = () => {};
+  /** The gateway in use: closed when this comes to nothing. */
+  #opening: Opening | undefined;
+  /** Has the browser ask before the page is left: while something would be lost. */
+  #guard = (event: Event) => event.preventDefault();
 
   constructor(options: OffloadOptions & Hooks) {
     this.#options = options;
@@ -70,35 +78,43 @@ class Conductor {
     try {
       this.#tell({});
       this.#signal.throwIfAborted();
-      this.#message = await read(input, this.#options.submitter);
+      this.#message = await read(input, this.#options.submitter, this.#options.entries);
       this.#message.caption = this.#options.caption ?? this.#message.caption;
       this.#tell({ total: this.#message.files.reduce((sum, { size }) => sum + size, 0) });
-      if (!globalThis.crypto?.subtle) throw new HoopError("no-gateway");
+      if (!able()) throw new HoopError("no-gateway");
       return await this.#offload();
     } catch (error) {
+      this.#opening?.close();
       return await this.#fail(error);
     } finally {
       this.#unlock();
-      removeEventListener("beforeunload", guard);
+      this.#guarded(false);
     }
+  }
+
+  #guarded(on: boolean): void {
+    if (on) addEventListener("beforeunload", this.#guard);
+    else removeEventListener("beforeunload", this.#guard);
   }
 
   async #offload(): Promise<Receipt> {
     const { decide, policy } = this.#options;
-    const mine = await settings();
-    const kept = mine && (await this.#kept(mine.owner ?? ""));
-    const wish = decide ? decide(this.#message.files, mine) : (policy ?? mine?.policy ?? "ask");
+    const mine = await settings(this.#signal);
+    const owner = mine && this.#message.keepable ? (mine.owner ?? "") : undefined;
+    const kept = owner === undefined ? undefined : await this.#kept(owner);
+    this.#signal.throwIfAborted();
+    const { files, parts } = this.#message;
+    const wish = decide ? decide(files, mine) : (policy ?? decideBy(mine ?? DEFAULTS, {}, files.length ? files : parts.filter((part) => typeof part !== "string")));
     // What was begun is finished, whatever is wished by now: sent anew, it could arrive twice.
     if (wish === "never" && !kept) return this.#ordinary();
     const opening = wish === "never" ? "declined" : await this.#find(wish === "ask" && !kept);
     if (typeof opening === "string" && !kept) return this.#ordinary(opening === "declined" ? undefined : new HoopError(opening));
-    try {
-      if (await this.#prepare(kept, mine && (mine.owner ?? ""))) return this.#free("service");
-    } catch (error) {
-      if (typeof opening !== "string") opening.close();
-      throw error;
+    if (typeof opening !== "string") this.#opening = opening;
+    if (await this.#prepare(kept, owner)) {
+      this.#opening?.close();
+      return this.#free("service");
     }
-    return this.#handOver(typeof opening === "string" ? undefined : opening);
+    return this.#handOver(this.#opening);
   }
 
   /** What is kept of this upload, unless another page is at it. */
@@ -139,7 +155,7 @@ class Conductor {
         // Leave was given, and nobody is there.
         if (why !== "no-gateway" || (await permission()) === "granted") continue;
       }
-      const opening = await this.#ask("bridge", () => bridge(gateway));
+      const opening = await this.#ask("bridge", () => bridge(gateway), shut);
       if (!opening) return "declined";
       if (typeof opening !== "string") return opening;
       why = opening;
@@ -147,17 +163,25 @@ class Conductor {
     return why;
   }
 
-  /** Asks the user; `act` runs within their click. Undefined when they decline. */
-  async #ask<T>(kind: Question["kind"], act: () => Promise<T>): Promise<T | undefined> {
+  /** Asks the user; `act` runs once, within their click. Undefined when they decline, even after it has begun: then `undo` gets what came of it. */
+  async #ask<T>(kind: Question["kind"], act: () => Promise<T>, undo: (late: T) => void = () => {}): Promise<T | undefined> {
+    this.#signal.throwIfAborted();
     const { phase } = this.#state;
-    const answer = await new Promise<T | undefined>((resolve, reject) => {
-      const question: Question = { kind, proceed: () => act().then(resolve, reject), decline: () => resolve(undefined) };
-      this.#signal.addEventListener("abort", () => reject(this.#signal.reason), { once: true });
-      this.#tell({ phase: "asking", question });
-      this.#options.ask!(question);
-    });
-    this.#tell({ phase, question: undefined });
-    return answer;
+    const given = new AbortController();
+    try {
+      const answer = await new Promise<T | undefined>((resolve, reject) => {
+        let begun: Promise<unknown> | undefined;
+        const proceed = () => (begun ??= act().then((result) => (given.signal.aborted ? undo(result) : resolve(result)), reject));
+        const question: Question = { kind, proceed: () => void proceed(), decline: () => resolve(undefined) };
+        this.#signal.addEventListener("abort", () => reject(this.#signal.reason), { signal: given.signal });
+        this.#tell({ phase: "asking", question });
+        this.#options.ask!(question);
+      });
+      this.#tell({ phase, question: undefined });
+      return answer;
+    } finally {
+      given.abort();
+    }
   }
 
   /** Has `#upload` made: kept or new. True if the service has all of it already. */
@@ -173,15 +197,19 @@ class Conductor {
         } catch (error) {
           if (coded(error).code !== "file-changed") throw error;
         }
-        // Other content than before is another upload, and the one before must not arrive as well.
-        await stop(kept.id, kept.ticket.token);
+        // Other content than before is another upload, and the one before must not arrive as well, unless it has already.
+        await stop(kept.id, kept.ticket.token).catch((error) => {
+          if (coded(error).code !== "upload-done") throw error;
+        });
       }
+      await drop(kept.id).catch(() => {});
       this.#unlock();
     }
     const { method, url, authorization } = this.#message;
     const fresh = await ticket(method, url.pathname + url.search, authorization, this.#signal);
-    this.#upload = await begin(this.#message, fresh, owner);
+    // Before it is kept, where another page could find it.
     await this.#lock(fresh.upload_id);
+    this.#upload = await begin(this.#message, fresh, owner);
     this.#made();
     return false;
   }
@@ -194,9 +222,13 @@ class Conductor {
   async #handOver(opening: Opening | undefined): Promise<Receipt> {
     const upload = this.#upload!;
     for (;;) {
+      this.#opening = opening;
       const way = opening ? await opening.way(upload.parcel) : own(upload.parcel);
       const why = typeof way === "string" ? way : await this.#by(way);
-      if (why === undefined) return this.#free((way as Way).name);
+      if (why === undefined) {
+        this.#opening = undefined;
+        return this.#free((way as Way).name);
+      }
       if (!opening) return await this.#refused(new HoopError(why));
       opening = await this.#afterGateway(opening, why);
       if (!opening && !upload.begun()) {
@@ -209,7 +241,7 @@ class Conductor {
   /** Hands it over by one way: undefined, or a code why the other side has not got it. That is a stranger's word, and stops nothing. */
   async #by(way: Way): Promise<string | undefined> {
     this.#tell({ phase: "handing", way: way.name });
-    addEventListener("beforeunload", guard);
+    this.#guarded(true);
     const why = await this.#upload!.handOver(way, (progress) => this.#progress(way, progress), this.#signal);
     if (why === undefined) way.close();
     // Except that the window has a button for the user.
@@ -221,7 +253,7 @@ class Conductor {
   async #afterGateway(opening: Opening, code: string): Promise<Opening | undefined> {
     this.#tell({ windowOnly: false });
     while (this.#options.ask && AWAY.includes(code)) {
-      const again = await this.#ask("retry", () => opening.again());
+      const again = await this.#ask("retry", () => opening.again(), shut);
       if (!again) break;
       if (typeof again !== "string") return again;
       code = again;
@@ -248,7 +280,7 @@ class Conductor {
     const { ticket } = this.#upload!;
     this.#upload!.forget().catch(() => {});
     this.#upload = undefined;
-    removeEventListener("beforeunload", guard);
+    this.#guarded(false);
     this.#tell({ phase: way === "service" ? "received" : "free", way, sent: total, rate: undefined, windowOnly: undefined });
     const { phase, monitor } = this.#state;
     let latest: News | undefined;
@@ -282,8 +314,9 @@ class Conductor {
 
   /** As if there were no library. Only for what was not begun, or was stopped. */
   async #ordinary(error?: HoopError): Promise<Receipt> {
+    this.#signal.throwIfAborted();
     if (this.#options.ordinary === false) throw error ?? new HoopError("no-gateway");
-    removeEventListener("beforeunload", guard);
+    this.#guarded(false);
     this.#tell({ phase: "ordinary", way: "ordinary", error, gateway: undefined });
     const base = { way: "ordinary", phase: "ordinary", total: this.#state.total } as const;
     if (this.#options.ordinarySubmit) {
@@ -291,12 +324,13 @@ class Conductor {
       return { ...base, delivered: () => new Promise(() => {}) };
     }
     const { url, method, fields, parts, authorization } = this.#message;
-    const headers = new Headers(fields);
-    if (authorization) headers.set("authorization", authorization);
-    const response = await fetch(url, { method, headers, body: new Blob(parts), signal: this.#signal }).catch((cause) => {
-      throw new HoopError("network", undefined, { cause });
-    });
-    return { ...base, delivered: async () => response.clone() };
+    const headers = authorization ? [...fields, ["Authorization", authorization] as [string, string]] : fields;
+    const body = new Blob(parts);
+    const total = body.size;
+    this.#tell({ total });
+    const onsent = (sent: number) => this.#progressed({ sent: Math.min(sent, total), total });
+    const response = await send(method, url.href, headers, body, onsent, this.#signal);
+    return { ...base, total, delivered: async () => response.clone() };
   }
 
   async #fail(error: unknown): Promise<Receipt> {
@@ -309,7 +343,12 @@ class Conductor {
       upload?.forget().catch(() => {});
       return this.#ordinary(problem).catch((worse) => this.#give(coded(worse)));
     }
-    if (over) await upload?.stop().catch(() => {});
+    try {
+      if (over) await upload?.stop();
+    } catch (error) {
+      // What others have of it may still arrive.
+      return this.#give(coded(error).code === "upload-done" ? coded(error) : new HoopError("not-stopped", undefined, { cause: problem }));
+    }
     return this.#give(problem);
   }
 
@@ -324,21 +363,35 @@ class Conductor {
     const [at, before] = this.#samples[0]!;
     const rate = now - at > 250 && sent > before ? ((sent - before) * 1000) / (now - at) : undefined;
     const windowOnly = way.name === "bridge" && allOut;
-    if (windowOnly) removeEventListener("beforeunload", guard);
-    this.#tell({ sent, rate, windowOnly, monitor });
-    this.#options.onprogress?.({ sent, total: this.#state.total, rate });
+    this.#guarded(!windowOnly);
+    this.#progressed({ sent, rate, windowOnly, monitor });
+  }
+
+  #progressed(change: Partial<State> & { sent: number }): void {
+    this.#tell(change);
+    const { total, rate } = this.#state;
+    safely(() => this.#options.onprogress?.({ sent: change.sent, total, rate }));
   }
 
   #tell(change: Partial<State>): void {
     this.#state = { ...this.#state, ...change };
-    this.#options.onstate?.(this.#state);
+    safely(() => this.#options.onstate?.(this.#state));
   }
 }
 
-/** Has the browser ask before the page is left: while it is needed. */
-function guard(event: Event): void {
-  event.preventDefault();
+/** Whether this browser has what sealing takes. */
+export const able = () => !!globalThis.crypto?.subtle && "any" in AbortSignal;
+
+/** The application's own listeners may fail; the upload goes on. */
+function safely(call: () => void): void {
+  try {
+    call();
+  } catch (error) {
+    reportError(error);
+  }
 }
+
+const shut = (opening: Opening | string) => typeof opening !== "string" && opening.close();
 
 const here = (gateway: string): Opening => ({
   way: async (parcel) => direct(gateway, parcel),

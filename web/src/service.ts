@@ -1,5 +1,6 @@
 // The service's side of an upload, over the page's own origin (docs/protocol.md §7).
 
+import { utf8 } from "./octets.ts";
 import type { Suite } from "./seal.ts";
 import { HoopError } from "./types.ts";
 import type { Settings } from "./types.ts";
@@ -32,8 +33,9 @@ export interface Note {
 
 /** Names that a note carries (docs/protocol.md, "Notes"). */
 const NOTE_FILES = 1000;
-/** What a browser sends to the end although its page has gone: 64 KiB at once, of which headers and other requests have a share. */
+/** What a browser sends to the end although its page has gone: 64 KiB at once, of which headers and other requests have a share. The service takes no more, either. */
 const KEEPALIVE_MAX = 48 * 1024;
+const CAPTION_MAX = 1000;
 /** The longest that a service waits, in seconds. */
 const WAIT_S = 30;
 /** How long an answer may take that waits for nothing. */
@@ -63,9 +65,9 @@ export async function ticket(method: string, target: string, authorization?: str
 }
 
 /** The user's settings; undefined if the service does not say. */
-export async function settings(): Promise<Settings | undefined> {
+export async function settings(signal?: AbortSignal): Promise<Settings | undefined> {
   try {
-    return await (await call("/hoop/settings", { headers: { Accept: "application/json" } }, 4000)).json();
+    return await (await call("/hoop/settings", { headers: { Accept: "application/json" }, signal }, 4000)).json();
   } catch {
     return undefined;
   }
@@ -78,11 +80,13 @@ export async function status(id: string, wait: boolean, signal?: AbortSignal): P
 }
 
 /** Tells the service of an upload that is on its way. */
-export async function note(id: string, token: string, { files, ...rest }: Note): Promise<void> {
-  const body = JSON.stringify({ ...rest, files: files.slice(0, NOTE_FILES) });
+export async function note(id: string, token: string, { files, caption, ...rest }: Note): Promise<void> {
+  let named = files.slice(0, NOTE_FILES);
+  const write = () => utf8(JSON.stringify({ ...rest, caption: caption?.slice(0, CAPTION_MAX), files: named }));
+  let body = write();
+  for (; body.length > KEEPALIVE_MAX && named.length; body = write()) named = named.slice(0, Math.floor(named.length * 0.8));
   const headers = { "Content-Type": "application/json", "Hoop-Token": token };
-  // A character has three octets at most.
-  await call(`/hoop/uploads/${id}`, { method: "PUT", headers, body, keepalive: body.length * 3 < KEEPALIVE_MAX });
+  await call(`/hoop/uploads/${id}`, { method: "PUT", headers, body, keepalive: true });
 }
 
 /** Stops an upload. Rejects with `upload-done` if the application has it already. */

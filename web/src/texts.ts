@@ -35,7 +35,7 @@ export interface Texts {
   signIn: string;
 }
 
-type Reason = "other" | "file" | "full" | "large" | "network" | "refused" | "unknown" | "signedOut" | "lies" | "noBox";
+type Reason = "other" | "file" | "full" | "large" | "network" | "refused" | "unknown" | "signedOut" | "lies" | "noBox" | "alive";
 
 const en: Texts = {
   looking: ["Looking for a Hoop box…", "A Hoop box on your network can take your files and deliver them while you go."],
@@ -67,6 +67,7 @@ const en: Texts = {
     signedOut: (site) => ["You are signed out", `Sign in to ${site}, then send your files again.`],
     lies: () => ["This Hoop box does not work", "Send your files directly, and tell whoever looks after it."],
     noBox: () => ["There is no Hoop box here", "Send your files directly."],
+    alive: () => ["It could not be stopped", "What has gone out may still arrive. Look at your uploads before you send it again."],
   },
   steps: ["On the Hoop box", "At the site", "Accepted"],
   of: (sent, total) => `${sent} of ${total}`,
@@ -110,6 +111,7 @@ const fr: Texts = {
     signedOut: (site) => ["Vous êtes déconnecté", `Connectez-vous à ${site}, puis renvoyez vos fichiers.`],
     lies: () => ["Ce boîtier Hoop ne marche pas", "Envoyez vos fichiers directement, et prévenez la personne qui s’en occupe."],
     noBox: () => ["Il n’y a pas de boîtier Hoop ici", "Envoyez vos fichiers directement."],
+    alive: () => ["L’envoi n’a pas pu être arrêté", "Ce qui est parti peut encore arriver. Regardez vos envois avant de recommencer."],
   },
   steps: ["Sur le boîtier Hoop", "Chez le site", "Accepté"],
   of: (sent, total) => `${sent} sur ${total}`,
@@ -149,12 +151,14 @@ const REASONS: Partial<Record<string, Reason>> = {
   "sign-in-required": "signedOut",
   "gateway-lies": "lies",
   "no-gateway": "noBox",
+  "not-stopped": "alive",
+  "upload-done": "alive",
 };
 
 /** Whether trying the same once more can help: neither after a refusal, nor with a file that must be chosen again, nor if
  *  it may have arrived. */
 export function mayHelp(error?: HoopError): boolean {
-  return !["file", "large", "refused", "unknown", "signedOut"].includes(reason(error));
+  return !["file", "large", "refused", "unknown", "signedOut", "alive"].includes(reason(error));
 }
 
 function reason(error?: HoopError): Reason {

@@ -144,6 +144,9 @@ export type HoopCode =
   | "not-offloadable"
   | "gateway-lies"
   | "network"
+  | "not-stopped"
+  | "popup-blocked"
+  | "window-closed"
   | (string & {});
 
 /** What went wrong. `code` says what, for programs and for texts.ts; `message` is the service's own words where it has some, else the code. */

@@ -59,11 +59,15 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
     waiting.clear();
     if (other.closed) leave();
   }, LOOK_MS);
+  // A page that goes elsewhere leaves the window an opener that is not closed.
+  const bye = () => say({ type: "bye" });
   const leave = () => {
     clearInterval(clock);
+    removeEventListener("pagehide", bye);
     removeEventListener("message", listen);
   };
   addEventListener("message", listen);
+  addEventListener("pagehide", bye);
 
   const ask = (message: object, signal: AbortSignal, onsent?: (octets: number) => void) => new Promise<Answer>((resolve) => {
     if (other.closed || signal.aborted) return resolve({ status: 0, code: other.closed ? "window-closed" : undefined });

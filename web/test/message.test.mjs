@@ -92,3 +92,46 @@ test("the same files and text are the same upload; another file, time or text is
   assert.equal(await key("a", 1, "c"), one);
   for (const other of [["b", 1, "c"], ["a", 2, "c"], ["a", 1, "d"]]) assert.notEqual(await key(...other), one);
 });
+
+/** A form with these controls: what of HTML's forms is used here. */
+class Form {
+  constructor(...controls) {
+    this.controls = controls.map((control) => ({ type: "text", form: this, ...control }));
+  }
+
+  getAttribute(name) {
+    return { method: "post", action: "/photos", enctype: "multipart/form-data" }[name] ?? null;
+  }
+
+  async read() {
+    document.querySelectorAll = () => this.controls;
+    const entries = new FormData();
+    for (const { name, value, off } of this.controls) if (!off) entries.append(name, value);
+    return message(this, null, entries);
+  }
+}
+
+test("another value of a hidden field is another upload; another token is not", async () => {
+  global("HTMLFormElement", Form);
+  const file = { name: "photo", type: "file", value: new File(["abc"], "a.jpg", { lastModified: 5 }) };
+  const key = async (...controls) => (await new Form(file, ...controls).read()).key;
+  const hidden = (name, value) => ({ name, type: "hidden", value });
+  assert.notEqual(await key(hidden("album", "7")), await key(hidden("album", "8")));
+  const box = { name: "public", type: "checkbox", value: "1" };
+  assert.notEqual(await key(hidden("public", "0"), box), await key(hidden("public", "0"), { ...box, off: true }));
+  assert.equal(await key(hidden("csrf_token", "a")), await key(hidden("csrf_token", "b")));
+  assert.notEqual(await key({ name: "token", value: "a" }), await key({ name: "token", value: "b" }), "a person has typed it");
+});
+
+test("a form with a password in it, and a body without a name, are not kept", async () => {
+  const password = { name: "secret", type: "password", value: "wonderland" };
+  assert.equal((await new Form(password).read()).keepable, false);
+  assert.equal((await new Form({ ...password, value: "" }).read()).keepable, true);
+  assert.equal((await message({ url: "/x", body: new Blob(["abc"]) })).keepable, false);
+  assert.equal((await message({ url: "/x", body: new File(["abc"], "a.jpg") })).keepable, true);
+});
+
+test("files of a folder keep their place in it, as browsers send them", async () => {
+  const file = Object.defineProperty(new File(["abc"], "a.jpg"), "webkitRelativePath", { value: "trip/day 1/a.jpg" });
+  assert.match(await text(multipart([["f", file]], "b")), /; filename="trip\/day 1\/a\.jpg"/);
+});

@@ -6,7 +6,7 @@ import { load } from "./sources.mjs";
 
 const { language, mayHelp, size, texts, time, words } = await load("texts");
 const phases = ["looking", "asking", "handing", "free", "received", "delivered", "held", "failed", "stopped", "ordinary"];
-const codes = ["file-changed", "spool-full", "too-large", "network", "rejected", "answer-lost", "sign-in-required", "gateway-lies", "no-gateway", "whatever"];
+const codes = ["file-changed", "spool-full", "too-large", "network", "rejected", "answer-lost", "sign-in-required", "gateway-lies", "no-gateway", "not-stopped", "whatever"];
 
 test("the nearest language that is spoken here is taken, else English", () => {
   assert.equal(language(["de", "fr-CA", "en"]), "fr");
@@ -29,7 +29,7 @@ test("each phase, question and failure has its own words in both languages, and 
 
 test("once more is not offered where it cannot help or could arrive twice", () => {
   const none = codes.filter((code) => !mayHelp({ code }));
-  assert.deepEqual(none, ["file-changed", "too-large", "rejected", "answer-lost", "sign-in-required"]);
+  assert.deepEqual(none, ["file-changed", "too-large", "rejected", "answer-lost", "sign-in-required", "not-stopped"]);
 });
 
 test("sizes and times are in people's units, and coarse", () => {

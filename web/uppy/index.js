@@ -80,8 +80,8 @@ export default class Hoop extends BasePlugin {
       for (const value of [meta[name]].flat()) body.append(name, value);
     }
     for (const file of files) {
-      // Uppy may know the type better than the browser.
-      body.append(this.opts.fieldName, file.data.slice(0, file.data.size, file.meta.type ?? file.type), file.name);
+      // Uppy may know the type better than the browser. The date tells the file from another when it is sent again.
+      body.append(this.opts.fieldName, new File([file.data], file.name, { type: file.meta.type ?? file.type, lastModified: file.data.lastModified ?? 0 }));
     }
     const headers = typeof this.opts.headers === "function" ? this.opts.headers(files) : this.opts.headers;
     return { url: this.opts.endpoint, method: this.opts.method, headers, body };

@@ -1,8 +1,7 @@
 /** At most so many `put` and `look` may be unanswered: enough to keep the socket busy, and a few segments of memory. */
 export declare const BRIDGE_QUEUE = 8;
-/** The bridge's path at a gateway, and the name of its window. */
+/** The bridge's path at a gateway. */
 export declare const BRIDGE_PATH = "/bridge";
-export declare const BRIDGE_WINDOW = "hoop-bridge";
 /** The window's size is part of its design: the page fits in without scrolling. */
 export declare const BRIDGE_FEATURES = "popup,width=420,height=300";
 interface Message<Type extends string> {
@@ -35,7 +34,10 @@ export interface Look extends Message<"look"> {
 /** Nothing more comes. */
 export interface End extends Message<"end"> {
 }
-export type FromPage = Begin | Put | Look | End;
+/** The page goes, or goes to sleep: the bridge is alone, as if the page had been closed, until it hears from it again. */
+export interface Bye extends Message<"bye"> {
+}
+export type FromPage = Begin | Put | Look | End | Bye;
 /** The bridge is open; sent to any origin, again and again until the first `begin`. */
 export interface Hello extends Message<"hello"> {
     /** The gateway's version. */

@@ -4,6 +4,7 @@ export interface FormHooks {
     decide(files: File[], settings: Settings | undefined): Policy;
     ordinarySubmit(): void;
     submitter: HTMLElement | null;
+    entries: FormData;
 }
 export type Offload = (input: Offloadable, options: OffloadOptions & FormHooks) => Promise<Receipt>;
 /** Begins to upgrade the forms that `selector` names. */

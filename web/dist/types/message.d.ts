@@ -12,6 +12,9 @@ export interface Message {
     authorization?: string;
     /** Says which upload this is to a page that was reloaded: the same form with the same text and files. */
     key: string;
+    /** Whether it may be kept in the browser to be resumed: not what holds a password, nor a body without a name, which any other of its size could be
+     *  taken for. */
+    keepable: boolean;
     /** The form's `caption` or `title`, if it has one. */
     caption?: string;
 }
@@ -20,7 +23,7 @@ export declare function boundary(): string;
 export declare function multipart(entries: Iterable<[string, FormDataEntryValue]>, border: string): Part[];
 /** What a file is known by after a reload. */
 export declare const identity: (blob: Blob) => readonly [string, number, number, string];
-/** Reads what is to be uploaded. Throws `not-offloadable` for what is no upload to this page's own origin. */
-export declare function message(input: Offloadable, submitter?: HTMLElement | null): Promise<Message>;
+/** Reads what is to be uploaded; of a form, the entries that were `captured`, else those that it has now. Throws `not-offloadable` for what is no upload to this page's own origin. */
+export declare function message(input: Offloadable, submitter?: HTMLElement | null, captured?: FormData): Promise<Message>;
 /** The request's head with the token T (base64url): `T‖D` without D. Throws `head-invalid` if it would not fit record 0. */
 export declare function head({ method, url, fields, parts }: Message, token: string): string;

@@ -7,6 +7,10 @@ export interface Hooks {
     ordinarySubmit?(): void;
     /** The button that was pressed. */
     submitter?: HTMLElement | null;
+    /** The form's entries when it was pressed. */
+    entries?: FormData;
 }
 /** Hands an upload over. Resolves when the page may go: the gateway or the service has all of it, or it went the ordinary way. */
 export declare function offload(input: Offloadable, options?: OffloadOptions & Hooks): Promise<Receipt>;
+/** Whether this browser has what sealing takes. */
+export declare const able: () => boolean;

@@ -32,10 +32,10 @@ export interface Note {
 /** A ticket for one upload to this page's origin. */
 export declare function ticket(method: string, target: string, authorization?: string, signal?: AbortSignal): Promise<Ticket>;
 /** The user's settings; undefined if the service does not say. */
-export declare function settings(): Promise<Settings | undefined>;
+export declare function settings(signal?: AbortSignal): Promise<Settings | undefined>;
 /** The service's status of an upload. With `wait`, it waits for a change to a final state or `held`. */
 export declare function status(id: string, wait: boolean, signal?: AbortSignal): Promise<Status>;
 /** Tells the service of an upload that is on its way. */
-export declare function note(id: string, token: string, { files, ...rest }: Note): Promise<void>;
+export declare function note(id: string, token: string, { files, caption, ...rest }: Note): Promise<void>;
 /** Stops an upload. Rejects with `upload-done` if the application has it already. */
 export declare function stop(id: string, token: string): Promise<void>;

@@ -30,7 +30,7 @@ export interface Texts {
     uploads: string;
     signIn: string;
 }
-type Reason = "other" | "file" | "full" | "large" | "network" | "refused" | "unknown" | "signedOut" | "lies" | "noBox";
+type Reason = "other" | "file" | "full" | "large" | "network" | "refused" | "unknown" | "signedOut" | "lies" | "noBox" | "alive";
 declare const LANGUAGES: {
     en: Texts;
     fr: Texts;

@@ -125,7 +125,7 @@ export type Offloadable = HTMLFormElement | Request | {
     body: FormData | Blob | URLSearchParams | string;
 };
 /** What an error's `code` can be, besides the codes of docs/protocol.md. */
-export type HoopCode = "no-gateway" | "not-hoop" | "aborted" | "file-changed" | "file-unreadable" | "not-offloadable" | "gateway-lies" | "network" | (string & {});
+export type HoopCode = "no-gateway" | "not-hoop" | "aborted" | "file-changed" | "file-unreadable" | "not-offloadable" | "gateway-lies" | "network" | "not-stopped" | "popup-blocked" | "window-closed" | (string & {});
 /** What went wrong. `code` says what, for programs and for texts.ts; `message` is the service's own words where it has some, else the code. */
 export declare class HoopError extends Error {
     readonly code: HoopCode;
