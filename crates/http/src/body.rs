@@ -37,6 +37,7 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, const { HeaderValue::from_static("application/json") });
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, const { HeaderValue::from_static("nosniff") });
     headers.insert(header::CACHE_CONTROL, const { HeaderValue::from_static("no-store") });
     response
 }

@@ -26,15 +26,31 @@ const LIFE: Duration = Duration::from_secs(5 * 60);
 #[derive(Debug)]
 pub struct Events(mpsc::Sender<Bytes>);
 
-impl Events {
-    /// Writes one event with `value` as JSON. Waits until the reader has taken the one before.
-    pub async fn send(&self, name: &str, value: &impl Serialize) {
+/// An event as it stands on the wire: what it was made from need not be kept while it waits for its reader.
+#[derive(Debug)]
+pub struct Event(Bytes);
+
+impl Event {
+    /// An event with `value` as JSON.
+    pub fn new(name: &str, value: &impl Serialize) -> Self {
         let mut text = format!("event: {name}\ndata: ").into_bytes();
         // JSON has no line breaks, so that one line is enough.
         serde_json::to_writer(&mut text, value).expect("our own events have a JSON form");
         text.extend_from_slice(b"\n\n");
+        Self(text.into())
+    }
+}
+
+impl Events {
+    /// Writes one event. Waits until the reader has taken the one before.
+    pub async fn write(&self, event: Event) {
         // It fails only if the stream is over, and then this is dropped.
-        let _ = self.0.send(text.into()).await;
+        let _ = self.0.send(event.0).await;
+    }
+
+    /// The same for an event with `value` as JSON.
+    pub async fn send(&self, name: &str, value: &impl Serialize) {
+        self.write(Event::new(name, value)).await;
     }
 
     /// Writes the event `end`: nothing more can change, and the reader need not come back. The writer returns after it.

@@ -20,7 +20,7 @@ pub mod tls;
 
 pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
 pub use connect::{AddressGuard, ConnectError, Connection, Connector};
-pub use events::{Events, events};
+pub use events::{Event, Events, events};
 pub use origin::{Origin, OriginError};
 pub use problem::{Code, Problem, retry_after};
 pub use server::{Peer, ServeError, Server, ServerLimits};

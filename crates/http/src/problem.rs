@@ -186,6 +186,7 @@ impl Problem {
         *response.status_mut() = self.code.status();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, const { http::HeaderValue::from_static(Self::MEDIA_TYPE) });
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, const { http::HeaderValue::from_static("nosniff") });
         headers.insert(header::CACHE_CONTROL, const { http::HeaderValue::from_static("no-store") });
         if let Some(wait) = self.retry_after {
             // Rounded up: coming back a second early is a second refusal.

@@ -3,18 +3,22 @@
 //! Promises: an event `uploads` with the whole list at once; then an event `upload` for each that changes, at most one a
 //! second for each.
 //!
-//! Bounds: [`STREAMS_MAX`] readers, [`STREAMS_OF_ONE_MAX`] of one owner.
+//! Bounds: [`STREAMS_MAX`] readers, [`STREAMS_OF_ONE_MAX`] of one owner. Nothing is kept of what was told but [`SHOWN_MAX`] fingerprints,
+//! and a document only until it is text. So a reader who has stopped reading holds one list, as text
+//! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints in 64 KiB: less than
+//! 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their notes are made of.
 
 use crate::core::Core;
 use crate::guard;
 use crate::listing::{self, Entry};
 use crate::owner::{Caller, Tag};
 use crate::state::State;
-use hoop_http::{Body, Code, Events, Problem, Shutdown};
+use hoop_http::{Body, Code, Event, Events, Problem, Shutdown};
 use hoop_units::UploadId;
 use http::{HeaderMap, Response};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +30,9 @@ const STREAMS_MAX: usize = 256;
 
 /// Readers of one owner: as many open tabs.
 const STREAMS_OF_ONE_MAX: usize = 8;
+
+/// Uploads of which a stream remembers what it has told: ten lists. One that it has forgotten may be told again as it was.
+const SHOWN_MAX: usize = 1_024;
 
 /// How often it is looked for changes.
 const PACE: Duration = Duration::from_secs(1);
@@ -75,29 +82,53 @@ pub async fn uploads(
 ) -> Result<Response<Body>, Problem> {
     guard::own_page(headers, &core.origin)?;
     let caller = Caller::of(core, headers, address).await?;
-    let tags = caller.signed_in()?.to_vec();
+    let tags = caller.user()?.to_vec();
     let slot = core.streams.enter(tags[0])?;
     // Listening begins before looking, so that no change falls in between.
     let news = core.store.news();
     let entries = listing::all(core, &tags).await?;
+    let mut shown = Shown::default();
+    for entry in &entries {
+        shown.is_news(entry);
+    }
+    let list = Event::new("uploads", &listing::document(&entries));
+    drop(entries);
     let core = core.clone();
     Ok(hoop_http::events(shutdown, |events| async move {
         let _slot = slot;
-        events.send("uploads", &listing::document(&entries)).await;
-        let shown = entries.iter().map(|entry| (entry.id(), likeness(entry))).collect();
+        events.write(list).await;
         if let Err(problem) = (Watch { core, tags, news, shown }).run(&events).await {
             tracing::debug!(code = %problem.code, "a stream of events ended early");
         }
     }))
 }
 
-/// What tells one event from the next. Each look at what is coming in has another time; that is no change.
-fn likeness(entry: &Entry) -> Value {
+/// What a reader has seen last of each upload: fingerprints, so that it costs nothing how much that was.
+#[derive(Default)]
+struct Shown(BTreeMap<UploadId, u64>);
+
+impl Shown {
+    /// Whether it differs from what was told last, as which it counts from now on.
+    fn is_news(&mut self, entry: &Entry) -> bool {
+        let fingerprint = fingerprint(entry);
+        let is_news = self.0.insert(entry.id(), fingerprint) != Some(fingerprint);
+        if self.0.len() > SHOWN_MAX {
+            self.0.pop_first();
+        }
+        is_news
+    }
+}
+
+/// What tells one event from the next. Each look at what is coming in has another time; that is no change. Two that are taken for one
+/// would leave an event out, of the user's own.
+fn fingerprint(entry: &Entry) -> u64 {
     let mut document = entry.document();
     if entry.state() == State::Receiving.name() {
         document["updated"] = Value::Null;
     }
-    document
+    let mut hasher = DefaultHasher::new();
+    hasher.write(document.to_string().as_bytes());
+    hasher.finish()
 }
 
 /// One reader's view.
@@ -105,8 +136,7 @@ struct Watch {
     core: Arc<Core>,
     tags: Vec<Tag>,
     news: broadcast::Receiver<UploadId>,
-    /// What the reader has seen last of each.
-    shown: BTreeMap<UploadId, Value>,
+    shown: Shown,
 }
 
 impl Watch {
@@ -116,48 +146,60 @@ impl Watch {
         pace.tick().await;
         loop {
             pace.tick().await;
-            for entry in self.changed().await? {
-                let likeness = likeness(&entry);
-                if self.shown.get(&entry.id()) != Some(&likeness) {
-                    events.send("upload", &entry.document()).await;
-                    self.shown.insert(entry.id(), likeness);
-                }
+            for id in self.changed().await? {
+                let entry = listing::one(&self.core, &self.tags, id).await?;
+                let news = entry.filter(|entry| self.shown.is_news(entry));
+                // A slow reader is waited for without what the event was made from.
+                let Some(event) = news.map(|entry| Event::new("upload", &entry.document())) else { continue };
+                events.write(event).await;
             }
         }
     }
 
     /// What may have changed.
-    async fn changed(&mut self) -> Result<Vec<Entry>, Problem> {
+    async fn changed(&mut self) -> Result<BTreeSet<UploadId>, Problem> {
         let mut ids: BTreeSet<UploadId> = BTreeSet::new();
         loop {
             match self.news.try_recv() {
                 Ok(id) => drop(ids.insert(id)),
-                // So much has changed that all is looked at. What is long over is not, and is let go of.
+                // So much has changed that all is looked at.
                 Err(TryRecvError::Lagged(_)) => {
-                    let entries = listing::all(&self.core, &self.tags).await?;
-                    self.shown.retain(|id, _| entries.iter().any(|entry| entry.id() == *id));
-                    return Ok(entries);
+                    return Ok(listing::all(&self.core, &self.tags).await?.iter().map(Entry::id).collect());
                 }
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
         for upload in self.core.live.coming(self.core.clock.unix()).await {
             let told = upload.facts.as_ref().is_some_and(|facts| self.tags.contains(&facts.owner));
-            if told || self.shown.contains_key(&upload.id) {
+            if told || self.shown.0.contains_key(&upload.id) {
                 ids.insert(upload.id);
             }
         }
-        let mut entries = Vec::new();
-        for id in ids {
-            entries.extend(listing::one(&self.core, &self.tags, id).await?);
-        }
-        Ok(entries)
+        Ok(ids)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::Marked;
+    use hoop_units::UnixTime;
+
+    #[test]
+    fn what_was_told_is_no_news_and_however_much_was_told_little_is_remembered() {
+        let entry = |n: u32, at: u32| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&n.to_be_bytes());
+            Entry::announced(Marked::new(UploadId(id), [1; 16], UnixTime(at), UnixTime(9)))
+        };
+        let mut shown = Shown::default();
+        assert!(shown.is_news(&entry(1, 1)) && !shown.is_news(&entry(1, 1)) && shown.is_news(&entry(1, 2)));
+        for n in 0..10_000 {
+            assert!(n == 1 || shown.is_news(&entry(n, 2)), "{n}");
+            assert!(!shown.is_news(&entry(n, 2)), "{n}");
+        }
+        assert_eq!(shown.0.len(), SHOWN_MAX);
+    }
 
     #[test]
     fn an_owner_has_eight_streams_and_all_together_256_and_each_is_given_back() {

@@ -1,6 +1,6 @@
 //! A user's uploads, as they are listed: [`Entry`], from the index, the notes, and what is coming in right now.
 //!
-//! Bounds: [`LIST_MAX`] entries.
+//! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON.
 
 use crate::core::{Core, store_problem};
 use crate::note::Note;
@@ -14,6 +14,10 @@ use std::collections::BTreeMap;
 
 /// The most uploads that a list has (`docs/protocol.md` §7).
 pub const LIST_MAX: usize = 100;
+
+/// The most of them that a list has as JSON. With 20 names of files an upload takes 3 KiB, so that 100 fit; only names and captions
+/// of kilobytes do not. One upload has at most 64 KiB of note, 8 KiB of path and 2 KiB of the rest, so that one always fits.
+pub const LIST_BYTES_MAX: usize = 512 * 1024;
 
 /// One upload of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,14 +83,16 @@ impl Entry {
         }
     }
 
-    /// The status with what a list has besides.
+    /// The status with what a list has besides, and without the answer, which only its device can open.
     pub fn document(&self) -> Value {
         let mut document = self.status();
+        document.as_object_mut().map(|members| members.remove("answer"));
         let note = self.note();
         document["created"] = self.created().0.into();
         document["path"] = self.path().into();
         document["paused"] = self.is_paused().into();
         document["files"] = json!(note.map(|note| &note.files));
+        document["file_count"] = json!(note.map(|note| note.file_count));
         document["caption"] = json!(note.and_then(|note| note.caption.as_ref()));
         document["monitor"] = json!(note.and_then(|note| note.monitor.as_ref()));
         document
@@ -115,9 +121,16 @@ impl Entry {
     }
 }
 
-/// The document of a list.
+/// The document of a list: as many of its entries, from the first on, as [`LIST_BYTES_MAX`] has room for.
 pub fn document(entries: &[Entry]) -> Value {
-    json!({"uploads": entries.iter().map(Entry::document).collect::<Vec<_>>()})
+    let mut left = LIST_BYTES_MAX;
+    let fits = |document: &Value| {
+        let len = document.to_string().len();
+        let fits = len <= left;
+        left = left.saturating_sub(len);
+        fits
+    };
+    json!({"uploads": entries.iter().map(Entry::document).take_while(fits).collect::<Vec<_>>()})
 }
 
 /// The uploads of whoever has these tags, newest first.

@@ -7,17 +7,23 @@ use serde::{Deserialize, Serialize};
 /// The longest note.
 pub const NOTE_MAX: usize = 64 * 1024;
 
-/// The files of a note that are kept: more than anybody reads.
-const FILES_MAX: usize = 1_000;
+/// The files of a note that are kept, and so named in lists and events: as many as anybody reads. How many there are is kept, too.
+const FILES_MAX: usize = 20;
+
+/// The longest link that is kept: the URL of a gateway's page has a hundred octets. A longer one is no reason to refuse the note.
+const MONITOR_MAX: usize = 2 * 1024;
 
 /// A note, checked. Members that this version does not know are dropped.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Note {
     /// The length of Z.
     pub total: u64,
-    /// The files inside.
+    /// The files inside, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<NotedFile>,
+    /// How many files there are.
+    #[serde(default)]
+    pub file_count: usize,
     /// The user's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caption: Option<String>,
@@ -47,7 +53,7 @@ impl Note {
     pub fn parse(body: &[u8]) -> Result<Self, Problem> {
         let wrong =
             |field: &str, detail: &dyn std::fmt::Display| Problem::new(Code::RequestInvalid, detail).field(field);
-        let mut note: Self = request::object(body)?;
+        let note: Self = request::object(body)?;
         // SQLite's numbers, and the longest Z, end there.
         if i64::try_from(note.total).is_err() {
             return Err(wrong("total", &"the total is beyond all uploads"));
@@ -55,8 +61,15 @@ impl Note {
         if note.monitor.as_ref().is_some_and(|monitor| !is_page(monitor)) {
             return Err(wrong("monitor", &"the monitor must be an http or https URL"));
         }
-        note.files.truncate(FILES_MAX);
-        Ok(note)
+        Ok(note.bounded())
+    }
+
+    /// The note within its bounds. One in the index may have been kept under others.
+    pub fn bounded(mut self) -> Self {
+        self.file_count = self.file_count.max(self.files.len());
+        self.files.truncate(FILES_MAX);
+        self.monitor = self.monitor.filter(|monitor| monitor.len() <= MONITOR_MAX);
+        self
     }
 }
 
@@ -82,10 +95,23 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_files_a_thousand_are_kept() {
+    fn of_very_many_files_twenty_are_kept_and_all_are_counted() {
         let files: Vec<_> = (0..1_500).map(|n| serde_json::json!({"name": n.to_string()})).collect();
-        let note = Note::parse(serde_json::json!({"total": 1, "files": files}).to_string().as_bytes()).unwrap();
-        assert_eq!((note.files.len(), note.files[999].name.as_str()), (1_000, "999"));
+        let mut sent = serde_json::json!({"total": 1, "files": files});
+        let note = Note::parse(sent.to_string().as_bytes()).unwrap();
+        assert_eq!((note.files.len(), note.files[19].name.as_str(), note.file_count), (20, "19", 1_500));
+        sent["file_count"] = 5_000.into();
+        assert_eq!(Note::parse(sent.to_string().as_bytes()).unwrap().file_count, 5_000, "it named only some");
+    }
+
+    #[test]
+    fn a_link_is_kept_up_to_its_bound() {
+        for (extra, kept) in [(0, true), (1, false)] {
+            let start = "http://hoop.local/";
+            let monitor = format!("{start}{}", "m".repeat(MONITOR_MAX - start.len() + extra));
+            let note = Note::parse(serde_json::json!({"total": 1, "monitor": monitor}).to_string().as_bytes()).unwrap();
+            assert_eq!(note.monitor.is_some(), kept);
+        }
     }
 
     #[test]

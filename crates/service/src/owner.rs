@@ -65,6 +65,8 @@ pub struct Caller {
     /// The credentials of the request, with the user if one is known.
     pub credentials: Credentials,
     tags: Vec<Tag>,
+    /// Whether the application says who its users are, and has not named this one.
+    stranger: bool,
 }
 
 impl Caller {
@@ -93,7 +95,8 @@ impl Caller {
             // What was begun with these very credentials while the application could not say whose they are.
             tags.extend(credential_tags(policy, &credentials));
         }
-        Ok(Self { credentials, tags })
+        let stranger = is_stranger(policy, &credentials);
+        Ok(Self { credentials, tags, stranger })
     }
 
     /// The same, taking whom the application cannot be asked about for nobody that it knows.
@@ -120,7 +123,8 @@ impl Caller {
     fn stranger(policy: &Policy, credentials: Credentials) -> Self {
         let tags = credential_tags(policy, &credentials);
         let nobody = tags.first().is_some_and(|tag| is_nobody(policy, *tag));
-        Self { tags: if nobody { Vec::new() } else { tags }, credentials }
+        let stranger = is_stranger(policy, &credentials);
+        Self { tags: if nobody { Vec::new() } else { tags }, credentials, stranger }
     }
 
     /// The tag that stands for whoever asks; none: nobody.
@@ -144,10 +148,32 @@ impl Caller {
         }
     }
 
+    /// The tags, if whoever asks may take room that all users share: anybody can make cookies up, so that where the application says who
+    /// its users are, only they may.
+    ///
+    /// # Errors
+    /// `sign-in-required`.
+    pub fn user(&self) -> Result<&[Tag], Problem> {
+        if self.stranger {
+            return Err(stranger());
+        }
+        self.signed_in()
+    }
+
+    /// Whether the application says who its users are, and has not named this one.
+    pub const fn is_stranger(&self) -> bool {
+        self.stranger
+    }
+
     /// Whether the tag is one of whoever asks.
     pub fn is(&self, tag: Tag) -> bool {
         self.tags.contains(&tag)
     }
+}
+
+/// Whether the application says who its users are, and has not named the one with these credentials.
+pub fn is_stranger(policy: &Policy, credentials: &Credentials) -> bool {
+    policy.routes.user.ask.is_some() && credentials.user.is_none()
 }
 
 /// The credentials of a request.
@@ -170,6 +196,11 @@ pub fn capture(headers: &HeaderMap, address: IpAddr, expires: UnixTime) -> Resul
 /// Nobody asks.
 pub fn signed_out() -> Problem {
     Problem::new(Code::SignInRequired, "neither `Cookie` nor `Authorization` says who asks")
+}
+
+/// Somebody asks whom the application does not know.
+pub fn stranger() -> Problem {
+    Problem::new(Code::SignInRequired, "the application does not know who asks")
 }
 
 /// Asks the application whose credentials these are; none: nobody that it knows.

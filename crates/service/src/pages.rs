@@ -23,7 +23,7 @@ pub async fn uploads(core: &Core, headers: &HeaderMap, address: IpAddr) -> Respo
     let listed = async {
         let caller = Caller::of(core, headers, address).await?;
         let entries = if caller.tags().is_empty() { Vec::new() } else { listing::all(core, caller.tags()).await? };
-        Ok((asker(core, &caller), entries))
+        Ok((asker(&caller), entries))
     };
     let (asker, entries) = match listed.await {
         Ok(listed) => listed,
@@ -39,7 +39,7 @@ pub async fn settings(core: &Core, headers: &HeaderMap, query: Option<&str>, add
     let language = Language::of(headers);
     let loaded = async {
         let caller = Caller::of(core, headers, address).await?;
-        Ok((asker(core, &caller), settings::of(core, &caller).await?))
+        Ok((asker(&caller), settings::of(core, &caller).await?))
     };
     let (asker, shown) = match loaded.await {
         Ok(loaded) => loaded,
@@ -66,10 +66,11 @@ fn frame(core: &Core, language: Language, asker: Asker) -> Frame<'_> {
 }
 
 /// Where the application says who asks, whom it does not know has signed out, whatever cookies are left.
-fn asker(core: &Core, caller: &Caller) -> Asker {
-    match (caller.tag(), caller.credentials.user, &core.policy.routes.user.ask) {
-        (None, _, _) | (_, None, Some(_)) => Asker::Nobody,
-        (Some(_), Some(_), _) => Asker::User,
-        (Some(_), None, None) => Asker::Credentials,
+fn asker(caller: &Caller) -> Asker {
+    match (caller.tag(), caller.credentials.user) {
+        (None, _) => Asker::Nobody,
+        _ if caller.is_stranger() => Asker::Nobody,
+        (Some(_), Some(_)) => Asker::User,
+        (Some(_), None) => Asker::Credentials,
     }
 }

@@ -173,11 +173,14 @@ pub async fn load(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<S
     of(core, &Caller::of(core, headers, address).await?).await
 }
 
-/// The settings of a caller.
+/// The settings of a caller. Whom the application does not know has none, and is nobody.
 ///
 /// # Errors
 /// The store's.
 pub async fn of(core: &Core, caller: &Caller) -> Result<Shown, Problem> {
+    if caller.is_stranger() {
+        return Ok(Shown { settings: Settings::default(), saved: false, owner: None });
+    }
     let (tags, now) = (caller.tags().to_vec(), core.clock.unix());
     let saved = core.store.with(move |index| index.settings(&tags, now)).await.map_err(store_problem)?;
     Ok(shown(caller, saved))
@@ -202,7 +205,7 @@ pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> R
     let body = request::read(body, SETTINGS_MAX).await?;
     let settings = if by_form { Settings::of_form(&Form::parse(&body))? } else { Settings::parse(&body)? };
     let caller = Caller::of(core, &parts.headers, address).await?;
-    let (tag, now, kept) = (caller.signed_in()?[0], core.clock.unix(), settings.clone());
+    let (tag, now, kept) = (caller.user()?[0], core.clock.unix(), settings.clone());
     core.store.with(move |index| index.save_settings(tag, &kept, now)).await.map_err(store_problem)?;
     match by_form {
         true => Ok(request::back_to(SETTINGS_SAVED)),

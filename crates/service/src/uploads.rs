@@ -50,7 +50,7 @@ pub async fn list(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<V
 /// `PUT /hoop/uploads/{id}`: the device's note.
 ///
 /// # Errors
-/// What is wrong with it or its token, `upload-stopped`, `spool-full`, or the store's.
+/// What is wrong with it or its token, `sign-in-required`, `upload-stopped`, `spool-full`, or the store's.
 pub async fn note(core: &Core, request: Request<Incoming>, id: UploadId) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
     guard::hoop_version(&parts.headers)?;
@@ -63,9 +63,17 @@ pub async fn note(core: &Core, request: Request<Incoming>, id: UploadId) -> Resu
     if now > expires.plus_secs(crate::state::LINGER_SECS) {
         return Err(Problem::new(Code::TokenInvalid, "it has expired").field("Hoop-Token"));
     }
+    if owner::is_stranger(&core.policy, &token) {
+        return Err(owner::stranger());
+    }
     let note = Note::parse(&request::read(body, NOTE_MAX).await?)?;
     let new = Marked::new(id, owner::of(&core.policy, &token), now, expires);
-    let marked = mark(core, new, move |marked| marked.note = Some(note.clone())).await?;
+    let take = move |marked: &mut Marked| {
+        if !marked.stopped {
+            marked.note = Some(note.clone());
+        }
+    };
+    let marked = mark(core, new, token.user.is_some(), take).await?;
     if marked.stopped {
         return Err(Problem::new(Code::UploadStopped, ""));
     }
@@ -164,7 +172,7 @@ async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem
             return Err(Problem::new(Code::UploadDone, detail));
         }
         Changed::Unknown => {
-            Entry::announced(mark(core, leave.new_mark(core, id), |marked| marked.stopped = true).await?)
+            Entry::announced(mark(core, leave.new_mark(core, id), leave.user, |marked| marked.stopped = true).await?)
         }
     };
     core.live.halt(id, Some(Code::UploadStopped)).await;
@@ -180,7 +188,7 @@ async fn pause(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Proble
         // What is over stays over: how it stands is the answer.
         Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
         Changed::Unknown => {
-            Entry::announced(mark(core, leave.new_mark(core, id), |marked| marked.paused = true).await?)
+            Entry::announced(mark(core, leave.new_mark(core, id), leave.user, |marked| marked.paused = true).await?)
         }
     };
     if entry.is_paused() {
@@ -190,11 +198,14 @@ async fn pause(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Proble
 }
 
 async fn resume(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
-    // What was paused before it came has its flag in its mark, too.
-    let marked = mark(core, leave.new_mark(core, id), |marked| marked.paused = false).await?;
+    // What was paused before it came has its flag in its mark, too. Without a mark there is none to take back.
+    let marked = match leave.known.as_ref().and_then(|known| known.marked.clone()) {
+        Some(marked) => Some(mark(core, marked, leave.user, |marked| marked.paused = false).await?),
+        None => None,
+    };
     let entry = match apply(core, id, Change::Resume).await? {
         Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
-        Changed::Unknown => Entry::announced(marked),
+        Changed::Unknown => Entry::announced(marked.ok_or_else(unknown)?),
     };
     if entry.state() != State::Stopped.name() {
         core.live.halt(id, None).await;
@@ -235,12 +246,18 @@ async fn note_what_comes(core: &Core, id: UploadId) -> Result<(), Problem> {
 }
 
 /// Changes what is known of an upload besides what has come of it.
-async fn mark(core: &Core, new: Marked, change: impl Fn(&mut Marked) + Send + 'static) -> Result<Marked, Problem> {
+async fn mark(
+    core: &Core,
+    new: Marked,
+    user: bool,
+    change: impl Fn(&mut Marked) + Send + 'static,
+) -> Result<Marked, Problem> {
     let id = new.id;
-    let marked = core.store.with(move |index| index.mark(&new, &change)).await.map_err(store_problem)?;
+    let marked = core.store.with(move |index| index.mark(&new, user, &change)).await.map_err(store_problem)?;
     core.store.announce(id);
     marked.ok_or_else(|| {
-        let problem = Problem::new(Code::SpoolFull, "too many uploads are announced and have not come");
+        let problem =
+            Problem::new(Code::SpoolFull, "too many uploads are announced, paused or stopped and have not come");
         problem.retry_after(Duration::from_secs(60))
     })
 }
@@ -251,6 +268,8 @@ struct Leave {
     known: Option<Entry>,
     /// Whose it is.
     owner: Tag,
+    /// Whether it is of somebody whom the application knows.
+    user: bool,
     /// The ticket's end.
     expires: UnixTime,
     /// Who asks, if that was looked into.
@@ -278,13 +297,17 @@ async fn leave(
         let token = token.map_err(|_| not_owner().field("Hoop-Token"))?;
         let caller = other_than_nobody(core, headers, address, &token, action).await?;
         let owner = owner::of(&core.policy, &token);
-        return Ok(Leave { known, owner, expires: expires.unwrap_or(UnixTime(token.expires)), caller: Some(caller) });
+        let (user, expires) = (token.user.is_some(), expires.unwrap_or(UnixTime(token.expires)));
+        return Ok(Leave { known, owner, user, expires, caller: Some(caller) });
     }
     let (Some(entry), Some(expires)) = (known, expires) else { return Err(unknown()) };
     let caller = Caller::of(core, headers, address).await?;
     // Whoever fetched a ticket without credentials is not told apart by sending none: that takes T.
     match entry.owner().filter(|owner| caller.is(*owner)) {
-        Some(owner) => Ok(Leave { known: Some(entry), owner, expires, caller: Some(caller) }),
+        Some(owner) => {
+            let user = caller.credentials.user.is_some();
+            Ok(Leave { known: Some(entry), owner, user, expires, caller: Some(caller) })
+        }
         None => Err(not_owner()),
     }
 }

@@ -265,3 +265,51 @@ async fn a_page_without_script_acts_by_a_form_of_the_services_own_origin() {
     assert_eq!((back.status, back.field("location")), (303, Some("/hoop/uploads")));
     assert_eq!(list(&sidecar, COOKIE).await[0]["state"], "stopped");
 }
+
+#[tokio::test]
+async fn a_list_names_the_first_twenty_files_of_an_upload_and_counts_all() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let [few, many] = [ticket(&sidecar).await, ticket(&sidecar).await];
+    let files = |count: usize| (0..count).map(|n| json!({"name": format!("{n}.jpg"), "size": 1})).collect::<Vec<_>>();
+    note(&sidecar, &few, &json!({"total": 9, "files": files(20)})).await;
+    note(&sidecar, &many, &json!({"total": 9, "files": files(1_000)})).await;
+    for entry in list(&sidecar, COOKIE).await {
+        let count = if entry["id"] == many.id { 1_000 } else { 20 };
+        let named = entry["files"].as_array().unwrap();
+        assert_eq!((named.len(), &named[19]["name"], &entry["file_count"]), (20, &"19.jpg".into(), &count.into()));
+        assert!(entry.get("answer").is_none(), "an answer is its device's");
+    }
+    let page = sidecar.send("GET", "/hoop/uploads", &[OWNER, ("Accept", "text/html")], b"").await;
+    let page = String::from_utf8(page.body).unwrap();
+    assert!(page.contains("999") && page.contains("980"), "999 others, 980 of them unnamed: {page}");
+}
+
+#[tokio::test]
+async fn a_note_with_a_link_of_any_length_is_kept() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let long = format!("http://hoop.local:4667/monitor?ID={}", "1".repeat(2_048));
+    let reply = note(&sidecar, &ticket, &json!({"total": 9, "caption": "x", "monitor": long})).await;
+    assert_eq!(reply.status, 204);
+    let entry = &list(&sidecar, COOKIE).await[0];
+    assert_eq!((&entry["caption"], &entry["monitor"]), (&"x".into(), &Value::Null));
+}
+
+#[tokio::test]
+async fn of_an_upload_that_nobody_has_paused_nothing_is_resumed_or_kept() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let path = format!("/hoop/uploads/{}", ticket.id);
+    let fields = [VERSION, ("Hoop-Token", ticket.token.as_str())];
+    let act = async |action: &str| {
+        sidecar.send("POST", &path, &fields, json!({"action": action}).to_string().as_bytes()).await
+    };
+    assert_eq!(act("resume").await.problem(), (404, "upload-unknown".into()));
+    assert_eq!(act("pause").await.status, 200);
+    assert_eq!(act("resume").await.status, 200);
+    let gone = sidecar.send("GET", &path, &[], b"").await;
+    assert_eq!(gone.problem(), (404, "upload-unknown".into()), "neither note nor pause is left");
+}

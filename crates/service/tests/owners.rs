@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use support::device::{Ticket, ask, seal};
 use support::upstream::{Arrival, Behaviour, Upstream, answer};
 use support::{Sidecar, wire::Reply};
-use tokio::net::TcpListener;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
 
 const ASKED: &str = "[user]\npath = \"/me\"\njson = \"/user/id\"";
 const VERSION: (&str, &str) = ("Hoop-Version", "1");
@@ -176,4 +177,56 @@ async fn with_its_token_an_upload_does_not_go_on_as_another_user_who_has_signed_
     assert_eq!(alice.status, 200, "she needs no token: {alice:?}");
     sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(upstream.whole().last().unwrap().fields("cookie"), ["session=alice-2"]);
+}
+
+#[tokio::test]
+async fn whom_the_application_does_not_know_takes_no_room_of_those_it_knows() {
+    let upstream = application().await;
+    let sidecar = before(&upstream, ASKED).await;
+    let path = |ticket: &Ticket| format!("/hoop/uploads/{}", ticket.id);
+    let note = async |ticket: &Ticket| {
+        let fields = [VERSION, ("Hoop-Token", ticket.token.as_str())];
+        sidecar.send("PUT", &path(ticket), &fields, b"{\"total\":9}").await
+    };
+    let stream = async |cookie| {
+        let fields = [("Cookie", cookie), ("Accept", "text/event-stream")];
+        let mut stream = TcpStream::connect(sidecar.address).await.unwrap();
+        stream.write_all(&support::wire::request("GET", "/hoop/uploads", &fields, b"")).await.unwrap();
+        String::from_utf8(support::wire::read_until(&mut stream, b"\r\n").await).unwrap()
+    };
+    let settings = async |method: &str, cookie| {
+        let body: &[u8] = if method == "PUT" { b"{\"policy\":\"never\"}" } else { b"" };
+        sidecar.send(method, "/hoop/settings", &[VERSION, ("Cookie", cookie)], body).await
+    };
+    let sign_in = (401, "sign-in-required".to_owned());
+    let made_up = "session=made-up";
+    let (strangers, _) = tickets(&sidecar, made_up).await;
+    assert_eq!(note(&strangers).await.problem(), sign_in);
+    assert_eq!(stream(made_up).await, "HTTP/1.1 401 Unauthorized\r\n");
+    assert_eq!(settings("PUT", made_up).await.problem(), sign_in);
+    let defaults = settings("GET", made_up).await;
+    let nothing = json!({"policy": "ask", "min_bytes": 0, "types": {}, "saved": false, "owner": null});
+    assert_eq!((defaults.status, defaults.json()), (200, nothing), "a page must learn that nothing is saved");
+    // What they hand over goes on, and they can stop it.
+    seal(&strangers, b"theirs").post(&sidecar).await;
+    sidecar.reaches(&strangers.id, "accepted").await;
+    let (stopped, _) = tickets(&sidecar, made_up).await;
+    let token = [("Hoop-Token", stopped.token.as_str())];
+    assert_eq!(sidecar.send("DELETE", &path(&stopped), &token, b"").await.status, 204);
+    // Whom it knows is served.
+    let (hers, _) = tickets(&sidecar, "session=alice-1").await;
+    assert_eq!(note(&hers).await.status, 204);
+    assert_eq!(stream("session=alice-1").await, "HTTP/1.1 200 OK\r\n");
+    assert_eq!(settings("PUT", "session=alice-1").await.json()["saved"], true);
+    assert!(settings("GET", "session=alice-2").await.json()["owner"].is_string());
+}
+
+#[tokio::test]
+async fn every_document_says_that_it_is_what_it_says() {
+    let upstream = application().await;
+    let sidecar = before(&upstream, ASKED).await;
+    for path in ["/.well-known/hoop", "/hoop/settings", "/hoop/uploads", "/hoop/nothing"] {
+        let reply = sidecar.send("GET", path, &[], b"").await;
+        assert_eq!(reply.field("x-content-type-options"), Some("nosniff"), "{path}");
+    }
 }

@@ -15,9 +15,6 @@ const RECENT_SECS: u32 = 24 * 3600;
 /// Of what has ended, so many stand unfolded: a phone's screen or two.
 const QUIET_SHOWN: usize = 10;
 
-/// Of an upload's files, so many are named; nobody reads more, and a list has up to a hundred uploads.
-const FILES_SHOWN: usize = 50;
-
 /// What the page is made from.
 pub struct ListView<'a> {
     /// Statuses as in `GET /hoop/uploads`, newest first.
@@ -132,6 +129,7 @@ struct Entry {
     #[serde(default)]
     paused: bool,
     files: Option<Vec<File>>,
+    file_count: Option<usize>,
     caption: Option<String>,
     monitor: Option<String>,
 }
@@ -227,8 +225,8 @@ impl Entry {
                 Some(path) => format!("{} {}", text(words.unnamed), name(&(words.sent_to)(path))),
                 None => text(words.unnamed),
             },
-            [file] => name(&file.name),
-            [file, others @ ..] => format!("{} {}", name(&file.name), text(&(words.and_others)(others.len()))),
+            [file] if self.file_count() == 1 => name(&file.name),
+            [file, ..] => format!("{} {}", name(&file.name), text(&(words.and_others)(self.file_count() - 1))),
         }
     }
 
@@ -236,10 +234,16 @@ impl Entry {
         self.files.as_deref().unwrap_or_default()
     }
 
+    /// How many files there are; some may not be named.
+    fn file_count(&self) -> usize {
+        self.file_count.unwrap_or_default().max(self.files().len())
+    }
+
     /// Of the files, if all are known; else sealed, which is a little more.
     fn size(&self) -> u64 {
         let sizes = self.files().iter().try_fold(0_u64, |sum, file| sum.checked_add(file.size?));
-        sizes.filter(|size| *size > 0).unwrap_or(self.total)
+        let all = self.file_count() == self.files().len();
+        sizes.filter(|size| all && *size > 0).unwrap_or(self.total)
     }
 
     /// Changes when the row must be drawn anew; the script makes the same from events (`web/src/pages.ts`).
@@ -365,17 +369,17 @@ fn facts(entry: &Entry, words: &Words, now: UnixTime) -> String {
     let mut out = format!("<p class=\"facts\">{}</p>", parts.join(" · "));
     let captioned = entry.caption.as_deref().is_some_and(|caption| !caption.trim().is_empty());
     if files.len() > 1 || captioned && !files.is_empty() {
-        let named = files.iter().take(FILES_SHOWN).map(|file| {
+        let named = files.iter().map(|file| {
             let size =
                 file.size.map(|bytes| format!(" <span>{}</span>", text(&size(bytes, words)))).unwrap_or_default();
             format!("<li>{}{size}</li>", name(&file.name))
         });
         let named: String = named.collect();
-        let more = match files.len().saturating_sub(FILES_SHOWN) {
+        let more = match entry.file_count() - files.len() {
             0 => String::new(),
             more => format!("<li>{}</li>", text(&(words.more_files)(more))),
         };
-        let count = text(&(words.files)(files.len()));
+        let count = text(&(words.files)(entry.file_count()));
         out += &format!("<details class=\"files\"><summary>{count}</summary><ul>{named}{more}</ul></details>");
     }
     out

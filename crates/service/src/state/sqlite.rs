@@ -223,7 +223,7 @@ fn begin(transaction: &Transaction<'_>, progress: &Upload) -> Result<Upload, Sto
     Ok(upload)
 }
 
-fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreError> {
+pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreError> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM uploads WHERE id = ?1"))?;
     statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
 }
@@ -383,8 +383,8 @@ mod tests {
         use super::super::{Marked, Notes as _};
         let (_dir, index) = index();
         let new = |n| Marked::new(UploadId([n; 16]), [1; 16], UnixTime(1), UnixTime(1_000));
-        index.mark(&new(1), &|marked| marked.stopped = true).unwrap();
-        index.mark(&new(2), &|marked| marked.paused = true).unwrap();
+        index.mark(&new(1), false, &|marked| marked.stopped = true).unwrap();
+        index.mark(&new(2), false, &|marked| marked.paused = true).unwrap();
         assert!(matches!(index.receive(&progress(1, 10), true).unwrap(), Changed::Refused(_)));
         assert!(index.load(UploadId([1; 16])).unwrap().is_none());
         assert!(done(index.receive(&progress(2, 10), true)).paused);
