@@ -3,6 +3,7 @@
 use crate::destination::Dest;
 use hoop_http::Origin;
 use serde::Deserialize;
+use serde_json::error::Category;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,10 +43,13 @@ impl WellKnown {
     /// Reads the document that `origin` gave.
     ///
     /// # Errors
-    /// In words, if it is none that this version can use.
+    /// In words, if it is none that this version can use. They are all ours: pages show them, and whoever wrote the document must not
+    /// speak there.
     pub fn parse(bytes: &[u8], origin: &Origin) -> Result<Self, String> {
-        let document: Document =
-            serde_json::from_slice(bytes).map_err(|error| format!("/.well-known/hoop is no such document: {error}"))?;
+        let document: Document = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+            Category::Data => "/.well-known/hoop lacks a member, or has one of another form".to_owned(),
+            Category::Io | Category::Syntax | Category::Eof => "/.well-known/hoop is no JSON".to_owned(),
+        })?;
         if document.hoop != 1 {
             return Err(format!("it speaks version {} of the protocol, and this gateway version 1", document.hoop));
         }
@@ -67,7 +71,7 @@ impl WellKnown {
     /// Why an upload for `dest` cannot go to this service, if so.
     fn refusal(&self, dest: &Dest) -> Option<String> {
         let other = self.post != dest.url;
-        other.then(|| format!("its post URL is {}, not {}", self.post, dest.url))
+        other.then(|| format!("its post URL is another than {}", dest.url))
     }
 }
 
@@ -147,6 +151,29 @@ mod tests {
         ] {
             assert!(WellKnown::parse(GOOD_DOCUMENT.replace(from, to).as_bytes(), &origin).is_err(), "{to}");
         }
+    }
+
+    #[test]
+    fn nothing_that_a_site_writes_stands_in_the_reason() {
+        let right = dest("https://photos.example/hoop/post");
+        for (from, to) in [
+            ("\"hoop\":1", "\"hoop\":\"call 555\""),
+            ("\"hoop\":1", "\"hoop\":1,\"hoop\":\"call 555\""),
+            ("65536", "\"call 555\""),
+            ("\"https://photos.example\"", "\"https://call.555.example\""),
+            ("https://photos.example/hoop/uploads", "call 555"),
+            ("https://photos.example/hoop/uploads", "https://[call 555]/"),
+            ("https://photos.example/hoop/post", "call 555"),
+            ("{", "call 555"),
+            ("{", ""),
+        ] {
+            let why = WellKnown::parse(GOOD_DOCUMENT.replace(from, to).as_bytes(), &right.origin).unwrap_err();
+            assert!(!why.contains("call") && !why.contains("555"), "{to}: {why}");
+        }
+        let elsewhere = GOOD_DOCUMENT.replace("/hoop/post", "/call-555");
+        let known = WellKnown::parse(elsewhere.as_bytes(), &right.origin).unwrap();
+        let why = known.refusal(&right).unwrap();
+        assert!(!why.contains("call"), "{why}");
     }
 
     #[test]
