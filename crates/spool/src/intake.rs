@@ -25,8 +25,12 @@ const WRITEBACK_BYTES: u64 = 4 << 20;
 /// whatever else runs there, its memory.
 const CACHED_BYTES: u64 = 16 << 20;
 
-/// Room is promised to a sender that does not tell its length in steps of this size.
+/// Room is promised to a sender that does not tell its length, or is past [`PROMISED_MAX`], in steps of this size.
 const PROMISE_STEP: u64 = 4 << 20;
+
+/// The most that an upload is promised before it comes: to name a length costs a sender nothing. Photos are sure of their room from their
+/// first byte on; what is longer may find the spool full in the middle, if others fill it meanwhile.
+pub const PROMISED_MAX: u64 = 64 << 20;
 
 /// An upload that is being received: shared by its senders, gone with the last.
 pub struct Live {
@@ -125,7 +129,7 @@ impl Intake {
         self.written_out = Some(range.end);
     }
 
-    /// Makes sure that room for `bytes` is promised: beforehand where the total is known, in steps where not.
+    /// Makes sure that room for `bytes` is promised: beforehand up to [`PROMISED_MAX`] where the total is known, in steps otherwise.
     fn promise(&self, live: &mut LiveState, bytes: u64) -> Result<(), WriteError> {
         if live.promised >= bytes {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use crate::error::{BeginError, OpenError, StoreError};
 use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Over, Queue, Tally};
-use crate::intake::{Intake, Live, PAYLOAD_GONE};
+use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
 use crate::room::Room;
 use crate::state::State;
 use crate::sys::{self, Disk};
@@ -251,7 +251,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Promises room for what is missing.
+    /// Promises room for what is missing, as far as [`PROMISED_MAX`], if there is room for all of it now.
     fn admit(&self, intake: &Intake, total: Option<u64>) -> Result<(), BeginError> {
         let mut live = intake.live.state();
         live.total = live.total.or(total);
@@ -268,8 +268,9 @@ impl Spool {
             if need > free || free == 0 {
                 return Err(BeginError::Full { need: need.max(1), free });
             }
-            room.promised += need;
-            live.promised += need;
+            let promised = need.min(PROMISED_MAX.saturating_sub(live.promised));
+            room.promised += promised;
+            live.promised += promised;
         }
         Ok(())
     }

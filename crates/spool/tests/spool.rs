@@ -151,6 +151,27 @@ fn the_quota_counts_what_is_kept_written_and_promised() {
 }
 
 #[test]
+fn whoever_names_a_huge_length_takes_little_room_and_what_is_sent_has_room_all_the_same() {
+    const MIB: u64 = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { quota_bytes: Some(1_000 * MIB), ..Settings::new(folder.path()) }).unwrap();
+    let liars = [take(&spool, &offer(1, 1_000 * MIB)), take(&spool, &offer(2, 900 * MIB))];
+    assert_eq!(spool.free_bytes().unwrap(), 872 * MIB, "64 MiB each");
+    assert!(
+        matches!(spool.begin(&offer(3, 873 * MIB)), Err(BeginError::Full { .. })),
+        "what cannot fit is refused at once"
+    );
+    let honest = offer(4, 80 * MIB);
+    let mut intake = take(&spool, &honest);
+    for at in 0..80 {
+        intake.write_at(at * MIB, &vec![7; MIB as usize]).unwrap();
+    }
+    assert_eq!(intake.commit(ByteRange::new(0, 80 * MIB), NOW).unwrap(), State::Stored);
+    drop((intake, liars));
+    assert_eq!(spool.free_bytes().unwrap(), 920 * MIB, "only what is stored is taken");
+}
+
+#[test]
 fn a_sender_that_does_not_tell_its_length_is_held_to_the_quota_too() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(Settings { quota_bytes: Some(1_000), ..Settings::new(folder.path()) }).unwrap();
