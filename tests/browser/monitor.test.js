@@ -6,6 +6,8 @@ import { scenarios } from "./scenarios.js";
 const PHOTO = 20_000_000;
 /** More than two segments: of two that are under way a gateway may know nothing yet. */
 const HALF = 17_500_000;
+/** So little of it has been delivered then that what is left does not fit the sockets between. */
+const LITTLE = 5_000_000;
 
 /** Waits until the page says so; its tab may be in the background, where no frames are drawn. */
 function says(page, selector, text) {
@@ -23,7 +25,7 @@ scenarios(({ browser, test }) => {
   }, async (scene) => {
     const { house } = scene;
     const photo = await house.photo("lake.jpg", PHOTO);
-    const [half, delivering] = [house.links.gateway.holdAfter(HALF), house.links.delivery.holdAfter(HALF)];
+    const [half, delivering] = [house.links.gateway.holdAfter(HALF), house.links.delivery.holdAfter(LITTLE)];
     await scene.open();
     await scene.choose([photo]);
     await scene.submit();

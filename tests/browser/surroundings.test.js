@@ -10,7 +10,7 @@ const OWN = { house: { wall: null } };
 const PAGE = `<!doctype html><html lang="en"><title>A page</title><script type="module" src="/hoop/hoop.js" data-hoop></script>
 <form method="post" action="/album" enctype="multipart/form-data" data-hoop="always"><input type="file" name="photo" required><button>Send</button></form>`;
 /** Several segments, so that a slow device is seen at work. */
-const LARGE = 40_000_000;
+const LARGE = 20_000_000;
 
 /** What stands in the way, what the console says of it, and whether the photo goes past the gateway. */
 const HEADERS = {
@@ -90,17 +90,19 @@ scenarios(({ test, browser }) => {
 
   if (browser !== "chromium") return;
 
-  test("on a slow device the page is still there for its user, and the photo arrives", { ...OWN, permission: "granted" }, async (scene, t) => {
+  test("on a slow device the page is still there for its user, and the photo arrives", { house: { ...OWN.house, links: ["gateway"] }, permission: "granted" }, async (scene, t) => {
     const application = await showing(t, `<button id="other" onclick="clicked = last">Other</button><script>addEventListener("hoop:state", ({ detail }) => (last = detail), true)</script>${PAGE}`);
     const photo = await scene.house.photo("a.jpg", LARGE);
     await scene.page.emulateCPUThrottling(6);
+    const half = scene.house.links.gateway.holdAfter(LARGE / 2);
     await scene.open();
     await scene.choose([photo]);
     await scene.submit();
-    await scene.state(({ phase, sent }) => phase === "handing" && sent > 0);
+    await half;
     await scene.click("#other");
     const { phase, sent, total } = await scene.page.evaluate("clicked");
     assert.ok(phase === "handing" && sent < total, `${phase} ${sent} of ${total}`);
+    scene.house.links.gateway.release();
     await scene.state("delivered");
     await assertArrived(application, photo);
   });

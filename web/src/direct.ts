@@ -29,29 +29,39 @@ export async function permission(): Promise<Permission> {
 /** What answers at a gateway's address: `gateway`, or a code why it cannot be used. */
 export type Probe = "gateway" | "no-gateway" | "not-hoop" | "spool-full";
 
-/** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. Names no address space: where page and
- *  gateway are on one machine it would be another one, and only addresses that need none named (`.local`, literals) can be sent to by XHR. */
+/** What XHR reaches over plain HTTP from a page over HTTPS: names in `.local` and addresses. Any other would answer here, and take nothing. */
+const REACHED = /\.local$|^[\d.]+$|^\[/;
+
+/** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. */
 export async function probe(gateway: string, asked: boolean, signal?: AbortSignal): Promise<Probe> {
-  const limit = new AbortController();
-  const abort = () => limit.abort();
-  const clock = asked ? undefined : setTimeout(abort, PROBE_MS);
-  signal?.addEventListener("abort", abort);
-  try {
-    signal?.throwIfAborted();
-    const response = await fetch(`${gateway}/test`, { headers: { "Hoop-Version": "1" }, credentials: "omit", cache: "no-store", redirect: "error", signal: limit.signal });
-    setTimeout(abort, PROBE_MS);
-    if (!(Number(response.headers.get("content-length") ?? 0) <= TEST_MAX)) return "not-hoop";
-    if (response.status === 503) return "spool-full";
-    const said = JSON.parse(await short(response));
-    return response.ok && said.hoop === "gateway" ? "gateway" : "not-hoop";
-  } catch (error) {
-    signal?.throwIfAborted();
-    return error instanceof SyntaxError || error instanceof RangeError ? "not-hoop" : "no-gateway";
-  } finally {
-    clearTimeout(clock);
-    signal?.removeEventListener("abort", abort);
-    abort();
-  }
+  const attempt = async (space: object): Promise<Probe> => {
+    const limit = new AbortController();
+    const abort = () => limit.abort();
+    const clock = asked ? undefined : setTimeout(abort, PROBE_MS);
+    signal?.addEventListener("abort", abort);
+    try {
+      signal?.throwIfAborted();
+      const response = await fetch(`${gateway}/test`, {
+        ...space, headers: { "Hoop-Version": "1" }, credentials: "omit", cache: "no-store", redirect: "error", signal: limit.signal,
+      });
+      setTimeout(abort, PROBE_MS);
+      if (!(Number(response.headers.get("content-length") ?? 0) <= TEST_MAX)) return "not-hoop";
+      if (response.status === 503) return "spool-full";
+      const said: unknown = JSON.parse(await short(response));
+      return response.ok && (said as { hoop?: unknown } | null)?.hoop === "gateway" ? "gateway" : "not-hoop";
+    } catch (error) {
+      signal?.throwIfAborted();
+      return error instanceof SyntaxError || error instanceof RangeError ? "not-hoop" : "no-gateway";
+    } finally {
+      clearTimeout(clock);
+      signal?.removeEventListener("abort", abort);
+      abort();
+    }
+  };
+  const { hostname, protocol } = new URL(gateway);
+  const first = protocol === "https:" || REACHED.test(hostname) ? await attempt({ targetAddressSpace: "local" }) : "no-gateway";
+  // Where page and gateway are on one machine, the space is another one, and naming the wrong one fails.
+  return first === "no-gateway" ? attempt({}) : first;
 }
 
 /** The body, if it is no longer than `/test` ever is. */

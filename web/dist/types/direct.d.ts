@@ -5,7 +5,6 @@ export type Permission = PermissionState | "unsupported";
 export declare function permission(): Promise<Permission>;
 /** What answers at a gateway's address: `gateway`, or a code why it cannot be used. */
 export type Probe = "gateway" | "no-gateway" | "not-hoop" | "spool-full";
-/** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. Names no address space: where page and
- *  gateway are on one machine it would be another one, and only addresses that need none named (`.local`, literals) can be sent to by XHR. */
+/** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. */
 export declare function probe(gateway: string, asked: boolean, signal?: AbortSignal): Promise<Probe>;
 export declare const direct: (gateway: string, parcel: Parcel) => Way;
