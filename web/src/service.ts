@@ -1,6 +1,5 @@
 // The service's side of an upload, over the page's own origin (docs/protocol.md §7).
 
-import { utf8 } from "./octets.ts";
 import type { Suite } from "./seal.ts";
 import { HoopError } from "./types.ts";
 import type { Settings } from "./types.ts";
@@ -31,11 +30,12 @@ export interface Note {
   monitor?: string;
 }
 
-/** Names that a note carries (docs/protocol.md, "Notes"). */
-const NOTE_FILES = 1000;
-/** What a browser sends to the end although its page has gone: 64 KiB at once, of which headers and other requests have a share. The service takes no more, either. */
-const KEEPALIVE_MAX = 48 * 1024;
+/** Names that the service keeps of a note (docs/protocol.md, "Notes"), and the longest address of a gateway's page. */
+const NOTE_FILES = 20;
+const MONITOR_MAX = 2048;
+/** In characters, so that a note is far from the 64 KiB that a browser sends to the end although its page has gone, and that the service takes. */
 const CAPTION_MAX = 1000;
+const NAME_MAX = 300;
 /** The longest that a service waits, in seconds. */
 const WAIT_S = 30;
 /** How long an answer may take that waits for nothing. */
@@ -80,11 +80,11 @@ export async function status(id: string, wait: boolean, signal?: AbortSignal): P
 }
 
 /** Tells the service of an upload that is on its way. */
-export async function note(id: string, token: string, { files, caption, ...rest }: Note): Promise<void> {
-  let named = files.slice(0, NOTE_FILES);
-  const write = () => utf8(JSON.stringify({ ...rest, caption: caption?.slice(0, CAPTION_MAX), files: named }));
-  let body = write();
-  for (; body.length > KEEPALIVE_MAX && named.length; body = write()) named = named.slice(0, Math.floor(named.length * 0.8));
+export async function note(id: string, token: string, { total, files, caption, monitor }: Note): Promise<void> {
+  const body = JSON.stringify({
+    total, caption: caption?.slice(0, CAPTION_MAX), monitor: monitor && monitor.length <= MONITOR_MAX ? monitor : undefined,
+    files: files.slice(0, NOTE_FILES).map(({ name, ...rest }) => ({ name: name.slice(0, NAME_MAX), ...rest })), file_count: files.length,
+  });
   const headers = { "Content-Type": "application/json", "Hoop-Token": token };
   await call(`/hoop/uploads/${id}`, { method: "PUT", headers, body, keepalive: true });
 }

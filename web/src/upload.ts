@@ -13,8 +13,9 @@ import type { Ticket } from "./service.ts";
 import { HoopError } from "./types.ts";
 import type { Parcel, Way } from "./way.ts";
 
-/** 8 MiB: enough that a segment's round trip and sync do not show, few enough that several fit in memory. */
-const SEGMENT = 8 * 2 ** 20;
+/** Of large uploads 16 MiB, so that what each segment costs does not show (browsers make a Blob of it, gateways sync it); of smaller ones half of that, so that less
+ *  is sent again after a break. A few of either fit in memory. */
+const segmentOf = (total: number) => (total < 64 * 2 ** 20 ? 8 : 16) * 2 ** 20;
 
 export interface Progress {
   sent: number;
@@ -70,8 +71,9 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
   const blobs = message.parts.filter((part): part is Blob => typeof part !== "string");
   const parts: Part[] = kept.parts.map((part) => part ?? blobs.shift() ?? "");
   const rs = ticket.record_size;
-  const sealing: Sealer = await sealer(
-    new Blob([kept.head, ...parts]), unbase64url(ticket.key), ticket.suite, kept.salt, rs, unbase64url(ticket.ticket), Math.max(1, Math.floor(SEGMENT / rs)));
+  const plain = new Blob([kept.head, ...parts]);
+  const per = Math.max(1, Math.floor(segmentOf(plain.size) / rs));
+  const sealing: Sealer = await sealer(plain, unbase64url(ticket.key), ticket.suite, kept.salt, rs, unbase64url(ticket.ticket), per);
   const { layout, prelude } = sealing;
   const parcel: Parcel = { id, dest: ticket.post, total: layout.total, prelude };
   let noted = false;

@@ -36,6 +36,6 @@ export declare function settings(signal?: AbortSignal): Promise<Settings | undef
 /** The service's status of an upload. With `wait`, it waits for a change to a final state or `held`. */
 export declare function status(id: string, wait: boolean, signal?: AbortSignal): Promise<Status>;
 /** Tells the service of an upload that is on its way. */
-export declare function note(id: string, token: string, { files, caption, ...rest }: Note): Promise<void>;
+export declare function note(id: string, token: string, { total, files, caption, monitor }: Note): Promise<void>;
 /** Stops an upload. Rejects with `upload-done` if the application has it already. */
 export declare function stop(id: string, token: string): Promise<void>;
