@@ -7,6 +7,8 @@ import type { Answer, Parcel, Way } from "./way.ts";
 
 /** So long may nothing move before a request is given up. */
 const STILL_MS = 30_000;
+/** Requests at once: while one is synced at the other side, the next one travels, and one more is ready. */
+const PARALLEL = 3;
 /** The most that an answer may weigh. */
 const ANSWER_MAX = 65_536;
 
@@ -96,7 +98,7 @@ export function send(
 export function overHttp(name: Name, url: string, parcel: Parcel, gateway?: string): Way {
   const headers = { "Hoop-Version": "1" };
   return {
-    name, gateway, parallel: 2,
+    name, gateway, parallel: PARALLEL,
     put: (first, last, blob, onsent, signal) => request("PUT", url, {
       ...headers, "Content-Type": "application/octet-stream", "Content-Range": `bytes ${first}-${last}/${parcel.total}`, "Hoop-Prelude": parcel.prelude,
     }, blob, onsent, signal),

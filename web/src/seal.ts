@@ -58,7 +58,7 @@ export interface Sealed {
 export interface Sealer {
   layout: Layout;
   prelude: string;
-  /** Seals a segment, all of its records in flight, while the next one is read. One call at a time: they share a buffer. Rejects with what
+  /** Seals a segment, all of its records in flight, while the next one is read. One call at a time. Rejects with what
    *  reading rejects with, or with a RangeError if the source is shorter than it was. */
   seal(segment: number): Promise<Sealed>;
 }
@@ -77,7 +77,6 @@ export async function sealer(
   // A slice that takes one octet more than its records has room for the last one's delimiter.
   const source = new Blob([plain, "\x02"]);
 
-  const out = new Uint8Array(Math.min(per * rs, grid.total));
   let ahead: { segment: number; octets: Promise<ArrayBuffer> } | undefined;
 
   const bounds = (segment: number) => [segment * per * room, Math.min((segment + 1) * per * room, plain.size)] as const;
@@ -94,9 +93,8 @@ export async function sealer(
     // Whoever asks for it learns of a failure; perhaps nobody does.
     ahead?.octets.catch(() => {});
     if (octets.length !== to + 1 - from) throw new RangeError("the file is shorter than it was");
-    const tags = await sealRecords(octets, to === plain.size, content, (slot) => nonce(segment * per + slot), rs, out);
-    const [first, last] = span(grid, segment);
-    return { blob: new Blob([out.subarray(0, last - first + 1)]), print: base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", tags))) };
+    const { records, tags } = await sealRecords(octets, to === plain.size, content, (slot) => nonce(segment * per + slot), rs);
+    return { blob: new Blob(records), print: base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", tags))) };
   }
 
   function nonce(index: number): Uint8Array<ArrayBuffer> {
@@ -110,27 +108,23 @@ export async function sealer(
 }
 
 /** Seals whole records, all in flight. `octets`: their plaintext and one octet more, which keeps its value; `isEnd`: the last of them is the
- *  body's last. They stand in `out` one after another; their tags come back, one after another too. */
+ *  body's last. Resolves to the records, and their tags one after another. */
 export async function sealRecords(
-  octets: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number, out: Uint8Array,
-): Promise<Uint8Array<ArrayBuffer>> {
+  octets: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number,
+): Promise<{ records: ArrayBuffer[]; tags: Uint8Array<ArrayBuffer> }> {
   const length = octets.length - 1;
   const room = rs - OVERHEAD;
-  const records: Promise<number>[] = [];
-  for (let at = 0; records.length === 0 || at < length; at += room) {
+  const sealing: Promise<ArrayBuffer>[] = [];
+  for (let at = 0; sealing.length === 0 || at < length; at += room) {
     const end = Math.min(at + room, length);
-    const slot = records.length;
     // The delimiter stands where the next record begins, for as long as the call takes to copy its input.
     const next = octets[end]!;
     octets[end] = isEnd && end === length ? 2 : 1;
-    const record = crypto.subtle.encrypt({ name: "AES-GCM", iv: nonce(slot) }, key, octets.subarray(at, end + 1));
+    sealing.push(crypto.subtle.encrypt({ name: "AES-GCM", iv: nonce(sealing.length) }, key, octets.subarray(at, end + 1)));
     octets[end] = next;
-    records.push(record.then((sealed) => {
-      out.set(new Uint8Array(sealed), slot * rs);
-      return slot * rs + sealed.byteLength;
-    }));
   }
-  return concat(...(await Promise.all(records)).map((end) => out.subarray(end - TAG, end)));
+  const records = await Promise.all(sealing);
+  return { records, tags: concat(...records.map((record) => new Uint8Array(record, record.byteLength - TAG))) };
 }
 
 /** The application's answer, opened with K: octets of an HTTP response. Rejects if it does not open. */

@@ -26,7 +26,7 @@ export interface Sealed {
 export interface Sealer {
     layout: Layout;
     prelude: string;
-    /** Seals a segment, all of its records in flight, while the next one is read. One call at a time: they share a buffer. Rejects with what
+    /** Seals a segment, all of its records in flight, while the next one is read. One call at a time. Rejects with what
      *  reading rejects with, or with a RangeError if the source is shorter than it was. */
     seal(segment: number): Promise<Sealed>;
 }
@@ -34,8 +34,11 @@ export interface Sealer {
  *  engine has not collected yet. Nothing is detached to free it sooner: that hides it from the collector, and it stays all the longer. */
 export declare function sealer(plain: Blob, key: Uint8Array<ArrayBuffer>, suite: Suite, salt: Uint8Array<ArrayBuffer>, rs: number, ticket: Uint8Array, per: number): Promise<Sealer>;
 /** Seals whole records, all in flight. `octets`: their plaintext and one octet more, which keeps its value; `isEnd`: the last of them is the
- *  body's last. They stand in `out` one after another; their tags come back, one after another too. */
-export declare function sealRecords(octets: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number, out: Uint8Array): Promise<Uint8Array<ArrayBuffer>>;
+ *  body's last. Resolves to the records, and their tags one after another. */
+export declare function sealRecords(octets: Uint8Array<ArrayBuffer>, isEnd: boolean, key: CryptoKey, nonce: (slot: number) => Uint8Array<ArrayBuffer>, rs: number): Promise<{
+    records: ArrayBuffer[];
+    tags: Uint8Array<ArrayBuffer>;
+}>;
 /** The application's answer, opened with K: octets of an HTTP response. Rejects if it does not open. */
 export declare function openAnswer(answer: string, key: Uint8Array<ArrayBuffer>, id: string): Promise<Uint8Array<ArrayBuffer>>;
 /** The answer as a Response, and what the service took it to mean. Undefined if it is no HTTP response. */
