@@ -36,6 +36,8 @@ export class House {
   #options;
   #folder;
   #walls = [];
+  /** How many photos there are to be, as it was last said. */
+  #asserted;
   #gateways = [];
 
   /** Starts a house. Options, all of which may be absent:
@@ -68,6 +70,8 @@ export class House {
     await Promise.all(programs.map((program) => program.stop()));
     await Promise.all(Object.values(this.links).map((link) => link.cut()));
     await rm(this.#folder, { recursive: true, force: true });
+    // A second copy may have come after the first was looked at.
+    if (this.#asserted !== undefined) assert.equal(this.arrived.length, this.#asserted, "photos at the end");
   }
 
   /** A path in the house's folder, which goes with it. */
@@ -159,6 +163,7 @@ export class House {
    *  second copy may be there. */
   async assertArrived(...photos) {
     await this.wall.until(() => this.arrived.length >= photos.length, `has ${photos.length} photos`);
+    this.#asserted = photos.length;
     const name = (photo) => `${photo.name} ${photo.sha256}`;
     assert.deepEqual(this.arrived.map(name).sort(), photos.map(name).sort());
     for (const { file, sha256: said } of this.arrived) {
