@@ -1,7 +1,6 @@
 // Hoop, Apache-2.0 OR MIT. Made from web/src; do not edit.
 var z=`
 :host{display:block;grid-column:1/-1;margin:1rem 0;max-width:34rem;min-width:min(100%,15rem)}
-:host(.corner){position:fixed;right:1rem;bottom:1rem;width:calc(100vw - 2rem);max-width:26rem;margin:0;z-index:2147483000}
 [hidden]{display:none!important}
 *{box-sizing:border-box;margin:0;padding:0;font:inherit}
 section{--bg:var(--hoop-background,#fff);--fg:var(--hoop-text,#1b2232);--accent:var(--hoop-accent,#2457d6);--ok:#0f7a55;--warn:#8f5600;--bad:#b3261e;

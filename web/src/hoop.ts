@@ -16,9 +16,21 @@ export function offload(input: Offloadable, options: OffloadOptions = {}): Promi
     return handOver(input, { ...options, onstate(state) { watch(options, state); onstate?.(state); } });
   }
   return handOver(input, present(options, (element) => {
-    element.classList.toggle("corner", !card);
-    (card ?? document.body).append(element);
+    (card ?? corner()).append(element);
   }));
+}
+
+let shelf: HTMLElement | undefined;
+
+/** Where cards without a place of their own stand, one above the other. */
+function corner(): HTMLElement {
+  if (shelf?.isConnected) return shelf;
+  shelf = document.createElement("div");
+  Object.assign(shelf.style, {
+    position: "fixed", right: "1rem", bottom: "1rem", width: "calc(100vw - 2rem)", maxWidth: "26rem", maxHeight: "calc(100vh - 2rem)", overflowY: "auto", zIndex: "2147483000",
+  });
+  document.body.append(shelf);
+  return shelf;
 }
 
 /** Forms are upgraded only where a script tag says so, and only where the browser can seal. */
