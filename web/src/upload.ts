@@ -54,7 +54,8 @@ export async function begin(message: Message, ticket: Ticket, owner?: string): P
   };
   const upload = await make(message, kept, new Map(), false);
   if (upload.parcel.total > ticket.max_bytes) throw new HoopError("too-large");
-  return owner === undefined ? upload : make(message, kept, new Map(), await keep(kept));
+  if (owner !== undefined) await upload.keep();
+  return upload;
 }
 
 /** Goes on with one that was kept: all that was sent is sealed once more and compared, so that a file that is another one by now ends in
@@ -66,7 +67,7 @@ export async function resume(message: Message, kept: Kept): Promise<Upload> {
   return upload;
 }
 
-async function make(message: Message, kept: Kept, known: Map<number, string>, isKept: boolean): Promise<Upload & { seal(segment: number): Promise<Sealed> }> {
+async function make(message: Message, kept: Kept, known: Map<number, string>, isKept: boolean): Promise<Upload & { keep(): Promise<void>; seal(segment: number): Promise<Sealed> }> {
   const { ticket, id } = kept;
   const blobs = message.parts.filter((part): part is Blob => typeof part !== "string");
   const parts: Part[] = kept.parts.map((part) => part ?? blobs.shift() ?? "");
@@ -165,6 +166,9 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
   return {
     parcel, ticket, seal, handOver,
     begun: () => known.size > 0,
+    async keep() {
+      isKept = await keep(kept);
+    },
     async forget() {
       if (isKept) await drop(id);
     },
