@@ -58,12 +58,15 @@ export interface Sealed {
 export interface Sealer {
   layout: Layout;
   prelude: string;
-  /** Seals a segment, all of its records in flight, while the next one is read. One call at a time. Rejects with what
+  /** Seals a segment, many of its records in flight, while the next ones are read. One call at a time. Rejects with what
    *  reading rejects with, or with a RangeError if the source is shorter than it was. */
   seal(segment: number): Promise<Sealed>;
 }
 
-/** Seals `plain` under K. Bound: two segments' plaintext, a segment's records, and the Blob that they become are in memory at once, and what the
+/** Records that are read, and sealed, at once: 4 MiB of the usual ones. */
+const BATCH = 64;
+
+/** Seals `plain` under K. Bound: two batches' plaintext, a segment's records, and the Blob that they become are in memory at once, and what the
  *  engine has not collected yet. Nothing is detached to free it sooner: that hides it from the collector, and it stays all the longer. */
 export async function sealer(
   plain: Blob, key: Uint8Array<ArrayBuffer>, suite: Suite, salt: Uint8Array<ArrayBuffer>, rs: number, ticket: Uint8Array, per: number,
@@ -77,24 +80,35 @@ export async function sealer(
   // A slice that takes one octet more than its records has room for the last one's delimiter.
   const source = new Blob([plain, "\x02"]);
 
-  let ahead: { segment: number; octets: Promise<ArrayBuffer> } | undefined;
+  const count = Math.max(1, Math.ceil(plain.size / room));
 
-  const bounds = (segment: number) => [segment * per * room, Math.min((segment + 1) * per * room, plain.size)] as const;
-  function read(segment: number): Promise<ArrayBuffer> {
-    if (ahead?.segment === segment) return ahead.octets;
-    const [from, to] = bounds(segment);
-    return source.slice(from, to + 1).arrayBuffer();
+  /** Records from `first` on that are read at once. */
+  const batch = (first: number) => Math.min(BATCH, per - (first % per), count - first);
+  let ahead: { first: number; octets: Promise<ArrayBuffer> } | undefined;
+  function read(first: number): Promise<ArrayBuffer> {
+    if (ahead?.first === first) return ahead.octets;
+    return source.slice(first * room, Math.min((first + batch(first)) * room, plain.size) + 1).arrayBuffer();
   }
 
   async function seal(segment: number): Promise<Sealed> {
-    const [from, to] = bounds(segment);
-    const octets = new Uint8Array(await read(segment));
-    ahead = segment + 1 < grid.segments ? { segment: segment + 1, octets: read(segment + 1) } : undefined;
-    // Whoever asks for it learns of a failure; perhaps nobody does.
-    ahead?.octets.catch(() => {});
-    if (octets.length !== to + 1 - from) throw new RangeError("the file is shorter than it was");
-    const { records, tags } = await sealRecords(octets, to === plain.size, content, (slot) => nonce(segment * per + slot), rs);
-    return { blob: new Blob(records), print: base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", tags))) };
+    const records: ArrayBuffer[] = [];
+    const tags: Uint8Array[] = [];
+    const end = Math.min((segment + 1) * per, count);
+    for (let first = segment * per; first < end; ) {
+      const octets = new Uint8Array(await read(first));
+      const next = first + batch(first);
+      ahead = next < count ? { first: next, octets: read(next) } : undefined;
+      // Whoever asks for it learns of a failure; perhaps nobody does.
+      ahead?.octets.catch(() => {});
+      const to = Math.min(next * room, plain.size);
+      if (octets.length !== to + 1 - first * room) throw new RangeError("the file is shorter than it was");
+      const from = first;
+      const sealed = await sealRecords(octets, to === plain.size, content, (slot) => nonce(from + slot), rs);
+      records.push(...sealed.records);
+      tags.push(sealed.tags);
+      first = next;
+    }
+    return { blob: new Blob(records), print: base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...tags)))) };
   }
 
   function nonce(index: number): Uint8Array<ArrayBuffer> {

@@ -26,11 +26,11 @@ export interface Sealed {
 export interface Sealer {
     layout: Layout;
     prelude: string;
-    /** Seals a segment, all of its records in flight, while the next one is read. One call at a time. Rejects with what
+    /** Seals a segment, many of its records in flight, while the next ones are read. One call at a time. Rejects with what
      *  reading rejects with, or with a RangeError if the source is shorter than it was. */
     seal(segment: number): Promise<Sealed>;
 }
-/** Seals `plain` under K. Bound: two segments' plaintext, a segment's records, and the Blob that they become are in memory at once, and what the
+/** Seals `plain` under K. Bound: two batches' plaintext, a segment's records, and the Blob that they become are in memory at once, and what the
  *  engine has not collected yet. Nothing is detached to free it sooner: that hides it from the collector, and it stays all the longer. */
 export declare function sealer(plain: Blob, key: Uint8Array<ArrayBuffer>, suite: Suite, salt: Uint8Array<ArrayBuffer>, rs: number, ticket: Uint8Array, per: number): Promise<Sealer>;
 /** Seals whole records, all in flight. `octets`: their plaintext and one octet more, which keeps its value; `isEnd`: the last of them is the
