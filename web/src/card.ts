@@ -142,7 +142,7 @@ export class Card {
     const { phase, question, error } = state;
     const { cancel, again, direct, target } = this.#options;
     const mine = new URL("/hoop/uploads", this.#site).href;
-    const uploads = link(t.uploads, mine);
+    const uploads = state.listed === false ? [] : link(t.uploads, mine);
     switch (phase) {
       case "asking":
         if (!question) return [];

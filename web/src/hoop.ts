@@ -43,7 +43,19 @@ function start(): void {
   }
   const selectors = scripts.map((script) => script.dataset.hoop || "").filter((selector) => selector && valid(selector));
   watchPolicy();
+  look(selectors);
   startForms(["form[data-hoop]", ...selectors].join(), handOver);
+}
+
+/** Tells a developer of forms that he may have meant. Those that come later are not looked at. */
+function look(selectors: string[]): void {
+  for (const selector of selectors) if (!document.querySelector(selector)) console.info(`Hoop: no form matches data-hoop="${selector}" so far.`);
+  const marked = document.querySelectorAll(["form[data-hoop]", ...selectors].join());
+  for (const form of marked) {
+    const suits = /^post$/i.test(form.getAttribute("method") ?? "") && /^multipart/i.test(form.getAttribute("enctype") ?? "");
+    if (!suits && form.matches("form")) console.warn("Hoop: this form stays as it is: it needs method=\"post\" and enctype=\"multipart/form-data\".", form);
+  }
+  if (!marked.length && !selectors.length) console.info("Hoop: no form is marked data-hoop so far.");
 }
 
 function valid(selector: string): boolean {

@@ -100,6 +100,7 @@ class Conductor {
   async #offload(): Promise<Receipt> {
     const { decide, policy } = this.#options;
     const mine = await settings(this.#signal);
+    this.#tell({ listed: mine && mine.owner !== null });
     const owner = mine && this.#message.keepable ? (mine.owner ?? "") : undefined;
     const kept = owner === undefined ? undefined : await this.#kept(owner);
     this.#signal.throwIfAborted();

@@ -113,7 +113,7 @@ const fr: Texts = {
     noBox: () => ["Il n’y a pas de boîtier Hoop ici", "Envoyez vos fichiers directement."],
     alive: () => ["L’envoi n’a pas pu être arrêté", "Ce qui est parti peut encore arriver. Regardez vos envois avant de recommencer."],
   },
-  steps: ["Sur le boîtier Hoop", "Chez le site", "Accepté"],
+  steps: ["Sur le boîtier Hoop", "Sur le site", "Accepté"],
   of: (sent, total) => `${sent} sur ${total}`,
   left: (time) => `encore ${time} environ`,
   cancel: "Annuler",

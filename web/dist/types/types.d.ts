@@ -66,6 +66,8 @@ export interface State {
     /** Octets a second, over the last seconds. */
     rate?: number;
     id?: string;
+    /** Whether the service lists it for its user: it knows who that is. */
+    listed?: boolean;
     /** The gateway's page about this upload. */
     monitor?: string;
     question?: Question;

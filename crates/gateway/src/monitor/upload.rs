@@ -198,7 +198,7 @@ fn sign_in(status: &Status, state: State, lang: Lang) -> String {
     if state != State::Held {
         return String::new();
     }
-    let (origin, words) = (text(&status.dest_origin), lang.text("Go there", "Y aller"));
+    let (origin, words) = (text(&status.dest_origin), lang.text("Sign in at the site", "Se connecter sur le site"));
     format!("<p><a class=act href=\"{origin}/hoop/uploads\">{words}</a></p>")
 }
 

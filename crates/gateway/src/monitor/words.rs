@@ -141,18 +141,18 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
             "Ce qui répond à l’adresse du service ne se comporte pas comme un service Hoop.",
         ),
         Code::DestForbidden | Code::DestMissing | Code::DestInvalid => (
-            "This Hoop box may not deliver to that address. Its owner can allow it.",
-            "Ce boîtier Hoop n’a pas le droit de livrer à cette adresse. Son propriétaire peut l’autoriser.",
+            "This Hoop box may not deliver to that address. The box’s owner can allow it.",
+            "Ce boîtier Hoop n’a pas le droit de livrer à cette adresse. Le propriétaire du boîtier peut l’autoriser.",
         ),
         Code::UpstreamUnreachable | Code::UpstreamBusy | Code::UpstreamBroken => (
             "The service has it, but its application does not answer at the moment.",
             "Le service l’a reçu, mais son application ne répond pas pour le moment.",
         ),
-        Code::UploadPaused => ("Its owner has paused it.", "Son propriétaire l’a mis en pause."),
-        Code::UploadStopped => ("Its owner has stopped it.", "Son propriétaire l’a arrêté."),
+        Code::UploadPaused => ("Whoever sent it has paused it.", "La personne qui l’a envoyé l’a mis en pause."),
+        Code::UploadStopped => ("Whoever sent it has stopped it.", "La personne qui l’a envoyé l’a arrêté."),
         Code::SignInRequired | Code::NotOwner => (
-            "The service waits until its owner has signed in again.",
-            "Le service attend que son propriétaire se reconnecte.",
+            "The service waits until whoever sent it has signed in again.",
+            "Le service attend que la personne qui l’a envoyé se reconnecte.",
         ),
         Code::RecordCorrupt | Code::BodyTruncated | Code::BodyNotSealed => (
             "A part arrived damaged and has to be sent again.",
