@@ -10,7 +10,7 @@ const OWN = { house: { wall: null } };
 const PAGE = `<!doctype html><html lang="en"><title>A page</title><script type="module" src="/hoop/hoop.js" data-hoop></script>
 <form method="post" action="/album" enctype="multipart/form-data" data-hoop="always"><input type="file" name="photo" required><button>Send</button></form>`;
 /** Several segments, so that a slow device is seen at work. */
-const LARGE = 20_000_000;
+const LARGE = 40_000_000;
 
 /** What stands in the way, what the console says of it, and whether the photo goes past the gateway. */
 const HEADERS = {
@@ -94,7 +94,7 @@ scenarios(({ test, browser }) => {
     const application = await showing(t, `<button id="other" onclick="clicked = last">Other</button><script>addEventListener("hoop:state", ({ detail }) => (last = detail), true)</script>${PAGE}`);
     const photo = await scene.house.photo("a.jpg", LARGE);
     await scene.page.emulateCPUThrottling(6);
-    const half = scene.house.links.gateway.holdAfter(LARGE / 2);
+    const half = scene.house.links.gateway.holdAfter(LARGE / 4);
     await scene.open();
     await scene.choose([photo]);
     await scene.submit();
