@@ -8,8 +8,8 @@ import { scenarios } from "./scenarios.js";
 
 const GRANTED = { permission: "granted" };
 const OWN = { ...GRANTED, house: { wall: null } };
-/** More segments than the library seals ahead for the gateway's window, so that some are read after the gateway has stopped to take any. */
-const MANY_SEGMENTS = 80_000_000;
+/** More segments, of the smaller size, than the library seals ahead for the gateway's window, so that some is read after the gateway has stopped to take any. */
+const MANY_SEGMENTS = 66_000_000;
 const FEW = 4_000_000;
 const LATER = new Date(Date.now() + 60_000);
 
