@@ -1,5 +1,6 @@
 // A way over HTTP: XHR, since only that reports what the socket has taken. One constant URL for an upload, so that one preflight serves it.
 
+import { BODILESS } from "./seal.ts";
 import { HoopError } from "./types.ts";
 import type { Way as Name } from "./types.ts";
 import { cleanCode, ownUrl } from "./way.ts";
@@ -66,8 +67,6 @@ function answer(xhr: XMLHttpRequest, url: string): Answer {
 
 /** What a page may not say itself. */
 const FORBIDDEN = /^(origin|referer|user-agent|sec-.*)$/i;
-/** Statuses without a body (Fetch, "null body status"). */
-const BARE = [101, 103, 204, 205, 304];
 
 /** The page's own request, as `fetch` would make it, but one that tells how far it has come. Rejects with `network` or `aborted`. */
 export function send(
@@ -86,7 +85,7 @@ export function send(
       if (!status) return reject(new HoopError(signal.aborted ? "aborted" : "network"));
       const lines = xhr.getAllResponseHeaders().split("\r\n").filter(Boolean);
       const said = lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)] as [string, string]);
-      resolve(new Response(BARE.includes(status) ? null : xhr.response, { status, statusText, headers: said }));
+      resolve(new Response(BODILESS.includes(status) ? null : xhr.response, { status, statusText, headers: said }));
     };
     signal.addEventListener("abort", abort);
     xhr.send(body);

@@ -151,8 +151,8 @@ export async function openAnswer(answer: string, key: Uint8Array<ArrayBuffer>, i
   return new Uint8Array(plain);
 }
 
-/** Statuses that have no body (Fetch, "null body status"). */
-const BODILESS = [204, 205, 304];
+/** Statuses that have no body (Fetch, "null body status"), of final answers. */
+export const BODILESS = [204, 205, 304];
 
 /** The answer as a Response, and what the service took it to mean. Undefined if it is no HTTP response. */
 export function response(octets: Uint8Array<ArrayBuffer>): { response: Response; state: string | null } | undefined {

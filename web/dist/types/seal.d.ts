@@ -41,6 +41,8 @@ export declare function sealRecords(octets: Uint8Array<ArrayBuffer>, isEnd: bool
 }>;
 /** The application's answer, opened with K: octets of an HTTP response. Rejects if it does not open. */
 export declare function openAnswer(answer: string, key: Uint8Array<ArrayBuffer>, id: string): Promise<Uint8Array<ArrayBuffer>>;
+/** Statuses that have no body (Fetch, "null body status"), of final answers. */
+export declare const BODILESS: number[];
 /** The answer as a Response, and what the service took it to mean. Undefined if it is no HTTP response. */
 export declare function response(octets: Uint8Array<ArrayBuffer>): {
     response: Response;
