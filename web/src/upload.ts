@@ -149,7 +149,12 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
         if (step.do === "fail") return step.code;
         if (step.do === "put") {
           // Kept until acknowledged: a retry sends the same octets.
-          if (!sealed.has(step.segment)) sealed.set(step.segment, (await seal(step.segment)).blob);
+          if (!sealed.has(step.segment)) {
+            const { blob } = await seal(step.segment);
+            // A browser fetches a new Blob's octets from the page when it likes; once the window has them all the page may close. Reading waits for that.
+            if (way.name === "bridge") await blob.slice(-1).arrayBuffer();
+            sealed.set(step.segment, blob);
+          }
           signal.throwIfAborted();
           put(step.segment, step.first, step.last);
           progress();
