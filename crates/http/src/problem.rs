@@ -66,6 +66,11 @@ codes! {
     UploadConflict = "upload-conflict", 409, last, "another prelude, total or destination is known under this id";
     PreludeNeeded = "prelude-needed", 428, again, "records are taken here with their prelude only";
     SpoolFull = "spool-full", 507, again, "there is no room to store it now";
+    // Permits: a service's consent to a gateway's disk being filled, and to a gateway.
+    PermitRequired = "permit-required", 403, again, "this needs the service's permit";
+    PermitInvalid = "permit-invalid", 403, again, "the permit is not this upload's, or not of that service";
+    PermitUnverifiable = "permit-unverifiable", 503, again, "the service's keys cannot be had now";
+    GatewayForbidden = "gateway-forbidden", 403, again, "the service does not take uploads from this gateway";
     // Sealed bodies and ranges.
     BodyNotSealed = "body-not-sealed", 422, last, "the body is not a sealed upload";
     BodyTruncated = "body-truncated", 422, again, "the body ended before its announced length";

@@ -1,6 +1,7 @@
 //! The service's keys: [`Keyring`].
 
 use crate::record::expand;
+use crate::signing::{PERMIT_LEN, Permit, PublicKey, RECEIPT_LEN, Receipt, SigningKey};
 use crate::ticket::{BODY_LEN, Grant, LABEL_LEN, NONCE_LEN, TAG_LEN, TICKET_LEN, Ticket, TicketError, TicketLabel};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,7 +28,7 @@ impl fmt::Debug for KwsId {
     }
 }
 
-/// K_ws: one of a service's keys. Tickets, tokens and owners each use a key derived from it, so that no two uses share
+/// K_ws: one of a service's keys. Tickets, tokens, owners and signatures each use a key derived from it, so that no two uses share
 /// nonces. Its `Debug` shows the id alone.
 #[derive(Clone)]
 pub struct ServiceKey {
@@ -36,6 +37,7 @@ pub struct ServiceKey {
     tickets: LessSafeKey,
     tokens: LessSafeKey,
     owners: hmac::Key,
+    signatures: SigningKey,
 }
 
 impl fmt::Debug for ServiceKey {
@@ -82,12 +84,23 @@ impl ServiceKey {
             LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &derive(info)).expect("the key has the right length"))
         };
         let owners = hmac::Key::new(hmac::HMAC_SHA256, &derive(b"owners"));
-        Self { id, secret, tickets: aead(b"tickets"), tokens: aead(b"tokens"), owners }
+        let signatures = SigningKey::from_seed(&derive(b"signatures"));
+        Self { id, secret, tickets: aead(b"tickets"), tokens: aead(b"tokens"), owners, signatures }
     }
 
     /// The key's id.
     pub const fn id(&self) -> KwsId {
         self.id
+    }
+
+    /// The public half of what it signs with.
+    pub fn public(&self) -> PublicKey {
+        self.signatures.public()
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn signatures(&self) -> &SigningKey {
+        &self.signatures
     }
 
     /// The key's line in a key file. It is a secret.
@@ -250,6 +263,23 @@ impl Keyring {
             .len();
         sealed.truncate(len);
         Ok(sealed)
+    }
+
+    /// Signs a permit for `origin`, with the key that seals.
+    pub fn sign_permit(&self, origin: &str, permit: &Permit) -> [u8; PERMIT_LEN] {
+        let key = self.primary();
+        permit.sign(key.id, &key.signatures, origin)
+    }
+
+    /// Signs a receipt for `origin`, with the key that seals.
+    pub fn sign_receipt(&self, origin: &str, receipt: &Receipt) -> [u8; RECEIPT_LEN] {
+        let key = self.primary();
+        receipt.sign(key.id, &key.signatures, origin)
+    }
+
+    /// What others check signatures with: the public half of each key, the primary first.
+    pub fn signing_keys(&self) -> impl Iterator<Item = (KwsId, PublicKey)> {
+        self.keys.iter().map(|key| (key.id, key.signatures.public()))
     }
 
     /// What a service keeps to know an upload's owner again without keeping the credentials: a MAC over them, under

@@ -11,6 +11,7 @@
 //! - [`ContentKey`] seals and opens any one record; [`Sealer`] and [`Opener`] are the same for a stream.
 //! - [`Keyring`] holds the service's keys: it seals and opens tickets ([`Ticket`]) and tokens, and rotates.
 //! - [`answer`] seals the application's answer for the device's eyes.
+//! - [`signing`] has what is signed for others to check: permits, receipts, gateways' proofs.
 //!
 //! The crate is `no_std`: no clock, no dice, no file. Salts, nonces and keys come in as arguments, and whoever
 //! passes them draws each from a cryptographic generator, once.
@@ -23,6 +24,7 @@ mod keyring;
 mod layout;
 mod prelude;
 mod record;
+pub mod signing;
 mod stream;
 mod ticket;
 

@@ -4,12 +4,17 @@
 #[path = "../examples/make-vectors/make/mod.rs"]
 mod make;
 
+use hoop_seal::KwsId;
+use hoop_seal::signing::{GatewayKey, GatewayProof, Permit, PublicKey, Receipt, SignedError};
 use hoop_seal::{
     ContentKey, Grant, Keyring, OpenError, OpenStreamError, Opener, Prelude, PreludeError, Route, Sealer, Suite,
     TicketError, TokenError, UploadKey, answer,
 };
 use hoop_units::{UnixTime, UploadId};
-use make::format::{Answer, Body, Class, Content, Octets, Reason, Ticket, Token, Upload, Vector, pattern};
+use make::format::{
+    self, Answer, Body, Class, Content, Octets, PermitContent, ProofContent, Reason, ReceiptContent, Ticket, Token,
+    Upload, Vector, pattern,
+};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,6 +84,30 @@ fn every_token_opens_or_fails_as_its_vector_says() {
 fn every_answer_opens_or_fails_as_its_vector_says() {
     for_each(|vector| match vector {
         Vector::Answer(answer) => Some(check_answer(answer)),
+        _ => None,
+    });
+}
+
+#[test]
+fn every_permit_opens_or_fails_as_its_vector_says() {
+    for_each(|vector| match vector {
+        Vector::Permit(permit) => Some(check_permit(permit)),
+        _ => None,
+    });
+}
+
+#[test]
+fn every_receipt_opens_or_fails_as_its_vector_says() {
+    for_each(|vector| match vector {
+        Vector::Receipt(receipt) => Some(check_receipt(receipt)),
+        _ => None,
+    });
+}
+
+#[test]
+fn every_gateways_proof_opens_or_fails_as_its_vector_says() {
+    for_each(|vector| match vector {
+        Vector::Proof(proof) => Some(check_proof(proof)),
         _ => None,
     });
 }
@@ -325,6 +354,88 @@ fn check_answer(vector: &Answer) -> Verdict {
             expect("sealed again", answer::seal(&key, id, &content, nonce), vector.answer.0.clone())
         }
         Err(_) => expect("outcome", Class::AnswerFailure, vector.class),
+    }
+}
+
+fn check_permit(vector: &format::Permit) -> Verdict {
+    let permit = Permit::open(&vector.permit.0, &vector.origin, |id| published(&vector.signing_keys, id));
+    let permit = match permit {
+        Ok(permit) => permit,
+        Err(error) => {
+            return expect("outcome", (Class::PermitFailure, Some(not_signed(error))), (vector.class, vector.reason));
+        }
+    };
+    let content = PermitContent {
+        upload_id: permit.upload_id.to_string(),
+        max_bytes: permit.max_bytes,
+        expires: permit.expires.0,
+        gateway: permit.gateway.map(|gateway| gateway.to_string()),
+    };
+    expect("content", Some(&content), vector.content.as_ref())?;
+    let ring = ring_of(&vector.keyring);
+    check_published(&ring, &vector.signing_keys)?;
+    match vector.permit.0[1..5] == ring.primary().id().0 {
+        true => expect("signed again", &ring.sign_permit(&vector.origin, &permit)[..], &vector.permit.0[..]),
+        false => Ok(()),
+    }
+}
+
+fn check_receipt(vector: &format::Receipt) -> Verdict {
+    let receipt = Receipt::open(&vector.receipt.0, &vector.origin, |id| published(&vector.signing_keys, id));
+    let receipt = match receipt {
+        Ok(receipt) => receipt,
+        Err(error) => {
+            return expect("outcome", (Class::ReceiptFailure, Some(not_signed(error))), (vector.class, vector.reason));
+        }
+    };
+    let content = ReceiptContent {
+        upload_id: receipt.upload_id.to_string(),
+        state: receipt.outcome.name().into(),
+        time: receipt.time.0,
+        total: receipt.total,
+        digest: hex::encode(receipt.digest),
+    };
+    expect("content", Some(&content), vector.content.as_ref())?;
+    let ring = ring_of(&vector.keyring);
+    check_published(&ring, &vector.signing_keys)?;
+    match vector.receipt.0[1..5] == ring.primary().id().0 {
+        true => expect("signed again", &ring.sign_receipt(&vector.origin, &receipt)[..], &vector.receipt.0[..]),
+        false => Ok(()),
+    }
+}
+
+fn check_proof(vector: &format::Proof) -> Verdict {
+    let id: UploadId = vector.upload_id.parse().map_err(|_| "no upload id")?;
+    let proof = match GatewayProof::open(&vector.proof.0, &vector.origin, id) {
+        Ok(proof) => proof,
+        Err(error) => {
+            return expect("outcome", (Class::ProofFailure, Some(not_signed(error))), (vector.class, vector.reason));
+        }
+    };
+    let content = ProofContent { gateway: proof.gateway.to_string(), time: proof.time.0 };
+    expect("content", Some(&content), vector.content.as_ref())?;
+    let key = GatewayKey::from_seed(&array(vector.seed.as_ref().ok_or("no seed")?));
+    expect("the gateway's name", key.id(), proof.gateway)?;
+    expect("proven again", &key.prove(&vector.origin, id, proof.time)[..], &vector.proof.0[..])
+}
+
+fn published(keys: &BTreeMap<String, Octets>, id: KwsId) -> Option<PublicKey> {
+    keys.get(&id.to_string()).map(|key| PublicKey(array(key)))
+}
+
+/// Whether the published keys are those of the ring.
+fn check_published(ring: &Keyring, keys: &BTreeMap<String, Octets>) -> Verdict {
+    let ours = ring.signing_keys().map(|(id, key)| (id.to_string(), Octets(key.0.to_vec()))).collect();
+    expect("public keys", keys.clone(), ours)
+}
+
+fn not_signed(error: SignedError) -> Reason {
+    match error {
+        SignedError::Length { .. } => Reason::Length,
+        SignedError::Version(_) => Reason::Version,
+        SignedError::UnknownKey(_) => Reason::UnknownKey,
+        SignedError::Unauthentic => Reason::Unauthentic,
+        SignedError::Unsupported(_) => Reason::Unsupported,
     }
 }
 

@@ -1,5 +1,5 @@
-// The formats of docs/protocol.md, sections 1 to 3 and 8, with WebCrypto and nothing else: sealed bodies, tickets, tokens and
-// answers. Written from the document, so that Rust and JavaScript check each other; for Node and browsers alike. It only opens: what
+// The formats of docs/protocol.md, sections 1 to 3, 8 and 9, with WebCrypto and nothing else: sealed bodies, tickets, tokens,
+// answers, and what is signed. Written from the document, so that Rust and JavaScript check each other; for Node and browsers alike. It only opens: what
 // seals in JavaScript is the library for pages. It keeps one record in memory, and releases a record's plaintext once the record is
 // authentic.
 
@@ -165,4 +165,62 @@ export async function openAnswer(uploadId, key, answer) {
   const content = answer.length < 12 ? null : await aesOpen(answerKey, answer.subarray(0, 12), answer.subarray(12), id);
   if (content === null) throw new Refused("answer-failure");
   return new TextDecoder().decode(content);
+}
+
+/** What stands before the signature, if it is by `key`, a public key of Ed25519; or `null`. */
+async function verified(key, word, origin, body, signature) {
+  const message = concat([utf8.encode(`${word}\0${origin}\0`), body]);
+  const verifying = await subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
+  return await subtle.verify("Ed25519", verifying, signature, message) ? body : null;
+}
+
+/** The octets before the signature of a permit or a receipt, once that was checked with a key of `signingKeys`. */
+async function openSigned(octets, length, word, origin, signingKeys, failure) {
+  const refuse = (reason) => new Refused(failure, { reason });
+  if (octets.length !== length) throw refuse("length");
+  if (octets[0] !== 1) throw refuse("version");
+  const key = signingKeys[toHex(octets.subarray(1, 5))];
+  if (key === undefined) throw refuse("unknown-key");
+  const [body, signature] = [octets.slice(0, length - 64), octets.subarray(length - 64)];
+  if (await verified(fromBase64url(key), word, origin, body, signature) === null) throw refuse("unauthentic");
+  return body;
+}
+
+/** Opens a permit as a gateway does, with the keys that the service of `origin` publishes. */
+export async function openPermit(signingKeys, origin, permit) {
+  const body = await openSigned(permit, 113, "hoop-permit-v1", origin, signingKeys, "permit-failure");
+  const view = new DataView(body.buffer);
+  const gateway = toHex(body.subarray(33));
+  return {
+    upload_id: toHex(body.subarray(5, 21)),
+    max_bytes: Number(view.getBigUint64(21)),
+    expires: view.getUint32(29),
+    gateway: /^0+$/.test(gateway) ? null : gateway,
+  };
+}
+
+/** Opens a receipt as anybody does, with the keys that the service of `origin` publishes. */
+export async function openReceipt(signingKeys, origin, receipt) {
+  const body = await openSigned(receipt, 130, "hoop-receipt-v1", origin, signingKeys, "receipt-failure");
+  const state = [, "accepted", "rejected"][body[21]];
+  if (state === undefined) throw new Refused("receipt-failure", { reason: "unsupported" });
+  const view = new DataView(body.buffer);
+  return {
+    upload_id: toHex(body.subarray(5, 21)),
+    state,
+    time: view.getUint32(22),
+    total: Number(view.getBigUint64(26)),
+    digest: toHex(body.subarray(34)),
+  };
+}
+
+/** Opens what a gateway sends with an upload, as the service of `origin` does. */
+export async function openProof(origin, uploadId, proof) {
+  const refuse = (reason) => new Refused("proof-failure", { reason });
+  if (proof.length !== 100) throw refuse("length");
+  const [key, time, signature] = [proof.slice(0, 32), proof.slice(32, 36), proof.subarray(36)];
+  const body = concat([fromHex(uploadId), time]);
+  if (await verified(key, "hoop-gateway-v1", origin, body, signature) === null) throw refuse("unauthentic");
+  const hash = new Uint8Array(await subtle.digest("SHA-256", key));
+  return { gateway: toHex(hash.subarray(0, 16)), time: new DataView(time.buffer).getUint32(0) };
 }

@@ -2,10 +2,14 @@
 // opened whole, in odd pieces, and octet by octet.
 
 import {
-  Refused, concat, fromBase64url, openAnswer, openBody, openTicket, openToken, toBase64url, toHex,
+  Refused, concat, fromBase64url, openAnswer, openBody, openPermit, openProof, openReceipt, openTicket, openToken, toBase64url,
+  toHex,
 } from "./hoop.js";
 
-const CHECKS = { body: checkBody, upload: checkUpload, ticket: checkTicket, token: checkToken, answer: checkAnswer };
+const CHECKS = {
+  body: checkBody, upload: checkUpload, ticket: checkTicket, token: checkToken, answer: checkAnswer,
+  permit: checkPermit, receipt: checkReceipt, proof: checkProof,
+};
 
 /** So few that bodies have several segments, and many that most segments have several records. */
 const RECORDS_IN_SEGMENT = 3;
@@ -119,6 +123,24 @@ async function checkToken(vector) {
 async function checkAnswer(vector) {
   const [key, answer] = [vector.key, vector.answer].map(fromBase64url);
   const came = await outcome(() => openAnswer(vector.upload_id, key, answer));
+  sameOutcome(vector, came);
+  same(came.value, vector.content, "content");
+}
+
+async function checkPermit({ signing_keys: keys, origin, permit, ...vector }) {
+  const came = await outcome(() => openPermit(keys, origin, fromBase64url(permit)));
+  sameOutcome(vector, came);
+  same(came.value, vector.content, "content");
+}
+
+async function checkReceipt({ signing_keys: keys, origin, receipt, ...vector }) {
+  const came = await outcome(() => openReceipt(keys, origin, fromBase64url(receipt)));
+  sameOutcome(vector, came);
+  same(came.value, vector.content, "content");
+}
+
+async function checkProof({ origin, upload_id: id, proof, ...vector }) {
+  const came = await outcome(() => openProof(origin, id, fromBase64url(proof)));
   sameOutcome(vector, came);
   same(came.value, vector.content, "content");
 }

@@ -1,13 +1,12 @@
 //! Tickets, tokens and answers, and whole uploads that a ticket opens.
 
 use super::format::{self, Class, Content, Octets, Reason, Vector};
-use super::raw::{Body, ORIGIN, RECORD_SIZE, ServiceKey, Suite, Ticket, answer, seeded, sha256, token};
+use super::raw::{Body, ORIGIN, OTHER_ORIGIN, RECORD_SIZE, ServiceKey, Suite, Ticket, answer, seeded, sha256, token};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 type Add<'a> = &'a mut dyn FnMut(String, Vector);
 
-const OTHER_ORIGIN: &str = "https://other.example";
 const TOKEN_CONTENT: &str = r#"{"expires":1795604800,"address":"198.51.100.7","cookie":"session=alice"}"#;
 const ANSWER_CONTENT: &str = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n\r\n{\"ok\":true}";
 
@@ -30,7 +29,7 @@ fn old_key() -> ServiceKey {
     ServiceKey::seeded("old")
 }
 
-fn lines(keys: &[ServiceKey]) -> Vec<String> {
+pub fn lines(keys: &[ServiceKey]) -> Vec<String> {
     keys.iter()
         .map(|key| format!("hoop-kws-v1 {} {}", hex::encode(key.id), URL_SAFE_NO_PAD.encode(&key.secret)))
         .collect()

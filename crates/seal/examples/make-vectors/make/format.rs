@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::collections::BTreeMap;
 
 /// One file.
 #[derive(Serialize, Deserialize)]
@@ -13,6 +14,9 @@ pub enum Vector {
     Ticket(Ticket),
     Token(Token),
     Answer(Answer),
+    Permit(Permit),
+    Receipt(Receipt),
+    Proof(Proof),
 }
 
 /// What must come of it.
@@ -26,9 +30,12 @@ pub enum Class {
     TicketFailure,
     TokenFailure,
     AnswerFailure,
+    PermitFailure,
+    ReceiptFailure,
+    ProofFailure,
 }
 
-/// Why a ticket or a token is refused.
+/// Why a ticket, a token, or what is signed is refused.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
@@ -168,4 +175,82 @@ pub struct Answer {
     pub answer: Octets,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+}
+
+/// A permit as a gateway gets it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permit {
+    pub about: String,
+    pub class: Class,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub origin: String,
+    pub keyring: Vec<String>,
+    pub signing_keys: BTreeMap<String, Octets>,
+    pub permit: Octets,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<PermitContent>,
+}
+
+/// What a permit says.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct PermitContent {
+    pub upload_id: String,
+    pub max_bytes: u64,
+    pub expires: u32,
+    pub gateway: Option<String>,
+}
+
+/// A receipt as anybody gets it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receipt {
+    pub about: String,
+    pub class: Class,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub origin: String,
+    pub keyring: Vec<String>,
+    pub signing_keys: BTreeMap<String, Octets>,
+    pub receipt: Octets,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<ReceiptContent>,
+}
+
+/// What a receipt says.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiptContent {
+    pub upload_id: String,
+    pub state: String,
+    pub time: u32,
+    pub total: u64,
+    pub digest: String,
+}
+
+/// A gateway's proof as a service gets it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    pub about: String,
+    pub class: Class,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub origin: String,
+    pub upload_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<Octets>,
+    pub proof: Octets,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<ProofContent>,
+}
+
+/// What a proof says.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct ProofContent {
+    pub gateway: String,
+    pub time: u32,
 }

@@ -4,6 +4,7 @@ mod bodies;
 mod capsules;
 pub mod format;
 mod raw;
+mod signatures;
 
 use format::Vector;
 use std::collections::BTreeMap;
@@ -17,5 +18,6 @@ pub fn all() -> BTreeMap<String, String> {
     };
     bodies::make(&mut add);
     capsules::make(&mut add);
+    signatures::make(&mut add);
     files
 }

@@ -4,9 +4,11 @@
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::digest::{SHA256, digest};
 use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
 pub const RECORD_SIZE: u32 = 65_536;
 pub const ORIGIN: &str = "https://photos.example";
+pub const OTHER_ORIGIN: &str = "https://other.example";
 
 /// `len` octets that follow from `seed`: SHA-256 of the seed and a counter.
 pub fn seeded(seed: &str, len: usize) -> Vec<u8> {
@@ -43,6 +45,18 @@ pub fn aead(key: &[u8], nonce: &[u8], aad: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let nonce = Nonce::try_assume_unique_for_key(nonce).expect("12 octets");
     key.seal_in_place_append_tag(nonce, Aad::from(aad), &mut sealed).expect("short enough");
     sealed
+}
+
+fn ed25519(seed: &[u8]) -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(seed).expect("32 octets")
+}
+
+pub fn ed25519_public(seed: &[u8]) -> Vec<u8> {
+    ed25519(seed).public_key().as_ref().to_vec()
+}
+
+pub fn ed25519_sign(seed: &[u8], message: &[u8]) -> Vec<u8> {
+    ed25519(seed).sign(message).as_ref().to_vec()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

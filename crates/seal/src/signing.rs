@@ -1,0 +1,620 @@
+//! What a service and a gateway sign, for others to check without a secret: [`Permit`], [`Receipt`], [`GatewayProof`].
+//!
+//! ```text
+//! permit   version(1) | kws_id(4) | upload_id(16) | max_bytes(8) | expires(4) | gateway(16)               | signature(64)   113
+//! receipt  version(1) | kws_id(4) | upload_id(16) | state(1) | time(4) | total(8) | SHA-256 of D(32)      | signature(64)   130
+//! proof    public key(32) | time(4)                                                                       | signature(64)   100
+//! ```
+//!
+//! Signatures are Ed25519 (RFC 8032), over a word that says what is signed, a zero octet, the service's origin, a zero octet, and the octets
+//! before the signature; a gateway's are over the upload's id and the time. So none of the three can be taken for another, or for
+//! another service's. A [`crate::Keyring`] signs permits and receipts, a [`GatewayKey`] proofs.
+
+use crate::keyring::KwsId;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use core::fmt;
+use core::str::FromStr;
+use hoop_units::{UnixTime, UploadId};
+use ring::digest::{SHA256, digest};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+
+/// How long a permit is.
+pub const PERMIT_LEN: usize = PERMIT_BODY_LEN + SIGNATURE_LEN;
+
+/// How long a receipt is.
+pub const RECEIPT_LEN: usize = RECEIPT_BODY_LEN + SIGNATURE_LEN;
+
+/// How long a gateway's proof is.
+pub const GATEWAY_PROOF_LEN: usize = PROOF_BODY_LEN + SIGNATURE_LEN;
+
+const SIGNATURE_LEN: usize = 64;
+const PERMIT_BODY_LEN: usize = 49;
+const RECEIPT_BODY_LEN: usize = 66;
+const PROOF_BODY_LEN: usize = 36;
+
+const VERSION: u8 = 1;
+
+/// How far clocks may be off, in seconds: as with tickets (`docs/protocol.md` §2).
+const GRACE_SECS: u32 = 300;
+
+/// What is signed, as the first word under the signature.
+const PERMIT: &[u8] = b"hoop-permit-v1";
+const RECEIPT: &[u8] = b"hoop-receipt-v1";
+const GATEWAY: &[u8] = b"hoop-gateway-v1";
+
+/// The public half of a key that signs. Written as 43 characters of base64url.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(pub [u8; 32]);
+
+impl PublicKey {
+    /// Whether the signature at the end of `octets` is by this key.
+    fn has_signed(&self, word: &[u8], origin: &str, body: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, &self.0).verify(&message(word, origin, body), signature).is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is no public key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a public key is 32 octets in base64url")]
+pub struct ParsePublicKeyError;
+
+impl FromStr for PublicKey {
+    type Err = ParsePublicKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePublicKeyError> {
+        let octets = URL_SAFE_NO_PAD.decode(text).ok().and_then(|octets| octets.try_into().ok());
+        octets.map(Self).ok_or(ParsePublicKeyError)
+    }
+}
+
+/// A key that signs; its `Debug` shows the public half.
+#[derive(Clone)]
+pub(crate) struct SigningKey(Arc<Ed25519KeyPair>);
+
+impl SigningKey {
+    pub(crate) fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(Arc::new(Ed25519KeyPair::from_seed_unchecked(seed).expect("every 32 octets are a seed")))
+    }
+
+    pub(crate) fn public(&self) -> PublicKey {
+        PublicKey(self.0.public_key().as_ref().try_into().expect("an Ed25519 key has 32 octets"))
+    }
+
+    fn sign(&self, word: &[u8], origin: &str, body: &[u8]) -> [u8; SIGNATURE_LEN] {
+        let signature = self.0.sign(&message(word, origin, body));
+        signature.as_ref().try_into().expect("an Ed25519 signature has 64 octets")
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({})", self.public())
+    }
+}
+
+fn message(word: &[u8], origin: &str, body: &[u8]) -> Vec<u8> {
+    [word, &[0], origin.as_bytes(), &[0], body].concat()
+}
+
+/// What was signed does not verify.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SignedError {
+    /// Another length.
+    #[error("it has {came} octets, and {expected} are expected")]
+    Length {
+        /// How many there must be.
+        expected: usize,
+        /// How many there are.
+        came: usize,
+    },
+    /// Of a later version.
+    #[error("it is of version {0}, and only {VERSION} is known")]
+    Version(u8),
+    /// Signed with a key that is not, or no longer, published.
+    #[error("the key {0} that it names is not known")]
+    UnknownKey(KwsId),
+    /// Altered, or of another service or upload.
+    #[error("the signature does not fit: it was altered, or is of another service")]
+    Unauthentic,
+    /// Genuine, but it says what this version does not know.
+    #[error("it says what this version does not know: {0}")]
+    Unsupported(u8),
+}
+
+/// The key that a permit or a receipt names. Nothing is proven by it.
+///
+/// # Errors
+/// If it is too short, or of another version.
+pub fn signer(octets: &[u8]) -> Result<KwsId, SignedError> {
+    match octets {
+        [VERSION, a, b, c, d, ..] => Ok(KwsId([*a, *b, *c, *d])),
+        [VERSION, ..] | [] => Err(SignedError::Length { expected: 5, came: octets.len() }),
+        [version, ..] => Err(SignedError::Version(*version)),
+    }
+}
+
+/// The octets before the signature, once that was checked.
+fn verified<'a, const LEN: usize>(
+    word: &[u8],
+    origin: &str,
+    octets: &'a [u8],
+    key: impl FnOnce(KwsId) -> Option<PublicKey>,
+) -> Result<&'a [u8; LEN], SignedError> {
+    let expected = LEN + SIGNATURE_LEN;
+    if octets.len() != expected {
+        return Err(SignedError::Length { expected, came: octets.len() });
+    }
+    let id = signer(octets)?;
+    let (body, signature) = octets.split_first_chunk::<LEN>().expect("the length was checked");
+    let key = key(id).ok_or(SignedError::UnknownKey(id))?;
+    match key.has_signed(word, origin, body, signature) {
+        true => Ok(body),
+        false => Err(SignedError::Unauthentic),
+    }
+}
+
+/// The name of a gateway: the first 16 octets of SHA-256 of its public key, written as 32 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GatewayId([u8; 16]);
+
+impl GatewayId {
+    /// The name that goes with a public key.
+    pub fn of(key: &PublicKey) -> Self {
+        Self(*digest(&SHA256, &key.0).as_ref().first_chunk().expect("a hash is longer than a name"))
+    }
+
+    /// Its octets.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for GatewayId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+impl fmt::Debug for GatewayId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is no gateway's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a gateway's name is 32 lower-case hexadecimal digits, not all of them 0")]
+pub struct ParseGatewayIdError;
+
+impl FromStr for GatewayId {
+    type Err = ParseGatewayIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseGatewayIdError> {
+        // Sixteen zeros stand for any gateway, and are nobody's name.
+        let id = text.parse::<UploadId>().ok().filter(|id| id.0 != [0; 16]);
+        id.map(|id| Self(id.0)).ok_or(ParseGatewayIdError)
+    }
+}
+
+/// A service's consent to a gateway's disk being filled with one upload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Permit {
+    /// The upload.
+    pub upload_id: UploadId,
+    /// The most octets that its Z may have.
+    pub max_bytes: u64,
+    /// When the permit ends: as the ticket.
+    pub expires: UnixTime,
+    /// The one gateway that it is for; none: any.
+    pub gateway: Option<GatewayId>,
+}
+
+/// A genuine permit is not for this.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PermitMismatch {
+    /// It is another upload's.
+    #[error("it is for upload {0}")]
+    Upload(UploadId),
+    /// The upload is longer than permitted.
+    #[error("it permits {0} bytes at most")]
+    TooLong(u64),
+    /// It is for another gateway.
+    #[error("it is for gateway {0}")]
+    Gateway(GatewayId),
+}
+
+impl Permit {
+    /// Checks a permit of the service of that origin, whose published keys `key` looks up, and reads it. [`SignedError::UnknownKey`] may mean
+    /// that the keys have rotated since they were fetched. Whether it fits an upload is [`Permit::covers`]'s to say.
+    ///
+    /// # Errors
+    /// If it is none, or was not signed there.
+    pub fn open(
+        octets: &[u8],
+        origin: &str,
+        key: impl FnOnce(KwsId) -> Option<PublicKey>,
+    ) -> Result<Self, SignedError> {
+        let [_, _, _, _, _, rest @ ..] = verified::<PERMIT_BODY_LEN>(PERMIT, origin, octets, key)?;
+        let (upload_id, rest) = rest.split_first_chunk().expect("fixed lengths");
+        let (max_bytes, rest) = rest.split_first_chunk().expect("fixed lengths");
+        let (expires, rest) = rest.split_first_chunk().expect("fixed lengths");
+        let gateway = *rest.first_chunk().expect("fixed lengths");
+        Ok(Self {
+            upload_id: UploadId(*upload_id),
+            max_bytes: u64::from_be_bytes(*max_bytes),
+            expires: UnixTime(u32::from_be_bytes(*expires)),
+            gateway: (gateway != [0; 16]).then_some(GatewayId(gateway)),
+        })
+    }
+
+    /// Whether it is for an upload of that id and length, at that gateway.
+    ///
+    /// # Errors
+    /// What it is for instead.
+    pub fn covers(&self, upload_id: UploadId, total: u64, gateway: GatewayId) -> Result<(), PermitMismatch> {
+        if self.upload_id != upload_id {
+            return Err(PermitMismatch::Upload(self.upload_id));
+        }
+        if total > self.max_bytes {
+            return Err(PermitMismatch::TooLong(self.max_bytes));
+        }
+        match self.gateway {
+            Some(other) if other != gateway => Err(PermitMismatch::Gateway(other)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether its time is over, with the grace that tickets have. An upload that began in time may end later.
+    pub const fn has_expired(&self, now: UnixTime) -> bool {
+        now.0 > self.expires.plus_secs(GRACE_SECS).0
+    }
+
+    pub(crate) fn sign(&self, kws_id: KwsId, key: &SigningKey, origin: &str) -> [u8; PERMIT_LEN] {
+        let gateway = self.gateway.map_or([0; 16], |gateway| gateway.0);
+        let body = [
+            &[VERSION][..],
+            &kws_id.0,
+            &self.upload_id.0,
+            &self.max_bytes.to_be_bytes(),
+            &self.expires.0.to_be_bytes(),
+            &gateway,
+        ];
+        signed(PERMIT, origin, &body.concat(), key)
+    }
+}
+
+fn signed<const LEN: usize>(word: &[u8], origin: &str, body: &[u8], key: &SigningKey) -> [u8; LEN] {
+    let signature = key.sign(word, origin, body);
+    [body, &signature].concat().try_into().expect("the lengths are fixed")
+}
+
+/// What became of an upload, as a receipt says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// 1: the application took it.
+    Accepted,
+    /// 2: the application refused it.
+    Rejected,
+}
+
+impl Outcome {
+    /// The state's name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected => "rejected",
+        }
+    }
+
+    const fn octet(self) -> u8 {
+        match self {
+            Self::Accepted => 1,
+            Self::Rejected => 2,
+        }
+    }
+
+    const fn of_octet(octet: u8) -> Option<Self> {
+        match octet {
+            1 => Some(Self::Accepted),
+            2 => Some(Self::Rejected),
+            _ => None,
+        }
+    }
+}
+
+/// A service's word on what became of an upload, that can be shown to others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// The upload.
+    pub upload_id: UploadId,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// When the application had answered.
+    pub time: UnixTime,
+    /// The length of Z.
+    pub total: u64,
+    /// SHA-256 of the body D that the application was sent.
+    pub digest: [u8; 32],
+}
+
+impl Receipt {
+    /// Checks a receipt of the service of that origin, whose published keys `key` looks up, and reads it.
+    ///
+    /// # Errors
+    /// If it is none, or was not signed there.
+    pub fn open(
+        octets: &[u8],
+        origin: &str,
+        key: impl FnOnce(KwsId) -> Option<PublicKey>,
+    ) -> Result<Self, SignedError> {
+        let [_, _, _, _, _, rest @ ..] = verified::<RECEIPT_BODY_LEN>(RECEIPT, origin, octets, key)?;
+        let (upload_id, rest) = rest.split_first_chunk().expect("fixed lengths");
+        let ([outcome], rest) = rest.split_first_chunk().expect("fixed lengths");
+        let (time, rest) = rest.split_first_chunk().expect("fixed lengths");
+        let (total, rest) = rest.split_first_chunk().expect("fixed lengths");
+        Ok(Self {
+            upload_id: UploadId(*upload_id),
+            outcome: Outcome::of_octet(*outcome).ok_or(SignedError::Unsupported(*outcome))?,
+            time: UnixTime(u32::from_be_bytes(*time)),
+            total: u64::from_be_bytes(*total),
+            digest: *rest.first_chunk().expect("fixed lengths"),
+        })
+    }
+
+    pub(crate) fn sign(&self, kws_id: KwsId, key: &SigningKey, origin: &str) -> [u8; RECEIPT_LEN] {
+        let body = [
+            &[VERSION][..],
+            &kws_id.0,
+            &self.upload_id.0,
+            &[self.outcome.octet()],
+            &self.time.0.to_be_bytes(),
+            &self.total.to_be_bytes(),
+            &self.digest,
+        ];
+        signed(RECEIPT, origin, &body.concat(), key)
+    }
+}
+
+/// A gateway's own key. Its `Debug` shows the gateway's name.
+#[derive(Clone)]
+pub struct GatewayKey {
+    key: SigningKey,
+}
+
+impl GatewayKey {
+    /// The key that follows from 32 octets, which must come from a cryptographic generator, and are a secret.
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self { key: SigningKey::from_seed(seed) }
+    }
+
+    /// The public half.
+    pub fn public(&self) -> PublicKey {
+        self.key.public()
+    }
+
+    /// The gateway's name.
+    pub fn id(&self) -> GatewayId {
+        GatewayId::of(&self.public())
+    }
+
+    /// What shows the service of that origin that this gateway sends it that upload, now.
+    pub fn prove(&self, origin: &str, upload_id: UploadId, now: UnixTime) -> [u8; GATEWAY_PROOF_LEN] {
+        let signature = self.key.sign(GATEWAY, origin, &proof_body(upload_id, now));
+        let proof = [&self.public().0[..], &now.0.to_be_bytes(), &signature].concat();
+        proof.try_into().expect("the lengths are fixed")
+    }
+}
+
+impl fmt::Debug for GatewayKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GatewayKey({})", self.id())
+    }
+}
+
+fn proof_body(upload_id: UploadId, time: UnixTime) -> [u8; 20] {
+    let mut body = [0; 20];
+    body[..16].copy_from_slice(&upload_id.0);
+    body[16..].copy_from_slice(&time.0.to_be_bytes());
+    body
+}
+
+/// Who sends an upload: a gateway that has shown that it has its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GatewayProof {
+    /// The gateway's name.
+    pub gateway: GatewayId,
+    /// When it said so, by its clock.
+    pub time: UnixTime,
+}
+
+impl GatewayProof {
+    /// Checks what a gateway sent with an upload to the service of that origin.
+    ///
+    /// # Errors
+    /// If it is no proof, or is of another service or upload.
+    pub fn open(octets: &[u8], origin: &str, upload_id: UploadId) -> Result<Self, SignedError> {
+        let octets: &[u8; GATEWAY_PROOF_LEN] =
+            octets.try_into().map_err(|_| SignedError::Length { expected: GATEWAY_PROOF_LEN, came: octets.len() })?;
+        let (key, rest) = octets.split_first_chunk().expect("fixed lengths");
+        let (time, signature) = rest.split_first_chunk().expect("fixed lengths");
+        let (key, time) = (PublicKey(*key), UnixTime(u32::from_be_bytes(*time)));
+        match key.has_signed(GATEWAY, origin, &proof_body(upload_id, time), signature) {
+            true => Ok(Self { gateway: GatewayId::of(&key), time }),
+            false => Err(SignedError::Unauthentic),
+        }
+    }
+
+    /// Whether it was made so long before or after `now` that somebody else may have kept it.
+    pub const fn is_stale(&self, now: UnixTime) -> bool {
+        self.time.since(now) > GRACE_SECS || now.since(self.time) > GRACE_SECS
+    }
+}
+
+/// The octets of a header or member that holds a permit, a receipt or a proof: base64url.
+pub fn from_text(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+/// The value of such a header or member.
+pub fn to_text(octets: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Keyring, ServiceKey};
+    use alloc::format;
+    use alloc::string::ToString as _;
+
+    const ORIGIN: &str = "https://photos.example";
+    const OTHER: &str = "https://other.example";
+    const ID: UploadId = UploadId([7; 16]);
+
+    fn ring(n: u8) -> Keyring {
+        Keyring::new(ServiceKey::new(KwsId([n; 4]), [n; 32]))
+    }
+
+    fn keys(ring: &Keyring) -> impl Fn(KwsId) -> Option<PublicKey> + Copy + '_ {
+        |id| ring.signing_keys().find(|(other, _)| *other == id).map(|(_, key)| key)
+    }
+
+    fn gateway() -> GatewayKey {
+        GatewayKey::from_seed(&[3; 32])
+    }
+
+    fn permit() -> Permit {
+        Permit { upload_id: ID, max_bytes: 1_000, expires: UnixTime(2_000), gateway: None }
+    }
+
+    fn receipt() -> Receipt {
+        let (outcome, time) = (Outcome::Accepted, UnixTime(1_500));
+        Receipt { upload_id: ID, outcome, time, total: 900, digest: [9; 32] }
+    }
+
+    /// Everything that is signed, and a reader of each.
+    fn each(check: impl Fn(&str, &[u8], &dyn Fn(&[u8]) -> Result<(), SignedError>)) {
+        let ring = ring(1);
+        let keys = keys(&ring);
+        check("permit", &ring.sign_permit(ORIGIN, &permit()), &|octets| Permit::open(octets, ORIGIN, keys).map(|_| ()));
+        check("receipt", &ring.sign_receipt(ORIGIN, &receipt()), &|octets| {
+            Receipt::open(octets, ORIGIN, keys).map(|_| ())
+        });
+        check("proof", &gateway().prove(ORIGIN, ID, UnixTime(5)), &|octets| {
+            GatewayProof::open(octets, ORIGIN, ID).map(|_| ())
+        });
+    }
+
+    #[test]
+    fn what_is_signed_survives_whoever_reads_it() {
+        let ring = ring(1);
+        for permit in [permit(), Permit { gateway: Some(gateway().id()), ..permit() }] {
+            let signed = ring.sign_permit(ORIGIN, &permit);
+            assert_eq!(from_text(&to_text(&signed)).as_deref(), Some(&signed[..]));
+            assert_eq!(Permit::open(&signed, ORIGIN, keys(&ring)), Ok(permit));
+        }
+        for outcome in [Outcome::Accepted, Outcome::Rejected] {
+            let receipt = Receipt { outcome, ..receipt() };
+            let signed = ring.sign_receipt(ORIGIN, &receipt);
+            assert_eq!(Receipt::open(&signed, ORIGIN, keys(&ring)), Ok(receipt));
+            assert_eq!(signer(&signed), Ok(KwsId([1; 4])));
+        }
+        let proof = gateway().prove(ORIGIN, ID, UnixTime(5));
+        let expected = GatewayProof { gateway: gateway().id(), time: UnixTime(5) };
+        assert_eq!(GatewayProof::open(&proof, ORIGIN, ID), Ok(expected));
+    }
+
+    #[test]
+    fn no_flipped_bit_goes_unnoticed_and_no_truncation() {
+        each(|name, signed, open| {
+            assert_eq!(open(signed), Ok(()), "{name}");
+            for bit in 0..signed.len() * 8 {
+                let mut flipped = signed.to_vec();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(open(&flipped).is_err(), "{name}, bit {bit}");
+            }
+            for len in 0..signed.len() {
+                assert!(matches!(open(&signed[..len]), Err(SignedError::Length { .. })), "{name}, {len} octets");
+            }
+            assert!(open(&[signed, &[0]].concat()).is_err(), "{name}, one more");
+        });
+    }
+
+    #[test]
+    fn another_services_word_is_not_taken_and_nor_is_another_keys() {
+        let (ring, other) = (ring(1), ring(2));
+        let renamed = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let (permit, receipt) = (ring.sign_permit(ORIGIN, &permit()), ring.sign_receipt(ORIGIN, &receipt()));
+        assert_eq!(Permit::open(&permit, OTHER, keys(&ring)), Err(SignedError::Unauthentic));
+        assert_eq!(Receipt::open(&receipt, OTHER, keys(&ring)), Err(SignedError::Unauthentic));
+        assert_eq!(Permit::open(&permit, ORIGIN, keys(&other)), Err(SignedError::UnknownKey(KwsId([1; 4]))));
+        assert_eq!(Permit::open(&permit, ORIGIN, keys(&renamed)), Err(SignedError::Unauthentic));
+        assert_eq!(Receipt::open(&receipt, ORIGIN, keys(&renamed)), Err(SignedError::Unauthentic));
+        let proof = gateway().prove(ORIGIN, ID, UnixTime(5));
+        assert_eq!(GatewayProof::open(&proof, OTHER, ID), Err(SignedError::Unauthentic));
+        assert_eq!(GatewayProof::open(&proof, ORIGIN, UploadId([8; 16])), Err(SignedError::Unauthentic));
+    }
+
+    #[test]
+    fn what_was_signed_as_one_thing_is_no_other() {
+        let ring = ring(1);
+        let body = ring.sign_receipt(ORIGIN, &receipt())[..RECEIPT_BODY_LEN].to_vec();
+        let signed: [u8; RECEIPT_LEN] = signed(PERMIT, ORIGIN, &body, ring.primary().signatures());
+        assert_eq!(Receipt::open(&signed, ORIGIN, keys(&ring)), Err(SignedError::Unauthentic));
+    }
+
+    #[test]
+    fn an_outcome_of_tomorrow_is_genuine_and_not_understood() {
+        let ring = ring(1);
+        let mut body = ring.sign_receipt(ORIGIN, &receipt())[..RECEIPT_BODY_LEN].to_vec();
+        body[21] = 3;
+        let signed: [u8; RECEIPT_LEN] = signed(RECEIPT, ORIGIN, &body, ring.primary().signatures());
+        assert_eq!(Receipt::open(&signed, ORIGIN, keys(&ring)), Err(SignedError::Unsupported(3)));
+    }
+
+    #[test]
+    fn a_permit_is_for_one_upload_up_to_a_length_and_maybe_for_one_gateway() {
+        let (here, there) = (gateway().id(), GatewayKey::from_seed(&[4; 32]).id());
+        assert_eq!(permit().covers(ID, 1_000, there), Ok(()));
+        assert_eq!(permit().covers(UploadId([8; 16]), 1, here), Err(PermitMismatch::Upload(ID)));
+        assert_eq!(permit().covers(ID, 1_001, here), Err(PermitMismatch::TooLong(1_000)));
+        let bound = Permit { gateway: Some(here), ..permit() };
+        assert_eq!(bound.covers(ID, 1, here), Ok(()));
+        assert_eq!(bound.covers(ID, 1, there), Err(PermitMismatch::Gateway(here)));
+        assert!(!permit().has_expired(UnixTime(2_300)) && permit().has_expired(UnixTime(2_301)));
+    }
+
+    #[test]
+    fn a_proof_is_good_for_five_minutes_either_way() {
+        let proof = GatewayProof { gateway: gateway().id(), time: UnixTime(1_000) };
+        for (now, stale) in [(699, true), (700, false), (1_300, false), (1_301, true)] {
+            assert_eq!(proof.is_stale(UnixTime(now)), stale, "at {now}");
+        }
+    }
+
+    #[test]
+    fn names_and_public_keys_survive_their_text_and_secrets_are_not_shown() {
+        let key = gateway();
+        assert_eq!(key.id().to_string().parse(), Ok(key.id()));
+        assert_eq!("0".repeat(32).parse::<GatewayId>(), Err(ParseGatewayIdError));
+        assert_eq!(key.public().to_string().parse(), Ok(key.public()));
+        assert_eq!("AAAA".parse::<PublicKey>(), Err(ParsePublicKeyError));
+        assert_eq!(format!("{key:?}"), format!("GatewayKey({})", key.id()));
+    }
+}
