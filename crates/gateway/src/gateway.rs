@@ -49,6 +49,8 @@ impl Gateway {
             quota_bytes: config.quota_bytes,
             reserve_bytes: config.reserve_bytes,
             sync: config.sync,
+            // An attempt takes whole uploads only.
+            cut_through: false,
         };
         let connector = Connector::new(tls::client_config(&config.ca)?);
         let spool = tokio::task::spawn_blocking(move || Spool::open(settings)).await;

@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use hoop_http::{Code, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{Begin, BeginError, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, Upload};
-use hoop_units::{ByteRange, ContentRange, RangeSet, UploadId};
+use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UploadId};
 use http::{HeaderMap, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -45,6 +45,7 @@ impl Taken {
 
 /// What a request says of itself before its body comes.
 struct Announced {
+    device: DeviceId,
     dest: String,
     /// `Content-Length`.
     length: Option<u64>,
@@ -67,9 +68,10 @@ pub async fn offload(
     id: Option<&str>,
     query: Option<&str>,
     headers: &HeaderMap,
+    device: DeviceId,
     mut body: Incoming,
 ) -> Result<Taken, Problem> {
-    let result = match announced(shared, id, query, headers) {
+    let result = match announced(shared, id, query, headers, device) {
         Ok(announced) => take(shared, announced, &mut body).await,
         Err(problem) => Err(problem),
     };
@@ -85,6 +87,7 @@ fn announced(
     id: Option<&str>,
     query: Option<&str>,
     headers: &HeaderMap,
+    device: DeviceId,
 ) -> Result<Announced, Problem> {
     let dest = shared.destinations.check(&dest_of(query)?)?;
     if let Some(why) = shared.well_known.refusal(&dest) {
@@ -102,7 +105,7 @@ fn announced(
         return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
     }
     let expects_continue = headers.contains_key(header::EXPECT);
-    Ok(Announced { dest: dest.url, length, part, expects_continue })
+    Ok(Announced { device, dest: dest.url, length, part, expects_continue })
 }
 
 /// The one `dest` of a query.
@@ -148,7 +151,7 @@ fn early_problem(detail: impl std::fmt::Display) -> Problem {
 
 /// Everything from the first byte of the body on.
 async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -> Result<Taken, Problem> {
-    let Announced { dest, length, part, expects_continue } = announced;
+    let Announced { device, dest, length, part, expects_continue } = announced;
     let mut frames = Frames { body, ahead: None };
     let (offer, range) = match part {
         Some(part) => {
@@ -164,6 +167,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
         }
         None => (sealed_offer(shared, &frames.prelude().await?, length, dest)?, None),
     };
+    let offer = Offer { device, ..offer };
     let (total, prelude) = (offer.total, offer.prelude.clone());
     let layout = total.map(|total| layout(shared, total)).transpose()?;
     if let Some((layout, range)) = layout.zip(range) {
@@ -199,13 +203,15 @@ fn sealed_offer(shared: &Shared, prelude: &Prelude, total: Option<u64>, dest: St
     let label = label(prelude)?;
     // The label proves nothing to a gateway: a time decades away must not keep the spool full for decades.
     let expires = label.expires.min(shared.clock.unix().plus_secs(EXPIRES_MAX_SECS));
-    Ok(Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires })
+    let (device, deadline) = (DeviceId::UNKNOWN, None);
+    Ok(Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires, device, deadline })
 }
 
 /// What is known of an upload whose prelude is still to come.
 fn early_offer(shared: &Shared, part: &Part, dest: String) -> Offer {
     let expires = shared.clock.unix().plus_secs(EARLY_SECS);
-    Offer { id: part.id, prelude: Vec::new(), total: Some(part.range.total), dest, expires }
+    let (device, deadline) = (DeviceId::UNKNOWN, None);
+    Offer { id: part.id, prelude: Vec::new(), total: Some(part.range.total), dest, expires, device, deadline }
 }
 
 fn check_range(layout: Layout, range: ByteRange, early: bool) -> Result<(), Problem> {

@@ -8,7 +8,7 @@ use crate::status::write_headers;
 use crate::{bridge, hosts};
 use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_spool::{State, Upload};
-use hoop_units::UploadId;
+use hoop_units::{DeviceId, UploadId};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -64,10 +64,13 @@ async fn route(
     let query = head.uri.query();
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
+    let device = DeviceId::from_ip(peer.address.ip());
     let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
         (&Method::GET | &Method::HEAD, "/test") => test(shared, page).await,
-        (&Method::POST, "/offload") => Ok(receipt(&offload(shared, None, query, &head.headers, body).await?, &base)),
+        (&Method::POST, "/offload") => {
+            Ok(receipt(&offload(shared, None, query, &head.headers, device, body).await?, &base))
+        }
         (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
         (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
         (&Method::GET | &Method::HEAD, "/monitor.js") => Ok(monitor::script(&head.headers)),
@@ -76,7 +79,7 @@ async fn route(
         (&Method::GET | &Method::HEAD, "/bridge.js") => Ok(bridge::script(&head.headers)),
         (&Method::GET | &Method::HEAD, "/bridge.css") => Ok(bridge::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
-            Ok(receipt(&offload(shared, upload, query, &head.headers, body).await?, &base))
+            Ok(receipt(&offload(shared, upload, query, &head.headers, device, body).await?, &base))
         }
         (&Method::HEAD, _) if upload.is_some() => standing(shared, page, upload.unwrap_or_default()).await,
         (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css" | "/bridge" | "/bridge.js" | "/bridge.css") => {

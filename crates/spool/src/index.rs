@@ -7,14 +7,18 @@
 use crate::KEEP_SECS;
 use crate::error::StoreError;
 use crate::state::State;
-use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges};
-use hoop_units::{RangeSet, UnixTime, UploadId};
+use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
+use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, named_params, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The format's number, kept in `user_version`.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = STEPS.len() as u32;
+
+/// What each format has more than the one before it, the first included. A folder of format *n* is brought to the latest by the steps
+/// after its own, in one transaction; a new one by all of them.
+const STEPS: [&str; 4] = [SCHEMA, EARLY, TALLY, DEVICES];
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -45,6 +49,39 @@ CREATE TRIGGER tally_gone AFTER DELETE ON upload BEGIN
     UPDATE tally SET uploads = uploads - 1, bytes = bytes - OLD.total WHERE state = OLD.state;
 END;
 ";
+
+/// What format 4 has more than format 3: whose an upload is and when it should arrive, what is due in that order, and what each device
+/// has here. `ready` divides what is due now from what waits for a time, so that the order can be another than that of times.
+const DEVICES: &str = "
+ALTER TABLE upload ADD COLUMN device BLOB NOT NULL DEFAULT x'00000000000000000000000000000000'; -- zeros: not known
+ALTER TABLE upload ADD COLUMN deadline INTEGER NOT NULL DEFAULT 4294967296;                     -- after all times: none
+ALTER TABLE upload ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;                                 -- 1: `due` has come
+DROP INDEX upload_due;
+CREATE INDEX upload_waits ON upload (due) WHERE due IS NOT NULL AND ready = 0;
+CREATE INDEX upload_ready_send ON upload (device, deadline, seq) WHERE due IS NOT NULL AND ready = 1 AND state < 3;
+CREATE INDEX upload_ready_small ON upload (device, deadline, seq) WHERE due IS NOT NULL AND ready = 1 AND state < 3 AND total < 1048576;
+CREATE INDEX upload_ready_ask ON upload (device, deadline, seq) WHERE due IS NOT NULL AND ready = 1 AND state >= 3;
+CREATE TABLE holding (device BLOB PRIMARY KEY, uploads INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO holding SELECT device, count(*), sum(stored_bytes) FROM upload WHERE payload = 1 GROUP BY device;
+CREATE TRIGGER holding_new AFTER INSERT ON upload WHEN NEW.payload = 1 BEGIN
+    INSERT INTO holding VALUES (NEW.device, 1, NEW.stored_bytes)
+    ON CONFLICT (device) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.stored_bytes;
+END;
+CREATE TRIGGER holding_grown AFTER UPDATE OF stored_bytes ON upload WHEN NEW.payload = 1 AND OLD.payload = 1 BEGIN
+    UPDATE holding SET bytes = bytes + NEW.stored_bytes - OLD.stored_bytes WHERE device = NEW.device;
+END;
+CREATE TRIGGER holding_let_go AFTER UPDATE OF payload ON upload WHEN NEW.payload = 0 AND OLD.payload = 1 BEGIN
+    UPDATE holding SET uploads = uploads - 1, bytes = bytes - OLD.stored_bytes WHERE device = OLD.device;
+    DELETE FROM holding WHERE device = OLD.device AND uploads = 0;
+END;
+CREATE TRIGGER holding_gone AFTER DELETE ON upload WHEN OLD.payload = 1 BEGIN
+    UPDATE holding SET uploads = uploads - 1, bytes = bytes - OLD.stored_bytes WHERE device = OLD.device;
+    DELETE FROM holding WHERE device = OLD.device AND uploads = 0;
+END;
+";
+
+/// So many uploads at once are moved from those that wait to those that are due: one transaction of some 100 KiB.
+const RIPEN_BATCH: usize = 512;
 
 const SCHEMA: &str = "
 CREATE TABLE upload (
@@ -83,7 +120,7 @@ INSERT INTO room VALUES (0);
 /// What is due, seen in one of three ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Queue {
-    /// To be sent: `stored` and `delivering`.
+    /// To be sent: `stored`, `delivering`, and what is there of `receiving` ones.
     Send,
     /// Those of them that are shorter than [`SMALL_BYTES`].
     Small,
@@ -129,6 +166,50 @@ impl DueCursor {
     pub const START: Self = Self { due: i64::MIN, seq: i64::MIN };
 }
 
+/// A place in the order of what one device has due: earliest deadline first, those without last; then oldest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    deadline: i64,
+    seq: i64,
+}
+
+impl Place {
+    /// Before everything.
+    pub const START: Self = Self { deadline: i64::MIN, seq: i64::MIN };
+}
+
+/// One upload that a device has due.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DueOf {
+    /// Its name.
+    pub id: UploadId,
+    /// The service's post URL.
+    pub dest: String,
+    /// The length of Z.
+    pub total: u64,
+    /// Where it stands.
+    pub state: State,
+    /// When it should be at the service.
+    pub deadline: Option<UnixTime>,
+    /// When its ticket ends.
+    pub expires: UnixTime,
+    /// When its first octets were recorded.
+    pub created: UnixTime,
+    /// Its place in the order of arrival.
+    pub seq: u64,
+    /// Where to go on from here.
+    pub place: Place,
+}
+
+/// What a device has here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// Uploads that keep their octets.
+    pub uploads: u64,
+    /// Octets of them.
+    pub bytes: u64,
+}
+
 /// An upload whose time is over.
 pub struct Over {
     pub id: UploadId,
@@ -147,6 +228,8 @@ pub struct Changed {
 
 pub struct Index {
     db: Connection,
+    /// Whether what is stored is due before all of it is.
+    cut_through: bool,
 }
 
 /// An index could not be opened.
@@ -163,7 +246,7 @@ impl From<rusqlite::Error> for IndexOpenError {
 
 impl Index {
     /// Opens the index at `path`, making it if it is not there.
-    pub fn open(path: &Path, sync: bool) -> Result<Self, IndexOpenError> {
+    pub fn open(path: &Path, sync: bool, cut_through: bool) -> Result<Self, IndexOpenError> {
         let db = Connection::open(path)?;
         // Exclusive before anything is read: then the log's index lives on the heap and no shared memory is mapped.
         // 256 KiB of page cache is enough for the B-trees' upper levels with 100,000 uploads.
@@ -171,16 +254,12 @@ impl Index {
         db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         db.execute_batch(if sync { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = OFF" })?;
         db.execute_batch("PRAGMA wal_autocheckpoint = 256")?;
-        match db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))? {
-            0 => {
-                db.execute_batch(&format!("BEGIN; {SCHEMA} {EARLY} {TALLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?
-            }
-            1 => db.execute_batch(&format!("BEGIN; {EARLY} {TALLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
-            2 => db.execute_batch(&format!("BEGIN; {TALLY} PRAGMA user_version = {FORMAT}; COMMIT;"))?,
-            FORMAT => {}
-            later => return Err(IndexOpenError::Later(later)),
+        let found = db.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0))?;
+        let steps = STEPS.get(found as usize..).ok_or(IndexOpenError::Later(found))?;
+        if !steps.is_empty() {
+            db.execute_batch(&format!("BEGIN; {} PRAGMA user_version = {FORMAT}; COMMIT;", steps.concat()))?;
         }
-        Ok(Self { db })
+        Ok(Self { db, cut_through })
     }
 
     /// The sum of what is stored.
@@ -222,24 +301,35 @@ impl Index {
         let tx = self.db.transaction()?;
         let id = offer.id.as_bytes().as_slice();
         let known = tx
-            .prepare_cached("SELECT state FROM upload WHERE id = ?1")?
-            .query_row([id], |row| row.get::<_, u8>(0))
+            .prepare_cached("SELECT state, delivered FROM upload WHERE id = ?1")?
+            .query_row([id], |row| Ok((row.get::<_, u8>(0)?, row.get::<_, Vec<u8>>(1)?)))
             .optional()?;
-        if let Some(number) = known {
+        let mut delivered = RangeSet::new();
+        if let Some((number, ranges)) = known {
             let state = State::by_number(number).ok_or(StoreError::Damaged("a state that does not exist"))?;
             if state != State::Receiving {
                 return Ok(Err(state));
             }
+            delivered = decode_ranges(&ranges)?;
         }
         let whole = stored.len() == total;
-        let state = if whole { State::Stored } else { State::Receiving };
+        let state = match whole {
+            true if delivered.is_empty() => State::Stored,
+            true => State::Delivering,
+            false => State::Receiving,
+        };
         let at = whole.then_some(now.0);
+        let due = whole || (self.cut_through && is_sendable(offer.is_early(), stored, &delivered));
         tx.prepare_cached(
             "INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered,
-                                 created, updated, stored_at, attempts, due, forget_at)
-             VALUES (:id, :prelude, :total, :dest, :expires, :state, 1, :stored, :bytes, x'', :now, :now, :at, 0, :at, :forget)
-             ON CONFLICT (id) DO UPDATE SET prelude = :prelude, expires = :expires, forget_at = :forget, state = :state, stored = :stored, stored_bytes = :bytes, updated = :now,
-                                            stored_at = :at, due = :at",
+                                 created, updated, stored_at, attempts, due, ready, forget_at, device, deadline)
+             VALUES (:id, :prelude, :total, :dest, :expires, :state, 1, :stored, :bytes, x'',
+                     :now, :now, :at, 0, :due, :due IS NOT NULL, :forget, :device, coalesce(:deadline, 4294967296))
+             ON CONFLICT (id) DO UPDATE SET
+                 prelude = :prelude, expires = :expires, forget_at = :forget, state = :state, stored = :stored,
+                 stored_bytes = :bytes, updated = :now, stored_at = :at, deadline = coalesce(:deadline, deadline),
+                 -- What was put off after a failure stays so.
+                 ready = CASE WHEN due IS NULL THEN :due IS NOT NULL ELSE ready END, due = coalesce(due, :due)",
         )?
         .execute(named_params! {
             ":id": id,
@@ -252,6 +342,9 @@ impl Index {
             ":bytes": signed(stored.len()),
             ":now": now.0,
             ":at": at,
+            ":due": due.then_some(now.0),
+            ":device": offer.device.as_bytes().as_slice(),
+            ":deadline": offer.deadline.map(|at| at.0),
             ":forget": i64::from(offer.expires.0) + i64::from(if offer.is_early() { 0 } else { KEEP_SECS }),
         })?;
         tx.prepare_cached("UPDATE room SET kept = kept + ?1")?.execute([signed(added)])?;
@@ -263,13 +356,10 @@ impl Index {
     pub fn change(&mut self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
         let tx = self.db.transaction()?;
         let id = id.as_bytes().as_slice();
-        let known = tx
-            .prepare_cached("SELECT state, payload, stored_bytes, expires FROM upload WHERE id = ?1")?
-            .query_row([id], |row| {
-                Ok((row.get::<_, u8>(0)?, row.get::<_, bool>(1)?, row.get::<_, i64>(2)?, row.get::<_, u32>(3)?))
-            })
-            .optional()?;
-        let Some((number, payload, bytes, expires)) = known else { return Ok(None) };
+        let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
+        let Some(Known { state: number, payload, bytes, expires, early, due, ready, stored, delivered }) = known else {
+            return Ok(None);
+        };
         let before = State::by_number(number).ok_or(StoreError::Damaged("a state that does not exist"))?;
         if before.is_final() {
             return Ok(Some(Changed { state: before, freed: None }));
@@ -278,6 +368,18 @@ impl Index {
         let freed = (payload && !state.keeps_payload()).then_some(bytes.unsigned_abs());
         let received =
             matches!(state, State::Received | State::Held | State::Accepted | State::Rejected | State::Unknown);
+        let (due, ready) = match change.next_attempt {
+            Some(at) => (Some(at.0), false),
+            None => (due.or(Some(now.0)), due.is_none() || ready),
+        };
+        // What came while it was sent is due again; else whoever commits more says so.
+        let is_due = match state {
+            State::Receiving => {
+                let delivered = change.delivered.clone().map_or_else(|| decode_ranges(&delivered), Ok)?;
+                self.cut_through && is_sendable(early, &decode_ranges(&stored)?, &delivered)
+            }
+            state => !state.is_final(),
+        };
         // Once final, the row is kept for whoever asks again, as long as the ticket's and at least one KEEP_SECS.
         let forget = i64::from(if state.is_final() { expires.max(now.0) } else { expires }) + i64::from(KEEP_SECS);
         tx.prepare_cached(
@@ -285,7 +387,7 @@ impl Index {
                  payload = CASE WHEN :freed THEN 0 ELSE payload END,
                  delivered = coalesce(:delivered, delivered),
                  attempts = coalesce(:attempts, attempts),
-                 due = CASE WHEN :final THEN NULL ELSE coalesce(:due, due) END,
+                 due = :due, ready = :ready, deadline = coalesce(:deadline, deadline),
                  reason_code = CASE WHEN :reasoned THEN :code ELSE reason_code END,
                  reason = CASE WHEN :reasoned THEN :reason ELSE reason END,
                  answer = coalesce(:answer, answer),
@@ -301,7 +403,9 @@ impl Index {
             ":freed": freed.is_some(),
             ":delivered": change.delivered.as_ref().map(encode_ranges),
             ":attempts": change.attempts,
-            ":due": change.next_attempt.map(|at| at.0),
+            ":due": due.filter(|_| is_due),
+            ":ready": ready && is_due,
+            ":deadline": change.deadline.map(|at| at.0),
             ":final": state.is_final(),
             ":reasoned": change.reason.is_some(),
             ":code": change.reason.iter().flatten().map(|reason| &reason.code).next(),
@@ -314,6 +418,85 @@ impl Index {
         }
         tx.commit()?;
         Ok(Some(Changed { state, freed }))
+    }
+
+    /// Moves uploads whose time has come at `now` from those that wait to those that are due, at most [`RIPEN_BATCH`]. Whether
+    /// there may be more.
+    pub fn ripen(&mut self, now: UnixTime) -> Result<bool, StoreError> {
+        let late = i64::from(now.0) + i64::from(LONGEST_WAIT_SECS);
+        let mut ripe = Vec::new();
+        for (sql, time) in ripe_queries().iter().zip([i64::from(now.0), late]) {
+            let mut statement = self.db.prepare_cached(sql)?;
+            let rows = statement.query_map(params![time, signed(RIPEN_BATCH as u64)], |row| row.get::<_, i64>(0))?;
+            ripe.extend(rows.collect::<Result<Vec<_>, _>>()?);
+        }
+        if ripe.is_empty() {
+            return Ok(false);
+        }
+        let tx = self.db.transaction()?;
+        for seq in &ripe {
+            tx.prepare_cached("UPDATE upload SET ready = 1 WHERE seq = ?1")?.execute([seq])?;
+        }
+        tx.commit()?;
+        Ok(ripe.len() >= RIPEN_BATCH)
+    }
+
+    /// The next devices after `after` that have something ready in `queue`, ascending.
+    pub fn ready_devices(
+        &self,
+        queue: Queue,
+        after: Option<DeviceId>,
+        limit: usize,
+    ) -> Result<Vec<DeviceId>, StoreError> {
+        let mut statement = self.db.prepare_cached(&ready_device(queue))?;
+        let mut found: Vec<DeviceId> = Vec::new();
+        while found.len() < limit {
+            let last = found.last().copied().or(after);
+            // An empty one is before all others.
+            let last = last.as_ref().map_or(&[][..], |device| device.as_bytes().as_slice());
+            let next = statement.query_row([last], |row| row.get::<_, [u8; 16]>(0).map(DeviceId)).optional()?;
+            let Some(next) = next else { break };
+            found.push(next);
+        }
+        Ok(found)
+    }
+
+    /// What `device` has ready in `queue`, after `from`.
+    pub fn ready_of(
+        &self,
+        queue: Queue,
+        device: DeviceId,
+        from: Place,
+        limit: usize,
+    ) -> Result<Vec<DueOf>, StoreError> {
+        let mut statement = self.db.prepare_cached(&ready_of(queue))?;
+        let limit = signed(limit as u64);
+        let mut rows = statement.query(params![device.as_bytes().as_slice(), from.deadline, from.seq, limit])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let place = Place { deadline: row.get("deadline")?, seq: row.get("seq")? };
+            found.push(DueOf {
+                id: read_id(row, 0)?,
+                dest: row.get("dest")?,
+                total: row.get::<_, i64>("total")?.unsigned_abs(),
+                state: State::by_number(row.get("state")?).ok_or(StoreError::Damaged("a state that does not exist"))?,
+                deadline: read_deadline(place.deadline),
+                expires: UnixTime(row.get("expires")?),
+                created: UnixTime(row.get("created")?),
+                seq: place.seq.unsigned_abs(),
+                place,
+            });
+        }
+        Ok(found)
+    }
+
+    /// What `device` has here.
+    pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
+        let mut statement = self.db.prepare_cached(HELD_BY)?;
+        let held = statement.query_row([device.as_bytes().as_slice()], |row| {
+            Ok(Held { uploads: row.get::<_, i64>(0)?.unsigned_abs(), bytes: row.get::<_, i64>(1)?.unsigned_abs() })
+        });
+        Ok(held.optional()?.unwrap_or_default())
     }
 
     /// The next uploads of `queue` that are due at `now`, after `cursor`, oldest first.
@@ -346,8 +529,7 @@ impl Index {
 
     /// When the next upload will be due that is not due at `now`.
     pub fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
-        let mut statement =
-            self.db.prepare_cached("SELECT min(due) FROM upload INDEXED BY upload_due WHERE due > ?1")?;
+        let mut statement = self.db.prepare_cached(NEXT_DUE)?;
         Ok(statement.query_row([now.0], |row| row.get(0)).map(|due: Option<u32>| due.map(UnixTime))?)
     }
 
@@ -416,6 +598,46 @@ impl Index {
 /// The condition holds for every row; it is there so that the plan is a search along the key, which the tests look for.
 const RECENT: &str = "SELECT * FROM upload WHERE seq > 0 ORDER BY seq DESC LIMIT ?1";
 
+/// Whether something of an upload that is being received can be sent: with its prelude, and what the service lacks.
+fn is_sendable(early: bool, stored: &RangeSet, delivered: &RangeSet) -> bool {
+    !early && !undelivered(stored, delivered).is_empty()
+}
+
+/// When something that waits is due after a time.
+const NEXT_DUE: &str = "SELECT min(due) FROM upload INDEXED BY upload_waits WHERE due > ?1 AND ready = 0";
+
+const HELD_BY: &str = "SELECT uploads, bytes FROM holding WHERE device = ?1";
+
+/// What waits and is due on time, and what was put off before the clock was set back.
+fn ripe_queries() -> [String; 2] {
+    ["due <= ?1", "due > ?1"].map(|which| {
+        format!("SELECT seq FROM upload INDEXED BY upload_waits WHERE {which} AND ready = 0 ORDER BY due LIMIT ?2")
+    })
+}
+
+/// The index over what is ready in a queue, and its condition.
+const fn ready(queue: Queue) -> (&'static str, &'static str) {
+    match queue {
+        Queue::Send => ("upload_ready_send", "due IS NOT NULL AND ready = 1 AND state < 3"),
+        Queue::Small => ("upload_ready_small", "due IS NOT NULL AND ready = 1 AND state < 3 AND total < 1048576"),
+        Queue::Ask => ("upload_ready_ask", "due IS NOT NULL AND ready = 1 AND state >= 3"),
+    }
+}
+
+/// The first device after another that has something ready: one step down the index, however much the devices have.
+fn ready_device(queue: Queue) -> String {
+    let (index, only) = ready(queue);
+    format!("SELECT device FROM upload INDEXED BY {index} WHERE {only} AND device > ?1 ORDER BY device LIMIT 1")
+}
+
+fn ready_of(queue: Queue) -> String {
+    let (index, only) = ready(queue);
+    format!(
+        "SELECT id, dest, total, state, deadline, expires, created, seq FROM upload INDEXED BY {index}
+         WHERE {only} AND device = ?1 AND (deadline, seq) > (?2, ?3) ORDER BY deadline, seq LIMIT ?4"
+    )
+}
+
 /// What is due on time, and what was put off before the clock was set back. The row's own number breaks ties.
 fn due_queries(queue: Queue) -> [String; 2] {
     let (index, only) = match queue {
@@ -450,6 +672,8 @@ fn read_upload(row: &Row<'_>) -> Result<Upload, StoreError> {
         total: row.get::<_, i64>("total")?.unsigned_abs(),
         dest: row.get("dest")?,
         expires: UnixTime(row.get("expires")?),
+        device: DeviceId(row.get("device")?),
+        deadline: read_deadline(row.get("deadline")?),
         state: State::by_number(row.get("state")?).ok_or(StoreError::Damaged("a state that does not exist"))?,
         stored: decode_ranges(&row.get::<_, Vec<u8>>("stored")?)?,
         delivered: decode_ranges(&row.get::<_, Vec<u8>>("delivered")?)?,
@@ -465,6 +689,37 @@ fn read_upload(row: &Row<'_>) -> Result<Upload, StoreError> {
     })
 }
 
+fn read_deadline(seconds: i64) -> Option<UnixTime> {
+    u32::try_from(seconds).ok().map(UnixTime)
+}
+
+/// What a change looks at.
+struct Known {
+    state: u8,
+    payload: bool,
+    bytes: i64,
+    expires: u32,
+    early: bool,
+    due: Option<u32>,
+    ready: bool,
+    stored: Vec<u8>,
+    delivered: Vec<u8>,
+}
+
+fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
+    Ok(Known {
+        state: row.get("state")?,
+        payload: row.get("payload")?,
+        bytes: row.get("stored_bytes")?,
+        expires: row.get("expires")?,
+        early: row.get::<_, Vec<u8>>("prelude")?.is_empty(),
+        due: row.get("due")?,
+        ready: row.get("ready")?,
+        stored: row.get("stored")?,
+        delivered: row.get("delivered")?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -472,7 +727,7 @@ mod tests {
     #[test]
     fn a_commit_of_the_index_waits_for_the_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let index = Index::open(&folder.path().join("index.db"), true).ok().unwrap();
+        let index = Index::open(&folder.path().join("index.db"), true, true).ok().unwrap();
         let pragma =
             |name: &str| index.db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u32>(0)).unwrap();
         assert_eq!(pragma("synchronous"), 2, "2 is FULL");
@@ -480,15 +735,17 @@ mod tests {
 
     #[test]
     fn nothing_that_is_asked_at_run_time_reads_the_whole_table() {
-        let index = Index::open(Path::new(":memory:"), true).ok().unwrap();
+        let index = Index::open(Path::new(":memory:"), true, true).ok().unwrap();
         let queries = [
             RECENT.to_owned(),
             "SELECT * FROM upload WHERE id = ?1".to_owned(),
-            "SELECT min(due) FROM upload INDEXED BY upload_due WHERE due > ?1".to_owned(),
+            NEXT_DUE.to_owned(),
+            HELD_BY.to_owned(),
             "SELECT id FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT 9".to_owned(),
         ];
         let due = [Queue::Send, Queue::Small, Queue::Ask].map(due_queries).into_iter().flatten();
-        for query in due.chain(queries) {
+        let ready = [Queue::Send, Queue::Small, Queue::Ask].map(|queue| [ready_device(queue), ready_of(queue)]);
+        for query in due.chain(queries).chain(ready.into_iter().flatten()).chain(ripe_queries()) {
             let mut statement = index.db.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
             let count = statement.parameter_count();
             (1..=count).for_each(|i| statement.raw_bind_parameter(i, 1).unwrap());

@@ -66,6 +66,12 @@ impl Live {
         Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
+    /// A later message may bring another deadline.
+    pub fn set_deadline(&self, offer: &Offer) {
+        let mut state = self.state();
+        state.offer.deadline = offer.deadline.or(state.offer.deadline);
+    }
+
     pub fn state(&self) -> MutexGuard<'_, LiveState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

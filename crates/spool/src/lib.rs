@@ -23,7 +23,7 @@ mod sys;
 mod upload;
 
 pub use error::{BeginError, CommitError, OpenError, StoreError, WriteError};
-pub use index::{Due, DueCursor, Queue, SMALL_BYTES, Tally};
+pub use index::{Due, DueCursor, DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
 pub use intake::Intake;
 pub use spool::{Begin, Payload, Settings, Spool};
 pub use state::State;

@@ -1,14 +1,14 @@
 //! The store: [`Spool`].
 
 use crate::error::{BeginError, OpenError, StoreError};
-use crate::index::{Due, DueCursor, FORMAT, Index, IndexOpenError, Over, Queue, Tally};
+use crate::index::{Due, DueCursor, DueOf, FORMAT, Held, Index, IndexOpenError, Over, Place, Queue, Tally};
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
 use crate::room::Room;
 use crate::state::State;
 use crate::sys::{self, Disk};
 use crate::upload::{Change, Offer, Reason, Upload};
 use crate::{EARLY_MAX, SPANS_MAX};
-use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -29,12 +29,14 @@ pub struct Settings {
     pub reserve_bytes: u64,
     /// Whether to wait for the disk. Without, a power cut loses what was acknowledged; only for measurements.
     pub sync: bool,
+    /// Whether what is stored of an upload is due for sending before all of it is.
+    pub cut_through: bool,
 }
 
 impl Settings {
-    /// No quota, no reserve, synced.
+    /// No quota, no reserve, synced, sent when whole.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), quota_bytes: None, reserve_bytes: 0, sync: true }
+        Self { folder: folder.into(), quota_bytes: None, reserve_bytes: 0, sync: true, cut_through: false }
     }
 }
 
@@ -144,13 +146,13 @@ impl Spool {
     /// # Errors
     /// If the folder is in use, of a later format, or cannot be used.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
-        let Settings { folder: path, quota_bytes: quota, reserve_bytes: reserve, sync } = settings;
+        let Settings { folder: path, quota_bytes: quota, reserve_bytes: reserve, sync, cut_through } = settings;
         let folder = |source| OpenError::Folder { path: path.clone(), source };
         let disk = Disk::default();
         make_folder(&path, sync.then_some(&disk)).map_err(folder)?;
         let lock = lock(&path)?;
         lay_out(&path, sync.then_some(&disk)).map_err(folder)?;
-        let index = Index::open(&path.join("index.db"), sync).map_err(|error| match error {
+        let index = Index::open(&path.join("index.db"), sync, cut_through).map_err(|error| match error {
             IndexOpenError::Later(found) => OpenError::Later { path: path.clone(), found, known: FORMAT },
             IndexOpenError::Sqlite(source) => OpenError::Index { path: path.clone(), source },
         })?;
@@ -187,6 +189,7 @@ impl Spool {
                 same(&state.offer, state.total, offer)?;
                 drop(state);
                 self.complete_offer(live, offer)?;
+                live.set_deadline(offer);
                 live.clone()
             }
             None => {
@@ -195,13 +198,14 @@ impl Spool {
                     same_as_known(upload, offer)?;
                 }
                 if let Some(upload) = known.as_ref().filter(|upload| upload.state.is_whole()) {
-                    return Ok(Begin::Complete(Box::new(upload.clone())));
+                    return Ok(Begin::Complete(Box::new(self.postpone(upload, offer)?)));
                 }
                 if known.is_none() && offer.is_early() && shared.early().len() >= EARLY_MAX {
                     return Err(BeginError::TooManyEarly(EARLY_MAX));
                 }
                 let live = Arc::new(self.open_live(offer, known)?);
                 self.complete_offer(&live, offer)?;
+                live.set_deadline(offer);
                 lives.insert(offer.id, live.clone());
                 if live.state().offer.is_early() {
                     shared.early().insert(offer.id);
@@ -215,6 +219,20 @@ impl Spool {
         let intake = Intake::new(shared.clone(), live);
         self.admit(&intake, offer.total)?;
         Ok(Begin::Take(intake))
+    }
+
+    /// Takes the deadline that comes with an upload that is there already. Returns the upload as it is then.
+    fn postpone(&self, upload: &Upload, offer: &Offer) -> Result<Upload, StoreError> {
+        let mut upload = upload.clone();
+        if upload.state.is_final() || offer.deadline.is_none() || offer.deadline == upload.deadline {
+            return Ok(upload);
+        }
+        let change = Change { deadline: offer.deadline, ..Change::default() };
+        // Nothing else has changed, so the time of the last change stays.
+        self.shared.index().change(offer.id, &change, upload.updated)?;
+        self.shared.changed();
+        upload.deadline = offer.deadline;
+        Ok(upload)
     }
 
     fn open_live(&self, offer: &Offer, known: Option<Upload>) -> Result<Live, BeginError> {
@@ -244,7 +262,7 @@ impl Spool {
         let added = state.written.len() - before;
         let promised = added.min(state.promised);
         state.promised -= promised;
-        state.offer = Offer { total: state.offer.total, ..offer.clone() };
+        state.offer = Offer { total: state.offer.total, device: state.offer.device, ..offer.clone() };
         let mut room = self.shared.room();
         room.promised -= promised;
         room.written += added;
@@ -313,6 +331,64 @@ impl Spool {
     /// If the index fails.
     pub fn due(&self, now: UnixTime, queue: Queue, cursor: DueCursor, limit: usize) -> Result<Vec<Due>, StoreError> {
         self.shared.index().due(now, queue, cursor, limit)
+    }
+
+    /// The next devices after `after` that have something in a queue that is due at `now`, in ascending order, at most `limit`.
+    /// Costs one step into the index for each, however much they have. What became due since this or [`Spool::due_of`] was
+    /// last asked is moved to its place in the order first, which is recorded, and costs as much as there is of it.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn due_devices(
+        &self,
+        now: UnixTime,
+        queue: Queue,
+        after: Option<DeviceId>,
+        limit: usize,
+    ) -> Result<Vec<DeviceId>, StoreError> {
+        self.ripen(now)?;
+        self.shared.index().ready_devices(queue, after, limit)
+    }
+
+    /// What a device has due in a queue at `now`, after `from`: the earliest deadline first (none is last), then the oldest; at most
+    /// `limit`. Costs as [`Spool::due_devices`] does.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn due_of(
+        &self,
+        now: UnixTime,
+        queue: Queue,
+        device: DeviceId,
+        from: Place,
+        limit: usize,
+    ) -> Result<Vec<DueOf>, StoreError> {
+        self.ripen(now)?;
+        self.shared.index().ready_of(queue, device, from, limit)
+    }
+
+    /// The index is free between the batches, so that no sender waits for them all.
+    fn ripen(&self, now: UnixTime) -> Result<(), StoreError> {
+        while self.shared.index().ripen(now)? {}
+        Ok(())
+    }
+
+    /// What a device has here: what is recorded and kept, and what it is sending or has room promised for. Costs the same however
+    /// much that is; what is being sent, as many steps as there are senders.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
+        let lives = self.shared.lives();
+        let mut held = self.shared.index().held_by(device)?;
+        for live in lives.values() {
+            let state = live.state();
+            if state.offer.device == device {
+                held.uploads += u64::from(state.stored.is_empty());
+                held.bytes += state.written.len() - state.stored.len() + state.promised;
+            }
+        }
+        Ok(held)
     }
 
     /// When the next upload will be due that is not due at `now`.
@@ -460,6 +536,8 @@ fn offer_of(upload: &Upload) -> Offer {
         total: Some(upload.total),
         dest: upload.dest.clone(),
         expires: upload.expires,
+        device: upload.device,
+        deadline: upload.deadline,
     }
 }
 
@@ -520,6 +598,8 @@ mod tests {
             total: Some(100),
             dest: "https://photos.example/hoop/post".into(),
             expires: UnixTime(NOW.0 + 1_000),
+            device: DeviceId::UNKNOWN,
+            deadline: None,
         }
     }
 

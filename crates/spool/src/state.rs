@@ -10,11 +10,11 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum State {
-    /// Some of it is stored.
+    /// Some of it is stored; what is may be on its way to the service already.
     Receiving,
     /// All of it is stored.
     Stored,
-    /// Delivery has begun.
+    /// All of it is stored, and delivery has begun.
     Delivering,
     /// The service has all of it.
     Received,
@@ -88,9 +88,12 @@ impl State {
         !matches!(self, Self::Receiving)
     }
 
-    /// Whether `next` may follow, or is the same. This is the one place that keeps a receipt from going backwards.
+    /// Whether a service's word may make it `next`, or is the same. This is the one place that keeps a receipt from going
+    /// backwards. That all of Z is stored, only a commit can say: until then delivery, which may have begun, leaves the state at
+    /// [`State::Receiving`], unless the service has everything by another way.
     pub fn may_become(self, next: Self) -> bool {
-        self == next || (!self.is_final() && next.rank() > self.rank())
+        let only_by_commit = self == Self::Receiving && matches!(next, Self::Stored | Self::Delivering);
+        self == next || (!self.is_final() && !only_by_commit && next.rank() > self.rank())
     }
 
     const fn rank(self) -> u8 {
@@ -136,6 +139,8 @@ mod tests {
                     assert!(allowed);
                 } else if from.is_final() {
                     assert!(!allowed, "{from} → {to}");
+                } else if from == State::Receiving && to.rank() < State::Received.rank() {
+                    assert!(!allowed, "{from} → {to}: only a commit does that");
                 } else {
                     assert_eq!(allowed, to.rank() > from.rank(), "{from} → {to}");
                     assert!(!(allowed && to.may_become(from)), "{from} ⇄ {to}");

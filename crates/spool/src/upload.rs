@@ -2,9 +2,9 @@
 
 use crate::error::StoreError;
 use crate::state::State;
-use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 
-/// What a sender says of an upload. All of it must be the same whenever the same id comes again.
+/// What a sender says of an upload. All but the last two must be the same whenever the same id comes again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offer {
     /// Its name.
@@ -17,6 +17,10 @@ pub struct Offer {
     pub dest: String,
     /// When its ticket ends; without a prelude, when it is dropped.
     pub expires: UnixTime,
+    /// Who sends. The first sender's is the upload's.
+    pub device: DeviceId,
+    /// When it should be at the service; the last that anyone says counts, and `None` changes nothing.
+    pub deadline: Option<UnixTime>,
 }
 
 impl Offer {
@@ -60,6 +64,10 @@ pub struct Upload {
     pub dest: String,
     /// When its ticket ends; without a prelude, when it is dropped.
     pub expires: UnixTime,
+    /// Who sent its first octets; [`DeviceId::UNKNOWN`] for those taken by a version that did not write it down.
+    pub device: DeviceId,
+    /// When it should be at the service.
+    pub deadline: Option<UnixTime>,
     /// Where it stands.
     pub state: State,
     /// What is on disk and synced; kept as it was when the payload is removed.
@@ -78,7 +86,7 @@ pub struct Upload {
     pub finished_at: Option<UnixTime>,
     /// Failed attempts since the last progress.
     pub attempts: u32,
-    /// When it is due again, in wall time; `None` if nothing is to be done.
+    /// When it is due, in wall time; past: it is due now; `None`: nothing is to be done.
     pub next_attempt: Option<UnixTime>,
     /// What is in its way.
     pub reason: Option<Reason>,
@@ -91,6 +99,18 @@ impl Upload {
     pub const fn is_early(&self) -> bool {
         self.prelude.is_empty()
     }
+
+    /// What is stored and the service lacks, as far as it told us.
+    pub fn undelivered(&self) -> RangeSet {
+        undelivered(&self.stored, &self.delivered)
+    }
+}
+
+/// What is in `stored` and not in `delivered`.
+pub fn undelivered(stored: &RangeSet, delivered: &RangeSet) -> RangeSet {
+    let mut left = stored.clone();
+    delivered.iter().for_each(|range| left.remove(range));
+    left
 }
 
 /// What delivery makes of an upload; `None` leaves a field as it is.
@@ -106,6 +126,8 @@ pub struct Change {
     pub next_attempt: Option<UnixTime>,
     /// What is in its way; `Some(None)`: nothing any more.
     pub reason: Option<Option<Reason>>,
+    /// When it should be at the service.
+    pub deadline: Option<UnixTime>,
     /// The application's answer.
     pub answer: Option<Vec<u8>>,
 }

@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use hoop_spool::{Begin, Offer, Settings, Spool};
-use hoop_units::{ByteRange, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -35,6 +35,8 @@ fn offer(number: u64) -> Offer {
         total: Some(TOTAL),
         dest: "https://a.example/p".into(),
         expires: UnixTime(u32::MAX),
+        device: DeviceId::UNKNOWN,
+        deadline: None,
     }
 }
 

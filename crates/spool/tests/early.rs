@@ -2,9 +2,9 @@
 #![allow(missing_docs)]
 
 use hoop_spool::{
-    Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Queue, Reason, Settings, Spool, State, Tally,
+    Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Queue, Reason, Settings, Spool, State,
 };
-use hoop_units::{ByteRange, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
@@ -20,6 +20,8 @@ fn ordinary(number: u8) -> Offer {
         total: Some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(NOW.0 + 1_000_000),
+        device: DeviceId::UNKNOWN,
+        deadline: None,
     }
 }
 
@@ -158,29 +160,4 @@ fn so_many_wait_for_their_preludes_and_no_more_also_after_a_restart() {
     assert!(matches!(spool.begin(&early(most + 1)), Err(BeginError::TooManyEarly(_))), "also before its first commit");
     drop(begun);
     take(&spool, &early(most + 1));
-}
-
-#[test]
-fn a_spool_of_an_earlier_format_opens_with_all_that_is_in_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let spool = open(folder.path());
-    put(&mut take(&spool, &ordinary(1)), ByteRange::new(7, TOTAL));
-    drop(spool);
-    // The third format is the second with sums by state, and that is the first with one index more.
-    let third = "DROP TABLE tally; DROP TRIGGER tally_new; DROP TRIGGER tally_moved; DROP TRIGGER tally_gone";
-    for first in [
-        format!("{third}; PRAGMA user_version = 2"),
-        format!("{third}; DROP INDEX upload_early; PRAGMA user_version = 1"),
-    ] {
-        let db = rusqlite::Connection::open(folder.path().join("index.db")).unwrap();
-        db.execute_batch(&first).unwrap();
-        drop(db);
-        for _ in 0..2 {
-            let spool = open(folder.path());
-            assert_eq!((spool.get(ordinary(1).id).unwrap().unwrap().state, due(&spool)), (State::Stored, 1));
-            put(&mut take(&spool, &early(2)), EARLY);
-            let one = Tally { uploads: 1, bytes: TOTAL };
-            assert_eq!(spool.tally().unwrap(), [(State::Receiving, one), (State::Stored, one)].into());
-        }
-    }
 }

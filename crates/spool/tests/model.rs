@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use hoop_spool::{Begin, Change, CommitError, Intake, Offer, Settings, Spool, State, Tally};
-use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +25,8 @@ fn offer(upload: u8) -> Offer {
         total: Some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(1_000),
+        device: DeviceId::UNKNOWN,
+        deadline: None,
     }
 }
 

@@ -8,6 +8,7 @@ extern crate alloc;
 
 mod backoff;
 mod bitrate;
+mod device;
 mod id;
 mod range;
 mod time;
@@ -15,6 +16,7 @@ mod time;
 pub use backoff::Backoff;
 pub use bitrate::Bitrate;
 pub use core::time::Duration;
+pub use device::DeviceId;
 pub use id::{ParseIdError, UploadId};
 pub use range::{ByteRange, ContentRange, ParseRangeError, RangeSet};
 pub use time::{Timestamp, UnixTime};

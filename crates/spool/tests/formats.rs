@@ -1,0 +1,98 @@
+//! Folders of every format there was, made by their own SQL: all that is in them survives, and a later format is left alone.
+#![allow(missing_docs)]
+
+use hoop_spool::{Begin, Held, OpenError, Place, Queue, Reason, Settings, Spool, State, Tally, Upload};
+use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use rusqlite::Connection;
+use std::path::Path;
+
+const NOW: UnixTime = UnixTime(1_000_000);
+const STEPS: [&str; 3] = [include_str!("formats/1.sql"), include_str!("formats/2.sql"), include_str!("formats/3.sql")];
+const ROWS: &str = include_str!("formats/rows.sql");
+
+fn id(number: u8) -> UploadId {
+    UploadId([number; 16])
+}
+
+/// A folder as the version that knew only `format` left it.
+fn make(folder: &Path, format: usize) {
+    drop(Spool::open(Settings::new(folder)).unwrap());
+    for name in ["index.db", "index.db-wal", "index.db-shm"] {
+        std::fs::remove_file(folder.join(name)).ok();
+    }
+    let db = Connection::open(folder.join("index.db")).unwrap();
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+    db.execute_batch(&format!("{} {ROWS} PRAGMA user_version = {format};", STEPS[..format].concat())).unwrap();
+    for number in 1..=3 {
+        let path = folder.join(format!("uploads/{number:02x}/{}.z", id(number)));
+        std::fs::write(path, [number; 100]).unwrap();
+    }
+}
+
+fn due(spool: &Spool, queue: Queue, now: UnixTime) -> Vec<u8> {
+    let devices = spool.due_devices(now, queue, None, 9).unwrap();
+    let of = |device| spool.due_of(now, queue, device, Place::START, 9).unwrap();
+    devices.into_iter().flat_map(of).map(|due| due.id.as_bytes()[0]).collect()
+}
+
+fn check(spool: &Spool) {
+    let row = |number| spool.get(id(number)).unwrap().unwrap();
+    let rows: Vec<Upload> = (1..=5).map(row).collect();
+    let states = [State::Receiving, State::Stored, State::Delivering, State::Held, State::Accepted];
+    for (row, state) in rows.iter().zip(states) {
+        assert_eq!((row.state, row.total, row.expires), (state, 100, UnixTime(1_001_000)));
+        assert_eq!((&row.prelude[..], &row.dest[..]), (&b"prelude"[..], "https://photos.example/hoop/post"));
+        assert_eq!((row.device, row.deadline), (DeviceId::UNKNOWN, None));
+        assert_eq!(row.stored.len(), if state == State::Receiving { 50 } else { 100 });
+    }
+    assert_eq!((rows[2].delivered.to_string(), rows[2].attempts), ("0-49".into(), 3));
+    assert_eq!(rows[2].next_attempt, Some(UnixTime(NOW.0 + 60)));
+    assert_eq!(rows[2].reason, Some(Reason::new("dest-unreachable", "no route")));
+    assert_eq!((rows[4].finished_at, rows[4].answer.as_deref()), (Some(UnixTime(999_995)), Some(&b"answer"[..])));
+    assert_eq!(spool.kept_bytes(), 250);
+    assert_eq!(spool.held_by(DeviceId::UNKNOWN).unwrap(), Held { uploads: 3, bytes: 250 });
+    let one = Tally { uploads: 1, bytes: 100 };
+    assert_eq!(spool.tally().unwrap(), states.map(|state| (state, one)).into());
+    assert_eq!((due(spool, Queue::Send, NOW), due(spool, Queue::Small, NOW)), (vec![2], vec![2]));
+    assert_eq!(due(spool, Queue::Ask, NOW), [4]);
+}
+
+#[test]
+fn every_row_of_an_earlier_format_survives_and_the_upload_goes_on() {
+    for format in 1..=STEPS.len() {
+        let folder = tempfile::tempdir().unwrap();
+        make(folder.path(), format);
+        for _ in 0..2 {
+            check(&Spool::open(Settings::new(folder.path())).unwrap());
+        }
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        assert_eq!(due(&spool, Queue::Send, NOW.plus_secs(60)), [2, 3], "what was put off comes");
+        let known = spool.get(id(1)).unwrap().unwrap();
+        let offer = hoop_spool::Offer {
+            id: known.id,
+            prelude: known.prelude,
+            total: Some(known.total),
+            dest: known.dest,
+            expires: known.expires,
+            device: DeviceId([7; 16]),
+            deadline: None,
+        };
+        let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("half of it is missing") };
+        intake.write_at(50, &[1; 50]).unwrap();
+        assert_eq!(intake.commit(ByteRange::new(50, 100), NOW).unwrap(), State::Stored, "from format {format}");
+        let mut octets = [0; 100];
+        spool.payload(id(1)).unwrap().read_at(0, &mut octets).unwrap();
+        assert_eq!(octets, [1; 100]);
+    }
+}
+
+#[test]
+fn a_spool_of_a_later_format_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Spool::open(Settings::new(folder.path())).unwrap());
+    let db = Connection::open(folder.path().join("index.db")).unwrap();
+    db.execute_batch("PRAGMA user_version = 5").unwrap();
+    drop(db);
+    let error = Spool::open(Settings::new(folder.path())).unwrap_err();
+    assert!(matches!(error, OpenError::Later { found: 5, known: 4, .. }), "{error}");
+}
