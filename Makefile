@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-web screenshots bench test lint fmt vectors router
+.PHONY: help setup demo demo-web screenshots bench test lint fmt fuzz vectors router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,6 +32,9 @@ lint: ## Checks format, lints, scripts and licences
 
 fmt: ## Formats the Rust code
 	@cargo fmt --all
+
+fuzz: ## Fuzzes the parsers of foreign bytes (TARGET=… for one, SECONDS=… for each); needs a nightly compiler
+	@fuzz/run $(or $(SECONDS),60) $(TARGET)
 
 vectors: ## Makes the shared test vectors again
 	@cargo run --quiet -p hoop-seal --example make-vectors

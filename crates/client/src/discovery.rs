@@ -107,15 +107,19 @@ impl Drop for Daemon {
     }
 }
 
-fn origin_of(address: SocketAddr) -> Origin {
+pub(crate) fn origin_of(address: SocketAddr) -> Origin {
     format!("http://{address}").parse().expect("an address and a port make an origin")
 }
 
-/// Addresses that a gateway can be reached at: link-local ones need a scope, which no URL has (RFC 6874 was withdrawn).
-async fn offer(sender: &mpsc::Sender<SocketAddr>, address: IpAddr, port: u16) {
+/// An address that a gateway can be reached at: link-local ones need a scope, which no URL has (RFC 6874 was withdrawn).
+pub(crate) fn candidate(address: IpAddr, port: u16) -> Option<SocketAddr> {
     let link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-    if !link_local {
-        let _ = sender.send((address, port).into()).await;
+    (!link_local).then(|| (address, port).into())
+}
+
+async fn offer(sender: &mpsc::Sender<SocketAddr>, address: IpAddr, port: u16) {
+    if let Some(candidate) = candidate(address, port) {
+        let _ = sender.send(candidate).await;
     }
 }
 

@@ -25,6 +25,8 @@ mod discovery;
 mod draft;
 mod error;
 mod follow;
+#[doc(hidden)]
+pub mod fuzzing;
 mod multipart;
 mod outcome;
 mod plain;

@@ -170,11 +170,15 @@ pub(crate) fn is_busy(status: StatusCode) -> bool {
 async fn well_known(link: &mut Link) -> Result<Option<String>, LinkError> {
     let request = link.request(Method::GET, "/.well-known/hoop", hoop_http::empty());
     let answer = link.ask(request, TICKET_TIMEOUT).await?;
-    let document = serde_json::from_slice::<WellKnown>(answer.body()).ok();
-    let document = document.filter(|document| answer.status() == StatusCode::OK && document.hoop == 1);
-    let url = document.and_then(|document| Url::parse(&document.tickets).ok());
-    let url = url.filter(|url| Origin::of(url).is_ok_and(|origin| origin == *link.origin()));
-    Ok(url.map(|url| url.path().to_owned()))
+    let document = Some(answer.body()).filter(|_| answer.status() == StatusCode::OK);
+    Ok(document.and_then(|document| tickets_path(document, link.origin())))
+}
+
+/// The path of the tickets resource that the well-known document of `origin` names.
+pub(crate) fn tickets_path(document: &[u8], origin: &Origin) -> Option<String> {
+    let document = serde_json::from_slice::<WellKnown>(document).ok().filter(|document| document.hoop == 1)?;
+    let url = Url::parse(&document.tickets).ok()?;
+    Origin::of(&url).is_ok_and(|named| named == *origin).then(|| url.path().to_owned())
 }
 
 impl TicketsDocument {

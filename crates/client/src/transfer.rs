@@ -248,12 +248,13 @@ impl Transfer<'_> {
         if !answer.status().is_success() {
             return Err(self.refusal(Refusal::of(&answer, self.config.clock.wall())));
         }
-        match field(answer.headers(), "hoop-missing").map(str::parse::<RangeSet>) {
-            Some(Ok(missing)) if missing.is_empty() => Ok(Step::Complete(answer)),
-            Some(Ok(missing)) => Ok(Step::Missing(missing)),
+        let total = self.sealed.layout().total();
+        match field(answer.headers(), "hoop-missing").map(|text| lacking(text, total)) {
+            Some(Some(missing)) if missing.is_empty() => Ok(Step::Complete(answer)),
+            Some(Some(missing)) => Ok(Step::Missing(missing)),
             None if answer.status() == StatusCode::CREATED => Ok(Step::Complete(answer)),
             // An answer as no Hoop gives it: something else lives there.
-            None | Some(Err(_)) => {
+            None | Some(None) => {
                 let refusal = Refusal::of(&answer, self.config.clock.wall());
                 Err(Failure::Ended(TransferError::Refused(refusal)))
             }
@@ -293,6 +294,13 @@ impl Transfer<'_> {
     }
 }
 
+/// What the other end says that it lacks of an upload of `total` octets (`Hoop-Missing`); `None` if no Hoop says so.
+pub(crate) fn lacking(text: &str, total: u64) -> Option<RangeSet> {
+    let missing: RangeSet = text.parse().ok()?;
+    let within = missing.iter().all(|span| span.end <= total);
+    within.then_some(missing)
+}
+
 impl Failure {
     fn setback(error: &dyn std::fmt::Display) -> Self {
         Self::Setback(Setback { reason: error.to_string(), retry_after: None })
@@ -300,5 +308,19 @@ impl Failure {
 
     fn broken(host: &str, error: &hyper::Error) -> Self {
         Self::setback(&LinkError::Broken { host: host.to_owned(), reason: wire::deepest(error) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacks_more_than_there_is_is_no_gateway() {
+        assert_eq!(lacking("128-999", 1_000), Some([ByteRange::new(128, 1_000)].into_iter().collect()));
+        assert_eq!(lacking("", 1_000), Some(RangeSet::new()));
+        for text in ["128-1000", "2000-2999", "0-18446744073709551614", "all"] {
+            assert_eq!(lacking(text, 1_000), None, "{text}");
+        }
     }
 }

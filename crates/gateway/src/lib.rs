@@ -8,6 +8,8 @@ mod bridge;
 mod config;
 mod delivery;
 mod destination;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod hosts;
 mod intake;

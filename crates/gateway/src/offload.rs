@@ -55,11 +55,12 @@ struct Announced {
     expects_continue: bool,
 }
 
-struct Part {
-    id: UploadId,
-    range: ContentRange,
+/// Which part of an upload a `PUT` carries.
+pub struct Part {
+    pub id: UploadId,
+    pub range: ContentRange,
     /// `None`: early, the device does not have it yet.
-    prelude: Option<Prelude>,
+    pub prelude: Option<Prelude>,
 }
 
 /// `POST /offload` (without `id`) and `PUT /offload/{id}`.
@@ -119,14 +120,15 @@ pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
     }
 }
 
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+pub fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::CONTENT_LENGTH) else { return Ok(None) };
     let length = value.to_str().ok().and_then(|text| text.parse().ok());
     let invalid = || Problem::new(Code::RequestInvalid, "Content-Length is not a number").field("Content-Length");
     length.map(Some).ok_or_else(invalid)
 }
 
-fn part(id: &str, headers: &HeaderMap) -> Result<Part, Problem> {
+/// What the path and the headers of a `PUT` say of its part.
+pub fn part(id: &str, headers: &HeaderMap) -> Result<Part, Problem> {
     let id: UploadId = id.parse().map_err(|error| Problem::new(Code::RequestInvalid, error).field("id"))?;
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let range = text(header::CONTENT_RANGE)

@@ -12,7 +12,7 @@ use http::request::Builder;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 /// How long nothing may move before an exchange is given up: longer than a mobile link's sulks and the service's own
@@ -212,35 +212,40 @@ impl<'a> Service<'a> {
 
     /// What an answer about an upload of `total` bytes means.
     pub fn judge(&self, answer: &Answer, total: u64) -> Word {
-        if answer.status.is_success() {
-            return judge_success(answer, total);
-        }
-        if answer.status.is_redirection() {
-            let detail = format!("it answered {}; redirects are not followed", answer.status);
-            return Word::Again(Again::new(Code::DestNotHoop, detail));
-        }
-        let retry_after = retry_after(&answer.headers, self.shared.clock.wall());
-        let busy = matches!(answer.status.as_u16(), 429 | 502 | 503 | 504);
-        let again = |code, detail: String| Word::Again(Again { code, detail, retry_after, destination: busy });
-        let Some(problem) = Problem::from_json(&answer.body) else {
-            return match answer.status {
-                StatusCode::PAYLOAD_TOO_LARGE => Word::TooLong,
-                StatusCode::NOT_FOUND => Word::Unknown,
-                status => again(Code::DestUnreachable, format!("it answered {status}")),
-            };
+        judge(answer, total, self.shared.clock.wall())
+    }
+}
+
+/// The same, at a time. Pure.
+pub fn judge(answer: &Answer, total: u64, now: SystemTime) -> Word {
+    if answer.status.is_success() {
+        return judge_success(answer, total);
+    }
+    if answer.status.is_redirection() {
+        let detail = format!("it answered {}; redirects are not followed", answer.status);
+        return Word::Again(Again::new(Code::DestNotHoop, detail));
+    }
+    let retry_after = retry_after(&answer.headers, now);
+    let busy = matches!(answer.status.as_u16(), 429 | 502 | 503 | 504);
+    let again = |code, detail: String| Word::Again(Again { code, detail, retry_after, destination: busy });
+    let Some(problem) = Problem::from_json(&answer.body) else {
+        return match answer.status {
+            StatusCode::PAYLOAD_TOO_LARGE => Word::TooLong,
+            StatusCode::NOT_FOUND => Word::Unknown,
+            status => again(Code::DestUnreachable, format!("it answered {status}")),
         };
-        let ends = |state| Word::Ends { state, code: problem.code, detail: problem.detail.clone() };
-        match problem.code {
-            Code::UploadUnknown | Code::NotFound => Word::Unknown,
-            Code::UploadDone => Word::AskHow,
-            Code::UploadStopped => ends(State::Stopped),
-            Code::UploadExpired => ends(State::Expired),
-            Code::AnswerLost => ends(State::Unknown),
-            Code::Rejected => ends(State::Rejected),
-            Code::RecordCorrupt => Word::Corrupt(problem.detail),
-            code if code.is_final() => ends(State::Refused),
-            code => again(code, problem.detail),
-        }
+    };
+    let ends = |state| Word::Ends { state, code: problem.code, detail: problem.detail.clone() };
+    match problem.code {
+        Code::UploadUnknown | Code::NotFound => Word::Unknown,
+        Code::UploadDone => Word::AskHow,
+        Code::UploadStopped => ends(State::Stopped),
+        Code::UploadExpired => ends(State::Expired),
+        Code::AnswerLost => ends(State::Unknown),
+        Code::Rejected => ends(State::Rejected),
+        Code::RecordCorrupt => Word::Corrupt(problem.detail),
+        code if code.is_final() => ends(State::Refused),
+        code => again(code, problem.detail),
     }
 }
 

@@ -24,6 +24,8 @@ mod config;
 mod core;
 mod events;
 mod forwarded;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod head;
 mod html;

@@ -6,7 +6,7 @@
 //! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout`, or slower
 //! than `source` says, is cut off.
 
-use crate::admit::Admission;
+use crate::admit::{Admission, Policy};
 use crate::core::Core;
 use crate::intake::{self, Entered, Live};
 use crate::source::Source;
@@ -135,7 +135,7 @@ async fn accept(
 ) -> Result<Upload, Refusal> {
     let alone = |problem| (problem, None);
     let message = match id {
-        Some(id) => Message::range(core, headers, id),
+        Some(id) => Message::range(&core.policy, headers, id),
         None => Message::whole(core, headers, source).await,
     };
     let mut message = message.map_err(alone)?;
@@ -152,6 +152,15 @@ async fn accept(
         (Ok(()), None) => Err(alone(Problem::new(Code::Internal, "nothing was received"))),
         (Err(problem), upload) => Err((problem, upload)),
     }
+}
+
+/// What the headers of `PUT /hoop/post/{id}` say of their message: its upload, and which range of it comes.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn range(policy: &Policy, headers: &HeaderMap, id: UploadId) -> Result<(Admission, ByteRange), Problem> {
+    let message = Message::range(policy, headers, id)?;
+    Ok((message.admission.expect("each message is made with one"), message.range))
 }
 
 /// One message's place in its upload.
@@ -183,7 +192,7 @@ impl Message {
     }
 
     /// A range: the prelude stands in a header.
-    fn range(core: &Core, headers: &HeaderMap, id: UploadId) -> Result<Self, Problem> {
+    fn range(policy: &Policy, headers: &HeaderMap, id: UploadId) -> Result<Self, Problem> {
         let length = content_length(headers)?;
         let range = text(headers, "Content-Range")?.parse::<ContentRange>();
         let ContentRange { range, total } =
@@ -195,7 +204,7 @@ impl Message {
         let prelude = Prelude::from_header(text(headers, "Hoop-Prelude")?)
             .map_err(|error| Problem::new(Code::BodyNotSealed, error).field("Hoop-Prelude"))?;
         let repeated = if range.start == 0 { prelude.encode() } else { Vec::new() };
-        let admission = Admission::new(&core.policy, prelude, total)?;
+        let admission = Admission::new(policy, prelude, total)?;
         if admission.id() != id {
             let detail = format!("the prelude is of upload {}", admission.id());
             return Err(Problem::new(Code::RequestInvalid, detail).field("Hoop-Prelude"));

@@ -26,7 +26,7 @@ const REQUEST_MAX: usize = 16 * 1024;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+pub struct Wanted {
     #[serde(default = "post")]
     method: String,
     target: Option<String>,
@@ -61,8 +61,7 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let expires = now.plus_secs(lifetime);
     let credentials = owner::capture(&parts.headers, address, expires)?;
     let body = request::read(body, REQUEST_MAX).await?;
-    let wanted: Wanted =
-        serde_json::from_slice(&body).map_err(|error| Problem::new(Code::RequestInvalid, error).field("body"))?;
+    let wanted = Wanted::parse(&body)?;
     let (route, limit, suite) = check(&core.policy, &wanted)?;
     let given = given_key(&wanted)?;
     let caller = Caller::of_ticket(core, credentials).await?;
@@ -76,8 +75,18 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     Ok(json(StatusCode::OK, &json!({"post": core.url("/hoop/post"), "tickets": tickets, "owner": owner})))
 }
 
+impl Wanted {
+    /// Reads a request for tickets; [`check`] and [`given_key`] judge it.
+    ///
+    /// # Errors
+    /// `request-invalid`.
+    pub fn parse(body: &[u8]) -> Result<Self, Problem> {
+        serde_json::from_slice(body).map_err(|error| Problem::new(Code::RequestInvalid, error).field("body"))
+    }
+}
+
 /// The route, the most that Z may have, and the suite.
-fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Problem> {
+pub fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Problem> {
     let wrong = |field: &str, detail: String| Err(Problem::new(Code::RequestInvalid, detail).field(field));
     if !head::is_method(&wanted.method) {
         return wrong("method", format!("the method must be POST, PUT or PATCH, not `{}`", wanted.method));
@@ -99,7 +108,7 @@ fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Proble
 }
 
 /// The K that the device drew itself, so that it can seal before its ticket comes. The error does not repeat it.
-fn given_key(wanted: &Wanted) -> Result<Option<UploadKey>, Problem> {
+pub fn given_key(wanted: &Wanted) -> Result<Option<UploadKey>, Problem> {
     let Some(text) = &wanted.key else { return Ok(None) };
     let wrong = |detail| Problem::new(Code::RequestInvalid, detail).field("key");
     if wanted.count != 1 {

@@ -101,7 +101,7 @@ pub async fn delete(
 /// What an owner does with an upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Action {
+pub enum Action {
     /// It goes on with the credentials of this request.
     #[default]
     Release,
@@ -112,20 +112,20 @@ enum Action {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+pub struct Wanted {
     #[serde(default)]
-    action: Action,
+    pub action: Action,
 }
 
 impl Wanted {
-    fn of_json(body: &[u8]) -> Result<Self, Problem> {
+    pub fn of_json(body: &[u8]) -> Result<Self, Problem> {
         if body.is_empty() {
             return Ok(Self::default());
         }
         request::object(body)
     }
 
-    fn of_form(body: &[u8]) -> Result<Self, Problem> {
+    pub fn of_form(body: &[u8]) -> Result<Self, Problem> {
         let form = Form::parse(body);
         let action = form.field("action").map(|name| serde_json::from_value(name.into()));
         let wrong = || Problem::new(Code::RequestInvalid, "release, pause, resume or stop").field("action");

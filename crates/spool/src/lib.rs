@@ -14,6 +14,8 @@
 //! everything else waits for the disk.
 
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 mod intake;
 mod room;

@@ -1,0 +1,36 @@
+//! Doors to this crate's parsers of foreign bytes, for `hoop-fuzz` alone: nothing here is part of the API.
+
+pub use crate::admit::{Admission, Policy, inspect, open_token};
+pub use crate::forwarded::Client;
+pub use crate::guard::{hoop_version, own_form, own_page};
+pub use crate::head::{FIELDS_MAX, RequestHead, is_method, is_target};
+pub use crate::note::{NOTE_MAX, Note};
+pub use crate::post::{range, wait};
+pub use crate::request::{Form, Wanted as WantedForm};
+pub use crate::rules::{Rule, Seen, Verdict, judge, judge_head};
+pub use crate::settings::{Policy as Choice, Settings};
+pub use crate::token::Credentials;
+pub use crate::wire::{Answer, AnswerError, BODY_KEPT, read_answer};
+
+use crate::{tickets, uploads};
+use hoop_http::Problem;
+use hoop_seal::{Route, Suite, UploadKey};
+
+/// What a request for tickets asks for: the route, the longest Z, the suite, and the device's own K.
+///
+/// # Errors
+/// As the service answers.
+pub fn ticket_request(policy: &Policy, body: &[u8]) -> Result<(Route, u64, Suite, Option<UploadKey>), Problem> {
+    let wanted = tickets::Wanted::parse(body)?;
+    let (route, limit, suite) = tickets::check(policy, &wanted)?;
+    Ok((route, limit, suite, tickets::given_key(&wanted)?))
+}
+
+/// What an owner asks to be done with an upload, in JSON or as a form.
+///
+/// # Errors
+/// As the service answers.
+pub fn action(body: &[u8], form: bool) -> Result<String, Problem> {
+    let wanted = if form { uploads::Wanted::of_form(body) } else { uploads::Wanted::of_json(body) };
+    wanted.map(|wanted| format!("{:?}", wanted.action).to_lowercase())
+}
