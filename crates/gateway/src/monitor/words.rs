@@ -172,6 +172,14 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
         | Code::LengthMismatch
         | Code::UploadConflict => ("The service does not take this upload.", "Le service ne prend pas cet envoi."),
         Code::Rejected => ("The application did not want it.", "L’application n’en a pas voulu."),
+        Code::PermitRequired | Code::PermitInvalid | Code::GatewayForbidden => (
+            "The service does not take uploads from this Hoop box without its permission.",
+            "Le service n’accepte pas d’envois de ce boîtier Hoop sans sa permission.",
+        ),
+        Code::PermitUnverifiable => (
+            "The service’s keys cannot be fetched at the moment.",
+            "Les clés du service ne peuvent pas être obtenues pour le moment.",
+        ),
         Code::UploadDone => ("The application has it already.", "L’application l’a déjà."),
         Code::AnswerLost => ("The application’s answer was lost.", "La réponse de l’application s’est perdue."),
         Code::TooManyRequests | Code::RequestTimeout | Code::SpoolFull => {
