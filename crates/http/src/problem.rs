@@ -66,6 +66,8 @@ codes! {
     UploadConflict = "upload-conflict", 409, last, "another prelude, total or destination is known under this id";
     PreludeNeeded = "prelude-needed", 428, again, "records are taken here with their prelude only";
     SpoolFull = "spool-full", 507, again, "there is no room to store it now";
+    SpoolFailed = "spool-failed", 503, again, "the gateway's disk cannot be written or read now";
+    SpoolDamaged = "spool-damaged", 500, again, "some of it was spoilt on the gateway's disk, and is missing again";
     // Permits: a service's consent to a gateway's disk being filled, and to a gateway.
     PermitRequired = "permit-required", 403, again, "this needs the service's permit";
     PermitInvalid = "permit-invalid", 403, again, "the permit is not this upload's, or not of that service";

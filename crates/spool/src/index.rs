@@ -329,7 +329,8 @@ impl Index {
                  prelude = :prelude, expires = :expires, forget_at = :forget, state = :state, stored = :stored,
                  stored_bytes = :bytes, updated = :now, stored_at = :at, deadline = coalesce(:deadline, deadline),
                  -- What was put off after a failure stays so.
-                 ready = CASE WHEN due IS NULL THEN :due IS NOT NULL ELSE ready END, due = coalesce(due, :due)",
+                 ready = CASE WHEN :due IS NOT NULL AND (due IS NULL OR attempts = 0) THEN 1 ELSE ready END,
+                 due = CASE WHEN :due IS NOT NULL AND (due IS NULL OR attempts = 0) THEN :due ELSE due END",
         )?
         .execute(named_params! {
             ":id": id,
@@ -372,9 +373,9 @@ impl Index {
             Some(at) => (Some(at.0), false),
             None => (due.or(Some(now.0)), due.is_none() || ready),
         };
-        // What came while it was sent is due again; else whoever commits more says so.
+        // What came while it was sent is due again; else whoever commits more says so, unless a time is asked for.
         let is_due = match state {
-            State::Receiving => {
+            State::Receiving if change.next_attempt.is_none() => {
                 let delivered = change.delivered.clone().map_or_else(|| decode_ranges(&delivered), Ok)?;
                 self.cut_through && is_sendable(early, &decode_ranges(&stored)?, &delivered)
             }

@@ -195,14 +195,26 @@ fn what_is_stored_of_an_upload_is_due_as_long_as_the_service_lacks_it() {
     assert_eq!((due(&spool, NOW, ONE), spool.next_due(UnixTime(0)).unwrap()), (vec![], None));
     put(&spool, &offer(1, ONE, None), 20, 30);
     assert_eq!(due(&spool, NOW, ONE), [1], "a commit brought more");
+    let idle = Change {
+        next_attempt: Some(NOW.plus_secs(60)),
+        attempts: Some(0),
+        delivered: Some(ranges(0, 70)),
+        ..Change::default()
+    };
+    change(&spool, 1, idle);
+    assert_eq!((due(&spool, NOW, ONE), due(&spool, NOW.plus_secs(60), ONE)), (vec![], vec![1]), "to ask now and then");
+    change(&spool, 1, Change { next_attempt: Some(NOW.plus_secs(60)), ..Change::default() });
+    put(&spool, &offer(1, ONE, None), 70, 75);
+    assert_eq!(due(&spool, NOW, ONE), [1], "which a commit does not wait for");
+    change(&spool, 1, Change { delivered: Some(ranges(0, 20)), ..Change::default() });
     change(&spool, 1, Change { next_attempt: Some(NOW.plus_secs(9)), attempts: Some(1), ..Change::default() });
     put(&spool, &offer(1, ONE, None), 30, 40);
     assert_eq!(due(&spool, NOW, ONE), [], "put off after a failure, whatever comes meanwhile");
     assert_eq!(due(&spool, NOW.plus_secs(9), ONE), [1]);
     assert_eq!(put(&spool, &offer(1, ONE, None), 40, 60), State::Receiving);
-    assert_eq!(put(&spool, &offer(1, ONE, None), 70, 100), State::Delivering, "some of it is there already");
+    assert_eq!(put(&spool, &offer(1, ONE, None), 75, 100), State::Delivering, "some of it is there already");
     let whole = spool.get(UploadId([1; 16])).unwrap().unwrap();
-    assert_eq!((whole.stored_at, whole.undelivered().to_string()), (Some(NOW), "20-59, 70-99".into()));
+    assert_eq!((whole.stored_at, whole.undelivered().to_string()), (Some(NOW), "20-99".into()));
     assert_eq!(due(&spool, NOW.plus_secs(9), ONE), [1]);
 }
 

@@ -188,6 +188,18 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
         Code::UploadUnknown | Code::NotFound => {
             ("The service knows nothing of it.", "Le service n’en a pas connaissance.")
         }
+        Code::SpoolFailed => (
+            "The Hoop box’s disk cannot be used at the moment.",
+            "Le disque du boîtier Hoop est inutilisable pour le moment.",
+        ),
+        Code::SpoolDamaged => (
+            "A part was damaged on the Hoop box’s disk and has to be sent again.",
+            "Une partie a été endommagée sur le disque du boîtier Hoop et doit être renvoyée.",
+        ),
+        Code::PermitRequired | Code::PermitInvalid | Code::PermitUnverifiable | Code::GatewayForbidden => (
+            "The service does not take uploads from this Hoop box.",
+            "Le service ne prend pas les envois de ce boîtier Hoop.",
+        ),
         Code::Internal => (
             "Something failed inside the Hoop box or the service.",
             "Quelque chose a échoué dans le boîtier Hoop ou le service.",
