@@ -3,6 +3,8 @@
 //! Machines are noisy, so no figure stands alone: rivals take turns within one run, the median of at least five rounds
 //! is quoted, and what is judged is a ratio.
 
+pub mod chart;
+
 use std::fmt::Write as _;
 use std::io;
 use std::process::ExitStatus;
