@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-web screenshots bench test lint fmt fuzz vectors router
+.PHONY: help setup demo demo-web screenshots bench test lint fmt fuzz powercut vectors router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +35,9 @@ fmt: ## Formats the Rust code
 
 fuzz: ## Fuzzes the parsers of foreign bytes (TARGET=… for one, SECONDS=… for each); needs a nightly compiler
 	@fuzz/run $(or $(SECONDS),60) $(TARGET)
+
+powercut: ## Cuts the power of a spool at any point, CYCLES=… times 24 (SEED=… repeats a run)
+	@HOOP_CYCLES=$(or $(CYCLES),100) $(if $(SEED),HOOP_SEED=$(SEED)) cargo test -p hoop-spool --test powercut -- --nocapture
 
 vectors: ## Makes the shared test vectors again
 	@cargo run --quiet -p hoop-seal --example make-vectors
