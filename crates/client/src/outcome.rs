@@ -1,5 +1,6 @@
 //! What a push is asked for and what it tells: [`PushOptions`], [`Event`], [`Outcome`].
 
+use crate::receipt::BodyPiece;
 use crate::status::{Answer, Reason, State, Status};
 use hoop_http::Origin;
 use hoop_seal::Suite;
@@ -132,6 +133,8 @@ pub struct Outcome {
     pub monitor: Option<String>,
     /// The length of the body.
     pub bytes: u64,
+    /// How the body was put together, to keep with a receipt; empty for the ordinary request.
+    pub body: Vec<BodyPiece>,
     /// What is in the way, if something is.
     pub reason: Option<Reason>,
     /// The application's answer, if it is known.

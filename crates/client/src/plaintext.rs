@@ -36,6 +36,11 @@ impl Plaintext {
         whole
     }
 
+    /// What it is made of, in order.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().map(|(_, segment)| &**segment)
+    }
+
     /// How many bytes there are.
     pub const fn len(&self) -> u64 {
         self.len

@@ -18,6 +18,7 @@ use crate::error::PushError;
 use crate::follow::{Followed, Follower};
 use crate::outcome::{Event, OnEvent, Outcome, PushOptions, Timings, WaitFor, Way};
 use crate::plain::{self, PlainError};
+use crate::receipt::BodyPiece;
 use crate::sealed::Sealed;
 use crate::status::{Reason, State, Status};
 use crate::store::{SecretText, UploadRecord};
@@ -51,6 +52,8 @@ struct Push<'a> {
     on_event: OnEvent,
     timings: Timings,
     bytes: u64,
+    /// How the body is put together.
+    body: Vec<BodyPiece>,
     /// Whether it was handed over early.
     early: bool,
 }
@@ -96,7 +99,8 @@ impl Client {
         let measured = measure(upload).await?;
         let bytes = measured.body_len();
         on_event(Event::Measured { bytes });
-        let push = Push { client: self, upload, options, on_event, timings: Timings::default(), bytes, early: false };
+        let (timings, body) = (Timings::default(), measured.pieces());
+        let push = Push { client: self, upload, options, on_event, timings, bytes, body, early: false };
         push.run(measured).await
     }
 
@@ -230,7 +234,7 @@ impl Push<'_> {
                 let way = Way::Gateway(link.origin().clone());
                 self.tell(Event::Way { way: way.clone(), because: None });
                 let patience = config.gateway_patience.min(config.retry_max_time);
-                let target = Target::Gateway { dest: ticket.post.clone() };
+                let target = ticket.at_gateway();
                 let sent = self.transfer(&mut link, target, ticket.id, &sealed, patience).run(known).await;
                 known = None;
                 match sent {
@@ -251,7 +255,7 @@ impl Push<'_> {
         let wait_secs = self.options.timeout.map_or(wait_secs, |timeout| {
             u32::try_from(timeout.as_secs()).map_or(wait_secs, |secs| secs.min(wait_secs))
         });
-        let target = Target::Service { post: ticket.post.path().to_owned(), wait_secs };
+        let target = ticket.at_service(wait_secs);
         let transfer = self.transfer(&mut service, target, ticket.id, &sealed, config.retry_max_time);
         match transfer.run(known).await {
             Ok(answer) => Ok(HandedOver { way: Way::Direct, answer, link: service }),
@@ -320,6 +324,7 @@ impl Push<'_> {
             timed_out: followed.timed_out,
             monitor,
             bytes: self.bytes,
+            body: self.body,
             reason,
             answer,
             timings: self.timings,
@@ -356,6 +361,7 @@ impl Push<'_> {
             timed_out: false,
             monitor: None,
             bytes: self.bytes,
+            body: Vec::new(),
             reason,
             answer,
             timings: self.timings,

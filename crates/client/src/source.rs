@@ -103,6 +103,11 @@ impl Segment {
 }
 
 impl Opened {
+    /// How long the file was when it was measured.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
     fn open(path: &Path) -> Result<Self, SourceError> {
         let fail = |source| SourceError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(fail)?;

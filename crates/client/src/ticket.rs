@@ -1,5 +1,6 @@
 //! Tickets as the service issues them (`docs/protocol.md` section 7): [`IssuedTicket`], and fetching them.
 
+use crate::transfer::Target;
 use crate::upload::Credentials;
 use crate::wire::{Link, LinkError, Refusal};
 use base64::Engine as _;
@@ -40,6 +41,23 @@ pub struct IssuedTicket {
     pub max_bytes: u64,
     /// Where the sealed upload goes.
     pub post: Url,
+    /// The service's permit for gateways, in base64url.
+    pub permit: Option<String>,
+    /// Whether the service takes uploads from certain gateways only, and from devices that show T.
+    pub listed: bool,
+}
+
+impl IssuedTicket {
+    /// The upload's way by a gateway.
+    pub(crate) fn at_gateway(&self) -> Target {
+        Target::Gateway { dest: self.post.clone(), permit: self.permit.clone() }
+    }
+
+    /// Its way to the service itself, which may keep us waiting so long for a final state.
+    pub(crate) fn at_service(&self, wait_secs: u32) -> Target {
+        let token = self.listed.then(|| self.token.clone());
+        Target::Service { post: self.post.path().to_owned(), wait_secs, token }
+    }
 }
 
 /// What the ticket is to be good for.
@@ -83,6 +101,9 @@ impl TicketsError {
 pub(crate) struct TicketsDocument {
     post: String,
     tickets: Vec<TicketDocument>,
+    /// The gateways that the service takes uploads from; none: any.
+    #[serde(default)]
+    gateways: Option<Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -96,6 +117,8 @@ struct TicketDocument {
     not_before: u32,
     expires: u32,
     max_bytes: u64,
+    #[serde(default)]
+    permit: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -189,7 +212,8 @@ impl TicketsDocument {
         if self.tickets.is_empty() {
             return Err("there is none".to_owned());
         }
-        self.tickets.iter().map(|ticket| ticket.check(&post)).collect()
+        let listed = self.gateways.is_some();
+        self.tickets.iter().map(|ticket| ticket.check(&post, listed)).collect()
     }
 
     /// One ticket in the form of the wire.
@@ -204,13 +228,16 @@ impl TicketsDocument {
             not_before: ticket.not_before.as_secs(),
             expires: ticket.expires.as_secs(),
             max_bytes: ticket.max_bytes,
+            permit: ticket.permit.clone(),
         };
-        Self { post: ticket.post.to_string(), tickets: vec![document] }
+        // Which they are is not kept: only whether any are listed counts.
+        let gateways = ticket.listed.then(Vec::new);
+        Self { post: ticket.post.to_string(), tickets: vec![document], gateways }
     }
 }
 
 impl TicketDocument {
-    fn check(&self, post: &Url) -> Result<IssuedTicket, String> {
+    fn check(&self, post: &Url, listed: bool) -> Result<IssuedTicket, String> {
         let decode = |name: &str, text: &str| {
             URL_SAFE_NO_PAD.decode(text).map_err(|_| format!("`{name}` is not base64url without padding"))
         };
@@ -224,6 +251,7 @@ impl TicketDocument {
             return Err(format!("`record_size` is {}, expected {}", self.record_size, hoop_seal::RECORD_SIZE));
         }
         decode("token", &self.token)?;
+        self.permit.as_ref().map(|permit| decode("permit", permit)).transpose()?;
         let key = decode("key", &self.key)?.try_into().map_err(|_| "`key` has not 32 octets".to_owned())?;
         let suite = Suite::by_name(&self.suite).ok_or_else(|| format!("`suite` `{}` is not known", self.suite))?;
         Ok(IssuedTicket {
@@ -236,6 +264,8 @@ impl TicketDocument {
             expires: UnixTime(self.expires),
             max_bytes: self.max_bytes,
             post: post.clone(),
+            permit: self.permit.clone(),
+            listed,
         })
     }
 }
@@ -264,6 +294,8 @@ pub(crate) mod tests {
             expires: UnixTime(expires),
             max_bytes: 1 << 30,
             post: "https://photos.example/hoop/post".parse().unwrap(),
+            permit: Some("cGVybWl0".to_owned()),
+            listed: true,
         }
     }
 
@@ -274,6 +306,7 @@ pub(crate) mod tests {
         let read = serde_json::from_str::<TicketsDocument>(&text).unwrap().check().unwrap().remove(0);
         assert_eq!((read.id, read.ticket, read.key), (issued.id, issued.ticket, issued.key));
         assert_eq!((read.token, read.expires, read.post), (issued.token, issued.expires, issued.post));
+        assert_eq!((read.permit, read.listed), (issued.permit, true));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) enum Target {
     Gateway {
         /// The service's post URL.
         dest: Url,
+        /// The service's permit, in base64url.
+        permit: Option<String>,
     },
     /// The service itself, at the path of its post URL.
     Service {
@@ -42,6 +44,8 @@ pub(crate) enum Target {
         post: String,
         /// How long the service may keep us waiting for a final state, in seconds.
         wait_secs: u32,
+        /// T, in base64url, for a service that takes uploads from certain gateways and devices only.
+        token: Option<String>,
     },
 }
 
@@ -191,6 +195,13 @@ impl Transfer<'_> {
         } else {
             headers.insert("hoop-prelude", ascii(self.sealed.prelude().to_header()));
         }
+        let shown = match &self.target {
+            Target::Gateway { permit, .. } => permit.as_ref().map(|permit| ("hoop-permit", permit)),
+            Target::Service { token, .. } => token.as_ref().map(|token| ("hoop-token", token)),
+        };
+        if let Some((name, value)) = shown {
+            headers.insert(name, HeaderValue::try_from(value).expect("checked with the ticket"));
+        }
         let mut answer_timeout = self.config.stall_timeout;
         if let Target::Service { wait_secs, .. } = self.target
             && wait_secs > 0
@@ -285,7 +296,7 @@ impl Transfer<'_> {
 
     fn path(&self, with_dest: bool) -> String {
         match &self.target {
-            Target::Gateway { dest } if with_dest => {
+            Target::Gateway { dest, .. } if with_dest => {
                 format!("/offload/{}?dest={}", self.id, utf8_percent_encode(dest.as_str(), NON_ALPHANUMERIC))
             }
             Target::Gateway { .. } => format!("/offload/{}", self.id),

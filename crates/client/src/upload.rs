@@ -2,6 +2,7 @@
 
 use crate::multipart::{self, Part};
 use crate::plaintext::Plaintext;
+use crate::receipt::{self, BodyPiece};
 use crate::source::{Content, Segment, SourceError};
 use hoop_http::{Dice, Origin, OriginError};
 use http::header::{self, HeaderName};
@@ -192,6 +193,11 @@ impl Measured {
     /// The length of the body.
     pub const fn body_len(&self) -> u64 {
         self.body.len()
+    }
+
+    /// How the body is put together.
+    pub(crate) fn pieces(&self) -> Vec<BodyPiece> {
+        receipt::pieces(&self.body)
     }
 
     /// The body alone.

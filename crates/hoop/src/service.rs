@@ -6,10 +6,11 @@ use crate::server;
 use crate::values::{Size, Span};
 use clap::Args;
 use hoop_http::Origin;
-use hoop_service::{Config, Routes, Service, TlsFiles, load_keyring};
+use hoop_service::{Config, GATEWAYS_MAX, Permits, Routes, Service, TlsFiles, load_keyring};
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use url::Host;
 
 /// The service's flags; a configuration file has the same names (`trusted-proxy = ["127.0.0.1"]`). What is typed counts
 /// more than what is in the file, and lists add up.
@@ -40,6 +41,12 @@ pub struct ServiceFlags {
     /// A TOML file that says what the application's answers mean
     #[arg(long, value_name = "FILE")]
     routes: Option<PathBuf>,
+    /// Whether gateways are asked to take nothing for this service without its permit: offered or required [default: offered]
+    #[arg(long, value_name = "offered|required", value_parser = ["offered", "required"])]
+    permits: Option<String>,
+    /// The name of a gateway that may bring uploads; without any, every gateway may
+    #[arg(long, value_name = "NAME")]
+    gateway: Vec<String>,
     /// The longest sealed upload [default: 10G]
     #[arg(long, value_name = "SIZE")]
     max_bytes: Option<Size>,
@@ -118,6 +125,11 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     if let Some(path) = flags.routes.or(file.routes) {
         config.routes = routes(&path)?;
     }
+    config.permits = permits(flags.permits.or(file.permits).as_deref(), [file.gateway, flags.gateway].concat())?;
+    if is_in_the_open(&config.origin) {
+        let origin = &config.origin;
+        tracing::warn!(%origin, "over http, anybody on the way reads and changes tickets and sign-ins, and no gateway delivers here");
+    }
     config.max_bytes = flags.max_bytes.or(file.max_bytes).map_or(config.max_bytes, |size| size.0);
     let stored = flags.max_stored.or(file.max_stored);
     config.max_stored_bytes = stored.map_or(config.max_stored_bytes, |size| size.0);
@@ -140,6 +152,35 @@ fn origin(flag: &str, text: String) -> Result<Origin, Failure> {
         Failure::new(Exit::Usage, format!("{flag} `{text}` is no origin"), error)
             .hint("a form such as http://127.0.0.1:8000")
     })
+}
+
+/// Which gateways are listed, and whether permits are required.
+fn permits(named: Option<&str>, gateways: Vec<String>) -> Result<Permits, Failure> {
+    let required = match named {
+        None | Some("offered") => false,
+        Some("required") => true,
+        Some(other) => return Err(Failure::usage(format!("permits are `offered` or `required`, not `{other}`"))),
+    };
+    if gateways.len() > GATEWAYS_MAX {
+        return Err(Failure::usage(format!("{} gateways are listed, and {GATEWAYS_MAX} is the most", gateways.len())));
+    }
+    let parse = |name: &String| {
+        name.parse().map_err(|error| {
+            Failure::new(Exit::Usage, format!("--gateway `{name}` is no gateway's name"), error)
+                .hint("what `GET /test` of the gateway calls `gateway`")
+        })
+    };
+    Ok(Permits { required, gateways: gateways.iter().map(parse).collect::<Result<_, _>>()? })
+}
+
+/// Whether what users have in the address bar is plain HTTP to another machine.
+fn is_in_the_open(origin: &Origin) -> bool {
+    let loopback = match origin.host() {
+        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    };
+    !origin.is_https() && !loopback
 }
 
 fn routes(path: &Path) -> Result<Routes, Failure> {
@@ -181,11 +222,27 @@ mod tests {
     }
 
     #[test]
+    fn plain_http_is_warned_of_unless_it_stays_on_this_machine() {
+        for (origin, open) in [
+            ("http://photos.example", true),
+            ("http://192.168.1.2:8080", true),
+            ("https://photos.example", false),
+            ("http://localhost:8080", false),
+            ("http://127.0.0.2", false),
+            ("http://[::1]:1", false),
+        ] {
+            assert_eq!(is_in_the_open(&origin.parse().unwrap()), open, "{origin}");
+        }
+    }
+
+    #[test]
     fn contradictions_and_unknown_names_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let refused = |more: &str| config(ServiceFlags::default(), file(folder.path(), more)).unwrap_err().exit;
         assert_eq!(refused("tls-cert = \"c\""), Exit::Usage);
         assert_eq!(refused("replays = 0"), Exit::Usage);
+        assert_eq!(refused("permits = \"perhaps\""), Exit::Usage);
+        assert_eq!(refused("gateway = [\"fritz\"]"), Exit::Usage);
         assert_eq!(refused("routes = \"missing\""), Exit::File);
         assert!(toml::from_str::<ServiceFlags>("upstraem = \"x\"").is_err());
         assert_eq!(config(ServiceFlags::default(), ServiceFlags::default()).unwrap_err().exit, Exit::Usage);

@@ -213,6 +213,44 @@ fn a_rejected_upload_keeps_its_answer_for_hoop_status() {
 }
 
 #[test]
+fn a_kept_receipt_proves_what_was_accepted_and_nothing_else() {
+    let mut world = World::new();
+    noise_file(world.path(), "a.jpg", 200_000);
+    noise_file(world.path(), "b.jpg", 200_001);
+    let form = ["-F", "act=bput", "-F", "f=@a.jpg"];
+    world.push(&[&form[..], &["--receipt", "receipt.json"]].concat(), "/up").exits(0);
+    let verify = |more: &[&str]| run(world.path(), &[&["receipt", "verify", "receipt.json"], more].concat());
+    let genuine = verify(&["a.jpg"]).exits(0);
+    assert!(genuine.out.contains("accepted by") && genuine.out.contains("for what was given"), "{genuine}");
+    let other = verify(&["b.jpg"]).exits(4);
+    assert!(other.err.contains("another body"), "{other}");
+    std::fs::write(world.path().join("body"), world.app.upload().body).unwrap();
+    let json = verify(&["--json", "--body", "body"]).exits(0).json();
+    assert_eq!((&json["state"], &json["body_checked"]), (&"accepted".into(), &true.into()));
+    // With another key in front, the old one is published still; without it, only what was kept knows it.
+    let keys = world.path().join("kws");
+    run(world.path(), &["keygen", "--rotate", keys.to_str().unwrap()]).exits(0);
+    let restart = |world: &mut World| {
+        let port = world.service.port();
+        world.service.stop();
+        let origin = format!("http://127.0.0.1:{port}");
+        world.service = common::service_at(world.folder.path(), &world.app, port, &origin, &[]);
+    };
+    restart(&mut world);
+    let verify = |more: &[&str]| run(world.path(), &[&["receipt", "verify", "receipt.json"], more].concat());
+    verify(&["a.jpg"]).exits(0);
+    let newest = std::fs::read_to_string(&keys).unwrap();
+    let newest = newest.lines().find(|line| line.starts_with("hoop-kws-v1")).unwrap();
+    std::fs::write(&keys, format!("{newest}\n")).unwrap();
+    let path = world.path().to_owned();
+    restart(&mut world);
+    let verify = |more: &[&str]| run(&path, &[&["receipt", "verify", "receipt.json"], more].concat());
+    let unknown = verify(&["a.jpg"]).exits(4);
+    assert!(unknown.err.contains("is not known"), "{unknown}");
+    verify(&["--offline", "a.jpg"]).exits(0);
+}
+
+#[test]
 fn when_the_gateway_is_away_the_service_tells_the_status() {
     let mut world = World::new();
     let id = world.push(&["--wait", "received", "--json", "-d", "x"], "/f").exits(0).json()["id"].clone();

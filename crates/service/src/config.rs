@@ -1,5 +1,6 @@
 //! What a service needs to know: [`Config`].
 
+use crate::permits::Permits;
 use crate::routes::Routes;
 use hoop_http::{Clock, Origin, ServerLimits};
 use hoop_seal::Keyring;
@@ -34,6 +35,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// What an answer of the application means, by route. Default: none, so that the generic rules hold.
     pub routes: Routes,
+    /// Which gateways may hold and bring uploads. Default: any.
+    pub permits: Permits,
     /// The longest Z that is taken, in bytes. Default 10 GiB: more than a phone's video, less than a small disk.
     pub max_bytes: u64,
     /// The most that all uploads whose bytes are kept may have together; beyond that, new ones are told to come back
@@ -75,6 +78,7 @@ impl Config {
             keys,
             state_dir,
             routes: Routes::default(),
+            permits: Permits::default(),
             max_bytes: 10 << 30,
             max_stored_bytes: 100 << 30,
             ticket_lifetime: Duration::from_secs(7 * 24 * 3600),

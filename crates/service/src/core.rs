@@ -4,6 +4,7 @@ use crate::admit::Policy;
 use crate::config::Config;
 use crate::events::Streams;
 use crate::intake::Registry;
+use crate::permits::Permits;
 use crate::state::{Store, StoreError, Upload};
 use hoop_http::{Clock, Code, Connector, Origin, Problem};
 use hoop_units::{Backoff, UploadId};
@@ -19,6 +20,7 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// What all parts share.
 pub struct Core {
     pub policy: Policy,
+    pub permits: Permits,
     pub origin: Origin,
     pub upstream: Origin,
     /// Connects to the application.
@@ -54,6 +56,7 @@ impl Core {
         };
         Self {
             policy,
+            permits: config.permits,
             origin: config.origin,
             upstream: config.upstream,
             connector,

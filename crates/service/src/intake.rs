@@ -397,6 +397,7 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
         next_attempt: None,
         reason: None,
         answer: None,
+        receipt: None,
         token: None,
     }
 }

@@ -35,6 +35,7 @@ mod listing;
 mod note;
 mod owner;
 mod pages;
+mod permits;
 mod post;
 mod presets;
 mod proxy;
@@ -57,6 +58,8 @@ mod wire;
 mod worker;
 
 pub use config::{Config, TlsFiles};
+pub use hoop_seal::signing::GatewayId;
 pub use keys::{KeyFileError, load_keyring};
+pub use permits::{GATEWAYS_MAX, Permits};
 pub use routes::{Routes, RoutesError};
 pub use service::{OpenServiceError, Service};

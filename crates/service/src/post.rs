@@ -140,6 +140,7 @@ async fn accept(
     };
     let mut message = message.map_err(alone)?;
     let admission = message.admission.take().expect("each message is made with one");
+    core.permits.check_sender(&core.policy, headers, admission.id(), core.clock.unix()).map_err(alone)?;
     let live = match core.live.enter(core, admission).await.map_err(alone)? {
         Entered::Live(live) => live,
         Entered::Known(upload) => return Ok(*upload),

@@ -19,9 +19,10 @@ use crate::wire::{Answer, AnswerError, read_answer};
 use hoop_http::{Code, Shutdown};
 use hoop_seal::Prelude;
 use hoop_units::UploadId;
+use ring::digest;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -43,6 +44,8 @@ pub enum Outcome {
         answer: Answer,
         /// Whether it may have all of the upload.
         passed: bool,
+        /// The digest of the body, as far as that was sent.
+        digest: Unfinished,
     },
     /// No answer; the application cannot have the upload.
     Failed(Code, String),
@@ -68,9 +71,9 @@ pub async fn attempt(core: &Arc<Core>, upload: &Upload, shutdown: &Shutdown) -> 
     let ended = converse(stream, &request, &gate, &mut answer, core.answer_timeout).await;
     let passed = gate.passed.load(Ordering::Acquire);
     match ended {
-        Ended::Answered => Outcome::Answered { answer, passed },
+        Ended::Answered => Outcome::Answered { answer, passed, digest: Unfinished(request) },
         // The head is there, and the body was cut off: the rules say whether that is enough.
-        Ended::Broken(..) if answer.has_head() => Outcome::Answered { answer, passed },
+        Ended::Broken(..) if answer.has_head() => Outcome::Answered { answer, passed, digest: Unfinished(request) },
         Ended::Broken(_, detail) if passed => Outcome::Lost(Code::AnswerLost, detail),
         Ended::Broken(code, detail) => Outcome::Failed(code, detail),
         Ended::Abandoned => Outcome::Abandoned,
@@ -84,6 +87,44 @@ struct Request {
     first: Vec<u8>,
     admission: Arc<Admission>,
     body: Arc<dyn Sealed>,
+    digest: Arc<Mutex<BodyDigest>>,
+}
+
+/// SHA-256 of D, record by record, in their order.
+struct BodyDigest {
+    hash: digest::Context,
+    /// The first record that is not in it.
+    next: u64,
+}
+
+impl BodyDigest {
+    /// Adds what of D stands in a record, unless it is in there.
+    fn add(&mut self, index: u64, plaintext: &[u8]) {
+        if index == self.next {
+            self.hash.update(plaintext);
+            self.next += 1;
+        }
+    }
+}
+
+/// The digest of a body of which an application that answered early may not have been sent all.
+pub struct Unfinished(Request);
+
+impl Unfinished {
+    /// SHA-256 of all of D; none if what is left of it cannot be read, which is logged.
+    pub async fn finish(self) -> Option<[u8; 32]> {
+        let (records, digest) = (self.0.admission.layout.records(), self.0.digest.clone());
+        let next = || digest.lock().unwrap_or_else(PoisonError::into_inner).next;
+        while next() < records {
+            let first = next();
+            if let Err(error) = read_records(&self.0, first, (first + BATCH).min(records)).await {
+                tracing::warn!(%error, "a body could not be read again: there is no receipt");
+                return None;
+            }
+        }
+        let hash = digest.lock().unwrap_or_else(PoisonError::into_inner).hash.clone().finish();
+        Some(hash.as_ref().try_into().expect("SHA-256 has 32 octets"))
+    }
 }
 
 /// Opens the body and record 0 again, and writes the head.
@@ -102,7 +143,10 @@ async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<Request, String> {
         let credentials = admit::open_token(&core.policy, id, token.as_deref().unwrap_or(&head.token));
         let credentials = credentials.map_err(|problem| problem.to_string())?;
         let first = plaintext[head.head_len..].to_vec();
-        Ok(Request { head: write_head(&core, id, &head, &credentials), first, admission: Arc::new(admission), body })
+        let mut digest = BodyDigest { hash: digest::Context::new(&digest::SHA256), next: 0 };
+        digest.add(0, &first);
+        let (head, digest) = (write_head(&core, id, &head, &credentials), Arc::new(Mutex::new(digest)));
+        Ok(Request { head, first, admission: Arc::new(admission), body, digest })
     };
     blocking(work).await.map_err(|error| error.to_string())?
 }
@@ -240,9 +284,9 @@ async fn write(socket: &mut (impl AsyncWrite + Unpin), octets: &[u8], timeout: D
     }
 }
 
-/// The plaintext of records `first..end`.
+/// The plaintext of records `first..end`, which the digest takes in, too.
 async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>, String> {
-    let (admission, body) = (request.admission.clone(), request.body.clone());
+    let (admission, body, digest) = (request.admission.clone(), request.body.clone(), request.digest.clone());
     let work = move || {
         let mut plaintext = Vec::new();
         let mut record = Vec::new();
@@ -250,7 +294,9 @@ async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>
             let range = admission.layout.record(index);
             record.resize(range.len() as usize, 0);
             body.read_at(&mut record, range.start).map_err(|error| error.to_string())?;
-            plaintext.extend_from_slice(admission.open(index, &mut record).map_err(|problem| problem.to_string())?);
+            let opened = admission.open(index, &mut record).map_err(|problem| problem.to_string())?;
+            digest.lock().unwrap_or_else(PoisonError::into_inner).add(index, opened);
+            plaintext.extend_from_slice(opened);
         }
         Ok(plaintext)
     };

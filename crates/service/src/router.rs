@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::forwarded::Client;
 use crate::proxy::Proxy;
 use crate::request::Wanted;
-use crate::{events, html, listing, pages, post, settings, tickets, uploads};
+use crate::{events, html, listing, pages, permits, post, settings, tickets, uploads};
 use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::RECORD_SIZE;
 use hoop_units::UploadId;
@@ -154,6 +154,8 @@ fn well_known(core: &Core) -> Response<Body> {
             "suites": ["aes256gcm", "aes128gcm"],
             "record_size": RECORD_SIZE,
             "max_bytes": core.policy.max_bytes,
+            "permits": core.permits.name(),
+            "signing_keys": permits::signing_keys(&core.policy),
         }),
     );
     let headers = response.headers_mut();
@@ -176,7 +178,7 @@ fn preflight() -> Response<Body> {
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers: &mut HeaderMap = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, PUT, HEAD"));
-    let allowed = "Content-Type, Content-Range, Hoop-Prelude, Prefer";
+    let allowed = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Token, Prefer";
     headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(allowed));
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600"));
     response

@@ -29,6 +29,7 @@ pub fn document(upload: &Upload) -> Value {
         "attempts": upload.attempts,
         "next_attempt": upload.next_attempt.map(|at| at.0),
         "answer": upload.answer.as_ref().map(|answer| URL_SAFE_NO_PAD.encode(answer)),
+        "receipt": upload.receipt.as_ref().map(|receipt| URL_SAFE_NO_PAD.encode(receipt)),
     })
 }
 
@@ -46,6 +47,7 @@ pub fn announced(marked: &Marked, state: &str) -> Value {
         "attempts": 0,
         "next_attempt": null,
         "answer": null,
+        "receipt": null,
     })
 }
 

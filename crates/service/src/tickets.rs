@@ -10,6 +10,7 @@ use crate::token::Credentials;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Dice, Problem, json};
+use hoop_seal::signing::GatewayId;
 use hoop_seal::{Grant, RECORD_SIZE, Route, Suite, UploadKey};
 use hoop_units::UnixTime;
 use http::{Request, Response, StatusCode};
@@ -34,6 +35,7 @@ pub struct Wanted {
     count: u8,
     suite: Option<String>,
     key: Option<String>,
+    gateway: Option<String>,
 }
 
 fn post() -> String {
@@ -64,15 +66,18 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let wanted = Wanted::parse(&body)?;
     let (route, limit, suite) = check(&core.policy, &wanted)?;
     let given = given_key(&wanted)?;
+    let gateway = named_gateway(&wanted)?;
     let caller = Caller::of_ticket(core, credentials).await?;
     let tickets = (0..wanted.count).map(|_| {
         let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
-        ticket(&core.policy, &caller.credentials, &grant, expires)
+        let permit = core.permits.of_ticket(&core.policy, grant.key.upload_id(), limit, expires, gateway);
+        ticket(&core.policy, &caller.credentials, &grant, expires, permit)
     });
     let tickets: Vec<Value> = tickets.collect();
     let owner = caller.tag().map(owner::text);
-    Ok(json(StatusCode::OK, &json!({"post": core.url("/hoop/post"), "tickets": tickets, "owner": owner})))
+    let (post, gateways) = (core.url("/hoop/post"), core.permits.listed());
+    Ok(json(StatusCode::OK, &json!({"post": post, "tickets": tickets, "owner": owner, "gateways": gateways})))
 }
 
 impl Wanted {
@@ -118,7 +123,19 @@ pub fn given_key(wanted: &Wanted) -> Result<Option<UploadKey>, Problem> {
     key.map(|key| Some(UploadKey(key))).ok_or_else(|| wrong("the key must be base64url of 32 octets, without padding"))
 }
 
-fn ticket(policy: &Policy, credentials: &Credentials, grant: &Grant, expires: UnixTime) -> Value {
+/// The gateway that the device means to hand its upload to.
+fn named_gateway(wanted: &Wanted) -> Result<Option<GatewayId>, Problem> {
+    let gateway = wanted.gateway.as_deref().map(str::parse).transpose();
+    gateway.map_err(|error| Problem::new(Code::RequestInvalid, error).field("gateway"))
+}
+
+fn ticket(
+    policy: &Policy,
+    credentials: &Credentials,
+    grant: &Grant,
+    expires: UnixTime,
+    permit: Option<String>,
+) -> Value {
     let id = grant.key.upload_id();
     let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Dice.octets());
     let token = credentials.seal(&policy.keys, &policy.origin, id);
@@ -132,5 +149,6 @@ fn ticket(policy: &Policy, credentials: &Credentials, grant: &Grant, expires: Un
         "not_before": grant.not_before.0,
         "expires": expires.0,
         "max_bytes": grant.max_bytes,
+        "permit": permit,
     })
 }

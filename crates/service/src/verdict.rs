@@ -9,6 +9,7 @@ use crate::rules::{Seen, Verdict, judge, judge_head};
 use crate::state::{Change, Reason, State, Upload};
 use crate::wire::Answer;
 use hoop_http::{Code, Dice, retry_after};
+use hoop_seal::signing::{self, Receipt};
 use hoop_seal::{Prelude, answer};
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(6 * 3600);
 /// The most of the application's answer that the device gets (`docs/protocol.md` §8).
 const ANSWER_BODY_MAX: usize = 16 * 1024;
 
-/// What an answer means.
-pub fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Change {
+/// What an answer means. `digest` is that of the body that the application was sent, if it is known.
+pub fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool, digest: Option<[u8; 32]>) -> Change {
     let rules = &route(core, upload).rules;
     let seen = Seen { status: answer.status, fields: &answer.fields, body: &answer.body };
     let verdict = match answer.complete {
@@ -43,7 +44,19 @@ pub fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool) -> Ch
             return again(core, upload, reason, wanted_wait(core, answer));
         }
     };
-    Change::Answered { state, reason, answer: sealed(core, upload, answer, state) }
+    let receipt = digest.and_then(|digest| receipt(core, upload, state, digest));
+    Change::Answered { state, reason, answer: sealed(core, upload, answer, state), receipt }
+}
+
+/// The service's signed word on what became of an upload; none of what may become something else.
+fn receipt(core: &Core, upload: &Upload, state: State, digest: [u8; 32]) -> Option<Vec<u8>> {
+    let outcome = match state {
+        State::Accepted => signing::Outcome::Accepted,
+        State::Rejected => signing::Outcome::Rejected,
+        _ => return None,
+    };
+    let receipt = Receipt { upload_id: upload.id, outcome, time: core.clock.unix(), total: upload.total, digest };
+    Some(core.policy.keys.sign_receipt(&core.policy.origin, &receipt).to_vec())
 }
 
 /// Whether the upload came with neither cookie nor authorization: then there is no session that could be renewed.

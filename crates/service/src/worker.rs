@@ -194,7 +194,10 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
         }
     };
     let change = match outcome {
-        Outcome::Answered { answer, passed } => judged(core, &upload, &answer, passed),
+        Outcome::Answered { answer, passed, digest } => {
+            let digest = digest.finish().await;
+            judged(core, &upload, &answer, passed, digest)
+        }
         Outcome::Failed(code, detail) => again(core, &upload, Reason::new(code, detail), None),
         Outcome::Lost(code, detail) => lost(core, &upload, code, detail),
         Outcome::Abandoned => Change::Recover,
@@ -267,6 +270,7 @@ mod tests {
             next_attempt: None,
             reason: None,
             answer: None,
+            receipt: None,
             token: None,
         };
         for state in State::ALL {

@@ -14,7 +14,7 @@ use crate::error::PushError;
 use crate::outcome::{Event, Way};
 use crate::sealed::Sealed;
 use crate::ticket::IssuedTicket;
-use crate::transfer::{OnSent, Target, Transfer, TransferError};
+use crate::transfer::{OnSent, Transfer, TransferError};
 use crate::upload::Measured;
 use crate::wire::Link;
 use hoop_http::{Connector, Dice, Origin};
@@ -167,7 +167,7 @@ impl Push<'_> {
         on_sent: OnSent,
     ) -> SentEarly {
         let range = ByteRange::new(0, sealed.layout().record(0).end);
-        let (config, target) = (self.client.config(), Target::Gateway { dest: ticket.post.clone() });
+        let (config, target) = (self.client.config(), ticket.at_gateway());
         let (id, patience, on_break) = (ticket.id, config.gateway_patience, self.on_break());
         let sealed = sealed.clone();
         Transfer { config, link, target, id, sealed, patience, on_sent, on_break }.once(range).await

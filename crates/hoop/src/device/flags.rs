@@ -18,6 +18,9 @@ pub enum DeviceCommand {
     Seal(SealFlags),
     /// Open RFC 8188 content with a key (needs --raw)
     Open(OpenFlags),
+    /// Check a receipt that `hoop push --receipt` kept
+    #[command(subcommand)]
+    Receipt(ReceiptCommand),
     /// Fetch tickets ahead, for when the service will be out of reach
     Tickets(TicketsFlags),
 }
@@ -88,6 +91,9 @@ pub struct PushFlags {
     /// How long to try without progress
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub retry_max_time: Span,
+    /// Keep the service's signed receipt in this file; stays until the application has answered
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    pub receipt: Option<PathBuf>,
     /// Send the ordinary request, without gateway and seal
     #[arg(long)]
     pub plain: bool,
@@ -106,6 +112,9 @@ pub struct PushFlags {
 pub struct StatusFlags {
     /// One upload, in full; its first digits will do
     pub id: Option<String>,
+    /// Keep its receipt in this file
+    #[arg(long, value_name = "FILE", requires = "id")]
+    pub receipt: Option<PathBuf>,
     #[command(flatten)]
     pub network: NetworkFlags,
     /// JSON on the standard output
@@ -114,6 +123,35 @@ pub struct StatusFlags {
     /// So many uploads
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
     pub count: usize,
+}
+
+/// What can be done with receipts.
+#[derive(Subcommand)]
+pub enum ReceiptCommand {
+    /// Whether a receipt is the service's own, and for these files
+    Verify(VerifyFlags),
+}
+
+#[derive(Args)]
+pub struct VerifyFlags {
+    /// The receipt
+    pub receipt: PathBuf,
+    /// The files that were pushed, in their order
+    pub files: Vec<PathBuf>,
+    /// The body as the application was sent it, instead of files
+    #[arg(long, value_name = "FILE", conflicts_with = "files")]
+    pub body: Option<PathBuf>,
+    /// The service's public key, from elsewhere [default: what the service publishes now]
+    #[arg(long, value_name = "BASE64URL")]
+    pub key: Option<String>,
+    /// Believe the keys that were kept with the receipt
+    #[arg(long, conflicts_with = "key")]
+    pub offline: bool,
+    #[command(flatten)]
+    pub network: NetworkFlags,
+    /// JSON on the standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

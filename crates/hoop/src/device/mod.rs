@@ -3,7 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`flags`], [`form`], [`request`] | what was typed, and what it means |
-//! | [`push`], [`status`], [`seal`], [`tickets`] | the roles |
+//! | [`push`], [`status`], [`receipt`], [`seal`], [`tickets`] | the roles |
 //! | [`raw`] | RFC 8188 alone, for checking other implementations |
 //! | [`failure`], [`progress`], [`show`] | how it ends, and what it prints |
 
@@ -13,6 +13,7 @@ mod form;
 mod progress;
 mod push;
 mod raw;
+mod receipt;
 mod request;
 mod seal;
 mod show;
@@ -28,6 +29,7 @@ pub fn run(command: DeviceCommand, clock: Clock) -> Result<Exit, Failure> {
     match command {
         DeviceCommand::Push(flags) => push::run(flags, clock),
         DeviceCommand::Status(flags) => status::run(flags, clock),
+        DeviceCommand::Receipt(command) => receipt::run(command, clock),
         DeviceCommand::Seal(flags) if flags.raw.raw => raw::seal(&flags.raw, flags.request.suite),
         DeviceCommand::Seal(flags) => seal::run(flags, clock),
         DeviceCommand::Open(flags) => raw::open(&flags),

@@ -2,12 +2,14 @@
 
 use super::flags::PushFlags;
 use super::progress::Progress;
+use super::receipt;
 use super::request;
 use super::show;
 use crate::exit::{Exit, Failure};
-use hoop_client::{Answer, ClientConfig, Outcome, PushOptions, State, Upload, Way};
+use hoop_client::{Answer, Client, ClientConfig, Outcome, PushOptions, State, Upload, WaitFor, Way};
 use hoop_http::Clock;
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What is asked for, checked.
@@ -33,7 +35,8 @@ fn plan(flags: &PushFlags, clock: Clock) -> Result<Plan, Failure> {
         ..request::client_config(&flags.request.network, clock)
     };
     let options = PushOptions {
-        wait: flags.wait.into(),
+        // There is no receipt before the application has answered.
+        wait: if flags.receipt.is_some() { WaitFor::Accepted } else { flags.wait.into() },
         timeout: request::timeout(flags.timeout),
         plain: flags.plain,
         suite: flags.request.suite,
@@ -49,15 +52,32 @@ fn push(flags: &PushFlags, plan: Plan) -> Result<Exit, Failure> {
     let on_event = Arc::new(move |event| shown.show(&event));
     let result = runtime.block_on(client.push(&plan.upload, &plan.options, on_event));
     progress.clear();
+    let kept = match (&flags.receipt, &result) {
+        (Some(path), Ok(outcome)) => runtime.block_on(keep_receipt(&client, outcome, path)),
+        _ => Ok(()),
+    };
     // What still runs, a name being looked up perhaps, must not keep anybody waiting.
     runtime.shutdown_background();
     let outcome = result?;
+    kept?;
     if flags.json {
         println!("{}", document(&outcome));
     } else if !flags.quiet {
         print!("{}", summary(&outcome, &plan.upload.label()));
     }
     Ok(exit(&outcome))
+}
+
+/// Keeps the receipt, and says so if there is none: the upload's fate is the exit code's all the same.
+async fn keep_receipt(client: &Client, outcome: &Outcome, path: &Path) -> Result<(), Failure> {
+    let kept = match outcome.id {
+        Some(id) => receipt::keep(client, id, outcome.body.clone(), path).await?,
+        None => false,
+    };
+    if !kept {
+        eprintln!("There is no receipt: it is {}.", outcome.state);
+    }
+    Ok(())
 }
 
 fn exit(outcome: &Outcome) -> Exit {

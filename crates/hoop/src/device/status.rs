@@ -2,6 +2,7 @@
 
 use super::flags::StatusFlags;
 use super::push::{answer_document, show_answer};
+use super::receipt;
 use super::request;
 use super::show;
 use crate::exit::{Exit, Failure};
@@ -9,6 +10,7 @@ use hoop_client::{Client, State, Status, UploadRecord};
 use hoop_http::Clock;
 use hoop_units::UploadId;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Runs it.
 pub fn run(flags: StatusFlags, clock: Clock) -> Result<Exit, Failure> {
@@ -18,8 +20,24 @@ pub fn run(flags: StatusFlags, clock: Clock) -> Result<Exit, Failure> {
             list(&client, &flags);
             Ok(Exit::Done)
         }
-        Some(text) => one(&client, find(&client, text)?, flags.json),
+        Some(text) => {
+            let id = find(&client, text)?;
+            if let Some(path) = &flags.receipt {
+                keep_receipt(&client, id, path)?;
+            }
+            one(&client, id, flags.json)
+        }
     }
+}
+
+fn keep_receipt(client: &Client, id: UploadId, path: &Path) -> Result<(), Failure> {
+    let runtime = super::light_runtime()?;
+    let kept = runtime.block_on(receipt::keep(client, id, Vec::new(), path));
+    runtime.shutdown_background();
+    if !kept? {
+        eprintln!("There is no receipt, yet or at all.");
+    }
+    Ok(())
 }
 
 /// The one upload whose id begins so.

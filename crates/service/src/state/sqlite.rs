@@ -32,9 +32,12 @@ CREATE INDEX uploads_stored ON uploads (total) WHERE has_body;
 /// The second: uploads can be paused.
 const PAUSED: &str = "ALTER TABLE uploads ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;";
 
+/// The third: receipts.
+const RECEIPTS: &str = "ALTER TABLE uploads ADD COLUMN receipt BLOB;";
+
 /// What [`read`] reads, in its order.
 const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
-                       next_attempt, reason_code, reason_detail, answer, token, paused";
+                       next_attempt, reason_code, reason_detail, answer, token, paused, receipt";
 
 /// The final states, for queries.
 const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
@@ -200,7 +203,7 @@ pub(super) fn rows(limit: usize) -> i64 {
 
 /// Makes the steps of the layout that are still to be made.
 fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
-    let steps = [UPLOADS.to_owned(), [PAUSED, notes::SCHEMA, settings::SCHEMA].concat()];
+    let steps = [UPLOADS.to_owned(), [PAUSED, notes::SCHEMA, settings::SCHEMA].concat(), RECEIPTS.to_owned()];
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let made = transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
     let left = usize::try_from(made).ok().and_then(|made| steps.get(made..));
@@ -231,10 +234,11 @@ pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Uploa
 fn save(transaction: &Transaction<'_>, upload: &Upload) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO uploads ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
-         ?17, ?18) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
+         ?17, ?18, ?19) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
          excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
-         excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused"
+         excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused, receipt = \
+         excluded.receipt"
     );
     let facts = upload.facts.as_ref();
     let reason = upload.reason.as_ref();
@@ -257,6 +261,7 @@ fn save(transaction: &Transaction<'_>, upload: &Upload) -> Result<(), StoreError
         upload.answer,
         upload.token,
         upload.paused,
+        upload.receipt,
     ])?;
     Ok(())
 }
@@ -288,6 +293,7 @@ fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
         next_attempt: row.get::<_, Option<u32>>("next_attempt")?.map(UnixTime),
         reason: code.transpose()?.map(|code| Reason { code, detail: detail.unwrap_or_default() }),
         answer: row.get("answer")?,
+        receipt: row.get("receipt")?,
         token: row.get("token")?,
     })
 }
@@ -313,6 +319,7 @@ mod tests {
             next_attempt: None,
             reason: None,
             answer: None,
+            receipt: None,
             token: None,
         }
     }
@@ -362,7 +369,7 @@ mod tests {
             assert_eq!((upload.total, upload.attempts, upload.paused), (9, 4, false));
             assert_eq!(index.due(UnixTime(5), 9).unwrap(), [UploadId([1; 16])]);
         }
-        Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
         assert!(matches!(SqliteIndex::open(&path), Err(StoreError::Damaged(_))));
     }
 

@@ -171,6 +171,8 @@ pub struct Upload {
     pub reason: Option<Reason>,
     /// The application's answer, sealed for the device.
     pub answer: Option<Vec<u8>>,
+    /// What became of it, signed: of what is accepted or rejected.
+    pub receipt: Option<Vec<u8>>,
     /// A token with newer credentials than the one inside, sealed like that one.
     pub token: Option<Vec<u8>>,
 }
@@ -203,6 +205,8 @@ pub enum Change {
         reason: Option<Reason>,
         /// Its answer, sealed.
         answer: Vec<u8>,
+        /// The receipt, unless held.
+        receipt: Option<Vec<u8>>,
     },
     /// The application may have it, and its answer was lost.
     Lost(Reason),
@@ -253,7 +257,9 @@ impl Upload {
             Change::Claim => self.attempts = self.attempts.saturating_add(1),
             Change::Commit | Change::Recover => {}
             Change::Retry { at, reason } => (self.next_attempt, self.reason) = (Some(at), Some(reason)),
-            Change::Answered { reason, answer, .. } => (self.reason, self.answer) = (reason, Some(answer)),
+            Change::Answered { reason, answer, receipt, .. } => {
+                (self.reason, self.answer, self.receipt) = (reason, Some(answer), receipt);
+            }
             Change::Lost(reason) => self.reason = Some(reason),
             Change::Pause => self.paused = true,
             Change::Resume => self.paused = false,
@@ -339,13 +345,14 @@ mod tests {
             next_attempt: None,
             reason: None,
             answer: None,
+            receipt: None,
             token: None,
         }
     }
 
     fn changes() -> Vec<Change> {
         let reason = || Reason::new(Code::Internal, "");
-        let answered = |state| Change::Answered { state, reason: None, answer: vec![1] };
+        let answered = |state| Change::Answered { state, reason: None, answer: vec![1], receipt: None };
         vec![
             Change::Claim,
             Change::Commit,
@@ -420,7 +427,8 @@ mod tests {
     fn past_the_gate_a_pause_keeps_no_answer_out_and_what_is_final_is_not_paused() {
         let mut upload = upload(State::Committing);
         upload.apply(Change::Pause, UnixTime(5)).unwrap();
-        upload.apply(Change::Answered { state: State::Accepted, reason: None, answer: vec![1] }, UnixTime(6)).unwrap();
+        let answered = Change::Answered { state: State::Accepted, reason: None, answer: vec![1], receipt: None };
+        upload.apply(answered, UnixTime(6)).unwrap();
         assert_eq!((upload.state, upload.paused), (State::Accepted, false));
         assert!(upload.apply(Change::Pause, UnixTime(7)).is_err());
     }
