@@ -196,10 +196,6 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
             "A part was damaged on the Hoop box’s disk and has to be sent again.",
             "Une partie a été endommagée sur le disque du boîtier Hoop et doit être renvoyée.",
         ),
-        Code::PermitRequired | Code::PermitInvalid | Code::PermitUnverifiable | Code::GatewayForbidden => (
-            "The service does not take uploads from this Hoop box.",
-            "Le service ne prend pas les envois de ce boîtier Hoop.",
-        ),
         Code::Internal => (
             "Something failed inside the Hoop box or the service.",
             "Quelque chose a échoué dans le boîtier Hoop ou le service.",
