@@ -2,6 +2,7 @@
 //!
 //! - [`Problem`] and its [`Code`]s: every refusal that crosses the wire (RFC 9457), one table.
 //! - [`Server`]: a bounded HTTP/1.1 server loop over TCP or TLS, with graceful shutdown.
+//! - [`Interim`]: interim answers, such as 104.
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`page`]: what pages need: text made safe, the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
@@ -10,6 +11,7 @@
 mod body;
 mod connect;
 mod events;
+mod interim;
 mod origin;
 pub mod page;
 mod problem;
@@ -21,6 +23,7 @@ pub mod tls;
 pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
 pub use connect::{AddressGuard, ConnectError, Connection, Connector};
 pub use events::{Event, Events, events};
+pub use interim::Interim;
 pub use origin::{Origin, OriginError};
 pub use problem::{Code, Problem, retry_after};
 pub use server::{Peer, ServeError, Server, ServerLimits};

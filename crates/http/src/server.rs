@@ -1,6 +1,7 @@
 //! A bounded HTTP/1.1 server loop: [`Server`].
 
 use crate::body::Body;
+use crate::interim::{InterimIo, Outbox};
 use crate::shutdown::Shutdown;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -170,6 +171,8 @@ where
     H: Fn(Request<Incoming>, Peer) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
+    let outbox = Outbox::default();
+    let stream = InterimIo::new(stream, outbox.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
@@ -177,9 +180,15 @@ where
         .max_headers(limits.headers)
         .serve_connection(
             TokioIo::new(stream),
-            service_fn(|request| {
+            service_fn(|mut request| {
+                outbox.open(&mut request);
                 let answer = handler(request, peer);
-                async move { Ok::<_, Infallible>(answer.await) }
+                let outbox = outbox.clone();
+                async move {
+                    let answer = answer.await;
+                    outbox.close();
+                    Ok::<_, Infallible>(answer)
+                }
             }),
         )
         .with_upgrades();
