@@ -6,10 +6,11 @@
 
 use crate::KEEP_SECS;
 use crate::error::StoreError;
+use crate::resource::RESOURCES;
 use crate::state::State;
 use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
-use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, named_params, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, named_params, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -18,7 +19,7 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 
 /// What each format has more than the one before it, the first included. A folder of format *n* is brought to the latest by the steps
 /// after its own, in one transaction; a new one by all of them.
-const STEPS: [&str; 4] = [SCHEMA, EARLY, TALLY, DEVICES];
+const STEPS: [&str; 5] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES];
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -260,6 +261,14 @@ impl Index {
             db.execute_batch(&format!("BEGIN; {} PRAGMA user_version = {FORMAT}; COMMIT;", steps.concat()))?;
         }
         Ok(Self { db, cut_through })
+    }
+
+    pub const fn db(&self) -> &Connection {
+        &self.db
+    }
+
+    pub fn transaction(&mut self) -> Result<Transaction<'_>, rusqlite::Error> {
+        self.db.transaction()
     }
 
     /// The sum of what is stored.
@@ -654,11 +663,11 @@ fn due_queries(queue: Queue) -> [String; 2] {
     })
 }
 
-fn signed(number: u64) -> i64 {
+pub fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn read_id(row: &Row<'_>, column: usize) -> Result<UploadId, StoreError> {
+pub fn read_id(row: &Row<'_>, column: usize) -> Result<UploadId, StoreError> {
     let octets: Vec<u8> = row.get(column)?;
     octets.try_into().map(UploadId).map_err(|_| StoreError::Damaged("an id of another length"))
 }

@@ -3,6 +3,7 @@
 use crate::error::{BeginError, OpenError, StoreError};
 use crate::index::{Due, DueCursor, DueOf, FORMAT, Held, Index, IndexOpenError, Over, Place, Queue, Tally};
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
+use crate::resource::{Resource, Token};
 use crate::room::Room;
 use crate::state::State;
 use crate::sys::{self, Disk};
@@ -440,6 +441,58 @@ impl Spool {
         // Should this fail, or never come about, the sweep finds the file.
         let _ = fs::remove_file(self.shared.file(id));
         Ok(())
+    }
+
+    /// Remembers a resource by its token; `false` if there are too many, of its device or in all. Room is made by what has expired,
+    /// and by what is done.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn add_resource(&self, token: Token, resource: &Resource, now: UnixTime) -> Result<bool, StoreError> {
+        self.shared.index().add_resource(token, resource, now)
+    }
+
+    /// What is known of a resource.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn resource(&self, token: Token, now: UnixTime) -> Result<Option<Resource>, StoreError> {
+        self.shared.index().resource(token, now)
+    }
+
+    /// Records what a resource is now; on disk when this returns. `false`: it is gone.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn keep_resource(&self, token: Token, resource: &Resource) -> Result<bool, StoreError> {
+        self.shared.index().keep_resource(token, resource)
+    }
+
+    /// Forgets a resource.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn drop_resource(&self, token: Token) -> Result<(), StoreError> {
+        self.shared.index().drop_resource(token)
+    }
+
+    /// Drops an upload that is still being received, on its sender's wish, unless somebody is sending it now. Whether it did.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn abandon(&self, id: UploadId) -> Result<bool, StoreError> {
+        // Locked, so that no sender begins on what is just going.
+        let lives = self.shared.lives();
+        if lives.contains_key(&id) {
+            return Ok(false);
+        }
+        let Some(bytes) = self.shared.index().drop_receiving(id)? else { return Ok(false) };
+        self.shared.changed();
+        self.shared.room().kept -= bytes;
+        self.shared.early().remove(&id);
+        // Should this fail, or never come about, the sweep finds the file.
+        let _ = fs::remove_file(self.shared.file(id));
+        Ok(true)
     }
 
     /// Removes files that no row counts, in one of 256 shards: what a crash left between making a file and recording it,

@@ -1,0 +1,161 @@
+//! Uploads that come in pieces of any length: [`Resource`], what is kept of one besides its records.
+//!
+//! Clients of the IETF draft "Resumable Uploads for HTTP" know an upload by a URL that they were given before its id was known, and
+//! expect that every octet counts that they were told of. So a row in the index leads from the URL's token to the upload,
+//! and holds what has come of a record that is not whole (`docs/protocol.md` §6).
+
+use crate::error::StoreError;
+use crate::index::{Index, read_id, signed};
+use hoop_units::{DeviceId, UnixTime, UploadId};
+use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+
+/// The most resources at once: with a [`Resource::tail`] each, 16 MiB of index.
+pub const RESOURCES_MAX: usize = 256;
+
+/// The most resources of one device: more than anything uploads at once, and it takes four to shut the others out.
+pub const RESOURCES_OF_DEVICE_MAX: usize = 64;
+
+/// The table of resources.
+pub const RESOURCES: &str = "
+CREATE TABLE resource (
+    token   BLOB PRIMARY KEY,   -- 16 octets
+    device  BLOB NOT NULL,
+    dest    TEXT NOT NULL,
+    total   INTEGER,            -- NULL: not known yet
+    upload  BLOB,               -- its id; NULL: the prelude has not come yet
+    tail_at INTEGER NOT NULL,   -- where in Z the tail begins: all before is in the upload's file
+    tail    BLOB NOT NULL,      -- less than a record and a prelude
+    done    INTEGER NOT NULL,   -- 1: all of Z has come
+    expires INTEGER NOT NULL
+);
+CREATE INDEX resource_expires ON resource (expires);
+";
+
+/// The oldest that is done, of one device or of all.
+const DROP_DONE: &str = "
+DELETE FROM resource WHERE token =
+    (SELECT token FROM resource WHERE done = 1 AND (?1 IS NULL OR device = ?1) ORDER BY expires LIMIT 1)";
+
+/// The name of a resource: whoever knows it may go on with the upload, so it is drawn at random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Token(pub [u8; 16]);
+
+/// What is known of an upload that comes in pieces of any length.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resource {
+    /// Who began it.
+    pub device: DeviceId,
+    /// The service's post URL.
+    pub dest: String,
+    /// The length of Z, once the sender has told it.
+    pub total: Option<u64>,
+    /// The upload's name, once its prelude has come.
+    pub upload: Option<UploadId>,
+    /// Where in Z [`Resource::tail`] begins: 0 or the beginning of a record. All before was stored.
+    pub tail_at: u64,
+    /// What has come of the record that is not whole; with the prelude, if that is not stored yet.
+    pub tail: Vec<u8>,
+    /// Whether all of Z has come.
+    pub done: bool,
+    /// When it is forgotten.
+    pub expires: UnixTime,
+}
+
+impl Resource {
+    /// A new one, of which nothing has come.
+    pub const fn new(device: DeviceId, dest: String, total: Option<u64>, expires: UnixTime) -> Self {
+        Self { device, dest, total, upload: None, tail_at: 0, tail: Vec::new(), done: false, expires }
+    }
+}
+
+impl Index {
+    /// Adds a resource; `false` if there are too many.
+    pub fn add_resource(&mut self, token: Token, new: &Resource, now: UnixTime) -> Result<bool, StoreError> {
+        let tx = self.transaction()?;
+        tx.prepare_cached("DELETE FROM resource WHERE expires < ?1")?.execute([now.0])?;
+        let count = |tx: &Transaction<'_>, device: Option<DeviceId>| {
+            let device = device.as_ref().map(|device| device.as_bytes().as_slice());
+            let sql = "SELECT count(*) FROM resource WHERE ?1 IS NULL OR device = ?1";
+            tx.prepare_cached(sql)?.query_row([device], |row| row.get::<_, u32>(0)).map(|count| count as usize)
+        };
+        for (device, most) in [(Some(new.device), RESOURCES_OF_DEVICE_MAX), (None, RESOURCES_MAX)] {
+            // One that is done is only there for whoever missed the answer.
+            if count(&tx, device)? >= most
+                && tx.prepare_cached(DROP_DONE)?.execute([device.map(|device| device.0)])? == 0
+            {
+                return Ok(false);
+            }
+        }
+        tx.prepare_cached("INSERT INTO resource VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(params![
+            token.0.as_slice(),
+            new.device.as_bytes().as_slice(),
+            new.dest,
+            new.total.map(signed),
+            new.upload.as_ref().map(|id| id.as_bytes().as_slice()),
+            signed(new.tail_at),
+            new.tail,
+            new.done,
+            new.expires.0,
+        ])?;
+        tx.commit()?;
+        Ok(true)
+    }
+
+    /// What is known of a resource that has not expired.
+    pub fn resource(&self, token: Token, now: UnixTime) -> Result<Option<Resource>, StoreError> {
+        let mut statement = self.db().prepare_cached("SELECT * FROM resource WHERE token = ?1 AND expires >= ?2")?;
+        let mut rows = statement.query(params![token.0.as_slice(), now.0])?;
+        rows.next()?.map(read_resource).transpose()
+    }
+
+    /// Records what a resource is now; `false` if it is gone.
+    pub fn keep_resource(&mut self, token: Token, now: &Resource) -> Result<bool, StoreError> {
+        let mut statement = self.db().prepare_cached(
+            "UPDATE resource SET total = ?2, upload = ?3, tail_at = ?4, tail = ?5, done = ?6, expires = ?7 WHERE token = ?1",
+        )?;
+        let changed = statement.execute(params![
+            token.0.as_slice(),
+            now.total.map(signed),
+            now.upload.as_ref().map(|id| id.as_bytes().as_slice()),
+            signed(now.tail_at),
+            now.tail,
+            now.done,
+            now.expires.0,
+        ])?;
+        Ok(changed > 0)
+    }
+
+    /// Forgets a resource.
+    pub fn drop_resource(&mut self, token: Token) -> Result<(), StoreError> {
+        self.db().prepare_cached("DELETE FROM resource WHERE token = ?1")?.execute([token.0.as_slice()])?;
+        Ok(())
+    }
+
+    /// Drops the row of an upload that is still being received. Returns the octets that no longer count; `None` if there is no such
+    /// upload.
+    pub fn drop_receiving(&mut self, id: UploadId) -> Result<Option<u64>, StoreError> {
+        let tx = self.transaction()?;
+        let bytes = tx
+            .prepare_cached("DELETE FROM upload WHERE id = ?1 AND state = 0 RETURNING stored_bytes")?
+            .query_row([id.as_bytes().as_slice()], |row| row.get::<_, i64>(0))
+            .optional()?;
+        let Some(bytes) = bytes.map(i64::unsigned_abs) else { return Ok(None) };
+        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
+        tx.commit()?;
+        Ok(Some(bytes))
+    }
+}
+
+fn read_resource(row: &Row<'_>) -> Result<Resource, StoreError> {
+    let upload: Option<Vec<u8>> = row.get("upload")?;
+    Ok(Resource {
+        device: DeviceId(row.get("device")?),
+        dest: row.get("dest")?,
+        total: row.get::<_, Option<i64>>("total")?.map(i64::unsigned_abs),
+        upload: upload.map(|_| read_id(row, 4)).transpose()?,
+        tail_at: row.get::<_, i64>("tail_at")?.unsigned_abs(),
+        tail: row.get("tail")?,
+        done: row.get("done")?,
+        expires: UnixTime(row.get("expires")?),
+    })
+}

@@ -1,0 +1,88 @@
+//! Resources: what is kept of uploads that come in pieces of any length.
+#![allow(missing_docs)]
+
+use hoop_spool::{Begin, Offer, RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Settings, Spool, State, Token};
+use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+
+const NOW: UnixTime = UnixTime(1_000_000);
+
+fn token(number: usize) -> Token {
+    Token(u128::to_be_bytes(number as u128))
+}
+
+fn new(device: usize) -> Resource {
+    let device = DeviceId([1 + device as u8; 16]);
+    Resource::new(device, "https://photos.example/hoop/post".into(), None, UnixTime(NOW.0 + 600))
+}
+
+#[test]
+fn what_is_kept_of_a_resource_is_there_after_a_restart_until_it_expires() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings::new(folder.path())).unwrap();
+    assert!(spool.add_resource(token(1), &new(0), NOW).unwrap());
+    let (upload, total) = (Some(UploadId([7; 16])), Some(1 << 40));
+    let kept = Resource { upload, total, tail_at: 65_664, tail: vec![9; 60_000], done: true, ..new(0) };
+    assert!(spool.keep_resource(token(1), &kept).unwrap());
+    drop(spool);
+    let spool = Spool::open(Settings::new(folder.path())).unwrap();
+    assert_eq!(spool.resource(token(1), NOW).unwrap(), Some(kept.clone()));
+    assert_eq!(spool.resource(token(1), UnixTime(NOW.0 + 601)).unwrap(), None, "it has expired");
+    assert_eq!(spool.resource(token(2), NOW).unwrap(), None);
+    spool.drop_resource(token(1)).unwrap();
+    assert!(!spool.keep_resource(token(1), &kept).unwrap(), "what is gone stays so");
+}
+
+#[test]
+fn there_are_only_so_many_of_one_device_and_in_all_and_what_is_over_makes_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
+    let devices = RESOURCES_MAX / RESOURCES_OF_DEVICE_MAX;
+    for device in 0..devices {
+        for number in 0..RESOURCES_OF_DEVICE_MAX {
+            assert!(spool.add_resource(token(device * 1000 + number), &new(device), NOW).unwrap());
+        }
+        assert!(!spool.add_resource(token(9999), &new(device), NOW).unwrap(), "device {device} has enough");
+    }
+    assert!(!spool.add_resource(token(9999), &new(devices), NOW).unwrap(), "there are enough");
+    assert!(spool.keep_resource(token(1), &Resource { done: true, ..new(0) }).unwrap());
+    assert!(
+        !spool.add_resource(token(9999), &new(1), NOW).unwrap(),
+        "another device's is no help to one that has enough"
+    );
+    assert!(spool.add_resource(token(9999), &new(devices), NOW).unwrap());
+    assert_eq!(spool.resource(token(1), NOW).unwrap(), None, "what was done has made room");
+    assert!(!spool.add_resource(token(9998), &new(devices), NOW).unwrap());
+    assert!(spool.add_resource(token(9998), &new(devices), UnixTime(NOW.0 + 601)).unwrap());
+    assert_eq!(spool.resource(token(2), NOW).unwrap(), None, "what had expired is gone");
+}
+
+#[test]
+fn an_upload_is_abandoned_only_while_it_is_received_and_nobody_sends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings::new(folder.path())).unwrap();
+    let offer = Offer {
+        id: UploadId([7; 16]),
+        prelude: b"prelude".to_vec(),
+        total: Some(100),
+        dest: "https://photos.example/hoop/post".into(),
+        expires: UnixTime(NOW.0 + 1000),
+        device: DeviceId([1; 16]),
+        deadline: None,
+    };
+    let send = |from, to| {
+        let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("it is complete") };
+        intake.write_at(from, &vec![1; (to - from) as usize]).unwrap();
+        intake.commit(ByteRange::new(from, to), NOW).unwrap();
+        intake
+    };
+    let intake = send(7, 50);
+    assert!(!spool.abandon(offer.id).unwrap(), "it is being sent");
+    drop(intake);
+    assert!(spool.abandon(offer.id).unwrap());
+    assert_eq!((spool.get(offer.id).unwrap(), spool.kept_bytes()), (None, 0));
+    assert!(spool.payload(offer.id).is_err(), "its file is gone");
+    assert!(!spool.abandon(offer.id).unwrap());
+    drop(send(7, 100));
+    assert!(!spool.abandon(offer.id).unwrap(), "all of it has come");
+    assert_eq!(spool.get(offer.id).unwrap().unwrap().state, State::Stored);
+}
