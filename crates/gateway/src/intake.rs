@@ -5,6 +5,8 @@ use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Problem};
 use hoop_seal::{Prelude, PreludeError};
 use hoop_spool::{Intake, WriteError};
+use http::{HeaderMap, header};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::time::Duration;
@@ -40,7 +42,7 @@ impl Sink {
         Ok(())
     }
 
-    fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {
+    pub fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {
         if self.at + bytes.len() as u64 > self.limit {
             let code = if self.open_ended { Code::TooLarge } else { Code::RangeInvalid };
             return Err(Problem::new(code, format!("more bytes came than the {} that may", self.limit)));
@@ -150,5 +152,12 @@ pub async fn linger(body: &mut Incoming) {
         if read > LINGER_BYTES {
             return;
         }
+    }
+}
+
+/// Lets a refused sender finish, so that it gets to see the answer; not one that asked first (RFC 9110 §10.1.1).
+pub fn refuse_body(headers: &HeaderMap, mut body: Incoming) {
+    if !headers.contains_key(header::EXPECT) && !body.is_end_stream() {
+        tokio::spawn(async move { linger(&mut body).await });
     }
 }

@@ -18,6 +18,7 @@ mod monitor;
 mod offload;
 mod pages;
 mod progress;
+mod resumable;
 mod routes;
 mod service;
 mod shared;

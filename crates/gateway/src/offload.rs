@@ -38,7 +38,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    fn of(upload: &Upload) -> Self {
+    pub fn of(upload: &Upload) -> Self {
         Self { id: upload.id, state: upload.state, total: upload.total, stored: upload.stored.clone() }
     }
 }
@@ -90,10 +90,7 @@ fn announced(
     headers: &HeaderMap,
     device: DeviceId,
 ) -> Result<Announced, Problem> {
-    let dest = shared.destinations.check(&dest_of(query)?)?;
-    if let Some(why) = shared.well_known.refusal(&dest) {
-        return Err(Problem::new(Code::DestNotHoop, why).field("dest"));
-    }
+    let dest = checked_dest(shared, &dest_of(query)?)?;
     let length = content_length(headers)?;
     let part = id.map(|id| part(id, headers)).transpose()?;
     if !shared.early && part.as_ref().is_some_and(|part| part.prelude.is_none()) {
@@ -106,7 +103,16 @@ fn announced(
         return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
     }
     let expects_continue = headers.contains_key(header::EXPECT);
-    Ok(Announced { device, dest: dest.url, length, part, expects_continue })
+    Ok(Announced { device, dest, length, part, expects_continue })
+}
+
+/// A destination that this gateway delivers to, in its one spelling.
+pub fn checked_dest(shared: &Shared, dest: &str) -> Result<String, Problem> {
+    let dest = shared.destinations.check(dest)?;
+    match shared.well_known.refusal(&dest) {
+        Some(why) => Err(Problem::new(Code::DestNotHoop, why).field("dest")),
+        None => Ok(dest.url),
+    }
 }
 
 /// The one `dest` of a query.
@@ -201,7 +207,7 @@ fn label(prelude: &Prelude) -> Result<TicketLabel, Problem> {
 }
 
 /// What a prelude says of its upload.
-fn sealed_offer(shared: &Shared, prelude: &Prelude, total: Option<u64>, dest: String) -> Result<Offer, Problem> {
+pub fn sealed_offer(shared: &Shared, prelude: &Prelude, total: Option<u64>, dest: String) -> Result<Offer, Problem> {
     let label = label(prelude)?;
     // The label proves nothing to a gateway: a time decades away must not keep the spool full for decades.
     let expires = label.expires.min(shared.clock.unix().plus_secs(EXPIRES_MAX_SECS));
@@ -227,7 +233,7 @@ fn check_range(layout: Layout, range: ByteRange, early: bool) -> Result<(), Prob
     }
 }
 
-fn layout(shared: &Shared, total: u64) -> Result<Layout, Problem> {
+pub fn layout(shared: &Shared, total: u64) -> Result<Layout, Problem> {
     if total > shared.max_upload_bytes {
         let detail = format!("{total} bytes; this gateway takes {} at most", shared.max_upload_bytes);
         return Err(Problem::new(Code::TooLarge, detail));
@@ -235,7 +241,7 @@ fn layout(shared: &Shared, total: u64) -> Result<Layout, Problem> {
     Layout::for_total(PRELUDE_LEN, RECORD_SIZE, total).map_err(|error| Problem::new(Code::BodyNotSealed, error))
 }
 
-async fn begin(shared: &Arc<Shared>, offer: Offer) -> Result<Begin, Problem> {
+pub async fn begin(shared: &Arc<Shared>, offer: Offer) -> Result<Begin, Problem> {
     let now = shared.clock.unix();
     let expires = offer.expires;
     let begun = shared.blocking(move |shared| {
@@ -315,7 +321,7 @@ fn truncated(end: u64, expected: Option<u64>) -> Problem {
 }
 
 /// The part of `range` that is whole records, if any. `range` starts at a border.
-fn whole_records(layout: Layout, range: ByteRange) -> Option<ByteRange> {
+pub fn whole_records(layout: Layout, range: ByteRange) -> Option<ByteRange> {
     if range.end == layout.total() {
         return Some(range);
     }
@@ -324,30 +330,36 @@ fn whole_records(layout: Layout, range: ByteRange) -> Option<ByteRange> {
     (end > range.start && end > layout.prelude_len()).then(|| ByteRange::new(range.start, end))
 }
 
+/// Waits until `range` is on disk and recorded, and tells delivery that there is more.
+pub fn record(shared: &Shared, intake: &Intake, range: ByteRange, total: u64) -> Result<Taken, CommitError> {
+    intake.set_total(total)?;
+    let (state, stored) = match intake.commit(range, shared.clock.unix()) {
+        Ok(state) => (state, intake.stored()),
+        // Another sender completed it while this one was still sending.
+        Err(CommitError::Ended(state)) => (state, [ByteRange::new(0, total)].into_iter().collect()),
+        Err(error) => return Err(error),
+    };
+    if state == State::Stored {
+        shared.stored.notify_one();
+    }
+    Ok(Taken { id: intake.id(), state, total, stored })
+}
+
 async fn commit(shared: &Arc<Shared>, intake: Intake, range: ByteRange, total: u64) -> Result<Option<Taken>, Problem> {
-    let committed = shared.blocking(move |shared| {
-        intake.set_total(total)?;
-        let (state, stored) = match intake.commit(range, shared.clock.unix()) {
-            Ok(state) => (state, intake.stored()),
-            // Another sender completed it while this one was still sending.
-            Err(CommitError::Ended(state)) => (state, [ByteRange::new(0, total)].into_iter().collect()),
-            Err(error) => return Err(error),
-        };
-        if state == State::Stored {
-            shared.stored.notify_one();
-        }
-        Ok(Taken { id: intake.id(), state, total, stored })
-    });
-    match committed.await {
-        Ok(taken) => Ok(Some(taken)),
-        Err(CommitError::Full) => Err(full_problem("the disk became full")),
-        Err(error @ CommitError::Ended(_)) => Err(Problem::new(Code::UploadConflict, error)),
-        Err(error @ CommitError::Conflict(_)) => Err(Problem::new(Code::UploadConflict, error)),
-        Err(error @ CommitError::TooManySpans(_)) => Err(Problem::new(Code::RangeTooMany, error)),
-        Err(error @ CommitError::NotWritten) => {
+    let committed = shared.blocking(move |shared| record(shared, &intake, range, total)).await;
+    committed.map(Some).map_err(commit_problem)
+}
+
+/// Why what has come could not be recorded, for its sender.
+pub fn commit_problem(error: CommitError) -> Problem {
+    match error {
+        CommitError::Full => full_problem("the disk became full"),
+        error @ (CommitError::Ended(_) | CommitError::Conflict(_)) => Problem::new(Code::UploadConflict, error),
+        error @ CommitError::TooManySpans(_) => Problem::new(Code::RangeTooMany, error),
+        error @ CommitError::NotWritten => {
             tracing::error!(%error, "an intake lost count");
-            Err(Problem::new(Code::Internal, error))
+            Problem::new(Code::Internal, error)
         }
-        Err(CommitError::Store(error)) => Err(store_problem(&error)),
+        CommitError::Store(error) => store_problem(&error),
     }
 }

@@ -8,6 +8,7 @@
 use crate::hosts::{Hosts, authority};
 use crate::monitor::Form;
 use crate::offload::dest_of;
+use crate::resumable::RESOURCES;
 use hoop_http::{Body, Code, Origin, Problem, empty};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -19,8 +20,10 @@ const VERSION: HeaderName = HeaderName::from_static("hoop-version");
 /// of rules may go unnoticed.
 const PREFLIGHT_SECS: u64 = 600;
 
-const ALLOW_HEADERS: &str = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Version";
-const EXPOSE_HEADERS: &str = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After";
+const ALLOW_HEADERS: &str = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Version, \
+     Upload-Complete, Upload-Draft-Interop-Version, Upload-Incomplete, Upload-Length, Upload-Offset";
+const EXPOSE_HEADERS: &str = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After, \
+     Upload-Complete, Upload-Incomplete, Upload-Length, Upload-Limit, Upload-Offset";
 
 /// A page of another origin that is let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,6 +116,8 @@ impl Page {
         match path {
             "/test" | "/monitor" => "GET",
             "/offload" if own => "POST",
+            // Its dest is known to us alone, and whoever knows the path has begun it.
+            _ if path.starts_with(RESOURCES) => "HEAD, PATCH, DELETE",
             _ if !path.starts_with("/offload/") => "",
             _ if own => "PUT, HEAD",
             _ if unnamed => "HEAD",
@@ -200,6 +205,7 @@ mod tests {
     use super::*;
 
     const ID: &str = "/offload/01010101010101010101010101010101";
+    const RESOURCE: &str = "/offload/r/AAAAAAAAAAAAAAAAAAAAAA";
     const OWN: Option<&str> = Some("dest=https%3A%2F%2Fphotos.example%2Fhoop%2Fpost");
     const FOREIGN: Option<&str> = Some("dest=https%3A%2F%2Fevil.example%2Fhoop%2Fpost");
 
@@ -238,6 +244,9 @@ mod tests {
             ("PUT", ID, OWN, &[ORIGIN, VERSION], page),
             ("HEAD", ID, None, &[ORIGIN, VERSION], page),
             ("HEAD", ID, OWN, &[ORIGIN, VERSION], page),
+            ("PATCH", RESOURCE, None, &[ORIGIN, VERSION], page),
+            ("HEAD", RESOURCE, None, &[ORIGIN, VERSION], page),
+            ("DELETE", RESOURCE, None, &[ORIGIN, VERSION], page),
             ("GET", "/monitor", Some("ID=1"), &[ORIGIN, VERSION, JSON], page),
             ("GET", "/monitor", Some("ID=1"), &[ORIGIN, VERSION, "Accept: text/event-stream"], page),
             // Another origin's, or nobody's.
@@ -273,6 +282,9 @@ mod tests {
             ),
             ("POST", "/test", None, &[ORIGIN, VERSION], "origin-forbidden"),
             ("DELETE", ID, OWN, &[ORIGIN, VERSION], "origin-forbidden"),
+            ("PATCH", ID, OWN, &[ORIGIN, VERSION], "origin-forbidden"),
+            ("PATCH", "/offload", OWN, &[ORIGIN, VERSION], "origin-forbidden"),
+            ("POST", RESOURCE, OWN, &[ORIGIN, VERSION], "origin-forbidden"),
         ] {
             assert_eq!(verdict(method, path, query, lines), expected, "{method} {path} {query:?} {lines:?}");
         }
@@ -280,9 +292,13 @@ mod tests {
 
     #[test]
     fn without_the_header_that_forces_a_preflight_a_page_gets_nothing() {
-        for (method, path, query) in
-            [("GET", "/test", None), ("POST", "/offload", OWN), ("PUT", ID, OWN), ("HEAD", ID, None)]
-        {
+        for (method, path, query) in [
+            ("GET", "/test", None),
+            ("POST", "/offload", OWN),
+            ("PUT", ID, OWN),
+            ("HEAD", ID, None),
+            ("PATCH", RESOURCE, None),
+        ] {
             for version in [
                 &[ORIGIN][..],
                 &[ORIGIN, "Hoop-Version: 2"],
@@ -307,6 +323,7 @@ mod tests {
             ("/offload", OWN, "preflight POST"),
             (ID, OWN, "preflight PUT, HEAD"),
             (ID, None, "preflight HEAD"),
+            (RESOURCE, None, "preflight HEAD, PATCH, DELETE"),
             (ID, FOREIGN, "origin-forbidden"),
             ("/offload", FOREIGN, "origin-forbidden"),
             ("/offload", None, "origin-forbidden"),

@@ -5,7 +5,7 @@ use crate::offload::{Taken, offload};
 use crate::pages::{self, Admission, Page};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
 use crate::status::write_headers;
-use crate::{bridge, hosts};
+use crate::{bridge, hosts, resumable};
 use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_spool::{State, Upload};
 use hoop_units::{DeviceId, UploadId};
@@ -65,6 +65,9 @@ async fn route(
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
     let device = DeviceId::from_ip(peer.address.ip());
+    if resumable::concerns(&head) {
+        return resumable::answer(shared, page, &base, device, &head, body).await;
+    }
     let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
         (&Method::GET | &Method::HEAD, "/test") => test(shared, page).await,
@@ -146,7 +149,7 @@ const fn rounded_down(bytes: u64) -> u64 {
 }
 
 /// The 2xx for bytes that are on disk.
-fn receipt(taken: &Taken, base: &str) -> Response<Body> {
+pub fn receipt(taken: &Taken, base: &str) -> Response<Body> {
     let path = format!("/monitor?ID={}", taken.id);
     let receipt = Receipt {
         id: taken.id.to_hex(),

@@ -5,6 +5,7 @@ use crate::destination::Destinations;
 use crate::monitor::STREAMS;
 use crate::pages::Pages;
 use crate::progress::Progress;
+use crate::resumable::Turns;
 use crate::well_known::WellKnownCache;
 use hoop_http::{Clock, Code, Connector, Problem};
 use hoop_spool::{Spool, StoreError};
@@ -37,6 +38,8 @@ pub struct Shared {
     /// One permit for each stream of events.
     pub streams: Arc<Semaphore>,
     pub pages: Pages,
+    /// Whose turn it is at each upload resource.
+    pub turns: Turns,
 }
 
 impl Shared {
@@ -57,6 +60,7 @@ impl Shared {
             started: config.clock.now(),
             streams: Arc::new(Semaphore::new(STREAMS)),
             pages: Pages::new(&config.hosts, config.public_url.as_ref()),
+            turns: Turns::default(),
         })
     }
 

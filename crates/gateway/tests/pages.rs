@@ -49,7 +49,8 @@ fn unreadable(reply: &Reply, status: u16, code: &str) {
 #[track_caller]
 fn readable(reply: &Reply, origin: &str) {
     assert_eq!(reply.header("access-control-allow-origin"), origin, "{reply:?}");
-    let exposed = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After";
+    let exposed = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After, \
+                   Upload-Complete, Upload-Incomplete, Upload-Length, Upload-Limit, Upload-Offset";
     assert_eq!(reply.header("access-control-expose-headers"), exposed);
     assert!(!reply.headers.contains_key("access-control-allow-credentials"));
     varies(reply);
@@ -96,6 +97,34 @@ async fn a_page_hands_over_an_upload_to_its_own_site_and_follows_it() {
     let posted = Request::post(format!("/offload?dest={POST}"));
     let reply = send(gateway.address, by(SITE, posted), full(sealed(2, 10, LATER))).await;
     assert_eq!(reply.status, 201);
+    readable(&reply, SITE);
+}
+
+#[tokio::test]
+async fn a_page_resumes_an_upload_to_its_own_site_and_another_learns_nothing_of_it() {
+    let (gateway, _folder) = gateway().await;
+    let z = sealed(1, 100_000, LATER);
+    let posted =
+        Request::post(format!("/offload?dest={POST}")).header("upload-complete", "?0").header("upload-length", z.len());
+    let reply = send(gateway.address, by(SITE, posted), full(z[..500].to_vec())).await;
+    assert_eq!(reply.status, 201);
+    readable(&reply, SITE);
+    let upload = reply.header("location");
+    let part = |origin: &str| {
+        let part = Request::patch(upload).header("upload-offset", "500").header("upload-complete", "?1");
+        by(origin, part.header("content-type", "application/partial-upload"))
+    };
+    for request in [part(OTHER_SITE), by(OTHER_SITE, Request::head(upload)), by(OTHER_SITE, Request::delete(upload))] {
+        let reply = send(gateway.address, request, full(z[500..].to_vec())).await;
+        assert_eq!(reply.status, 403);
+        assert!(!reply.headers.contains_key("access-control-allow-origin"), "{reply:?}");
+        assert!(!reply.headers.contains_key("upload-offset"), "{reply:?}");
+    }
+    let standing = send(gateway.address, by(SITE, Request::head(upload)), empty()).await;
+    assert_eq!((standing.status.as_u16(), standing.header("upload-offset")), (204, "500"));
+    readable(&standing, SITE);
+    let reply = send(gateway.address, part(SITE), full(z[500..].to_vec())).await;
+    assert_eq!((reply.status.as_u16(), reply.header("upload-complete")), (201, "?1"));
     readable(&reply, SITE);
 }
 
@@ -196,11 +225,13 @@ async fn a_preflight_is_answered_from_the_url_alone() {
         (&format!("/offload?dest={POST}"), "POST", "POST"),
         (&format!("{upload}?dest={POST}"), "PUT", "PUT, HEAD"),
         (&upload, "HEAD", "HEAD"),
+        ("/offload/r/AAAAAAAAAAAAAAAAAAAAAA", "PATCH", "HEAD, PATCH, DELETE"),
     ] {
         let reply = preflight(target, SITE, method).await;
         assert_eq!((reply.status.as_u16(), reply.header("access-control-allow-methods")), (204, methods), "{target}");
         assert_eq!(reply.header("access-control-allow-origin"), SITE);
-        let headers = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Version";
+        let headers = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Version, \
+                       Upload-Complete, Upload-Draft-Interop-Version, Upload-Incomplete, Upload-Length, Upload-Offset";
         assert_eq!(reply.header("access-control-allow-headers"), headers);
         assert_eq!(reply.header("access-control-max-age"), "600");
         assert!(!reply.headers.contains_key("access-control-allow-credentials") && reply.body.is_empty());

@@ -65,6 +65,9 @@ codes! {
     UploadUnknown = "upload-unknown", 404, again, "no upload of that id is known here";
     UploadConflict = "upload-conflict", 409, last, "another prelude, total or destination is known under this id";
     PreludeNeeded = "prelude-needed", 428, again, "records are taken here with their prelude only";
+    OffsetMismatch = "offset-mismatch", 409, again, "the part does not begin where the upload ends so far";
+    LengthInconsistent = "length-inconsistent", 400, again, "the upload's length is told in two ways that differ";
+    MediaTypeUnsupported = "media-type-unsupported", 415, again, "this resource does not take that media type";
     SpoolFull = "spool-full", 507, again, "there is no room to store it now";
     SpoolFailed = "spool-failed", 503, again, "the gateway's disk cannot be written or read now";
     SpoolDamaged = "spool-damaged", 500, again, "some of it was spoilt on the gateway's disk, and is missing again";

@@ -206,6 +206,9 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
         | Code::OriginForbidden
         | Code::HostForbidden
         | Code::PreludeNeeded
+        | Code::OffsetMismatch
+        | Code::LengthInconsistent
+        | Code::MediaTypeUnsupported
         | Code::RangeInvalid
         | Code::RangeOffGrid
         | Code::RangeTooMany => {

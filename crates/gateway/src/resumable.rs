@@ -1,0 +1,479 @@
+//! Resumable uploads as the IETF draft has them (draft-ietf-httpbis-resumable-upload), for clients that know nothing of Hoop but
+//! where to send: [`answer`].
+//!
+//! The draft knows an upload by a URL, its *upload resource*, that the client is given before the first octet has come; and lets
+//! parts end anywhere. So each resource has a random token, and a row in the spool's index that leads to the upload once the prelude has
+//! come, and that keeps what has come of a record which is not whole yet. Whole records go where those of every upload go.
+//! `docs/protocol.md` §6 says what is spoken.
+//!
+//! - [`fields`] reads the draft's header fields.
+//! - [`turns`] lets the latest request to a resource end the one before it.
+//! - [`append`] takes a part.
+
+mod append;
+mod fields;
+mod turns;
+
+use crate::intake::refuse_body;
+use crate::offload::{Taken, checked_dest, dest_of, layout, offload};
+use crate::pages::Page;
+use crate::routes::receipt;
+use crate::shared::{Shared, store_problem};
+use crate::status::write_headers;
+use append::{Append, Appended};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fields::Fields;
+pub use fields::begins;
+use hoop_http::{Body, Code, Dice, Interim, Problem, empty, full};
+use hoop_spool::{Resource, Token, Upload};
+use hoop_units::{ByteRange, DeviceId, UnixTime};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use std::sync::Arc;
+use std::time::Duration;
+pub use turns::{Turn, Turns};
+
+/// Where upload resources are; the token follows.
+pub const RESOURCES: &str = "/offload/r/";
+
+/// How long a resource lives of which the prelude has not come, in seconds: an upload without one is no longer kept either.
+const EMPTY_SECS: u32 = hoop_spool::EARLY_SECS;
+
+/// How long a resource lives after its last part, in seconds: a day, so that a phone may be away over night.
+const RESOURCE_SECS: u32 = 24 * 60 * 60;
+
+/// When to come back while there are too many resources: some expire every minute, if they are empty.
+const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// What answers share: who asks, and how.
+struct Call<'a> {
+    shared: &'a Arc<Shared>,
+    page: Option<&'a Page>,
+    device: DeviceId,
+    /// Where the sender reached this gateway.
+    base: &'a str,
+    fields: Fields,
+    /// For interim answers, to a client that says it understands them.
+    interim: Option<Interim>,
+}
+
+/// A refusal, with what the draft wants said of it.
+struct Refusal {
+    problem: Problem,
+    /// Whether the upload has ended with this.
+    complete: bool,
+    /// How far the upload is.
+    offset: Option<u64>,
+    kind: Kind,
+}
+
+/// The draft's own types of problems.
+enum Kind {
+    Other,
+    Offset { expected: u64, provided: u64 },
+    Length,
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self { complete: problem.code.is_final(), problem, offset: None, kind: Kind::Other }
+    }
+}
+
+impl Refusal {
+    fn offset(expected: u64, provided: u64) -> Self {
+        let detail = format!("{expected} octets are here, and the part begins at {provided}");
+        let problem = Problem::new(Code::OffsetMismatch, detail).field("Upload-Offset");
+        Self { problem, complete: false, offset: Some(expected), kind: Kind::Offset { expected, provided } }
+    }
+
+    fn length(detail: impl std::fmt::Display) -> Self {
+        let problem = Problem::new(Code::LengthInconsistent, detail).field("Upload-Length");
+        Self { problem, complete: false, offset: None, kind: Kind::Length }
+    }
+}
+
+/// Whether a request is one of these: it begins a resumable upload, or concerns one.
+pub fn concerns(head: &Parts) -> bool {
+    let path = head.uri.path();
+    path.starts_with(RESOURCES) || (path == "/offload" && (begins(&head.method, &head.headers) || is_options(head)))
+}
+
+fn is_options(head: &Parts) -> bool {
+    head.method == Method::OPTIONS
+}
+
+/// Answers a request that [`concerns`] a resumable upload.
+///
+/// # Errors
+/// `origin-forbidden` alone, which no page must be able to read; every other refusal is an answer.
+pub async fn answer(
+    shared: &Arc<Shared>,
+    page: Option<&Page>,
+    base: &str,
+    device: DeviceId,
+    head: &Parts,
+    body: Incoming,
+) -> Result<Response<Body>, Problem> {
+    let fields = Fields::of(&head.headers);
+    let interim = fields.interop.and_then(|_| Interim::of(&head.extensions));
+    let call = Call { shared, page, device, base, fields, interim };
+    let token = head.uri.path().strip_prefix(RESOURCES).map(token);
+    // Whoever wants it takes it out.
+    let mut body = Some(body);
+    let answered = match (&head.method, token) {
+        (&Method::OPTIONS, token) => Ok(call.options(token.is_some())),
+        (&Method::POST, None) => call.create(head, &mut body).await,
+        (_, Some(None)) => Err(unknown().into()),
+        (&Method::HEAD | &Method::GET, Some(Some(token))) => call.standing(token).await,
+        (&Method::PATCH, Some(Some(token))) => call.patch(token, &head.headers, &mut body).await,
+        (&Method::DELETE, Some(Some(token))) => call.delete(token).await,
+        _ => Err(Problem::new(Code::MethodNotAllowed, "allowed: HEAD, GET, PATCH, DELETE").into()),
+    };
+    if let Some(body) = body.filter(|_| answered.is_err()) {
+        refuse_body(&head.headers, body);
+    }
+    match answered {
+        Err(refusal) if refusal.problem.code == Code::OriginForbidden => Err(refusal.problem),
+        answered => Ok(answered.unwrap_or_else(|refusal| call.refuse(refusal))),
+    }
+}
+
+impl Call<'_> {
+    /// What may be sent here: said to programs; a page's preflight never comes so far.
+    fn options(&self, is_resource: bool) -> Response<Body> {
+        let allow = if is_resource { "HEAD, GET, PATCH, DELETE, OPTIONS" } else { "POST, OPTIONS" };
+        let mut response = no_content();
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+        response.headers_mut().insert(fields::LIMIT, self.limit(None));
+        response
+    }
+
+    /// `POST /offload` with `Upload-Complete`.
+    async fn create(&self, head: &Parts, body: &mut Option<Incoming>) -> Result<Response<Body>, Refusal> {
+        let total = self.fields.total(0).map_err(inconsistent)?;
+        let (query, whole) = (head.uri.query(), self.fields.complete == Some(true));
+        // A resource is of no use to whoever cannot hear of it, and nothing can be resumed whose length is not known.
+        if whole && (self.interim.is_none() || total.is_none() || is_empty(body)) {
+            return self.plain(head, body).await;
+        }
+        let dest = checked_dest(self.shared, &dest_of(query)?)?;
+        total.map(|total| layout(self.shared, total)).transpose()?;
+        let now = self.shared.clock.unix();
+        let (token, resource) =
+            (Token(Dice.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
+        let new = resource.clone();
+        let added = self.shared.blocking(move |shared| shared.spool.add_resource(token, &new, now)).await;
+        if !added.map_err(|error| store_problem(&error))? {
+            if whole {
+                return self.plain(head, body).await;
+            }
+            let detail = "more resumable uploads are under way here than may be";
+            return Err(Problem::new(Code::TooManyRequests, detail).retry_after(CROWDED_RETRY_AFTER).into());
+        }
+        let location = format!("{RESOURCES}{}", URL_SAFE_NO_PAD.encode(token.0));
+        let location = HeaderValue::try_from(location).expect("a path and base64url");
+        if is_empty(body) {
+            return Ok(self.created(&location, 0, resource.expires));
+        }
+        self.announce(&location, resource.expires);
+        let turn = self.shared.turns.take(token).await;
+        match self.append(token, resource, None, turn, &head.headers, body).await? {
+            Appended::Whole(taken) => Ok(self.whole(&taken)),
+            Appended::Part { offset, expires } => Ok(self.created(&location, offset, expires)),
+        }
+    }
+
+    /// Takes all of Z at once, as from any other sender.
+    async fn plain(&self, head: &Parts, body: &mut Option<Incoming>) -> Result<Response<Body>, Refusal> {
+        let body = body.take().expect("it is taken once");
+        let taken = offload(self.shared, None, head.uri.query(), &head.headers, self.device, body).await?;
+        Ok(self.whole(&taken))
+    }
+
+    /// Tells a client that listens where it can go on, should this request break off.
+    fn announce(&self, location: &HeaderValue, expires: UnixTime) {
+        let Some((interim, version)) = self.interim.as_ref().zip(self.fields.interop) else { return };
+        let headers = HeaderMap::from_iter([
+            (header::LOCATION, location.clone()),
+            (fields::LIMIT, self.limit(Some(expires))),
+            (fields::INTEROP, version.into()),
+        ]);
+        append::resumption_supported(interim, &headers);
+    }
+
+    fn created(&self, location: &HeaderValue, offset: u64, expires: UnixTime) -> Response<Body> {
+        let mut response = self.part(offset, expires);
+        *response.status_mut() = StatusCode::CREATED;
+        response.headers_mut().insert(header::LOCATION, location.clone());
+        response
+    }
+
+    /// The answer to a part that is not the last.
+    fn part(&self, offset: u64, expires: UnixTime) -> Response<Body> {
+        let mut response = no_content();
+        self.write(response.headers_mut(), Some(offset), false);
+        response.headers_mut().insert(fields::LIMIT, self.limit(Some(expires)));
+        response
+    }
+
+    /// The answer of `/offload` to all of Z.
+    fn whole(&self, taken: &Taken) -> Response<Body> {
+        let mut response = receipt(taken, self.base);
+        self.write(response.headers_mut(), Some(taken.total), true);
+        response
+    }
+
+    /// `HEAD` and `GET` of a resource: how far it is.
+    async fn standing(&self, token: Token) -> Result<Response<Body>, Refusal> {
+        // Whoever asks has stopped sending.
+        let _turn = self.shared.turns.take(token).await;
+        let (resource, upload) = self.known(token).await?;
+        let standing = Standing::of(&resource, upload.as_ref()).ok_or_else(unknown)?;
+        let mut response = no_content();
+        let headers = response.headers_mut();
+        if let Some(upload) = &upload {
+            write_headers(headers, upload.id, upload.state.name(), upload.total, &upload.stored);
+        }
+        self.write(headers, Some(standing.offset), standing.complete);
+        if let Some(total) = resource.total {
+            headers.insert(fields::LENGTH, total.into());
+        }
+        headers.insert(fields::LIMIT, self.limit(Some(resource.expires)));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Ok(response)
+    }
+
+    /// `PATCH` of a resource: the next part.
+    async fn patch(
+        &self,
+        token: Token,
+        headers: &HeaderMap,
+        body: &mut Option<Incoming>,
+    ) -> Result<Response<Body>, Refusal> {
+        let turn = self.shared.turns.take(token).await;
+        let (mut resource, upload) = self.known(token).await?;
+        let standing = Standing::of(&resource, upload.as_ref()).ok_or_else(unknown)?;
+        let from = self.check(headers, &standing)?;
+        match (resource.total, self.fields.total(from)) {
+            (_, Err(lengths)) => return Err(inconsistent(lengths)),
+            (Some(known), Ok(Some(total))) if known != total => return Err(inconsistent((known, total))),
+            (None, Ok(total)) => resource.total = total,
+            (Some(_), Ok(_)) => {}
+        }
+        if let Some(upload) = upload.as_ref().filter(|_| standing.complete) {
+            return Ok(self.whole(&Taken::of(upload)));
+        }
+        if standing.complete {
+            return Err(unknown().into());
+        }
+        let beyond = resource.total.zip(self.fields.content).filter(|(total, content)| from + content > *total);
+        if let Some((total, content)) = beyond {
+            return Err(Refusal::length(format_args!("{from} octets and {content} more; there are {total} in all")));
+        }
+        if is_empty(body) && self.fields.complete == Some(false) {
+            return Ok(self.part(from, resource.expires));
+        }
+        match self.append(token, resource, upload, turn, headers, body).await? {
+            Appended::Whole(taken) => Ok(self.whole(&taken)),
+            Appended::Part { offset, expires } => Ok(self.part(offset, expires)),
+        }
+    }
+
+    /// Judges a part by its head. Returns where it begins.
+    fn check(&self, headers: &HeaderMap, standing: &Standing) -> Result<u64, Refusal> {
+        let is_right = match headers.get(header::CONTENT_TYPE) {
+            Some(media_type) => media_type.as_bytes().eq_ignore_ascii_case(fields::PARTIAL_UPLOAD.as_bytes()),
+            None => self.fields.is_untyped(),
+        };
+        if !is_right {
+            let detail = format!("parts are `{}`", fields::PARTIAL_UPLOAD);
+            return Err(Problem::new(Code::MediaTypeUnsupported, detail).field("Content-Type").into());
+        }
+        let missing = |name: &str| Problem::new(Code::RequestInvalid, format_args!("{name} is missing")).field(name);
+        let from = self.fields.offset.ok_or_else(|| missing("Upload-Offset"))?;
+        if self.fields.complete.is_none() {
+            return Err(missing("Upload-Complete").into());
+        }
+        match from == standing.offset {
+            true => Ok(from),
+            false => Err(Refusal::offset(standing.offset, from)),
+        }
+    }
+
+    /// Takes a part, in a task of its own: what has come is recorded, though the connection may go at any time.
+    async fn append(
+        &self,
+        token: Token,
+        resource: Resource,
+        upload: Option<Upload>,
+        turn: Turn,
+        headers: &HeaderMap,
+        body: &mut Option<Incoming>,
+    ) -> Result<Appended, Refusal> {
+        let Some(total) = resource.total else {
+            let detail =
+                "name it in Upload-Length, or send all that remains with Upload-Complete: ?1 and Content-Length";
+            return Err(Problem::new(Code::LengthRequired, detail).field("Upload-Length").into());
+        };
+        let append = Append {
+            shared: self.shared.clone(),
+            token,
+            resource,
+            total,
+            upload,
+            turn,
+            complete: self.fields.complete == Some(true),
+            progress: self.interim.clone().zip(self.fields.interop),
+            asked_first: headers.contains_key(header::EXPECT),
+        };
+        let body = body.take().expect("it is taken once");
+        match tokio::spawn(append.run(body)).await {
+            Ok(appended) => appended,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    /// `DELETE` of a resource: it is forgotten, and what has come of an upload that is not whole.
+    async fn delete(&self, token: Token) -> Result<Response<Body>, Refusal> {
+        let _turn = self.shared.turns.take(token).await;
+        let (resource, _) = self.known(token).await?;
+        let dropped = self.shared.blocking(move |shared| {
+            shared.spool.drop_resource(token)?;
+            // What others are sending meanwhile, or what is whole, is left alone.
+            resource.upload.map_or(Ok(false), |id| shared.spool.abandon(id))
+        });
+        dropped.await.map_err(|error| store_problem(&error))?;
+        Ok(no_content())
+    }
+
+    /// What is known of a resource, for whoever may know it, and of its upload.
+    async fn known(&self, token: Token) -> Result<(Resource, Option<Upload>), Problem> {
+        let now = self.shared.clock.unix();
+        let found = self.shared.blocking(move |shared| {
+            let Some(resource) = shared.spool.resource(token, now)? else { return Ok(None) };
+            let upload = resource.upload.map_or(Ok(None), |id| shared.spool.get(id))?;
+            Ok(Some((resource, upload)))
+        });
+        let (resource, upload) = found.await.map_err(|error| store_problem(&error))?.ok_or_else(unknown)?;
+        self.page.map_or(Ok(()), |page| page.check_upload(&resource.dest))?;
+        Ok((resource, upload))
+    }
+
+    fn limit(&self, expires: Option<UnixTime>) -> HeaderValue {
+        let mut limit = format!("max-size={}", self.shared.max_upload_bytes);
+        if let Some(expires) = expires {
+            limit += &format!(", max-age={}", expires.since(self.shared.clock.unix()));
+        }
+        HeaderValue::try_from(limit).expect("letters and digits")
+    }
+
+    fn write(&self, headers: &mut HeaderMap, offset: Option<u64>, complete: bool) {
+        headers.insert(fields::COMPLETE, fields::truth(complete));
+        if self.fields.is_oldest() {
+            headers.insert(fields::INCOMPLETE, fields::truth(!complete));
+        }
+        if let Some(offset) = offset {
+            headers.insert(fields::OFFSET, offset.into());
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+        let Refusal { problem, complete, offset, kind } = refusal;
+        let document = kind.document(&problem);
+        let crowded = problem.code == Code::TooLarge;
+        let mut response = problem.into_response();
+        if let Some(document) = document {
+            *response.body_mut() = full(document);
+        }
+        self.write(response.headers_mut(), offset, complete);
+        if crowded {
+            response.headers_mut().insert(fields::LIMIT, self.limit(None));
+        }
+        response
+    }
+}
+
+impl Kind {
+    /// The problem's document with the draft's type and members, where the draft has one.
+    fn document(&self, problem: &Problem) -> Option<Vec<u8>> {
+        const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
+        let name = match self {
+            Self::Other => return None,
+            Self::Offset { .. } => "mismatching-upload-offset",
+            Self::Length => "inconsistent-upload-length",
+        };
+        let mut document: serde_json::Value = serde_json::from_slice(&problem.to_json()).ok()?;
+        document["type"] = format!("{TYPES}{name}").into();
+        if let Self::Offset { expected, provided } = self {
+            document["expected-offset"] = (*expected).into();
+            document["provided-offset"] = (*provided).into();
+        }
+        serde_json::to_vec(&document).ok()
+    }
+}
+
+/// How far an upload is, as its client sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Standing {
+    offset: u64,
+    complete: bool,
+}
+
+impl Standing {
+    /// `None`: what was there before the tail is gone, and so is the resource.
+    fn of(resource: &Resource, upload: Option<&Upload>) -> Option<Self> {
+        if let Some(upload) = upload.filter(|upload| upload.state.is_whole()) {
+            return Some(Self { offset: upload.total, complete: true });
+        }
+        if resource.done {
+            return resource.total.map(|total| Self { offset: total, complete: true });
+        }
+        let (prefix, (start, tail)) = (upload.map_or(0, prefix), remaining(resource, upload));
+        (resource.tail_at <= prefix).then_some(Self { offset: start + tail.len() as u64, complete: false })
+    }
+}
+
+/// Up to where an upload is stored without a gap.
+fn prefix(upload: &Upload) -> u64 {
+    upload.stored.iter().next().filter(|span| span.start == 0).map_or(0, |span| span.end)
+}
+
+/// Where the next record to be written begins, and what is there of it. Others may have sent it meanwhile.
+fn remaining<'a>(resource: &'a Resource, upload: Option<&Upload>) -> (u64, &'a [u8]) {
+    let prefix = upload.map_or(0, prefix);
+    match resource.tail_at + resource.tail.len() as u64 > prefix {
+        true => (resource.tail_at, &resource.tail),
+        false => (prefix, &[]),
+    }
+}
+
+/// What of `start..end` is less than a record, after `kept`, which is whole ones.
+fn tail_of(kept: Option<ByteRange>, start: u64, end: u64) -> ByteRange {
+    ByteRange::new(kept.map_or(start, |kept| kept.end), end)
+}
+
+fn is_empty(body: &Option<Incoming>) -> bool {
+    body.as_ref().is_none_or(|body| body.is_end_stream())
+}
+
+fn token(text: &str) -> Option<Token> {
+    URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok().map(Token)
+}
+
+fn unknown() -> Problem {
+    Problem::new(Code::UploadUnknown, "no upload resource of that name is here")
+}
+
+fn inconsistent((one, other): (u64, u64)) -> Refusal {
+    Refusal::length(format_args!("{one} octets by one word, {other} by another"))
+}
+
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
