@@ -64,7 +64,7 @@ async function startApplication(t) {
   return { received, url: `http://127.0.0.1:${server.address().port}` };
 }
 
-async function freePort() {
+export async function freePort() {
   const server = net.createServer();
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address();
