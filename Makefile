@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-web screenshots bench test lint fmt fuzz powercut vectors router
+.PHONY: help setup demo demo-web screenshots bench test lint fmt fuzz kill powercut vectors router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,8 +36,12 @@ fmt: ## Formats the Rust code
 fuzz: ## Fuzzes the parsers of foreign bytes (TARGET=… for one, SECONDS=… for each); needs a nightly compiler
 	@fuzz/run $(or $(SECONDS),60) $(TARGET)
 
-powercut: ## Cuts the power of a spool at any point, CYCLES=… times 24 (SEED=… repeats a run)
-	@HOOP_CYCLES=$(or $(CYCLES),100) $(if $(SEED),HOOP_SEED=$(SEED)) cargo test -p hoop-spool --test powercut -- --nocapture
+kill: ## Kills gateway, service and both, CYCLES=… times, in a lab with losses (SEED=… repeats the choices)
+	@cargo build --quiet -p hoop
+	@HOOP_CYCLES=$(or $(CYCLES),200) $(if $(SEED),HOOP_SEED=$(SEED)) cargo test -p hoop-testbed --test kill -- --nocapture --test-threads=1
+
+powercut: ## Cuts the power of a spool and of a service's state at any point, CYCLES=… records (SEED=… repeats a run)
+	@HOOP_CYCLES=$(or $(CYCLES),100) $(if $(SEED),HOOP_SEED=$(SEED)) cargo test -p hoop-spool -p hoop-service --test powercut -- --nocapture
 
 vectors: ## Makes the shared test vectors again
 	@cargo run --quiet -p hoop-seal --example make-vectors

@@ -2,7 +2,7 @@
 
 use crate::certificates::Certificates;
 use crate::program::{Program, StartError};
-use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
+use hoop_lab::{Host, Lab, Link, LinkConfig, Loss, Probability, Topology};
 use hoop_units::Bitrate;
 use std::error::Error;
 use std::ffi::OsStr;
@@ -34,6 +34,8 @@ pub struct HouseConfig {
     pub down: Bitrate,
     /// One way, on the uplink. Default 10 ms, which makes a round trip of 20 ms.
     pub uplink_delay: Duration,
+    /// How many of 100 packets the uplink loses, each way. Default 0.
+    pub uplink_loss_percent: u8,
 }
 
 impl Default for HouseConfig {
@@ -44,6 +46,7 @@ impl Default for HouseConfig {
             up: Bitrate::kbps(1_150),
             down: Bitrate::mbps(12),
             uplink_delay: Duration::from_millis(10),
+            uplink_loss_percent: 0,
         }
     }
 }
@@ -63,7 +66,8 @@ impl House {
     /// If the machine allows no namespaces, or a file cannot be written.
     pub fn build(config: HouseConfig) -> Result<Self, Box<dyn Error>> {
         let lan = LinkConfig::new().rate(config.lan).delay(config.lan_delay);
-        let uplink = LinkConfig::new().delay(config.uplink_delay);
+        let loss = Loss::Independent(Probability::percent(config.uplink_loss_percent));
+        let uplink = LinkConfig::new().delay(config.uplink_delay).loss(loss);
         let topology = Topology::new()
             .host(Host::new("device"))
             .host(Host::new("gateway").forwarding())

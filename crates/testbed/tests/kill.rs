@@ -1,4 +1,7 @@
-//! `kill -9` of gateway and service at random moments of running transfers: what was answered 2xx arrives exactly once.
+//! `kill -9` of gateway, service and both at random moments of running transfers, over an uplink that loses packets: what was answered
+//! 2xx arrives exactly once.
+//!
+//! `HOOP_SEED` repeats a run's choices, `HOOP_CYCLES` makes it longer (`make kill CYCLES=1000`).
 
 use hoop_testbed::{House, HouseConfig, ORIGIN, Program, sha256};
 use hoop_units::Bitrate;
@@ -6,16 +9,18 @@ use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often something is killed before the application that can be asked again.
-const KILLS: u32 = 200;
+/// How often something is killed before the application that can be asked again, unless `HOOP_CYCLES` says otherwise.
+const KILLS: u32 = 150;
 
 /// How often before the application that cannot: fewer, for the time that it takes.
-const KILLS_FORGETFUL: u32 = 60;
+const KILLS_FORGETFUL: u32 = 50;
+
+/// How many of 100 packets the uplink loses, each way.
+const LOSS_PERCENT: u8 = 1;
 
 /// After so many kills in which no upload got through, one is let through: a slow machine must not make the test mean less.
 const KILLS_IN_A_ROW: u32 = 8;
@@ -23,7 +28,7 @@ const KILLS_IN_A_ROW: u32 = 8;
 /// How long that may take.
 const BREATH: Duration = Duration::from_secs(120);
 
-/// How long the queue may take to empty after the last kill: generous, since machines are busy.
+/// How long nothing may arrive after the last kill while something is still queued: generous, since machines are busy.
 const SETTLE: Duration = Duration::from_secs(300);
 
 /// One upload that the device was told is safe.
@@ -35,7 +40,7 @@ struct Promised {
 #[test]
 fn every_upload_answered_2xx_arrives_exactly_once_though_gateway_and_service_are_killed() {
     // The photo wall honours Idempotency-Key, so an answer that was lost may be asked for again.
-    let run = run("on_unknown = \"retry\"", &[], KILLS);
+    let run = run("on_unknown = \"retry\"", &[], cycles(KILLS));
     let repeats = run.wall.text().matches("\"event\":\"repeat\"").count();
     println!("the application was asked again {repeats} times");
     for upload in &run.promised {
@@ -46,7 +51,7 @@ fn every_upload_answered_2xx_arrives_exactly_once_though_gateway_and_service_are
 
 #[test]
 fn an_application_that_cannot_be_asked_again_never_gets_an_upload_twice_and_what_may_be_missing_is_called_unknown() {
-    let run = run("on_unknown = \"hold\"", &[("FORGETFUL", "1")], KILLS_FORGETFUL);
+    let run = run("on_unknown = \"hold\"", &[("FORGETFUL", "1")], cycles(KILLS_FORGETFUL));
     let mut unknown = 0;
     for upload in &run.promised {
         let times = run.arrived.get(&upload.sha256).copied().unwrap_or(0);
@@ -55,6 +60,11 @@ fn an_application_that_cannot_be_asked_again_never_gets_an_upload_twice_and_what
         assert!(times == 1 || (times == 0 && says_unknown), "upload {} arrived {times} times", upload.id);
     }
     println!("{unknown} of {} are called unknown", run.promised.len());
+}
+
+/// How often something is killed.
+fn cycles(default: u32) -> u32 {
+    std::env::var("HOOP_CYCLES").map_or(default, |cycles| cycles.parse().expect("HOOP_CYCLES is a number"))
 }
 
 /// What is left when all is quiet again.
@@ -76,7 +86,8 @@ fn run(rule: &str, wall: &[(&str, &str)], kills: u32) -> Run {
     println!("HOOP_SEED={seed}");
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
 
-    let config = HouseConfig { lan: Bitrate::mbps(200), up: Bitrate::mbps(30), ..HouseConfig::default() };
+    let (lan, up) = (Bitrate::mbps(200), Bitrate::mbps(30));
+    let config = HouseConfig { lan, up, uplink_loss_percent: LOSS_PERCENT, ..HouseConfig::default() };
     let house = House::build(config).expect("a house: run as root, or where user namespaces are allowed");
     let wall = house.start_photo_wall_with(wall).unwrap();
     let routes = house.path("routes.toml");
@@ -86,22 +97,26 @@ fn run(rule: &str, wall: &[(&str, &str)], kills: u32) -> Run {
     let mut service = start_service();
     let mut gateway = start_gateway();
 
-    let files: Vec<PathBuf> = (0..400)
-        .map(|index| house.file(&format!("{index}.bin"), 20_000 + (dice.next_u32() % 1_500_000) as usize).unwrap())
-        .collect();
+    let sizes = dice.next_u64();
     let stop = AtomicBool::new(false);
     let promised = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        scope.spawn(|| push_all(&house, &files, &stop, &promised));
+        scope.spawn(|| push_all(&house, sizes, &stop, &promised));
         let through = || promised.lock().unwrap().len();
         let (mut last, mut in_a_row) = (0, 0);
         for _ in 0..kills {
             std::thread::sleep(Duration::from_millis(u64::from(dice.next_u32() % 250)));
-            if dice.next_u32() % 2 == 0 {
+            let (kills_gateway, kills_service) =
+                [(true, false), (false, true), (true, true)][dice.next_u32() as usize % 3];
+            // Both are down before either comes up again.
+            if kills_gateway {
+                gateway.kill();
+            }
+            if kills_service {
                 service.kill();
                 service = start_service();
-            } else {
-                gateway.kill();
+            }
+            if kills_gateway {
                 gateway = start_gateway();
             }
             in_a_row = if through() > last { 0 } else { in_a_row + 1 };
@@ -118,12 +133,16 @@ fn run(rule: &str, wall: &[(&str, &str)], kills: u32) -> Run {
     });
     let promised = promised.into_inner().unwrap();
 
-    let end = Instant::now() + SETTLE;
     let open = |upload: &&Promised| {
         !pictures(&wall).contains_key(&upload.sha256) && !monitor(&house, &upload.id).contains("\"state\":\"unknown\"")
     };
-    while promised.iter().any(|upload| open(&upload)) && Instant::now() < end {
+    let (mut arrived, mut since) = (0, Instant::now());
+    while promised.iter().any(|upload| open(&upload)) && since.elapsed() < SETTLE {
         std::thread::sleep(Duration::from_millis(200));
+        let now = pictures(&wall).len();
+        if now > arrived {
+            (arrived, since) = (now, Instant::now());
+        }
     }
     let arrived = pictures(&wall);
     // Also what was never answered 2xx, because the device was interrupted, arrived once at most.
@@ -133,11 +152,13 @@ fn run(rule: &str, wall: &[(&str, &str)], kills: u32) -> Run {
 }
 
 /// Pushes one file after another until told to stop; notes what was answered 2xx.
-fn push_all(house: &House, files: &[PathBuf], stop: &AtomicBool, promised: &Mutex<Vec<Promised>>) {
-    for file in files {
+fn push_all(house: &House, sizes: u64, stop: &AtomicBool, promised: &Mutex<Vec<Promised>>) {
+    let mut dice = Pcg64Mcg::seed_from_u64(sizes);
+    for index in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
+        let file = house.file(&format!("{index}.bin"), 20_000 + (dice.next_u32() % 1_500_000) as usize).unwrap();
         let mut push = house.push(&house.gateway_url());
         push.args([
             "--wait",
@@ -151,8 +172,9 @@ fn push_all(house: &House, files: &[PathBuf], stop: &AtomicBool, promised: &Mute
         if output.status.success() {
             let said: Value = serde_json::from_slice(&output.stdout).unwrap();
             let id = said["id"].as_str().unwrap_or_default().to_owned();
-            promised.lock().unwrap().push(Promised { id, sha256: sha256(file).unwrap() });
+            promised.lock().unwrap().push(Promised { id, sha256: sha256(&file).unwrap() });
         }
+        std::fs::remove_file(&file).unwrap();
     }
 }
 
