@@ -54,6 +54,8 @@ fn check(head: &RequestHead, record: &[u8], plaintext_len: u64) {
     assert!(head.fields.len() < FIELDS_MAX, "the token and the length stay behind");
     assert!(head.path().starts_with('/') && !head.path().contains(['?', '#', '\\', ' ']));
     assert!(!head.path().split('/').any(|segment| matches!(segment, "." | "..")));
+    let is_encoded = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
+    assert!(head.path().split('%').skip(1).all(is_encoded), "{} is not percent-encoded", head.path());
     for (name, value) in &head.fields {
         let lower = name.to_ascii_lowercase().replace('_', "-");
         assert!(!NEVER.contains(&lower.as_str()) && !lower.starts_with("x-forwarded-"), "{name} goes on");

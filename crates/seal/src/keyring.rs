@@ -298,7 +298,8 @@ impl Keyring {
 fn parse_line(line: &str) -> Option<ServiceKey> {
     let mut words = line.split_ascii_whitespace();
     let (tag, id, secret) = (words.next()?, words.next()?, words.next()?);
-    if tag != LINE_TAG || words.next().is_some() || id.len() != 8 || !id.is_ascii() {
+    if tag != LINE_TAG || words.next().is_some() || id.len() != 8 || !id.bytes().all(|digit| digit.is_ascii_hexdigit())
+    {
         return None;
     }
     let id = u32::from_str_radix(id, 16).ok()?.to_be_bytes();
@@ -419,6 +420,7 @@ mod tests {
             KeyLineError::Twice { line: 2, id: KwsId([1; 4]) }
         );
         assert_eq!(Keyring::parse(&line[..line.len() - 1]).unwrap_err(), KeyLineError::Form { line: 1 });
+        assert_eq!(Keyring::parse(&line.replace(" 01", " +1")).unwrap_err(), KeyLineError::Form { line: 1 });
     }
 
     #[test]

@@ -164,7 +164,10 @@ pub fn is_target(text: &str) -> bool {
 /// No empty or dot segments, no backslash, and nothing percent-encoded that need not be (RFC 3986 §6.2.2).
 fn is_plain(path: &str) -> bool {
     let segments_are_plain = path.split('/').skip(1).all(|segment| !matches!(segment, "." | ".."));
-    let encoded = path.split('%').skip(1).map(|rest| rest.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok()));
+    // Digits alone: `from_str_radix` would take `+5` for five.
+    let octet =
+        |hex: &str| hex.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u8::from_str_radix(hex, 16).ok())?;
+    let encoded = path.split('%').skip(1).map(|rest| rest.get(..2).and_then(octet));
     let needs_encoding = |octet: u8| !octet.is_ascii_alphanumeric() && !b"-._~".contains(&octet);
     let mut encoded_are_plain = encoded.map(|octet| octet.is_some_and(needs_encoding));
     segments_are_plain && !path.contains("//") && !path.contains('\\') && encoded_are_plain.all(|plain| plain)
@@ -295,9 +298,22 @@ mod tests {
         for plain in ["/", "/a/b", "/a/", "/a%20b", "/a%2Fb", "/~a/b.c?x=//../%61", "/%C3%A9", "/a...b"] {
             assert!(is_target(plain), "{plain}");
         }
-        for other in
-            ["", "a", "//a", "/a//b", "/a/../b", "/a/.", "/..", "/%61", "/a%2e%2e/b", "/a%", "/a%2", "/a%zz", "/a\\b"]
-        {
+        for other in [
+            "",
+            "a",
+            "//a",
+            "/a//b",
+            "/a/../b",
+            "/a/.",
+            "/..",
+            "/%61",
+            "/a%2e%2e/b",
+            "/a%",
+            "/a%2",
+            "/a%zz",
+            "/a%+5",
+            "/a\\b",
+        ] {
             assert!(!is_target(other), "{other}");
         }
     }
