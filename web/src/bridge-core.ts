@@ -22,6 +22,8 @@ export const DONE_MS = 2_000;
 /** As the gateway has it (`dest`), and more than any prelude needs. */
 const DEST_MAX = 1024;
 const PRELUDE_MAX = 1024;
+/** 113 octets, and room for what comes. */
+const PERMIT_MAX = 1024;
 /** Refusals that pass by themselves. With a page, it is the page's to say what then. */
 const PASSING = new Set([408, 429, 500, 502, 503, 504, 507]);
 
@@ -38,6 +40,7 @@ export interface Upload {
   readonly dest: string;
   readonly total: number;
   readonly prelude: string;
+  readonly permit?: string;
 }
 
 /** What a request came to; `status` 0: nothing came. */
@@ -189,11 +192,11 @@ export class Bridge {
       this.#effects.push({ do: "post", to: origin, message: { hoop: 1, type: "refused", ...refusal } });
       return;
     }
-    const { id, dest, total, prelude } = data as unknown as Begin;
+    const { id, dest, total, prelude, permit } = data as unknown as Begin;
     const same = this.#upload?.id === id && this.#upload.dest === dest && this.#upload.total === total;
     if (!same) this.#acknowledged = 0;
     this.#origin = origin;
-    this.#upload = { id, dest, total, prelude };
+    this.#upload = { id, dest, total, prelude, ...(permit && { permit }) };
     this.#whole = false;
     this.#ended = false;
     this.#failure = null;
@@ -288,6 +291,8 @@ export function judge(data: Record<string, unknown>, origin: string): { code: st
   if (typeof data.id !== "string" || !/^[0-9a-f]{32}$/.test(data.id)) return invalid("id");
   if (!isCount(data.total) || data.total === 0) return invalid("total");
   if (typeof data.prelude !== "string" || data.prelude.length > PRELUDE_MAX || !/^[\w-]+$/.test(data.prelude)) return invalid("prelude");
+  const { permit } = data;
+  if (permit !== undefined && (typeof permit !== "string" || permit.length > PERMIT_MAX || !/^[\w-]+$/.test(permit))) return invalid("permit");
   if (typeof data.dest !== "string" || data.dest.length > DEST_MAX) return invalid("dest");
   if (!URL.canParse(data.dest)) return { code: "dest-invalid", detail: "`dest` is not a URL" };
   const dest = new URL(data.dest);

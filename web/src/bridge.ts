@@ -60,6 +60,7 @@ function send(job: Job): void {
   moved();
   if (!part) return request.send();
   request.setRequestHeader("Hoop-Prelude", upload.prelude);
+  if (upload.permit) request.setRequestHeader("Hoop-Permit", upload.permit);
   request.setRequestHeader("Content-Range", `bytes ${part.first}-${part.last}/${upload.total}`);
   request.upload.onprogress = ({ loaded }) => {
     moved();

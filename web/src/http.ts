@@ -96,10 +96,11 @@ export function send(
 /** Ranges of `parcel` by `PUT {url}`. */
 export function overHttp(name: Name, url: string, parcel: Parcel, gateway?: string): Way {
   const headers = { "Hoop-Version": "1" };
+  const permit: Record<string, string> = gateway && parcel.permit ? { "Hoop-Permit": parcel.permit } : {};
   return {
     name, gateway, parallel: PARALLEL,
     put: (first, last, blob, onsent, signal) => request("PUT", url, {
-      ...headers, "Content-Type": "application/octet-stream", "Content-Range": `bytes ${first}-${last}/${parcel.total}`, "Hoop-Prelude": parcel.prelude,
+      ...headers, ...permit, "Content-Type": "application/octet-stream", "Content-Range": `bytes ${first}-${last}/${parcel.total}`, "Hoop-Prelude": parcel.prelude,
     }, blob, onsent, signal),
     look: (signal) => request("HEAD", url, headers, null, () => {}, signal),
     close() {},

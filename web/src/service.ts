@@ -15,6 +15,8 @@ export interface Ticket {
   record_size: number;
   expires: number;
   max_bytes: number;
+  /** The service's permit for gateways, base64url. */
+  permit?: string;
 }
 
 export interface Status {

@@ -100,6 +100,9 @@ test("a begin that is not for the page's own site, or malformed, is refused and 
     [{ prelude: "a\r\nb" }, "request-invalid"],
     [{ prelude: "" }, "request-invalid"],
     [{ prelude: "a".repeat(1025) }, "request-invalid"],
+    [{ permit: "a\r\nb" }, "request-invalid"],
+    [{ permit: 7 }, "request-invalid"],
+    [{ permit: "a".repeat(1025) }, "request-invalid"],
   ]) {
     const bench = new Bench().hear({ ...BEGIN, ...change }, origin);
     assert.deepEqual(bench.posted.map(([to, { type, code }]) => [to, type, code]), [[origin, "refused", code]], JSON.stringify(change));

@@ -1,10 +1,13 @@
 //! What a gateway is told: [`Config`].
 
 use crate::destination::AllowDest;
-use hoop_http::{Clock, ServerLimits};
+use crate::devices::DeviceLimits;
+use crate::intake::Patience;
+use hoop_http::{Clock, LeastRate, PeerLimit, ServerLimits};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 use url::Url;
 
 /// The gateway's port: 4667 spells HOOP on a keypad.
@@ -13,6 +16,19 @@ pub const DEFAULT_PORT: u16 = 4667;
 /// Connections at once. Each may hold a read buffer of 256 KiB and 128 KiB that wait to be written, so that 48 make 18 MiB at
 /// worst: what a router of 32 MB can spare. More wait in the kernel's backlog.
 pub const CONNECTIONS: usize = 48;
+
+/// How slowly a device may read what it asked for: a reader that sips holds a connection, and a stream of events what waits for it.
+const LEAST_READ: LeastRate = LeastRate { bytes: 16 << 10, within: Duration::from_secs(30) };
+
+/// Whether a gateway takes uploads without their service's consent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Permits {
+    /// Where the service does not demand permits.
+    #[default]
+    Offered,
+    /// Never: whoever is on the LAN can fill the disk only as far as services permit it.
+    Required,
+}
 
 /// A gateway's configuration. [`Config::new`] has the defaults; every field may be changed before
 /// [`Gateway::open`](crate::Gateway::open).
@@ -27,6 +43,17 @@ pub struct Config {
     pub quota_bytes: Option<u64>,
     /// Bytes of the disk that are left free for everything else. Default 64 MiB: a router's own logs and updates.
     pub reserve_bytes: u64,
+    /// The most uploads that the spool may hold, done ones not counted. Default 100,000: opening it and finding what is due cost the same for so
+    /// many as for ten. 0: without limit.
+    pub max_uploads: u64,
+    /// What one device may do.
+    pub device: DeviceLimits,
+    /// How slowly a device may send.
+    pub patience: Patience,
+    /// Whether uploads are taken only with their service's permit. Default: where the service demands it.
+    pub permits: Permits,
+    /// Where the owner's page and `/metrics` are served: a loopback address. Default: nowhere, since a port that nobody asked for is one more to guard.
+    pub admin: Option<SocketAddr>,
     /// The longest upload that is taken, in bytes of Z. Default 64 GiB, an hour of camera footage.
     pub max_upload_bytes: u64,
     /// Whether records are taken before the upload's prelude has come (`docs/protocol.md` §6). Default true: a device need
@@ -69,6 +96,11 @@ impl Config {
             spool: spool.into(),
             quota_bytes: None,
             reserve_bytes: 64 << 20,
+            max_uploads: 100_000,
+            device: DeviceLimits::default(),
+            patience: Patience::default(),
+            permits: Permits::Offered,
+            admin: None,
             max_upload_bytes: 64 << 30,
             early: true,
             ca: Vec::new(),
@@ -80,8 +112,21 @@ impl Config {
             instance: "Hoop gateway".to_owned(),
             sync: true,
             transfers: hoop_dispatch::TRANSFERS,
-            limits: ServerLimits { connections: CONNECTIONS, ..ServerLimits::default() },
+            limits: ServerLimits { connections: CONNECTIONS, least_read: Some(LEAST_READ), ..ServerLimits::default() },
             clock: Clock::system(),
         }
+    }
+
+    /// The HTTP server's bounds, with what each device may take of them.
+    pub(crate) fn server_limits(&self) -> ServerLimits {
+        let DeviceLimits { connections, loopback, .. } = self.device;
+        let per_peer = (connections > 0).then_some(PeerLimit { connections, loopback });
+        ServerLimits { per_peer, ..self.limits.clone() }
+    }
+
+    /// By what this gateway is called in the world: the public URL's host and the names that the operator lists.
+    pub(crate) fn own_names(&self) -> Vec<&str> {
+        let public = self.public_url.as_ref().and_then(Url::host_str);
+        self.hosts.iter().map(String::as_str).chain(public).collect()
     }
 }

@@ -39,9 +39,11 @@ pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
             conductor.keep_house().await;
             house = Instant::now() + TICK;
         }
+        let paused = shared.pause.is_on();
         let next = conductor.drain().await.min(house);
         tokio::select! {
             () = shutdown.requested() => return,
+            () = shared.pause.until(!paused) => conductor.dispatcher.handle_more(),
             () = shared.stored.notified() => conductor.dispatcher.handle_more(),
             Some(ended) = conductor.attempts.join_next_with_id() => conductor.ended(ended).await,
             () = tokio::time::sleep_until(next) => conductor.dispatcher.handle_more(),
@@ -75,6 +77,9 @@ impl Conductor {
             return rest;
         }
         self.rest = None;
+        if self.shared.pause.is_on() {
+            return Instant::now() + TICK;
+        }
         while let Some(output) = self.dispatcher.poll_output(self.shared.clock.now()) {
             match output {
                 Output::Start { id, list } => self.start(id, list),
@@ -92,6 +97,7 @@ impl Conductor {
     fn start(&mut self, id: UploadId, list: List) {
         tracing::debug!(%id, ?list, "an attempt begins");
         let shared = self.shared.clone();
+        shared.metrics.attempt();
         let handle = self.attempts.spawn(async move { attempt(&shared, id).await });
         self.ids.insert(handle.id(), id);
     }
@@ -160,6 +166,7 @@ impl Conductor {
             Ended::Again { failure, reason } => (failure, reason),
         };
         if let Some(reason) = &reason {
+            self.shared.metrics.failed(&reason.code);
             tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
         }
         let delay = self.dispatcher.handle_failure(id, failure, Dice.roll(), self.shared.clock.now());

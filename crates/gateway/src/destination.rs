@@ -1,13 +1,16 @@
 //! Where a gateway may deliver to: [`Destinations`], [`AllowDest`].
 //!
 //! A gateway stands in a home, and whoever is on its LAN names the address that it connects to. So it delivers over
-//! HTTPS, to public addresses, and to nothing else unless its operator lists it. The check has two places: when an
-//! upload is offered (scheme, form, address literals), and at every connection, for the very address that is then
-//! used (names that resolve to a private address, or change their mind).
+//! HTTPS, to public addresses other than its own, and to nothing else unless its operator lists it. The check has two places: when an
+//! upload is offered (scheme, form, port, address literals, names that mean something local), and at every connection, for the very
+//! address that is then used (names that resolve to a private address, or change their mind). `tests/destinations.txt` has what comes of it.
 
+use crate::address::{is_public, leads_to, own_addresses};
+use crate::hosts::{is_local, name_of};
 use hoop_http::{AddressGuard, Code, Origin, Problem};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 use url::{Host, Url};
@@ -130,10 +133,26 @@ impl AllowDest {
     }
 }
 
+/// Below this a port belongs to another protocol (RFC 6335 §6), which a gateway must not be made to talk to; but for that of HTTPS.
+const PORT_MIN: u16 = 1024;
+const PORT_HTTPS: u16 = 443;
+
+/// This machine's addresses, asked for anew each time.
+type OwnAddresses = Arc<dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync>;
+
 /// Which destinations a gateway delivers to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct Destinations {
     allowed: Arc<[AllowDest]>,
+    /// By what this gateway is called, without a dot at the end.
+    own_names: Arc<[String]>,
+    own_addresses: OwnAddresses,
+}
+
+impl fmt::Debug for Destinations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Destinations").field("allowed", &self.allowed).finish_non_exhaustive()
+    }
 }
 
 /// A destination that an upload may be offered for: the post URL, and its origin.
@@ -146,9 +165,18 @@ pub struct Dest {
 }
 
 impl Destinations {
-    /// Public addresses over HTTPS, and these.
-    pub fn new(allowed: Vec<AllowDest>) -> Self {
-        Self { allowed: allowed.into() }
+    /// Public addresses over HTTPS, and these; but not this gateway, which is called so.
+    pub fn new(allowed: Vec<AllowDest>, own: &[&str]) -> Self {
+        let own_names = own.iter().filter_map(|name| name_of(&Host::parse(name).ok()?)).collect();
+        let fixed: Vec<IpAddr> = own.iter().filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect();
+        let own_addresses = Arc::new(move || Ok([own_addresses()?, fixed.clone()].concat()));
+        Self { allowed: allowed.into(), own_names, own_addresses }
+    }
+
+    /// The same on a machine with these addresses.
+    #[cfg(test)]
+    fn on(self, addresses: Vec<IpAddr>) -> Self {
+        Self { own_addresses: Arc::new(move || Ok(addresses.clone())), ..self }
     }
 
     /// Reads the query parameter `dest`.
@@ -173,13 +201,23 @@ impl Destinations {
         if !origin.is_https() && !listed {
             return Err(invalid("`dest` must be https; this gateway's operator has not allowed that host without"));
         }
+        if !listed && origin.port() < PORT_MIN && origin.port() != PORT_HTTPS {
+            let detail = format!("port {} belongs to another protocol than HTTPS", origin.port());
+            return Err(Problem::new(Code::DestForbidden, detail).field("dest"));
+        }
+        if let Some(why) = name_of(origin.host()).filter(|_| !listed).and_then(|name| self.refuses_name(&name)) {
+            return Err(Problem::new(Code::DestForbidden, why).field("dest"));
+        }
         let literal = match origin.host() {
             Host::Domain(_) => None,
             Host::Ipv4(address) => Some(IpAddr::V4(*address)),
             Host::Ipv6(address) => Some(IpAddr::V6(*address)),
         };
         if let Some(address) = literal.filter(|address| !self.permits(&origin, *address)) {
-            let detail = format!("{address} is not a public address, and this gateway's operator has not listed it");
+            let detail = match is_public(address) {
+                true => format!("{address} is this gateway's own address"),
+                false => format!("{address} is not a public address, and this gateway's operator has not listed it"),
+            };
             return Err(Problem::new(Code::DestForbidden, detail).field("dest"));
         }
         Ok(Dest { url: url.as_str().trim_end_matches('/').to_owned(), origin })
@@ -190,7 +228,31 @@ impl Destinations {
         let port = origin.port();
         let listed =
             |allowed: &AllowDest| allowed.lists_host(origin.host(), port) || allowed.lists_address(address, port);
-        is_public(address) || self.allowed.iter().any(listed)
+        self.allowed.iter().any(listed) || (is_public(address) && !self.is_own(address))
+    }
+
+    /// Why a name is refused although nobody has looked it up: it is this gateway's own, or means something on a LAN only. Where the
+    /// operator lists addresses, those under local names are judged by their addresses.
+    fn refuses_name(&self, name: &str) -> Option<&'static str> {
+        let lists_addresses = self.allowed.iter().any(|allowed| matches!(allowed.place, Place::Net { .. }));
+        if self.own_names.iter().any(|own| own == name) {
+            return Some("that is this gateway");
+        }
+        let local = !name.contains('.') || is_local(name);
+        (local && !lists_addresses).then_some(
+            "that name means something on a local network only, and this gateway's operator has not listed it",
+        )
+    }
+
+    /// Whether a connection to `address` would end at this machine, where its own pages and its owner's are. If it cannot be known, it does.
+    fn is_own(&self, address: IpAddr) -> bool {
+        match (self.own_addresses)() {
+            Ok(own) => leads_to(address, &own),
+            Err(error) => {
+                tracing::error!(%error, "cannot tell this machine's own addresses; nothing is connected to");
+                true
+            }
+        }
     }
 
     /// The same, as the connector asks it.
@@ -200,77 +262,19 @@ impl Destinations {
     }
 }
 
-/// Whether an address is one of the public Internet: none of the special-purpose blocks of RFC 6890 and its registries.
-pub fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    !matches!(
-        (a, b, c),
-        (0 | 10 | 127, _, _)                       // this network, private use, loopback
-            | (100, 64..=127, _)                   // shared by carriers (RFC 6598)
-            | (169, 254, _)                        // link-local; where clouds keep their credentials
-            | (172, 16..=31, _) | (192, 168, _)    // private use (RFC 1918)
-            | (192, 0, 0 | 2) | (198, 51, 100) | (203, 0, 113) // protocol assignments, documentation
-            | (192, 88, 99)                        // 6to4 relays, withdrawn
-            | (198, 18 | 19, _)                    // benchmarks
-            | (224..=255, _, _) // multicast, reserved, broadcast
-    )
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let segments = address.segments();
-    // Where a version 4 address is wrapped in, that one decides: mapped, NAT64, 6to4.
-    let wrapped = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
-    match segments {
-        [0, 0, 0, 0, 0, 0xffff, high, low] => is_public_v4(wrapped(high, low)),
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(wrapped(high, low)),
-        [0x2002, high, low, ..] => is_public_v4(wrapped(high, low)),
-        // Protocol assignments with Teredo and ORCHID (2001::/23), documentation (two blocks).
-        [0x2001, 0..=0x01ff | 0x0db8, ..] => false,
-        [0x3fff, 0..=0x0fff, ..] => false,
-        // Only 2000::/3 is assigned as global unicast: so neither loopback, unique-local, link-local nor multicast.
-        [first, ..] => first & 0xe000 == 0x2000,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hoop_http::{ConnectError, Connector, tls};
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
 
     fn destinations(allowed: &[&str]) -> Destinations {
-        Destinations::new(allowed.iter().map(|text| text.parse().unwrap()).collect())
+        Destinations::new(allowed.iter().map(|text| text.parse().unwrap()).collect(), &[])
     }
 
     fn code(destinations: &Destinations, dest: &str) -> Option<Code> {
         destinations.check(dest).err().map(|problem| problem.code)
-    }
-
-    #[test]
-    fn only_addresses_of_the_public_internet_are_public() {
-        for address in ["1.1.1.1", "8.8.8.8", "100.63.0.1", "100.128.0.1", "172.15.0.1", "172.32.0.1", "192.0.1.1"]
-            .into_iter()
-            .chain(["193.168.0.1", "223.255.255.255", "198.20.0.1", "2606:4700::1111", "2a00:1450::1", "2001:4860::1"])
-            .chain(["::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"])
-        {
-            assert!(is_public(address.parse().unwrap()), "{address}");
-        }
-        for address in ["0.0.0.0", "0.1.2.3", "10.0.0.1", "127.0.0.1", "127.255.255.254", "100.64.0.1", "100.127.9.9"]
-            .into_iter()
-            .chain(["169.254.169.254", "172.16.0.1", "172.31.255.255", "192.168.1.1", "192.0.0.8", "192.0.2.1"])
-            .chain(["198.51.100.1", "203.0.113.1", "192.88.99.1", "198.18.0.1", "198.19.255.1", "224.0.0.251"])
-            .chain(["239.255.255.250", "240.0.0.1", "255.255.255.255", "::", "::1", "::127.0.0.1", "fe80::1"])
-            .chain(["fec0::1", "fc00::1", "fd12:3456::1", "ff02::fb", "2001:db8::1", "2001::1", "2001:10::1"])
-            .chain(["3fff::1", "100::1", "::ffff:127.0.0.1", "::ffff:192.168.1.1", "64:ff9b::10.0.0.1"])
-            .chain(["64:ff9b:1::1", "2002:7f00:1::1", "2002:c0a8:101::", "4000::1", "5f00::1"])
-        {
-            assert!(!is_public(address.parse().unwrap()), "{address}");
-        }
     }
 
     #[test]
@@ -348,5 +352,75 @@ mod tests {
         {
             assert!(wrong.parse::<AllowDest>().is_err(), "{wrong}");
         }
+    }
+
+    const TABLE: &str = include_str!("../tests/destinations.txt");
+
+    /// What comes of an upload for `dest`: the door's word, or the addresses that the connector may use of those that the name has.
+    async fn outcome(destinations: &Destinations, dest: &str, has: &str) -> String {
+        let dest = match destinations.check(dest) {
+            Ok(dest) => dest,
+            Err(problem) => return problem.code.name().trim_start_matches("dest-").to_owned(),
+        };
+        let mut by_hand = BTreeMap::new();
+        if let Host::Domain(name) = dest.origin.host() {
+            assert_ne!(has, "-", "nothing is looked up here: {name}");
+            let addresses = has.split(',').map(|address| address.parse().unwrap()).collect();
+            by_hand.insert((name.clone(), dest.origin.port()), addresses);
+        }
+        // The true connector and the true guard; but that nothing is connected to in the end.
+        let (guard, seen) = (destinations.guard(), Arc::new(Mutex::new(Vec::new())));
+        let recorded = seen.clone();
+        let connector = Connector::new(tls::client_config(&[]).unwrap()).with_addresses(by_hand).guarded(Arc::new(
+            move |origin, address| {
+                if guard(origin, address) {
+                    recorded.lock().unwrap().push(address.ip().to_string());
+                }
+                false
+            },
+        ));
+        let failed = connector.connect(&dest.origin).await.expect_err("nothing is permitted in the end");
+        assert!(matches!(failed, ConnectError::Forbidden { .. }), "{failed}");
+        let usable = seen.lock().unwrap().join(",");
+        if usable.is_empty() { "none".to_owned() } else { usable }
+    }
+
+    #[tokio::test]
+    async fn every_destination_of_the_table_is_let_in_or_refused_as_it_says() {
+        let (mut allowed, mut own, mut machine) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut tried, mut wrong) = (0, Vec::new());
+        for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["operator", ref listed @ ..] => allowed = listed.iter().map(|text| text.parse().unwrap()).collect(),
+                ["own", ref names @ ..] => own = names.to_vec(),
+                ["machine", ref addresses @ ..] => machine = addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+                [dest, has, expected] => {
+                    let own_too: Vec<IpAddr> = own.iter().filter_map(|name| name.parse().ok()).collect();
+                    let destinations = Destinations::new(allowed.clone(), &own).on([machine.clone(), own_too].concat());
+                    let is_url = dest.contains(['/', '\\']) || dest.contains("script:") || dest.contains("data:");
+                    let dest = if is_url { dest.to_owned() } else { format!("https://{dest}/hoop/post") };
+                    let came = outcome(&destinations, &dest, has).await;
+                    tried += 1;
+                    if came != expected {
+                        wrong.push(format!("{dest} ({has}): {came}, not {expected}"));
+                    }
+                }
+                _ => panic!("no line of the table: {line}"),
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(tried >= 200, "{tried}");
+    }
+
+    #[test]
+    fn where_the_machine_does_not_say_its_addresses_nothing_is_connected_to() {
+        let destinations = Destinations {
+            own_addresses: Arc::new(|| Err(io::ErrorKind::Other.into())),
+            ..destinations(&["10.0.0.7"])
+        };
+        let origin = "https://photos.example".parse().unwrap();
+        assert!(!destinations.permits(&origin, "1.1.1.1".parse().unwrap()));
+        assert!(destinations.permits(&origin, "10.0.0.7".parse().unwrap()), "what is listed is the operator's word");
     }
 }

@@ -3,7 +3,7 @@
 use crate::announce::Announcement;
 use crate::config::Config;
 use crate::shared::Shared;
-use crate::{delivery, routes};
+use crate::{admin, delivery, identity, routes};
 use hoop_http::{Connector, ServeError, Server, Shutdown, tls};
 use hoop_spool::{Settings, Spool};
 use std::fmt;
@@ -16,6 +16,8 @@ use tokio::time::Instant;
 /// A gateway with its spool open and its socket bound: devices may connect from now on, and are answered once it runs.
 pub struct Gateway {
     server: Server,
+    /// The owner's page.
+    admin: Option<Server>,
     shared: Arc<Shared>,
     /// The name to announce.
     instance: Option<String>,
@@ -33,6 +35,12 @@ pub enum OpenError {
     /// The extra certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
+    /// The owner's page would be open to others.
+    #[error("the admin address {0} is not of this machine alone; use 127.0.0.1 or [::1]")]
+    Admin(SocketAddr),
+    /// The gateway's own key cannot be read or made.
+    #[error("cannot use gateway.key in the spool: {0}")]
+    Key(#[source] io::Error),
     /// The runtime is going down.
     #[error("cannot open the spool: {0}")]
     Runtime(#[source] io::Error),
@@ -56,13 +64,24 @@ impl Gateway {
         let spool = tokio::task::spawn_blocking(move || Spool::open(settings)).await;
         let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
         let server = bind(&config).await?;
-        let shared = Shared::new(&config, spool, connector);
-        Ok(Self { server, shared, instance: config.mdns.then_some(config.instance) })
+        let admin = match config.admin {
+            None => None,
+            Some(address) if !address.ip().is_loopback() => return Err(OpenError::Admin(address)),
+            Some(address) => Some(Server::bind(address, None, admin::limits()).await?),
+        };
+        let key = identity::open(&config.spool).map_err(OpenError::Key)?;
+        let shared = Shared::new(&config, spool, connector, key);
+        Ok(Self { server, admin, shared, instance: config.mdns.then_some(config.instance) })
     }
 
     /// The address that was bound.
     pub const fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// The address of the owner's page, if there is one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Server::address)
     }
 
     /// Serves and delivers until `shutdown`; what is under way then is continued by the next run.
@@ -76,7 +95,9 @@ impl Gateway {
         let stop = shutdown.clone();
         let handler = move |request, peer| routes::answer(shared.clone(), stop.clone(), request, peer);
         let deliver = delivery::run(self.shared.clone(), shutdown.clone());
-        tokio::join!(self.server.run(handler, shutdown), deliver);
+        let admin = admin::run(self.admin, self.shared.clone(), shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), deliver, admin);
+        self.shared.looks.stop();
         release(self.shared).await;
     }
 }
@@ -102,9 +123,9 @@ impl fmt::Debug for Gateway {
 /// Where the machine has no IPv6, "all addresses" means those of IPv4.
 async fn bind(config: &Config) -> Result<Server, ServeError> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.listen.port()));
-    match Server::bind(config.listen, None, config.limits.clone()).await {
+    match Server::bind(config.listen, None, config.server_limits()).await {
         Err(error) if config.listen.ip().is_unspecified() && config.listen.is_ipv6() && !is_taken(&error) => {
-            Server::bind(any, None, config.limits.clone()).await
+            Server::bind(any, None, config.server_limits()).await
         }
         result => result,
     }

@@ -24,7 +24,7 @@ impl Hosts {
     pub fn new(listed: &[String], public_url: Option<&Url>) -> Self {
         let public = public_url.and_then(Url::host_str);
         let names = listed.iter().map(String::as_str).chain(public);
-        Self { names: names.filter_map(|name| domain(&Host::parse(name).ok()?)).collect() }
+        Self { names: names.filter_map(|name| name_of(&Host::parse(name).ok()?)).collect() }
     }
 
     /// Checks `Host`. A request without one (HTTP/1.0) is no browser's.
@@ -49,7 +49,7 @@ impl Hosts {
     fn holds(&self, url: &Url) -> bool {
         let Some(host) = url.host() else { return false };
         // Anything but a name is an address.
-        let Some(name) = domain(&host.to_owned()) else { return true };
+        let Some(name) = name_of(&host.to_owned()) else { return true };
         !name.contains('.') || is_local(&name) || self.names.contains(&name)
     }
 }
@@ -64,14 +64,16 @@ pub fn authority(headers: &HeaderMap) -> Option<Url> {
     bare.then(|| Url::parse(&format!("http://{host}")).ok()).flatten()
 }
 
-fn domain(host: &Host) -> Option<String> {
+/// A name in lower case and ASCII, without a dot at the end; none for an address.
+pub fn name_of(host: &Host) -> Option<String> {
     match host {
         Host::Domain(name) => Some(name.strip_suffix('.').unwrap_or(name).to_owned()),
         Host::Ipv4(_) | Host::Ipv6(_) => None,
     }
 }
 
-fn is_local(name: &str) -> bool {
+/// Whether a name of several labels means something on a LAN only.
+pub fn is_local(name: &str) -> bool {
     LOCAL_DOMAINS.iter().any(|domain| name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
 }
 

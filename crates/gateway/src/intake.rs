@@ -1,6 +1,6 @@
 //! A request's body on its way to the file: [`Frames`] as they come, [`Sink`] where they go.
 
-use crate::shared::{IDLE_TIMEOUT, full_problem, store_problem};
+use crate::shared::{Shared, full_problem, store_problem};
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Problem};
 use hoop_seal::{Prelude, PreludeError};
@@ -9,6 +9,7 @@ use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -92,30 +93,67 @@ fn write_problem(error: WriteError) -> Problem {
     }
 }
 
-/// A body's frames, with a limit to how long each may stay away.
-pub struct Frames<'a> {
-    pub body: &'a mut Incoming,
-    /// Read while looking for the prelude.
-    pub ahead: Option<Bytes>,
+/// How slowly a body may come. Only the time that is spent waiting for it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// How long nothing may come. Default 60 s: longer than a phone takes to change between access points.
+    pub silence: Duration,
+    /// So many bytes must come, default 256 KiB,
+    pub least_bytes: u64,
+    /// within so long, default 60 s. Together 4 KiB/s: a tenth of what is left to one of twenty phones at Wi-Fi's slowest rate. A body that
+    /// trickles holds a connection, of which there are few.
+    pub within: Duration,
 }
 
-impl Frames<'_> {
+impl Default for Patience {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        Self { silence: minute, least_bytes: 256 << 10, within: minute }
+    }
+}
+
+/// A body's frames, with limits to how long each may stay away and how slowly they come.
+pub struct Frames<'a> {
+    pub body: &'a mut Incoming,
+    shared: Arc<Shared>,
+    /// Read while looking for the prelude.
+    pub ahead: Option<Bytes>,
+    /// What came, and how long it was waited for, since enough had come last.
+    came: u64,
+    waited: Duration,
+}
+
+impl<'a> Frames<'a> {
+    pub fn new(shared: &Arc<Shared>, body: &'a mut Incoming) -> Self {
+        Self { body, shared: shared.clone(), ahead: None, came: 0, waited: Duration::ZERO }
+    }
     /// The next bytes; `None` at the end. A body that breaks off is an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
         if let Some(ahead) = self.ahead.take() {
             return Ok(Some(ahead));
         }
+        let patience = self.shared.patience;
         loop {
-            match timeout(IDLE_TIMEOUT, self.body.frame()).await {
+            if self.came >= patience.least_bytes {
+                (self.came, self.waited) = (0, Duration::ZERO);
+            }
+            let begun = Instant::now();
+            let left = patience.within.saturating_sub(self.waited).min(patience.silence);
+            let frame = timeout(left, self.body.frame()).await;
+            self.waited += begun.elapsed();
+            match frame {
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(bytes) = frame.into_data() {
+                        self.came += bytes.len() as u64;
+                        self.shared.metrics.received(bytes.len() as u64);
                         return Ok(Some(bytes));
                     }
                 }
                 Ok(Some(Err(error))) => return Err(Problem::new(Code::BodyTruncated, error)),
                 Err(_) => {
-                    let detail = format!("nothing came for {} s; whole records are kept", IDLE_TIMEOUT.as_secs());
+                    let (came, secs) = (self.came, self.waited.as_secs());
+                    let detail = format!("{came} bytes came in {secs} s, which is too slow; whole records are kept");
                     return Err(Problem::new(Code::RequestTimeout, detail));
                 }
             }

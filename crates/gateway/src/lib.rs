@@ -3,20 +3,27 @@
 //! A [`Gateway`] is opened with a [`Config`] and runs until it is told to stop. Two of them, with two spools, live in one
 //! process. `docs/gateway.md` is the operator's page.
 
+mod address;
+mod admin;
 mod announce;
 mod bridge;
 mod config;
 mod delivery;
 mod destination;
+mod devices;
+mod door;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
 mod hosts;
+mod identity;
 mod intake;
 mod message;
+mod metrics;
 mod monitor;
 mod offload;
 mod pages;
+mod pause;
 mod progress;
 mod resumable;
 mod routes;
@@ -26,6 +33,8 @@ mod status;
 mod transfer;
 mod well_known;
 
-pub use config::{CONNECTIONS, Config, DEFAULT_PORT};
+pub use config::{CONNECTIONS, Config, DEFAULT_PORT, Permits};
 pub use destination::{AllowDest, AllowDestError};
+pub use devices::DeviceLimits;
 pub use gateway::{Gateway, OpenError};
+pub use intake::Patience;

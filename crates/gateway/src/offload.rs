@@ -7,18 +7,24 @@
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
 //! at record borders. Records may come before the prelude does (*early*), since its length is known. What the records hold is for the service to check; this gateway could not.
 
+use crate::destination::Dest;
+use crate::devices::{Holding, Need, Promise};
+use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink, linger};
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::status;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::BytesMut;
 use hoop_http::{Code, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
-use hoop_spool::{Begin, BeginError, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, Upload};
-use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UploadId};
+use hoop_spool::{Begin, BeginError, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, StoreError, Upload};
+use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UnixTime, UploadId};
 use http::{HeaderMap, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The longest that a ticket counts here: services issue them for a week, and this is a month.
 const EXPIRES_MAX_SECS: u32 = 30 * 24 * 60 * 60;
@@ -46,7 +52,9 @@ impl Taken {
 /// What a request says of itself before its body comes.
 struct Announced {
     device: DeviceId,
-    dest: String,
+    dest: Dest,
+    /// `Hoop-Permit`.
+    permit: Option<Vec<u8>>,
     /// `Content-Length`.
     length: Option<u64>,
     /// Of a `PUT`.
@@ -73,7 +81,10 @@ pub async fn offload(
     mut body: Incoming,
 ) -> Result<Taken, Problem> {
     let result = match announced(shared, id, query, headers, device) {
-        Ok(announced) => take(shared, announced, &mut body).await,
+        Ok(announced) => match door::vet(shared, &announced.dest).await {
+            Ok(()) => take(shared, announced, &mut body).await,
+            Err(problem) => Err(problem),
+        },
         Err(problem) => Err(problem),
     };
     let asked_first = headers.contains_key(header::EXPECT);
@@ -90,7 +101,7 @@ fn announced(
     headers: &HeaderMap,
     device: DeviceId,
 ) -> Result<Announced, Problem> {
-    let dest = checked_dest(shared, &dest_of(query)?)?;
+    let dest = shared.destinations.check(&dest_of(query)?)?;
     let length = content_length(headers)?;
     let part = id.map(|id| part(id, headers)).transpose()?;
     if !shared.early && part.as_ref().is_some_and(|part| part.prelude.is_none()) {
@@ -103,16 +114,15 @@ fn announced(
         return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
     }
     let expects_continue = headers.contains_key(header::EXPECT);
-    Ok(Announced { device, dest, length, part, expects_continue })
+    let permit = permit(headers)?;
+    Ok(Announced { device, dest, permit, length, part, expects_continue })
 }
 
 /// A destination that this gateway delivers to, in its one spelling.
-pub fn checked_dest(shared: &Shared, dest: &str) -> Result<String, Problem> {
+pub async fn checked_dest(shared: &Arc<Shared>, dest: &str) -> Result<String, Problem> {
     let dest = shared.destinations.check(dest)?;
-    match shared.well_known.refusal(&dest) {
-        Some(why) => Err(Problem::new(Code::DestNotHoop, why).field("dest")),
-        None => Ok(dest.url),
-    }
+    door::vet(shared, &dest).await?;
+    Ok(dest.url)
 }
 
 /// The one `dest` of a query.
@@ -124,6 +134,13 @@ pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
         (None, _) => Err(Problem::new(Code::DestMissing, "add ?dest= and the service's post URL").field("dest")),
         (Some(_), Some(_)) => Err(Problem::new(Code::DestInvalid, "`dest` is given twice").field("dest")),
     }
+}
+
+/// What `Hoop-Permit` says, if it is there.
+pub fn permit(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Problem> {
+    let Some(value) = headers.get(status::PERMIT) else { return Ok(None) };
+    let invalid = || Problem::new(Code::PermitInvalid, "Hoop-Permit is not base64url").field("Hoop-Permit");
+    URL_SAFE_NO_PAD.decode(value.as_bytes()).map(Some).map_err(|_| invalid())
 }
 
 pub fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
@@ -159,13 +176,13 @@ fn early_problem(detail: impl std::fmt::Display) -> Problem {
 
 /// Everything from the first byte of the body on.
 async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -> Result<Taken, Problem> {
-    let Announced { device, dest, length, part, expects_continue } = announced;
-    let mut frames = Frames { body, ahead: None };
+    let Announced { device, dest, permit, length, part, expects_continue } = announced;
+    let mut frames = Frames::new(shared, body);
     let (offer, range) = match part {
         Some(part) => {
             let offer = match &part.prelude {
-                Some(prelude) => sealed_offer(shared, prelude, Some(part.range.total), dest)?,
-                None => early_offer(shared, &part, dest),
+                Some(prelude) => sealed_offer(shared, prelude, Some(part.range.total), dest.url.clone())?,
+                None => early_offer(shared, &part, dest.url.clone()),
             };
             if offer.id != part.id {
                 let detail = format!("the ticket is for upload {}", offer.id);
@@ -173,7 +190,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
             }
             (offer, Some(part.range.range))
         }
-        None => (sealed_offer(shared, &frames.prelude().await?, length, dest)?, None),
+        None => (sealed_offer(shared, &frames.prelude().await?, length, dest.url.clone())?, None),
     };
     let offer = Offer { device, ..offer };
     let (total, prelude) = (offer.total, offer.prelude.clone());
@@ -181,7 +198,11 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
     if let Some((layout, range)) = layout.zip(range) {
         check_range(layout, range, offer.is_early())?;
     }
-    let intake = match begin(shared, offer).await? {
+    let offered = Offered { dest: &dest, id: offer.id, total, early: offer.is_early(), permit: permit.as_deref() };
+    let permit = door::consent(shared, &offered).await?;
+    let valid = permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires));
+    let (begun, _promise) = begin(shared, offer, range, valid).await?;
+    let intake = match begun {
         Begin::Take(intake) => intake,
         Begin::Complete(upload) => {
             // Some senders look for an answer only when they have sent all; one that asked first is answered at once.
@@ -241,21 +262,30 @@ pub fn layout(shared: &Shared, total: u64) -> Result<Layout, Problem> {
     Layout::for_total(PRELUDE_LEN, RECORD_SIZE, total).map_err(|error| Problem::new(Code::BodyNotSealed, error))
 }
 
-pub async fn begin(shared: &Arc<Shared>, offer: Offer) -> Result<Begin, Problem> {
+/// Begins an upload, or goes on with it, if its device and its time allow it. `expires` is the ticket's end, or its permit's if that is earlier.
+pub async fn begin(
+    shared: &Arc<Shared>,
+    offer: Offer,
+    range: Option<ByteRange>,
+    expires: UnixTime,
+) -> Result<(Begin, Promise), Problem> {
     let now = shared.clock.unix();
-    let expires = offer.expires;
     let begun = shared.blocking(move |shared| {
+        let upload = shared.spool.get(offer.id)?;
         // An upload that was begun in time may end late; a new one may not begin.
-        let known = shared.spool.get(offer.id)?.is_some_and(|upload| !upload.is_early());
-        let last = expires.plus_secs(if known { KEEP_SECS } else { GRACE_SECS });
-        if now > last { Ok(None) } else { shared.spool.begin(&offer).map(Some) }
+        let known = upload.as_ref().is_some_and(|upload| !upload.is_early());
+        if now > expires.plus_secs(if known { KEEP_SECS } else { GRACE_SECS }) {
+            let detail = format!("it ended {} s ago, by this gateway's clock", now.since(expires));
+            return Ok(Err(Problem::new(Code::TicketExpired, detail)));
+        }
+        let promise = match promised(shared, &offer, range, upload.as_ref())? {
+            Ok(promise) => promise,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        shared.spool.begin(&offer).map(|begun| Ok((begun, promise)))
     });
     match begun.await {
-        Ok(Some(begun)) => Ok(begun),
-        Ok(None) => {
-            let detail = format!("it ended {} s ago, by this gateway's clock", now.since(expires));
-            Err(Problem::new(Code::TicketExpired, detail))
-        }
+        Ok(begun) => begun,
         Err(BeginError::Full { need, free }) => {
             Err(full_problem(format_args!("{need} bytes are needed, and {free} are free")))
         }
@@ -271,6 +301,53 @@ pub async fn begin(shared: &Arc<Shared>, offer: Offer) -> Result<Begin, Problem>
         Err(error @ BeginError::TooManyEarly(_)) => Err(early_problem(error)),
         Err(BeginError::Store(error)) => Err(store_problem(&error)),
     }
+}
+
+/// Whether another upload may begin. They are counted only once as many have begun as there was room for when they were counted last.
+fn has_place(shared: &Shared) -> Result<bool, StoreError> {
+    let most = shared.max_uploads;
+    let taken = shared.uploads_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    if most == 0 || taken.is_ok() {
+        return Ok(true);
+    }
+    let under_way = shared.spool.tally()?.into_iter().filter(|(state, _)| !state.is_final());
+    let left = most.saturating_sub(under_way.map(|(_, sum)| sum.uploads).sum());
+    shared.uploads_left.store(left.saturating_sub(1), Ordering::Relaxed);
+    Ok(left > 0)
+}
+
+/// What this device may still send.
+fn promised(
+    shared: &Shared,
+    offer: &Offer,
+    range: Option<ByteRange>,
+    upload: Option<&Upload>,
+) -> Result<Result<Promise, Problem>, StoreError> {
+    let now = shared.clock.now();
+    let is_new = upload.is_none();
+    if is_new && let Err(problem) = shared.devices.begin(offer.device, now) {
+        return Ok(Err(problem));
+    }
+    let total = offer.total.unwrap_or(0);
+    let mut fresh: RangeSet = [range.unwrap_or(ByteRange::new(0, total))].into_iter().collect();
+    upload.iter().flat_map(|upload| upload.stored.iter()).for_each(|span| fresh.remove(span));
+    // Whose upload it is does not change with whoever sends the rest.
+    let device = upload.map_or(offer.device, |upload| upload.device);
+    let holding = match shared.devices.is_limited(device) {
+        true => {
+            let held = shared.spool.held_by(device)?;
+            let room = shared.spool.kept_bytes().saturating_add(shared.spool.free_bytes()?);
+            Holding { uploads: held.uploads, bytes: held.bytes, room }
+        }
+        false => Holding { uploads: 0, bytes: 0, room: u64::MAX },
+    };
+    let is_whole = upload.is_some_and(|upload| upload.state.is_whole());
+    let need = Need { bytes: if is_whole { 0 } else { fresh.len() }, is_new };
+    if is_new && !has_place(shared)? {
+        let detail = format!("{} uploads are here, and no more are taken", shared.max_uploads);
+        return Ok(Err(full_problem(detail)));
+    }
+    Ok(shared.devices.promise(device, holding, need, now).map_err(full_problem))
 }
 
 /// Reads the body to its end and records what came, whole or not.

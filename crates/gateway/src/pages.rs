@@ -20,7 +20,7 @@ const VERSION: HeaderName = HeaderName::from_static("hoop-version");
 /// of rules may go unnoticed.
 const PREFLIGHT_SECS: u64 = 600;
 
-const ALLOW_HEADERS: &str = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Version, \
+const ALLOW_HEADERS: &str = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Permit, Hoop-Deadline, Hoop-Version, \
      Upload-Complete, Upload-Draft-Interop-Version, Upload-Incomplete, Upload-Length, Upload-Offset";
 const EXPOSE_HEADERS: &str = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After, \
      Upload-Complete, Upload-Incomplete, Upload-Length, Upload-Limit, Upload-Offset";

@@ -18,6 +18,8 @@ pub struct Progress {
     running: Mutex<BTreeMap<UploadId, Running>>,
     /// Counts what moves.
     revision: AtomicU64,
+    /// All bytes that sockets took.
+    total: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,7 @@ impl Progress {
     /// The socket took so many bytes more.
     pub fn sent(&self, id: UploadId, bytes: u64) {
         self.revision.fetch_add(1, Ordering::Relaxed);
+        self.total.fetch_add(bytes, Ordering::Relaxed);
         let mut running = self.lock();
         let Some(running) = running.get_mut(&id) else { return };
         running.sent += bytes;
@@ -71,6 +74,11 @@ impl Progress {
             let fresh = running.sampled.elapsed() < STILL;
             (running.sent, running.rate_bps.filter(|_| fresh))
         })
+    }
+
+    /// All bytes that were sent since this program began, what had to be sent again included.
+    pub fn sent_bytes(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
     }
 
     /// The transfers that run.

@@ -15,7 +15,7 @@ mod fields;
 mod turns;
 
 use crate::intake::refuse_body;
-use crate::offload::{Taken, checked_dest, dest_of, layout, offload};
+use crate::offload::{Taken, checked_dest, dest_of, layout, offload, permit};
 use crate::pages::Page;
 use crate::routes::receipt;
 use crate::shared::{Shared, store_problem};
@@ -160,7 +160,7 @@ impl Call<'_> {
         if whole && (self.interim.is_none() || total.is_none() || is_empty(body)) {
             return self.plain(head, body).await;
         }
-        let dest = checked_dest(self.shared, &dest_of(query)?)?;
+        let dest = checked_dest(self.shared, &dest_of(query)?).await?;
         total.map(|total| layout(self.shared, total)).transpose()?;
         let now = self.shared.clock.unix();
         let (token, resource) =
@@ -329,6 +329,7 @@ impl Call<'_> {
             complete: self.fields.complete == Some(true),
             progress: self.interim.clone().zip(self.fields.interop),
             asked_first: headers.contains_key(header::EXPECT),
+            permit: permit(headers)?,
         };
         let body = body.take().expect("it is taken once");
         match tokio::spawn(append.run(body)).await {

@@ -24,6 +24,9 @@ struct Test {
     hoop: &'static str,
     version: &'static str,
     free_bytes: u64,
+    /// The gateway's name, for services that bind permits to it; pages are not told, since two sites could know a household again by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -39,7 +42,11 @@ struct Receipt {
 pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
     let (head, body) = request.into_parts();
     let admission = shared.pages.admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
-    let answer = |page| route(&shared, &shutdown, page, head, body, peer);
+    let answer = async |page: Option<&Page>| {
+        let answered = route(&shared, &shutdown, page, head, body, peer).await;
+        answered.inspect_err(|problem| shared.metrics.refused(problem.code))
+    };
+    let admission = admission.inspect_err(|problem| shared.metrics.refused(problem.code));
     let mut response = match admission {
         Ok(Admission::Own) => answer(None).await.unwrap_or_else(Problem::into_response),
         Ok(Admission::Page(page)) => page.answer(answer(Some(&page)).await),
@@ -65,6 +72,7 @@ async fn route(
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
     let device = DeviceId::from_ip(peer.address.ip());
+    shared.devices.request(device, shared.clock.now())?;
     if resumable::concerns(&head) {
         return resumable::answer(shared, page, &base, device, &head, body).await;
     }
@@ -133,7 +141,8 @@ async fn test(shared: &Arc<Shared>, page: Option<&Page>) -> Result<Response<Body
     let status = if free_bytes < ROOM_MIN { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     // Two sites shall not know one household again by it.
     let free_bytes = if page.is_some() { rounded_down(free_bytes) } else { free_bytes };
-    let mut response = json(status, &Test { hoop: "gateway", version: env!("CARGO_PKG_VERSION"), free_bytes });
+    let gateway = page.is_none().then(|| shared.key.id().to_string());
+    let mut response = json(status, &Test { hoop: "gateway", version: env!("CARGO_PKG_VERSION"), free_bytes, gateway });
     if status != StatusCode::OK {
         response.headers_mut().insert(header::RETRY_AFTER, FULL_RETRY_AFTER.as_secs().into());
     }

@@ -3,7 +3,7 @@
 use crate::destination::Dest;
 use crate::shared::Shared;
 use crate::status::{self, ServiceStatus, delivered_from_missing};
-use crate::well_known::{DOCUMENT_MAX, WellKnown};
+use crate::well_known::{DOCUMENT_MAX, Refusal, WellKnown, Word as Known};
 use bytes::Bytes;
 use hoop_http::{Body, Code, ConnectError, Connection, Problem, empty, read_limited, retry_after};
 use hoop_spool::State;
@@ -141,18 +141,34 @@ impl<'a> Service<'a> {
     /// What the service says of itself; asked at most once in a while.
     pub async fn well_known(&mut self) -> Result<Arc<WellKnown>, Again> {
         let word = match self.shared.well_known.get(&self.dest.origin) {
-            Some(word) => word,
-            None => {
-                let word = self.fetch_well_known().await?;
-                self.shared.well_known.put(&self.dest.origin, word)
-            }
+            // Where a name leads to is asked anew each time.
+            Some(word) if !matches!(&word, Err(refusal) if refusal.code == Code::DestForbidden) => word,
+            _ => self.learn().await?,
         };
-        let not_hoop = |why| Again::new(Code::DestNotHoop, why);
-        let known = word.map_err(|why| not_hoop(why).destination())?;
+        let refused = |refusal: Refusal| Again::new(refusal.code, refusal.why);
+        let known = word.map_err(|refusal| refused(refusal).destination())?;
         match self.shared.well_known.refusal(self.dest) {
             None => Ok(known),
-            Some(why) => Err(not_hoop(why)),
+            Some(refusal) => Err(refused(refusal)),
         }
+    }
+
+    /// Asks the service what it is, and remembers what came of it.
+    pub async fn learn(&mut self) -> Result<Known, Again> {
+        let (cache, origin) = (&self.shared.well_known, &self.dest.origin);
+        let word = match self.fetch_well_known().await {
+            Ok(word) => word.map_err(Refusal::not_hoop),
+            Err(again) if again.code == Code::DestForbidden => Err(Refusal::forbidden()),
+            Err(again) => {
+                cache.silent(origin);
+                return Err(again);
+            }
+        };
+        let word = cache.put(origin, word, self.shared.clock.unix());
+        if cache.is_news() {
+            self.shared.blocking(|shared| shared.well_known.keep()).await;
+        }
+        Ok(word)
     }
 
     async fn fetch_well_known(&mut self) -> Result<Result<WellKnown, String>, Again> {
@@ -235,7 +251,8 @@ pub fn judge(answer: &Answer, total: u64, now: SystemTime) -> Word {
             status => again(Code::DestUnreachable, format!("it answered {status}")),
         };
     };
-    let ends = |state| Word::Ends { state, code: problem.code, detail: problem.detail.clone() };
+    let said = their_words(&problem.detail);
+    let ends = |state| Word::Ends { state, code: problem.code, detail: said.clone() };
     match problem.code {
         Code::UploadUnknown | Code::NotFound => Word::Unknown,
         Code::UploadDone => Word::AskHow,
@@ -243,9 +260,9 @@ pub fn judge(answer: &Answer, total: u64, now: SystemTime) -> Word {
         Code::UploadExpired => ends(State::Expired),
         Code::AnswerLost => ends(State::Unknown),
         Code::Rejected => ends(State::Rejected),
-        Code::RecordCorrupt => Word::Corrupt(problem.detail),
+        Code::RecordCorrupt => Word::Corrupt(said),
         code if code.is_final() => ends(State::Refused),
-        code => again(code, problem.detail),
+        code => again(code, said),
     }
 }
 
@@ -272,6 +289,20 @@ fn judge_success(answer: &Answer, total: u64) -> Word {
     }
 }
 
+/// The longest of a service's own words that are passed on: two lines of a page.
+const THEIR_WORDS_MAX: usize = 200;
+
+/// What a service wrote, marked as its own: the monitor's readers must not take it for this gateway's. Shortened, and in one line.
+pub fn their_words(detail: &str) -> String {
+    let plain: String = detail.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let words = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(THEIR_WORDS_MAX) {
+        _ if words.is_empty() => String::new(),
+        Some((end, _)) => format!("the service says: “{}…”", &words[..end]),
+        None => format!("the service says: “{words}”"),
+    }
+}
+
 fn no_word(why: &str) -> Word {
     Word::Again(Again::new(Code::DestNotHoop, why))
 }
@@ -285,9 +316,27 @@ fn unreachable(error: ConnectError) -> Again {
         | ConnectError::Http { .. }
         | ConnectError::Timeout { .. } => Code::DestUnreachable,
     };
+    if code == Code::DestForbidden {
+        // Its address is for the operator alone: pages read reasons, and must not learn where names lead on this network.
+        tracing::info!(%error, "a destination is refused");
+        return Again::new(code, Refusal::forbidden().why).destination();
+    }
     Again::new(code, error).destination()
 }
 
 fn broken(error: &dyn std::error::Error) -> Again {
     Again::new(Code::DestUnreachable, format_args!("the connection broke: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_services_words_are_marked_as_its_own_and_bounded() {
+        assert_eq!(their_words("no\r\n\u{1b}[31m  room"), "the service says: “no [31m room”");
+        assert_eq!(their_words(" \n"), "");
+        let long = their_words(&"ü".repeat(100_000));
+        assert_eq!(long.chars().filter(|letter| *letter == 'ü').count(), THEIR_WORDS_MAX);
+    }
 }

@@ -1,23 +1,26 @@
 //! What a gateway's tasks share: [`Shared`].
 
-use crate::config::Config;
+use crate::config::{Config, Permits};
 use crate::destination::Destinations;
+use crate::devices::Devices;
+use crate::door::Looks;
+use crate::intake::Patience;
+use crate::metrics::Metrics;
 use crate::monitor::STREAMS;
 use crate::pages::Pages;
+use crate::pause::Pause;
 use crate::progress::Progress;
 use crate::resumable::Turns;
 use crate::well_known::WellKnownCache;
 use hoop_http::{Clock, Code, Connector, Problem};
+use hoop_seal::signing::GatewayKey;
 use hoop_spool::{Spool, StoreError};
 use hoop_units::Timestamp;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use url::Url;
-
-/// How long a sender's bytes may stay away before its request ends; what arrived is kept. Longer than a phone takes to
-/// change between access points.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a gateway's tasks share.
 pub struct Shared {
@@ -25,6 +28,20 @@ pub struct Shared {
     pub destinations: Destinations,
     pub connector: Connector,
     pub well_known: WellKnownCache,
+    /// Destinations that are being asked what they are.
+    pub looks: Looks,
+    pub devices: Arc<Devices>,
+    pub patience: Patience,
+    /// Uploads that are kept at once; 0: any number.
+    pub max_uploads: u64,
+    /// So many uploads may begin before they are counted again.
+    pub uploads_left: AtomicU64,
+    /// Whether no upload is taken without its service's permit.
+    pub permits_required: bool,
+    /// By which this gateway shows services that it is itself.
+    pub key: GatewayKey,
+    pub metrics: Metrics,
+    pub pause: Pause,
     pub progress: Progress,
     /// Told when an upload has become whole.
     pub stored: Notify,
@@ -43,13 +60,23 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(config: &Config, spool: Spool, connector: Connector) -> Arc<Self> {
-        let destinations = Destinations::new(config.allow_dest.clone());
+    pub fn new(config: &Config, spool: Spool, connector: Connector, key: GatewayKey) -> Arc<Self> {
+        let destinations = Destinations::new(config.allow_dest.clone(), &config.own_names());
+        let folder = config.spool.as_path();
         Arc::new(Self {
+            well_known: WellKnownCache::open(folder.join("services.json")),
+            looks: Looks::default(),
+            devices: Devices::new(config.device),
+            patience: config.patience,
+            max_uploads: config.max_uploads,
+            uploads_left: AtomicU64::new(0),
+            permits_required: config.permits == Permits::Required,
+            key,
+            metrics: Metrics::default(),
+            pause: Pause::open(folder.join("paused")),
             spool,
             connector: connector.guarded(destinations.guard()).with_addresses(config.resolve.clone()),
             destinations,
-            well_known: WellKnownCache::default(),
             progress: Progress::default(),
             stored: Notify::new(),
             clock: config.clock.clone(),

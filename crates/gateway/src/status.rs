@@ -15,6 +15,8 @@ pub const STATE: HeaderName = HeaderName::from_static("hoop-state");
 pub const TOTAL: HeaderName = HeaderName::from_static("hoop-total");
 pub const MISSING: HeaderName = HeaderName::from_static("hoop-missing");
 pub const PRELUDE: HeaderName = HeaderName::from_static("hoop-prelude");
+pub const PERMIT: HeaderName = HeaderName::from_static("hoop-permit");
+pub const GATEWAY: HeaderName = HeaderName::from_static("hoop-gateway");
 pub const EARLY: HeaderName = HeaderName::from_static("hoop-early");
 
 /// The most spans that `Hoop-Missing` names.

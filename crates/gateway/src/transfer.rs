@@ -96,7 +96,11 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     };
     let result = {
         let _ended = shared.progress.guard(id);
-        transfer.run().await
+        tokio::select! {
+            result = transfer.run() => result,
+            // What the service has of it by then, it has; the rest follows when the owner lets it.
+            () = shared.pause.until(true) => Err(Stop::Wait(None)),
+        }
     };
     // Whoever came further starts counting anew.
     let attempts = if transfer.has.len() > before { 0 } else { attempts };
@@ -185,7 +189,8 @@ impl Transfer<'_> {
             .request(Method::PUT, &self.target())
             .header(header::CONTENT_RANGE, content_range.to_string())
             .header(header::CONTENT_TYPE, "application/octet-stream")
-            .header(status::PRELUDE, prelude_header(&self.upload.prelude));
+            .header(status::GATEWAY, self.proof())
+            .header(status::PRELUDE, base64url(&self.upload.prelude));
         self.shared.progress.begin(self.upload.id);
         let (body, motion) = PayloadBody::new(self.shared, payload, self.upload.id, range);
         let answer = self.service.exchange(request, streamed(body), &motion).await;
@@ -318,6 +323,13 @@ impl Transfer<'_> {
         }
     }
 
+    /// What shows a service that it is this gateway that sends, if it asks for that.
+    fn proof(&self) -> String {
+        let origin = self.service.dest.origin.as_str();
+        let proof = self.shared.key.prove(origin, self.upload.id, self.shared.clock.unix());
+        base64url(&proof)
+    }
+
     /// The request target of `PUT` and `HEAD`.
     fn target(&self) -> String {
         let path = &self.service.dest.url[self.service.dest.origin.as_str().len()..];
@@ -325,9 +337,9 @@ impl Transfer<'_> {
     }
 }
 
-fn prelude_header(prelude: &[u8]) -> String {
+fn base64url(octets: &[u8]) -> String {
     use base64::Engine as _;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(prelude)
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(octets)
 }
 
 /// What is recorded of an attempt that is to be made again after `delay`.

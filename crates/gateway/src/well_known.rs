@@ -1,10 +1,19 @@
 //! What services say of themselves at `/.well-known/hoop`, kept for a while: [`WellKnownCache`].
+//!
+//! A good answer holds for ten minutes, a bad one for one, and that nobody answered for half a minute. The last good answer is kept beyond
+//! that, also on disk (`services.json` in the spool): whether a service demands permits, and by which keys they are checked, must be known while the line is down.
 
 use crate::destination::Dest;
-use hoop_http::Origin;
-use serde::Deserialize;
+use hoop_http::{Code, Origin, Problem};
+use hoop_seal::KwsId;
+use hoop_seal::signing::PublicKey;
+use hoop_units::UnixTime;
+use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use url::Url;
@@ -18,6 +27,18 @@ const GOOD: Duration = Duration::from_secs(10 * 60);
 /// How long a bad one does: an operator who has just set a service up should not have to wait.
 const BAD: Duration = Duration::from_secs(60);
 
+/// How long nobody is asked again after no answer came: while the line is down, uploads are taken without waiting for it.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// How long what a service said last is good for checking permits although it cannot be asked: as long as a ticket lasts by default.
+const KEYS_SECS: u32 = 7 * 24 * 60 * 60;
+
+/// A word that has not changed is written down again after so long, for the time at which it was last heard.
+const KEEP_ANEW_SECS: u32 = 24 * 60 * 60;
+
+/// Public keys of a service that are kept: one now, some that rotate out.
+const KEYS_MAX: usize = 16;
+
 /// The longest document that is read.
 pub const DOCUMENT_MAX: usize = 64 * 1024;
 
@@ -28,7 +49,38 @@ pub struct WellKnown {
     pub post: String,
     /// Where uploads are asked after, without a slash at the end.
     pub uploads: Url,
+    /// Whether a gateway may take an upload for it only with its permit.
+    pub permits_required: bool,
+    /// By which it signs.
+    pub keys: BTreeMap<KwsId, PublicKey>,
 }
+
+/// Why nothing can be delivered to an origin. The words are ours: pages show them, and whoever wrote the document must not speak there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// `dest-not-hoop`, or `dest-forbidden` where its name leads to an address that is not permitted.
+    pub code: Code,
+    pub why: String,
+}
+
+impl Refusal {
+    pub fn not_hoop(why: impl Into<String>) -> Self {
+        Self { code: Code::DestNotHoop, why: why.into() }
+    }
+
+    /// The address is not told: a name may lead to one that only this network knows.
+    pub fn forbidden() -> Self {
+        let why = "its name leads to an address that is not public, or is this gateway's own, and this gateway's operator has not listed it";
+        Self { code: Code::DestForbidden, why: why.to_owned() }
+    }
+
+    pub fn problem(self) -> Problem {
+        Problem::new(self.code, self.why).field("dest")
+    }
+}
+
+/// What an origin is known to be.
+pub type Word = Result<Arc<WellKnown>, Refusal>;
 
 #[derive(Deserialize)]
 struct Document {
@@ -37,6 +89,10 @@ struct Document {
     post: String,
     uploads: String,
     record_size: u32,
+    #[serde(default)]
+    permits: String,
+    #[serde(default)]
+    signing_keys: BTreeMap<String, String>,
 }
 
 impl WellKnown {
@@ -65,62 +121,221 @@ impl WellKnown {
             return Err("its `uploads` lies at another origin".to_owned());
         }
         let post = Url::parse(&document.post).map_err(|error| format!("`post`: {error}"))?;
-        Ok(Self { post: post.as_str().trim_end_matches('/').to_owned(), uploads })
+        let post = post.as_str().trim_end_matches('/').to_owned();
+        // Keys in forms that this version does not know are not its to use.
+        let key = |(id, key): (&String, &String)| Some((kws_id(id)?, key.parse().ok()?));
+        let keys = document.signing_keys.iter().filter_map(key).take(KEYS_MAX).collect();
+        Ok(Self { post, uploads, permits_required: document.permits == "required", keys })
     }
 
     /// Why an upload for `dest` cannot go to this service, if so.
-    fn refusal(&self, dest: &Dest) -> Option<String> {
+    fn refusal(&self, dest: &Dest) -> Option<Refusal> {
         let other = self.post != dest.url;
-        other.then(|| format!("its post URL is another than {}", dest.url))
+        other.then(|| Refusal::not_hoop(format!("its post URL is another than {}", dest.url)))
     }
+}
+
+/// Eight hexadecimal digits.
+fn kws_id(text: &str) -> Option<KwsId> {
+    let digits = text.len() == 8 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let number = digits.then(|| u32::from_str_radix(text, 16).ok()).flatten()?;
+    Some(KwsId(number.to_be_bytes()))
+}
+
+/// What was learned when an origin was asked last.
+#[derive(Clone, Debug)]
+enum Learned {
+    Word(Word),
+    /// Nobody answered.
+    Silence,
+    /// In an earlier run of this gateway.
+    Read,
 }
 
 #[derive(Debug)]
 struct Known {
     at: Instant,
-    /// The document, or why there is none.
-    word: Result<Arc<WellKnown>, String>,
+    learned: Learned,
+    /// What it said when it last spoke well, and when that was.
+    last_good: Option<(UnixTime, Arc<WellKnown>)>,
 }
 
 impl Known {
     fn holds(&self) -> bool {
-        self.at.elapsed() < if self.word.is_ok() { GOOD } else { BAD }
+        let holds = match &self.learned {
+            Learned::Word(Ok(_)) => GOOD,
+            Learned::Word(Err(_)) => BAD,
+            Learned::Silence => SILENT,
+            Learned::Read => Duration::ZERO,
+        };
+        self.at.elapsed() < holds
     }
+}
+
+/// What the door knows of an origin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AtDoor {
+    /// This, and it holds.
+    Known(Word),
+    /// Nothing that helps, and nobody should be asked now.
+    Silent,
+    /// It is to be asked. Only if nothing but a refusal, or nothing, is known of it is the answer worth waiting for.
+    Ask { worth_waiting: bool },
 }
 
 /// What services said, by origin.
 #[derive(Debug, Default)]
 pub struct WellKnownCache {
     known: Mutex<BTreeMap<Origin, Known>>,
+    /// Where good words are kept.
+    file: Option<PathBuf>,
+    /// Something is known that the file does not have.
+    news: AtomicBool,
+}
+
+/// A line of `services.json`.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    origin: String,
+    post: String,
+    uploads: String,
+    permits_required: bool,
+    keys: BTreeMap<String, String>,
+    seen: u32,
 }
 
 impl WellKnownCache {
+    /// With what an earlier run kept in that file. What cannot be read is forgotten: it can be asked for again.
+    pub fn open(file: PathBuf) -> Self {
+        let read = std::fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Vec<Kept>>(&bytes).ok());
+        let known = read.into_iter().flatten().take(ORIGINS_MAX).filter_map(Kept::known).collect();
+        Self { known: Mutex::new(known), file: Some(file), news: AtomicBool::new(false) }
+    }
+
     /// Why `dest` is known not to take sealed uploads; `None` if it takes them or nothing is known.
-    pub fn refusal(&self, dest: &Dest) -> Option<String> {
+    pub fn refusal(&self, dest: &Dest) -> Option<Refusal> {
         self.get(&dest.origin)?.map_or_else(Some, |document| document.refusal(dest))
     }
 
     /// What is known of an origin and still holds.
-    pub fn get(&self, origin: &Origin) -> Option<Result<Arc<WellKnown>, String>> {
-        self.lock().get(origin).filter(|known| known.holds()).map(|known| known.word.clone())
+    pub fn get(&self, origin: &Origin) -> Option<Word> {
+        match &self.lock().get(origin).filter(|known| known.holds())?.learned {
+            Learned::Word(word) => Some(word.clone()),
+            Learned::Silence | Learned::Read => None,
+        }
+    }
+
+    /// What is known of an origin for whoever offers an upload for it.
+    pub fn at_door(&self, origin: &Origin) -> AtDoor {
+        match self.lock().get(origin) {
+            None => AtDoor::Ask { worth_waiting: true },
+            Some(known) => match (&known.learned, known.holds()) {
+                (Learned::Word(word), true) => AtDoor::Known(word.clone()),
+                (Learned::Silence, true) => AtDoor::Silent,
+                (Learned::Word(Err(_)), false) => AtDoor::Ask { worth_waiting: true },
+                (Learned::Word(Ok(_)) | Learned::Silence, false) | (Learned::Read, _) => {
+                    AtDoor::Ask { worth_waiting: false }
+                }
+            },
+        }
+    }
+
+    /// What the origin said when it last spoke well, unless that is too long ago to check permits by.
+    pub fn last_good(&self, origin: &Origin, now: UnixTime) -> Option<Arc<WellKnown>> {
+        let known = self.lock();
+        let (seen, document) = known.get(origin)?.last_good.as_ref()?;
+        (now.since(*seen) <= KEYS_SECS).then(|| document.clone())
     }
 
     /// Remembers what an origin said.
-    pub fn put(&self, origin: &Origin, word: Result<WellKnown, String>) -> Result<Arc<WellKnown>, String> {
-        let mut known = self.lock();
-        if known.len() >= ORIGINS_MAX && !known.contains_key(origin) {
-            let oldest = known.iter().min_by_key(|(_, known)| known.at).map(|(origin, _)| origin.clone());
-            oldest.iter().for_each(|origin| {
-                known.remove(origin);
-            });
-        }
+    pub fn put(&self, origin: &Origin, word: Result<WellKnown, Refusal>, now: UnixTime) -> Word {
         let word = word.map(Arc::new);
-        known.insert(origin.clone(), Known { at: Instant::now(), word: word.clone() });
+        let mut known = self.lock();
+        let before = known.get(origin).and_then(|known| known.last_good.clone());
+        let is_news = |document: &Arc<WellKnown>| {
+            let stale = |(seen, old): &(UnixTime, Arc<WellKnown>)| old != document || now.since(*seen) > KEEP_ANEW_SECS;
+            before.as_ref().is_none_or(stale)
+        };
+        if word.as_ref().is_ok_and(is_news) {
+            self.news.store(true, Ordering::Relaxed);
+        }
+        let last_good = word.as_ref().ok().map(|document| (now, document.clone())).or(before);
+        insert(&mut known, origin, Known { at: Instant::now(), learned: Learned::Word(word.clone()), last_good });
         word
+    }
+
+    /// Whether something is known that the file does not have.
+    pub fn is_news(&self) -> bool {
+        self.file.is_some() && self.news.load(Ordering::Relaxed)
+    }
+
+    /// How long ago an origin was asked last, in this run.
+    pub fn age(&self, origin: &Origin) -> Option<Duration> {
+        self.lock().get(origin).filter(|known| !matches!(known.learned, Learned::Read)).map(|known| known.at.elapsed())
+    }
+
+    /// Remembers that an origin gave no answer.
+    pub fn silent(&self, origin: &Origin) {
+        let mut known = self.lock();
+        let last_good = known.get(origin).and_then(|known| known.last_good.clone());
+        insert(&mut known, origin, Known { at: Instant::now(), learned: Learned::Silence, last_good });
+    }
+
+    /// Writes the file anew. What a crash leaves is the old one or the new one.
+    pub fn keep(&self) {
+        let Some(file) = &self.file else { return };
+        self.news.store(false, Ordering::Relaxed);
+        let kept: Vec<Kept> = self.lock().iter().filter_map(|(origin, known)| Kept::of(origin, known)).collect();
+        let bytes = serde_json::to_vec(&kept).expect("texts and numbers have a JSON form");
+        if let Err(error) = replace(file, &bytes) {
+            tracing::warn!(%error, "cannot keep what services say; they are asked again after a restart");
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Origin, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn insert(known: &mut BTreeMap<Origin, Known>, origin: &Origin, fresh: Known) {
+    if known.len() >= ORIGINS_MAX && !known.contains_key(origin) {
+        // Whoever names made-up origins drives out what came of such, before what has ever spoken well.
+        let oldest = known.iter().min_by_key(|(_, known)| (known.last_good.is_some(), known.at));
+        if let Some(oldest) = oldest.map(|(origin, _)| origin.clone()) {
+            known.remove(&oldest);
+        }
+    }
+    known.insert(origin.clone(), fresh);
+}
+
+/// Writes a file beside it and puts it in its place.
+fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = file.with_extension("new");
+    std::fs::write(&fresh, bytes)?;
+    std::fs::rename(fresh, file)
+}
+
+impl Kept {
+    fn of(origin: &Origin, known: &Known) -> Option<Self> {
+        let (seen, document) = known.last_good.as_ref()?;
+        let keys = document.keys.iter().map(|(id, key)| (id.to_string(), key.to_string())).collect();
+        let (post, uploads) = (document.post.clone(), document.uploads.to_string());
+        Some(Self {
+            origin: origin.to_string(),
+            post,
+            uploads,
+            permits_required: document.permits_required,
+            keys,
+            seen: seen.0,
+        })
+    }
+
+    fn known(self) -> Option<(Origin, Known)> {
+        let keys = self.keys.iter().filter_map(|(id, key)| Some((kws_id(id)?, key.parse().ok()?))).collect();
+        let uploads = Url::parse(&self.uploads).ok()?;
+        let document = WellKnown { post: self.post, uploads, permits_required: self.permits_required, keys };
+        let last_good = Some((UnixTime(self.seen), Arc::new(document)));
+        Some((self.origin.parse().ok()?, Known { at: Instant::now(), learned: Learned::Read, last_good }))
     }
 }
 
@@ -131,10 +346,15 @@ mod tests {
 
     const GOOD_DOCUMENT: &str = r#"{"hoop":1,"origin":"https://photos.example","post":"https://photos.example/hoop/post",
         "tickets":"https://photos.example/hoop/tickets","uploads":"https://photos.example/hoop/uploads",
-        "suites":["aes256gcm"],"record_size":65536,"max_bytes":1}"#;
+        "suites":["aes256gcm"],"record_size":65536,"max_bytes":1,"permits":"required",
+        "signing_keys":{"01020304":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","of-tomorrow":"?"}}"#;
+
+    fn good(dest: &Dest) -> WellKnown {
+        WellKnown::parse(GOOD_DOCUMENT.as_bytes(), &dest.origin).unwrap()
+    }
 
     fn dest(url: &str) -> Dest {
-        Destinations::default().check(url).unwrap()
+        Destinations::new(Vec::new(), &[]).check(url).unwrap()
     }
 
     #[test]
@@ -172,7 +392,7 @@ mod tests {
         }
         let elsewhere = GOOD_DOCUMENT.replace("/hoop/post", "/call-555");
         let known = WellKnown::parse(elsewhere.as_bytes(), &right.origin).unwrap();
-        let why = known.refusal(&right).unwrap();
+        let why = known.refusal(&right).unwrap().why;
         assert!(!why.contains("call"), "{why}");
     }
 
@@ -181,20 +401,63 @@ mod tests {
         let cache = WellKnownCache::default();
         let right = dest("https://photos.example/hoop/post");
         assert_eq!(cache.refusal(&right), None, "nothing is known yet");
-        cache.put(&right.origin, WellKnown::parse(GOOD_DOCUMENT.as_bytes(), &right.origin)).unwrap();
+        cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
         assert_eq!(cache.refusal(&right), None);
         assert!(cache.refusal(&dest("https://photos.example/elsewhere")).is_some());
-        cache.put(&right.origin, Err("404".to_owned())).unwrap_err();
-        assert_eq!(cache.refusal(&right).as_deref(), Some("404"));
+        cache.put(&right.origin, Err(Refusal::not_hoop("404")), UnixTime(2)).unwrap_err();
+        assert_eq!(cache.refusal(&right), Some(Refusal::not_hoop("404")));
+        assert!(cache.last_good(&right.origin, UnixTime(3)).is_some(), "permits can still be checked");
+        assert!(cache.last_good(&right.origin, UnixTime(2 + KEYS_SECS)).is_none(), "not for ever");
     }
 
     #[test]
     fn the_cache_forgets_the_oldest_rather_than_grow() {
         let cache = WellKnownCache::default();
         for i in 0..2 * ORIGINS_MAX {
-            let _ = cache.put(&format!("https://s{i}.example").parse().unwrap(), Err(String::new()));
+            let _ =
+                cache.put(&format!("https://s{i}.example").parse().unwrap(), Err(Refusal::forbidden()), UnixTime(1));
         }
         assert_eq!(cache.lock().len(), ORIGINS_MAX);
         assert!(cache.get(&"https://s0.example".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn made_up_origins_do_not_drive_out_a_service_that_has_spoken_well() {
+        let cache = WellKnownCache::default();
+        let right = dest("https://photos.example/hoop/post");
+        cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
+        for i in 0..2 * ORIGINS_MAX {
+            cache.silent(&format!("https://s{i}.example").parse().unwrap());
+        }
+        assert!(cache.last_good(&right.origin, UnixTime(2)).is_some());
+    }
+
+    #[test]
+    fn only_what_is_not_known_is_worth_waiting_for() {
+        let cache = WellKnownCache::default();
+        let right = dest("https://photos.example/hoop/post");
+        assert_eq!(cache.at_door(&right.origin), AtDoor::Ask { worth_waiting: true });
+        cache.silent(&right.origin);
+        assert_eq!(cache.at_door(&right.origin), AtDoor::Silent, "the line is down: nobody waits for it");
+        cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
+        assert!(matches!(cache.at_door(&right.origin), AtDoor::Known(Ok(_))));
+    }
+
+    #[test]
+    fn what_services_said_survives_a_restart_and_garbage_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("services.json");
+        let right = dest("https://photos.example/hoop/post");
+        let cache = WellKnownCache::open(file.clone());
+        let word = cache.put(&right.origin, Ok(good(&right)), UnixTime(100)).unwrap();
+        assert!(word.permits_required && word.keys.len() == 1, "{word:?}");
+        assert!(cache.is_news());
+        cache.keep();
+        assert!(!cache.is_news());
+        let reopened = WellKnownCache::open(file.clone());
+        assert_eq!(reopened.last_good(&right.origin, UnixTime(200)), Some(word));
+        assert_eq!(reopened.at_door(&right.origin), AtDoor::Ask { worth_waiting: false });
+        std::fs::write(&file, "[{").unwrap();
+        assert!(WellKnownCache::open(file).last_good(&right.origin, UnixTime(200)).is_none());
     }
 }

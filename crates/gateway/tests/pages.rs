@@ -230,7 +230,7 @@ async fn a_preflight_is_answered_from_the_url_alone() {
         let reply = preflight(target, SITE, method).await;
         assert_eq!((reply.status.as_u16(), reply.header("access-control-allow-methods")), (204, methods), "{target}");
         assert_eq!(reply.header("access-control-allow-origin"), SITE);
-        let headers = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Version, \
+        let headers = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Permit, Hoop-Deadline, Hoop-Version, \
                        Upload-Complete, Upload-Draft-Interop-Version, Upload-Incomplete, Upload-Length, Upload-Offset";
         assert_eq!(reply.header("access-control-allow-headers"), headers);
         assert_eq!(reply.header("access-control-max-age"), "600");

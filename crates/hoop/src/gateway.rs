@@ -5,7 +5,7 @@ use crate::logging;
 use crate::server;
 use crate::values::{self, Resolve, Size};
 use clap::Args;
-use hoop_gateway::{AllowDest, Config, Gateway};
+use hoop_gateway::{AllowDest, Config, Gateway, Permits};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,6 +31,30 @@ pub struct GatewayFlags {
     /// The longest upload [default: 64G]
     #[arg(long, value_name = "SIZE")]
     max_upload: Option<Size>,
+    /// The most uploads that the spool may hold; 0: any number [default: 100000]
+    #[arg(long, value_name = "COUNT")]
+    max_uploads: Option<u64>,
+    /// The most bytes that one device may have here; 0: any number [default: three quarters of what there is]
+    #[arg(long, value_name = "SIZE")]
+    device_quota: Option<Size>,
+    /// The most uploads that one device may have here; 0: any number [default: 2000]
+    #[arg(long, value_name = "COUNT")]
+    device_uploads: Option<u64>,
+    /// Uploads that one device may begin in a minute; 0: any number [default: 600]
+    #[arg(long, value_name = "COUNT")]
+    device_begun: Option<u32>,
+    /// Requests a second that one device may make; 0: any number [default: 100]
+    #[arg(long, value_name = "COUNT")]
+    device_requests: Option<u32>,
+    /// Connections of one device that are served at once; 0: any number [default: 16]
+    #[arg(long, value_name = "COUNT")]
+    device_connections: Option<usize>,
+    /// Whether uploads are taken without their service's permit: offered (where the service allows it) or required [default: offered]
+    #[arg(long, value_name = "WHEN", value_parser = permits)]
+    permits: Option<String>,
+    /// Where to serve the owner's page and /metrics, on this machine alone, such as 127.0.0.1:4668 [default: nowhere]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
     /// A PEM file of certificates to trust besides the system's
     #[arg(long, visible_alias = "cacert", value_name = "FILE")]
     ca: Vec<PathBuf>,
@@ -86,6 +110,9 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
         let gateway = Gateway::open(config)
             .await
             .map_err(|error| Failure::new(Exit::Usage, "the gateway cannot be opened", error))?;
+        if let Some(address) = gateway.admin_address() {
+            tracing::info!(%address, "the owner's page");
+        }
         server::announce(gateway.address(), false, as_json);
         gateway.run(shutdown).await;
         Ok(Exit::Done)
@@ -99,6 +126,19 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
     config.quota_bytes = flags.quota.or(file.quota).map(|size| size.0);
     config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
+    config.max_uploads = flags.max_uploads.or(file.max_uploads).unwrap_or(config.max_uploads);
+    let device = &mut config.device;
+    device.quota_bytes = flags.device_quota.or(file.device_quota).map(|size| size.0);
+    device.uploads = flags.device_uploads.or(file.device_uploads).unwrap_or(device.uploads);
+    device.begun_per_minute = flags.device_begun.or(file.device_begun).unwrap_or(device.begun_per_minute);
+    device.requests_per_second = flags.device_requests.or(file.device_requests).unwrap_or(device.requests_per_second);
+    device.connections = flags.device_connections.or(file.device_connections).unwrap_or(device.connections);
+    if flags.permits.or(file.permits).map(|word| permits(&word)).transpose().map_err(Failure::usage)?.as_deref()
+        == Some("required")
+    {
+        config.permits = Permits::Required;
+    }
+    config.admin = flags.admin.or(file.admin);
     config.max_upload_bytes = flags.max_upload.or(file.max_upload).map_or(config.max_upload_bytes, |size| size.0);
     config.ca = [file.ca, flags.ca].concat();
     config.resolve = values::addresses(&[file.resolve, flags.resolve].concat());
@@ -119,6 +159,14 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
         return Err(Failure::usage("transfers must be one at least"));
     }
     Ok(config)
+}
+
+/// When permits are demanded.
+fn permits(text: &str) -> Result<String, String> {
+    match text {
+        "offered" | "required" => Ok(text.to_owned()),
+        _ => Err(format!("expected `offered` or `required`, not `{text}`")),
+    }
 }
 
 /// A host name, without scheme or port.
@@ -154,6 +202,13 @@ mod tests {
         assert_eq!((config.quota_bytes, config.reserve_bytes, config.mdns), (Some(2 << 30), 7, false));
         assert_eq!(config.allow_dest.len(), 2);
         assert_eq!(config.hosts, ["a.example", "b.example"]);
+        let file = toml::from_str(
+            "spool = \"a\"\npermits = \"required\"\ndevice-quota = \"1G\"\nadmin = \"127.0.0.1:4668\"\n",
+        )
+        .unwrap();
+        let config = super::config(typed(&["--device-requests", "7", "--device-quota", "2G"]), file).unwrap();
+        assert_eq!((config.permits, config.device.quota_bytes), (Permits::Required, Some(2 << 30)));
+        assert_eq!((config.device.requests_per_second, config.admin.unwrap().port()), (7, 4668));
     }
 
     #[test]
@@ -171,6 +226,8 @@ mod tests {
         let file = toml::from_str("spool = \"a\"\nallow-dest = [\"a b\"]").unwrap();
         assert_eq!(config(GatewayFlags::default(), file).unwrap_err().exit, Exit::Usage);
         let file = toml::from_str("spool = \"a\"\nhost = [\"https://a.example\"]").unwrap();
+        assert_eq!(config(GatewayFlags::default(), file).unwrap_err().exit, Exit::Usage);
+        let file = toml::from_str("spool = \"a\"\npermits = \"sometimes\"").unwrap();
         assert_eq!(config(GatewayFlags::default(), file).unwrap_err().exit, Exit::Usage);
         assert_eq!(config(GatewayFlags::default(), GatewayFlags::default()).unwrap_err().exit, Exit::Usage);
     }

@@ -259,13 +259,17 @@ fn a_gateway_killed_between_early_records_and_prelude_gets_the_upload_all_the_sa
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
     let port = common::free_port();
-    let mut running = Some(gateway_at(&path, port));
+    // The test owns the gateway: what the world owns lives in a thread that nobody waits for, and is never dropped.
+    let running = Arc::new(Mutex::new(Some(gateway_at(&path, port))));
+    let shared = Arc::downgrade(&running);
     let world = World::new(
         move |request| {
             whole_file(&path);
+            let Some(running) = shared.upgrade() else { return request };
+            let mut running = running.lock().unwrap();
             // SIGKILL.
             drop(running.take());
-            running = Some(gateway_at(&path, port));
+            *running = Some(gateway_at(&path, port));
             request
         },
         folder,

@@ -2,7 +2,11 @@
 
 use crate::body::Body;
 use crate::interim::{InterimIo, Outbox};
+use crate::paced::{LeastRate, Paced};
+use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
+use crate::slots::{Handle, PeerLimit, Slot, Slots};
+use hoop_units::DeviceId;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -35,6 +39,11 @@ pub struct ServerLimits {
     pub head_timeout: Duration,
     /// How long a TLS handshake may take. Default 10 s.
     pub handshake_timeout: Duration,
+    /// How many connections each peer is served at once, and that full slots are shared fairly between peers. Default: none, as behind a
+    /// proxy, which is one peer.
+    pub per_peer: Option<PeerLimit>,
+    /// How slowly an answer may be read. Default: none, since behind a proxy, or for a film that is paused, that is no fault.
+    pub least_read: Option<LeastRate>,
     /// How long a stopping server waits for requests that are under way. Default 10 s.
     pub drain_timeout: Duration,
 }
@@ -47,6 +56,8 @@ impl Default for ServerLimits {
             headers: 100,
             head_timeout: Duration::from_secs(15),
             handshake_timeout: Duration::from_secs(10),
+            per_peer: None,
+            least_read: None,
             drain_timeout: Duration::from_secs(10),
         }
     }
@@ -111,7 +122,7 @@ impl Server {
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let slots = AllSlots::new(&self.limits);
         let acceptor = self.tls.map(TlsAcceptor::from);
         let mut connections = JoinSet::new();
         loop {
@@ -121,7 +132,7 @@ impl Server {
                 Some(_) = connections.join_next() => continue,
                 accepted = accept(&self.listener, &slots) => accepted,
             };
-            let (stream, address, slot) = match accepted {
+            let (stream, address, place) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, mostly: give the open connections time to end rather than spin.
@@ -132,15 +143,23 @@ impl Server {
             };
             let local = stream.local_addr().unwrap_or(self.address);
             let peer = Peer { address, local, tls: acceptor.is_some() };
-            let (handler, limits, shutdown) = (handler.clone(), self.limits.clone(), shutdown.clone());
+            let (handler, limits, mut shutdown) = (handler.clone(), self.limits.clone(), shutdown.clone());
             let acceptor = acceptor.clone();
             connections.spawn(async move {
-                let _slot = slot;
+                let place = match place {
+                    Place::Taken(slot) => Some(Held::Counted(slot)),
+                    Place::Asked(slots) => tokio::select! {
+                        () = shutdown.requested() => return,
+                        slot = slots.enter(DeviceId::from_ip(address.ip())) => slot.map(Held::Shared),
+                    },
+                };
+                let Some(place) = place else { return refuse(&stream) };
+                let handle = place.handle();
                 let Some(acceptor) = acceptor else {
-                    return converse(stream, peer, handler, limits, shutdown).await;
+                    return converse(stream, peer, handler, limits, shutdown, &handle).await;
                 };
                 match tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, peer, handler, limits, shutdown).await,
+                    Ok(Ok(stream)) => converse(stream, peer, handler, limits, shutdown, &handle).await,
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake took too long"),
                 }
@@ -153,20 +172,79 @@ impl Server {
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
+/// Who may be served.
+enum AllSlots {
+    /// Whoever comes first; more wait in the kernel's backlog.
+    Counted(Arc<Semaphore>),
+    /// Peers have a share each; more wait here.
+    Shared(Arc<Slots>),
+}
+
+impl AllSlots {
+    fn new(limits: &ServerLimits) -> Self {
+        match limits.per_peer {
+            None => Self::Counted(Arc::new(Semaphore::new(limits.connections))),
+            Some(limit) => Self::Shared(Slots::new(limits.connections, limit)),
+        }
+    }
+}
+
+/// What an accepted connection has.
+enum Place {
+    Taken(OwnedSemaphorePermit),
+    /// Still to be asked for.
+    Asked(Arc<Slots>),
+}
+
+/// What a connection that is served holds.
+enum Held {
+    Counted(#[allow(dead_code, reason = "held, not read")] OwnedSemaphorePermit),
+    Shared(Slot),
+}
+
+impl Held {
+    fn handle(&self) -> Handle {
+        match self {
+            Self::Counted(_) => Handle::default(),
+            Self::Shared(slot) => slot.handle.clone(),
+        }
+    }
+}
+
+async fn accept(listener: &TcpListener, slots: &AllSlots) -> io::Result<(TcpStream, SocketAddr, Place)> {
+    let place = match slots {
+        AllSlots::Counted(slots) => {
+            Place::Taken(slots.clone().acquire_owned().await.expect("the semaphore is never closed"))
+        }
+        AllSlots::Shared(slots) => Place::Asked(slots.clone()),
+    };
     let (stream, address) = listener.accept().await?;
     // An error here means that the client has gone already; the connection will say so.
     let _ = crate::connect::watch(&stream);
-    Ok((stream, address, slot))
+    Ok((stream, address, place))
+}
+
+/// Tells a peer that too many of its connections wait, if it is there to hear it.
+fn refuse(stream: &TcpStream) {
+    let problem = Problem::new(Code::TooManyRequests, "too many connections of one device wait");
+    let body = problem.to_json();
+    let head = format!(
+        "HTTP/1.1 429 Too Many Requests\r\nContent-Type: {}\r\nContent-Length: {}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n",
+        Problem::MEDIA_TYPE,
+        body.len()
+    );
+    let _ = stream.try_write(&[head.as_bytes(), &body].concat());
 }
 
 /// Serves one connection until it ends or `shutdown` has let its last request finish.
-async fn converse<S, H, F>(stream: S, peer: Peer, handler: H, limits: ServerLimits, mut shutdown: Shutdown)
-where
+async fn converse<S, H, F>(
+    stream: S,
+    peer: Peer,
+    handler: H,
+    limits: ServerLimits,
+    mut shutdown: Shutdown,
+    handle: &Handle,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Fn(Request<Incoming>, Peer) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
@@ -179,13 +257,15 @@ where
         .max_buf_size(limits.buffer_bytes)
         .max_headers(limits.headers)
         .serve_connection(
-            TokioIo::new(stream),
+            TokioIo::new(Paced::new(stream, limits.least_read)),
             service_fn(|mut request| {
                 outbox.open(&mut request);
                 let answer = handler(request, peer);
-                let outbox = outbox.clone();
+                let (outbox, handle) = (outbox.clone(), handle.clone());
                 async move {
+                    handle.set_busy(true);
                     let answer = answer.await;
+                    handle.set_busy(false);
                     outbox.close();
                     Ok::<_, Infallible>(answer)
                 }
@@ -195,6 +275,10 @@ where
     let mut connection = pin!(connection);
     let result = tokio::select! {
         result = &mut connection => result,
+        () = handle.evicted() => {
+            tracing::debug!(peer = %peer.address, "a connection makes room for another device");
+            return;
+        }
         () = shutdown.requested() => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -23,6 +23,7 @@ export interface Upload {
     readonly dest: string;
     readonly total: number;
     readonly prelude: string;
+    readonly permit?: string;
 }
 /** What a request came to; `status` 0: nothing came. */
 export type Outcome = Omit<Answer, "hoop" | "type" | "seq">;

@@ -18,6 +18,8 @@ export interface Begin extends Message<"begin"> {
     total: number;
     /** The prelude as base64url, as in `Hoop-Prelude`. */
     prelude: string;
+    /** The service's permit as base64url, as in `Hoop-Permit`. */
+    permit?: string;
 }
 /** Octets `first` to `last` of Z, both inclusive, as in `Content-Range`. */
 export interface Put extends Message<"put"> {

@@ -10,6 +10,8 @@ export interface Ticket {
     record_size: number;
     expires: number;
     max_bytes: number;
+    /** The service's permit for gateways, base64url. */
+    permit?: string;
 }
 export interface Status {
     state: string;

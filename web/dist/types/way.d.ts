@@ -39,6 +39,8 @@ export interface Parcel {
     total: number;
     /** base64url. */
     prelude: string;
+    /** The service's consent to a gateway's disk being filled, base64url. */
+    permit?: string;
 }
 /** A code of a refusal, if it reads as one: it may be shown, and comes from a stranger. */
 export declare const cleanCode: (code: unknown) => string | undefined;

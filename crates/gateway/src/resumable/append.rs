@@ -1,6 +1,7 @@
 //! Taking one part of a resumable upload: [`Append`].
 
 use super::{Kind, RESOURCE_SECS, Refusal, Turn, fields, remaining, tail_of};
+use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink, linger, refuse_body};
 use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records};
 use crate::shared::{Shared, store_problem};
@@ -31,6 +32,8 @@ pub struct Append {
     pub progress: Option<(Interim, u64)>,
     /// The client waits for a 100 before it sends.
     pub asked_first: bool,
+    /// `Hoop-Permit`.
+    pub permit: Option<Vec<u8>>,
 }
 
 /// What a part came to.
@@ -75,7 +78,8 @@ impl Append {
         let layout = layout(&self.shared, self.total)?;
         let (start, tail) = remaining(&self.resource, self.upload.as_ref());
         let ahead = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));
-        let mut frames = Frames { body, ahead };
+        let mut frames = Frames::new(&self.shared, body);
+        frames.ahead = ahead;
         let offer = match self.upload.as_ref().filter(|upload| !upload.is_early()) {
             Some(upload) => again(upload),
             None => match self.open(&mut frames).await? {
@@ -88,7 +92,9 @@ impl Append {
             },
         };
         let (id, prelude) = (offer.id, offer.prelude.clone());
-        let intake = match begin(&self.shared, offer).await? {
+        let valid = self.consent(&offer).await?;
+        let (begun, _promise) = begin(&self.shared, offer, Some(ByteRange::new(start, self.total)), valid).await?;
+        let intake = match begun {
             Begin::Take(intake) => intake,
             Begin::Complete(upload) => {
                 linger(frames.body).await;
@@ -103,6 +109,15 @@ impl Append {
         let sink =
             Sink { intake, prelude, at: start, limit: self.total, open_ended: false, collected: BytesMut::new() };
         self.receive(sink, &mut frames, layout, start).await
+    }
+
+    /// Checks the service's permit as for any other upload. Returns until when the upload may begin.
+    async fn consent(&self, offer: &Offer) -> Result<UnixTime, Problem> {
+        let dest = self.shared.destinations.check(&offer.dest)?;
+        let permit = self.permit.as_deref();
+        let offered = Offered { dest: &dest, id: offer.id, total: Some(self.total), early: false, permit };
+        let permit = door::consent(&self.shared, &offered).await?;
+        Ok(permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires)))
     }
 
     /// Reads on until the prelude is there; its octets come again from `frames`.

@@ -1,0 +1,324 @@
+//! The owner's page, on an address of this machine alone: every upload with its id, device and destination; deliveries paused and resumed; uploads
+//! dropped; `/metrics`.
+//!
+//! Whoever may use this machine may use it, without a password. So it listens on loopback only, and guards against the one stranger who gets there: a
+//! page in a browser on this machine. Its buttons are forms, whose `Origin` must be the page's own, and it answers to no name but loopback's.
+
+use crate::hosts;
+use crate::metrics;
+use crate::monitor;
+use crate::shared::{Shared, store_problem};
+use crate::status::Status;
+use hoop_http::page::text;
+use hoop_http::{Body, Code, Origin, Peer, Problem, Server, ServerLimits, Shutdown, full, json, read_limited};
+use hoop_spool::{Change, Reason, Upload};
+use hoop_units::{DeviceId, UnixTime, UploadId};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use url::Host;
+
+/// Uploads that are listed, the latest: a page that a browser still shows at once.
+const LISTED: usize = 500;
+
+/// The longest form: an id or an address.
+const FORM_MAX: usize = 1024;
+
+/// One person and one collector of metrics.
+pub fn limits() -> ServerLimits {
+    ServerLimits { connections: 8, buffer_bytes: 16 * 1024, ..ServerLimits::default() }
+}
+
+/// Serves until `shutdown`.
+pub async fn run(server: Option<Server>, shared: Arc<Shared>, shutdown: Shutdown) {
+    let Some(server) = server else { return };
+    let handler = move |request, _: Peer| answer(shared.clone(), request);
+    server.run(handler, shutdown).await;
+}
+
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+    let mut response = route(&shared, request).await.unwrap_or_else(Problem::into_response);
+    let headers = response.headers_mut();
+    let policy = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Not `no-referrer`: then browsers would send the page's own forms with the origin `null`.
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    response
+}
+
+async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
+    let (head, body) = request.into_parts();
+    check_host(&head.headers)?;
+    check_origin(&head.method, &head.headers)?;
+    match (&head.method, head.uri.path()) {
+        (&Method::GET, "/") => Ok(html(&page(&look(shared).await?, shared.clock.unix()))),
+        (&Method::GET, "/uploads") => Ok(json(StatusCode::OK, &look(shared).await?)),
+        (&Method::GET, "/monitor.css") => Ok(monitor::style(&head.headers)),
+        (&Method::GET, "/metrics") => {
+            let text = shared.blocking(metrics::page).await.map_err(|error| store_problem(&error))?;
+            let mut response = Response::new(full(text));
+            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            Ok(response)
+        }
+        (&Method::POST, "/pause") => set_pause(shared, true),
+        (&Method::POST, "/resume") => set_pause(shared, false),
+        (&Method::POST, "/drop") => {
+            let form = read_limited(body, FORM_MAX).await.map_err(|error| Problem::new(Code::RequestInvalid, error))?;
+            let dropped = drop_uploads(shared, asked(&form)?).await?;
+            tracing::info!(dropped, "the owner dropped uploads");
+            Ok(back())
+        }
+        (_, "/" | "/uploads" | "/metrics" | "/pause" | "/resume" | "/drop") => {
+            Err(Problem::new(Code::MethodNotAllowed, "GET to look, POST to change"))
+        }
+        (_, path) => Err(Problem::new(Code::NotFound, format_args!("no resource `{path}` on the owner's address"))),
+    }
+}
+
+/// A page could point its own name at loopback. It could not point `localhost` anywhere.
+fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
+    match hosts::authority(headers).as_ref().and_then(url::Url::host).is_some_and(|host| is_loopback(&host.to_owned()))
+    {
+        true => Ok(()),
+        false => {
+            Err(Problem::new(Code::HostForbidden, "reach this page as 127.0.0.1, [::1] or localhost").field("Host"))
+        }
+    }
+}
+
+/// Another page may neither press a button nor read: browsers send `Origin` with each form and each request that a script could read.
+fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let forbidden = || Problem::new(Code::OriginForbidden, "only this page's own buttons count").field("Origin");
+    if headers.contains_key(header::ORIGIN) {
+        let named = headers.get(header::ORIGIN).and_then(|value| value.to_str().ok());
+        let own = hosts::authority(headers).and_then(|url| Origin::of(&url).ok());
+        return match own.is_some_and(|own| named == Some(own.as_str())) {
+            true => Ok(()),
+            false => Err(forbidden()),
+        };
+    }
+    // A browser that sends no `Origin` with a form is none of today's; but it may send this.
+    let site = headers.get("sec-fetch-site").map_or(&b"none"[..], HeaderValue::as_bytes);
+    match method == Method::POST && !matches!(site, b"none" | b"same-origin") {
+        true => Err(forbidden()),
+        false => Ok(()),
+    }
+}
+
+fn is_loopback(host: &Host) -> bool {
+    match host {
+        Host::Domain(name) => name == "localhost",
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    }
+}
+
+fn set_pause(shared: &Shared, on: bool) -> Result<Response<Body>, Problem> {
+    shared.pause.set(on).map_err(|error| {
+        tracing::error!(%error, "cannot write down whether deliveries are paused");
+        Problem::new(Code::Internal, "the spool cannot be written; the log says more")
+    })?;
+    tracing::info!(paused = on, "the owner changed whether anything is delivered");
+    Ok(back())
+}
+
+/// What a form asks to drop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Upload(UploadId),
+    Device(DeviceId),
+}
+
+fn asked(form: &[u8]) -> Result<Asked, Problem> {
+    let fields: Vec<_> = url::form_urlencoded::parse(form).into_owned().collect();
+    let invalid = |field: &str| {
+        Problem::new(Code::RequestInvalid, "expected the id of an upload, or a device's address").field(field)
+    };
+    match &fields[..] {
+        [(name, id)] if name == "id" => id.parse().map(Asked::Upload).map_err(|_| invalid("id")),
+        [(name, device)] if name == "device" => {
+            let address = device.trim_end_matches("/64").parse().map_err(|_| invalid("device"))?;
+            Ok(Asked::Device(DeviceId::from_ip(address)))
+        }
+        _ => Err(invalid("id")),
+    }
+}
+
+/// Ends what was asked for, as stopped. Returns how many uploads that were.
+async fn drop_uploads(shared: &Arc<Shared>, asked: Asked) -> Result<usize, Problem> {
+    let dropped = shared.blocking(move |shared| {
+        let of_device = |device| {
+            let ids = shared.spool.recent(usize::MAX, |upload| {
+                (upload.device == device && !upload.state.is_final()).then_some(upload.id)
+            });
+            ids.map(|ids| ids.into_iter().flatten().collect::<Vec<_>>())
+        };
+        let ids = match asked {
+            Asked::Upload(id) => vec![id],
+            Asked::Device(device) => of_device(device)?,
+        };
+        let reason = Reason::new(Code::UploadStopped.name(), "this gateway's owner dropped it");
+        let change =
+            Change { state: Some(hoop_spool::State::Stopped), reason: Some(Some(reason)), ..Change::default() };
+        let mut dropped = 0;
+        for id in ids {
+            dropped += usize::from(shared.spool.change(id, &change, shared.clock.unix())?.is_some());
+        }
+        Ok(dropped)
+    });
+    let dropped = dropped.await.map_err(|error: hoop_spool::StoreError| store_problem(&error))?;
+    match (dropped, asked) {
+        (0, Asked::Upload(id)) => Err(Problem::new(Code::UploadUnknown, format_args!("{id}")).field("id")),
+        _ => Ok(dropped),
+    }
+}
+
+/// What the owner sees.
+#[derive(Serialize)]
+struct View {
+    paused: bool,
+    gateway: String,
+    kept_bytes: u64,
+    free_bytes: u64,
+    /// The latest, at most [`LISTED`].
+    uploads: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    device: String,
+    #[serde(flatten)]
+    status: Status,
+}
+
+async fn look(shared: &Arc<Shared>) -> Result<View, Problem> {
+    let view = shared.blocking(|shared| {
+        let row = |upload: &Upload| {
+            let mut status = Status::of(upload, &shared.progress);
+            // Sealed for the device, and long.
+            status.answer = None;
+            Row { device: upload.device.to_string(), status }
+        };
+        Ok(View {
+            paused: shared.pause.is_on(),
+            gateway: shared.key.id().to_string(),
+            kept_bytes: shared.spool.kept_bytes(),
+            free_bytes: shared.spool.free_bytes()?,
+            uploads: shared.spool.recent(LISTED, row)?,
+        })
+    });
+    view.await.map_err(|error: hoop_spool::StoreError| store_problem(&error))
+}
+
+fn page(view: &View, now: UnixTime) -> String {
+    let (word, action, label) = match view.paused {
+        true => ("Deliveries are paused.", "/resume", "Resume deliveries"),
+        false => ("Deliveries run.", "/pause", "Pause all deliveries"),
+    };
+    let mut html = format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\"><title>Hoop gateway</title>\
+         <link rel=stylesheet href=/monitor.css><main><h1>Hoop gateway</h1><p>{word} It holds {} MiB; {} MiB are free. Its name is <code>{}</code>.</p>\
+         <form method=post action={action}><button>{label}</button></form>",
+        view.kept_bytes >> 20,
+        view.free_bytes >> 20,
+        view.gateway
+    );
+    html += "<table><thead><tr><th>upload<th>state<th>device<th>for<th>bytes<th>delivered<th>age<th>reason<th></thead><tbody>";
+    for Row { device, status } in &view.uploads {
+        let age = now.since(UnixTime(status.created)) / 60;
+        let reason =
+            status.reason.as_ref().map(|reason| format!("{}: {}", reason.code, reason.detail)).unwrap_or_default();
+        let _ = write!(
+            html,
+            "<tr><td><code>{}</code><td>{}<td>{}<td>{}<td>{} of {}<td>{}<td>{age} min<td>{}<td>",
+            status.id,
+            status.state,
+            text(device),
+            text(&status.dest_origin),
+            status.stored,
+            status.total,
+            status.delivered,
+            text(&reason)
+        );
+        if hoop_spool::State::by_name(status.state).is_some_and(|state| !state.is_final()) {
+            html += &button("id", &status.id, "Drop");
+            html += &button("device", device, "Drop all of this device");
+        }
+    }
+    html + "</tbody></table><p><a href=/metrics>Metrics</a> · <a href=/uploads>JSON</a></p></main></html>"
+}
+
+fn button(field: &str, value: &str, label: &str) -> String {
+    format!("<form method=post action=/drop><button name={field} value=\"{}\">{label}</button></form>", text(value))
+}
+
+fn html(page: &str) -> Response<Body> {
+    let mut response = Response::new(full(page.to_owned()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
+
+/// To the page, after a button.
+fn back() -> Response<Body> {
+    let mut response = Response::new(hoop_http::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let named = lines.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()));
+        named.collect()
+    }
+
+    #[test]
+    fn only_loopbacks_names_reach_the_page() {
+        for host in ["127.0.0.1:4668", "localhost:4668", "[::1]:4668", "127.1:4668"] {
+            assert!(check_host(&headers(&[("host", host)])).is_ok(), "{host}");
+        }
+        for host in
+            ["hoop.local:4668", "evil.example", "localhost.evil.example", "192.168.1.1:4668", "app.localhost", ""]
+        {
+            assert!(check_host(&headers(&[("host", host)])).is_err(), "{host}");
+        }
+        assert!(check_host(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn no_other_page_presses_its_buttons() {
+        let host = ("host", "127.0.0.1:4668");
+        let post = |lines: &[(&'static str, &str)]| check_origin(&Method::POST, &headers(&[&[host], lines].concat()));
+        assert!(post(&[("origin", "http://127.0.0.1:4668")]).is_ok());
+        assert!(post(&[]).is_ok(), "a program of this machine");
+        for origin in
+            ["https://evil.example", "null", "http://127.0.0.1:8000", "http://localhost:4668", "https://127.0.0.1:4668"]
+        {
+            assert!(post(&[("origin", origin)]).is_err(), "{origin}");
+        }
+        assert!(post(&[("sec-fetch-site", "cross-site")]).is_err());
+        assert!(
+            check_origin(&Method::GET, &headers(&[host, ("origin", "https://evil.example")])).is_err(),
+            "nor does it read"
+        );
+    }
+
+    #[test]
+    fn a_form_names_one_upload_or_one_device() {
+        let id = UploadId([1; 16]);
+        assert_eq!(asked(format!("id={id}").as_bytes()).unwrap(), Asked::Upload(id));
+        let device = DeviceId::from_ip("2001:db8:0:7::9".parse().unwrap());
+        assert_eq!(asked(b"device=2001%3Adb8%3A0%3A7%3A%3A%2F64").unwrap(), Asked::Device(device));
+        for wrong in ["", "id=x", "device=", "id=1&device=2", "all=1"] {
+            assert!(asked(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+}

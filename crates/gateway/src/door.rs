@@ -1,0 +1,181 @@
+//! What is found out before octets are taken: whether anything can be delivered to the destination ([`vet`]), and whether its
+//! service consents to this disk being filled for it ([`consent`]).
+//!
+//! A device is told at once what would otherwise come to light only when it has gone. But nobody waits for a line that is down: what cannot be found out
+//! within [`LOOK_WAIT`] is taken, unless a permit is demanded and cannot be checked.
+
+use crate::destination::Dest;
+use crate::service::Service;
+use crate::shared::Shared;
+use crate::well_known::{AtDoor, WellKnown};
+use hoop_http::{Code, Origin, Problem};
+use hoop_seal::signing::{Permit, SignedError};
+use hoop_units::UploadId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+/// How long a device waits for word of a destination that nothing is known of: name, TCP, TLS and an answer are five round trips, so
+/// enough for 300 ms each. The first octets of its upload wait in the socket meanwhile.
+pub const LOOK_WAIT: Duration = Duration::from_millis(1500);
+
+/// How long such a look may take in all; its answer then helps whoever comes next.
+const LOOK_TIME: Duration = Duration::from_secs(20);
+
+/// Looks at once. Whoever is on the LAN causes them, so that they must not become a flood; beyond it uploads are taken unseen.
+const LOOKS_MAX: usize = 8;
+
+/// An origin whose published keys lack the one that a permit names is asked again, but not sooner than this after it was asked last.
+const KEYS_AGAIN: Duration = Duration::from_secs(60);
+
+/// When to come back with a permit that cannot be checked: a line that was down may be up by then.
+const UNVERIFIABLE_RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// The looks under way, one for each origin.
+#[derive(Default)]
+pub struct Looks(Mutex<BTreeMap<Origin, Look>>);
+
+struct Look {
+    /// Closed when it is over.
+    over: watch::Receiver<()>,
+    task: AbortHandle,
+}
+
+impl fmt::Debug for Looks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
+
+impl Looks {
+    /// Joins the look at `dest`'s origin, or begins one; `None` if too many are under way.
+    fn begin(&self, shared: &Arc<Shared>, dest: &Dest) -> Option<watch::Receiver<()>> {
+        let mut looks = self.lock();
+        if let Some(look) = looks.get(&dest.origin) {
+            return Some(look.over.clone());
+        }
+        if looks.len() >= LOOKS_MAX {
+            return None;
+        }
+        let (sender, over) = watch::channel(());
+        let (shared, own) = (shared.clone(), dest.clone());
+        let task = tokio::spawn(async move {
+            let _over = sender;
+            if timeout(LOOK_TIME, Service::new(&shared, &own).learn()).await.is_err() {
+                shared.well_known.silent(&own.origin);
+            }
+            shared.looks.lock().remove(&own.origin);
+        });
+        looks.insert(dest.origin.clone(), Look { over: over.clone(), task: task.abort_handle() });
+        Some(over)
+    }
+
+    /// Calls off every look, when the gateway stops.
+    pub fn stop(&self) {
+        for look in std::mem::take(&mut *self.lock()).into_values() {
+            look.task.abort();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Origin, Look>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks `dest`'s origin what it is, and waits for its answer at most so long.
+async fn look(shared: &Arc<Shared>, dest: &Dest, wait: Duration) {
+    let Some(mut over) = shared.looks.begin(shared, dest) else { return };
+    if !wait.is_zero() {
+        // Over, or not in time: what is known then is all that counts.
+        let _ = timeout(wait, over.changed()).await;
+    }
+}
+
+/// Refuses a destination to which nothing can be delivered, as far as can be found out in a moment.
+///
+/// # Errors
+/// `dest-not-hoop`, `dest-forbidden`.
+pub async fn vet(shared: &Arc<Shared>, dest: &Dest) -> Result<(), Problem> {
+    match shared.well_known.at_door(&dest.origin) {
+        AtDoor::Known(_) | AtDoor::Silent => {}
+        AtDoor::Ask { worth_waiting: true } => look(shared, dest, LOOK_WAIT).await,
+        AtDoor::Ask { worth_waiting: false } => look(shared, dest, Duration::ZERO).await,
+    }
+    shared.well_known.refusal(dest).map_or(Ok(()), |refusal| Err(refusal.problem()))
+}
+
+/// The upload that someone wants to hand over.
+pub struct Offered<'a> {
+    pub dest: &'a Dest,
+    pub id: UploadId,
+    /// The length of Z; `None` if the sender does not say.
+    pub total: Option<u64>,
+    /// Records before their prelude, so before the ticket, and the permit that comes with it.
+    pub early: bool,
+    /// `Hoop-Permit`.
+    pub permit: Option<&'a [u8]>,
+}
+
+/// Checks the service's permit, where one is demanded or one came. Returns it if it was checked.
+///
+/// # Errors
+/// `permit-required`, `permit-invalid`, `permit-unverifiable`, `length-required`; `prelude-needed` for early records.
+pub async fn consent(shared: &Arc<Shared>, offered: &Offered<'_>) -> Result<Option<Permit>, Problem> {
+    let mut known = last_good(shared, offered.dest);
+    let demanded = shared.permits_required || known.as_ref().is_some_and(|known| known.permits_required);
+    let Some(octets) = offered.permit else {
+        return match (demanded, offered.early) {
+            (false, _) => Ok(None),
+            (true, true) => {
+                let detail = "an upload for that service is taken with its permit only, which comes with the ticket";
+                Err(Problem::new(Code::PreludeNeeded, detail).field("Hoop-Early"))
+            }
+            (true, false) => {
+                let who = if shared.permits_required { "this gateway" } else { "the service" };
+                let detail = format!("{who} demands the service's permit, from the ticket's answer");
+                Err(Problem::new(Code::PermitRequired, detail).field("Hoop-Permit"))
+            }
+        };
+    };
+    let mut opened = known.as_deref().map(|known| open(octets, offered.dest, known));
+    if matches!(opened, None | Some(Err(SignedError::UnknownKey(_)))) && may_ask(shared, offered.dest) {
+        look(shared, offered.dest, LOOK_WAIT).await;
+        known = last_good(shared, offered.dest);
+        opened = known.as_deref().map(|known| open(octets, offered.dest, known));
+    }
+    let permit = match opened {
+        Some(Ok(permit)) => permit,
+        Some(Err(error)) => return Err(invalid(error)),
+        None if !demanded => return Ok(None),
+        None => {
+            let detail = "the service's keys cannot be had now, and its permit not be checked";
+            return Err(Problem::new(Code::PermitUnverifiable, detail).retry_after(UNVERIFIABLE_RETRY_AFTER));
+        }
+    };
+    let Some(total) = offered.total else {
+        let detail = "a permit is for so many bytes; say Content-Length";
+        return Err(Problem::new(Code::LengthRequired, detail).field("Content-Length"));
+    };
+    permit.covers(offered.id, total, shared.key.id()).map_err(invalid)?;
+    Ok(Some(permit))
+}
+
+fn invalid(error: impl fmt::Display) -> Problem {
+    Problem::new(Code::PermitInvalid, error).field("Hoop-Permit")
+}
+
+fn last_good(shared: &Shared, dest: &Dest) -> Option<Arc<WellKnown>> {
+    shared.well_known.last_good(&dest.origin, shared.clock.unix())
+}
+
+fn open(octets: &[u8], dest: &Dest, known: &WellKnown) -> Result<Permit, SignedError> {
+    Permit::open(octets, dest.origin.as_str(), |id| known.keys.get(&id).copied())
+}
+
+fn may_ask(shared: &Shared, dest: &Dest) -> bool {
+    shared.well_known.age(&dest.origin).is_none_or(|age| age >= KEYS_AGAIN)
+}

@@ -1,0 +1,63 @@
+//! A gateway's own key: [`open`].
+//!
+//! It lies in the spool, `gateway.key`, since what is bound to this gateway is worth nothing without what lies there: 32 octets that are the seed of an
+//! Ed25519 key, as text: `hoop-gateway-v1 BASE64URL`, readable by its owner alone. Whoever copies it can pose as this gateway to services that
+//! ask for one; nothing can be opened with it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hoop_http::Dice;
+use hoop_seal::signing::GatewayKey;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+const NAME: &str = "gateway.key";
+const FORM: &str = "hoop-gateway-v1 ";
+
+/// Reads the key, or makes one if there is none.
+///
+/// # Errors
+/// If it can be neither read nor written, or is no key: another in its place would be another gateway.
+pub fn open(folder: &Path) -> io::Result<GatewayKey> {
+    match fs::read_to_string(folder.join(NAME)) {
+        Ok(text) => parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no key")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(text: &str) -> Option<GatewayKey> {
+    let seed = URL_SAFE_NO_PAD.decode(text.trim_end().strip_prefix(FORM)?).ok()?;
+    Some(GatewayKey::from_seed(&seed.try_into().ok()?))
+}
+
+/// Written beside, synced, then put in place: a crash leaves a whole key or none.
+fn make(folder: &Path) -> io::Result<GatewayKey> {
+    let seed = Dice.octets();
+    let fresh = folder.join("gateway.new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(format!("{FORM}{}\n", URL_SAFE_NO_PAD.encode(seed)).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(fresh, folder.join(NAME))?;
+    File::open(folder)?.sync_all()?;
+    Ok(GatewayKey::from_seed(&seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_gateway_stays_who_it_is_and_its_key_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = open(folder.path()).unwrap();
+        assert_eq!(open(folder.path()).unwrap().id(), key.id());
+        let mode = fs::metadata(folder.path().join(NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(folder.path().join(NAME), "hoop-gateway-v1 AAAA\n").unwrap();
+        assert!(open(folder.path()).is_err(), "another key would be another gateway");
+    }
+}
