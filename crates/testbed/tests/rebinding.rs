@@ -33,6 +33,7 @@ require('https').createServer({ key, cert }, (request, response) => {
     if (request.url === '/.well-known/hoop')
       return response.end(JSON.stringify({ hoop: 1, origin, post: origin + '/hoop/post', tickets: origin + '/hoop/tickets',
         uploads: origin + '/hoop/uploads', suites: ['aes256gcm'], record_size: 65536, max_bytes: 1e9 }));
+    response.setHeader('Hoop-State', 'accepted').setHeader('Hoop-Missing', '');
     response.end(JSON.stringify({ state: 'accepted', missing: '', reason: null, answer: 'c2VhbGVk' }));
   });
 }).listen(443, '0.0.0.0', () => console.log('ready'));
