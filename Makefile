@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-web screenshots bench test lint fmt fuzz kill powercut vectors router
+.PHONY: help setup demo demo-web screenshots bench figures test lint fmt fuzz kill powercut vectors router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,6 +21,9 @@ screenshots: setup ## Takes pictures of all that people see, into .cache/screens
 
 bench: setup ## Measures, each figure beside its limit (ONLY="…" for some of the benchmarks)
 	@bench/run $(ONLY)
+
+figures: setup ## Draws the figures of docs/figures again (some minutes: they are measured)
+	@bench/run background budget
 
 test: ## Runs every test, and ends with the line `N passed, N failed`
 	@tools/setup || { echo '0 passed, 1 failed'; exit 1; }

@@ -1,38 +1,72 @@
 //! The conductor: [`Dispatcher`].
 
 use crate::destinations::Destinations;
-use crate::window::{Entry, List, Offered, SMALL_BYTES, Window};
+use crate::fair::Fair;
+use crate::window::{Entry, List, SMALL_BYTES, Want, Window};
 use crate::{BACKOFF, RETRY_AFTER_MAX};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::time::Duration;
-use hoop_units::{Timestamp, UploadId};
+use hoop_units::{Bitrate, DeviceId, Timestamp, UnixTime, UploadId};
 
 /// How many uploads are sent at once. Four: one that crawls (a far or busy service) does not hold the others up, and
 /// four TCP connections already fill any home uplink; more only take each other's share and the household's.
 pub const TRANSFERS: usize = 4;
 
+/// So many more may be sent for a destination, or a device, that has nothing under way: so whoever fills all slots, slow as it may
+/// be, leaves some to others. Two, at half a megabyte of memory each.
+pub const EXTRA: usize = 2;
+
 /// How many services are asked at once what became of an upload. An answer may take half a minute (`Prefer: wait`) and no
 /// bandwidth, so asking has slots of its own.
 const ASKS: usize = 4;
 
-/// What to do next.
+/// A turn: what a device may be ahead of another before a running upload makes way for it, and what an upload is charged for as it
+/// begins. As much as one message carries, since uploads make way between messages.
+pub const TURN_BYTES: u64 = 16 << 20;
+
+/// The store is looked through anew so often at most while something waits in memory.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// What to do next. `P` is the store's place in the order of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Output {
-    /// Begin with this upload, and report with [`Dispatcher::handle_done`] or [`Dispatcher::handle_failure`].
+pub enum Output<P> {
+    /// Begin with this upload, and report with [`Dispatcher::handle_done`], [`Dispatcher::handle_failure`] or
+    /// [`Dispatcher::handle_ended_early`].
     Start {
         /// Which.
         id: UploadId,
         /// Whether to send it, or to ask after it.
         list: List,
     },
-    /// Offer what is due, a page of it, oldest first: from the start of the list if `restart`, else from where the last
-    /// page ended. Call [`Dispatcher::handle_all_seen`] when there is no more.
+    /// Others are to have their turn: end the attempt after the message under way.
+    Yield {
+        /// Which.
+        id: UploadId,
+    },
+    /// The gate was shut: end the attempt at once.
+    Stop {
+        /// Which.
+        id: UploadId,
+    },
+    /// Say which devices have something due, in any order that stays, after this one, and answer with
+    /// [`Dispatcher::handle_devices`].
+    Devices {
+        /// Of which list.
+        list: List,
+        /// None: from the first.
+        after: Option<DeviceId>,
+    },
+    /// Say what this device has due, in the order of their places, after this one, and answer with
+    /// [`Dispatcher::handle_entries`].
     Load {
         /// Of which list.
         list: List,
-        /// Whether from its start.
-        restart: bool,
+        /// Whose.
+        device: DeviceId,
+        /// None: from the first.
+        after: Option<P>,
     },
 }
 
@@ -47,41 +81,102 @@ pub struct Failure {
     pub destination: bool,
 }
 
+/// Whether anything may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Gate {
+    /// All that is due.
+    #[default]
+    Open,
+    /// Nothing: questions only.
+    Shut,
+    /// Only what would otherwise miss its deadline.
+    Urgent {
+        /// The time it is.
+        now: UnixTime,
+        /// When the gate opens.
+        opens: UnixTime,
+        /// How fast an upload goes then, as far as is known.
+        rate: Bitrate,
+    },
+}
+
+impl Gate {
+    fn lets<P>(self, entry: &Entry<P>) -> bool {
+        match self {
+            Self::Open => true,
+            Self::Shut => false,
+            Self::Urgent { now, opens, rate } => entry.deadline.is_some_and(|deadline| {
+                // Twice the time it should take: others are sent at the same time.
+                let takes = u32::try_from(rate.time_for(entry.total).as_secs()).unwrap_or(u32::MAX).saturating_mul(2);
+                now < deadline && deadline < opens.plus_secs(takes)
+            }),
+        }
+    }
+}
+
 /// Decides which upload is sent next, when, and how often. Nothing here reads a clock, a file or a socket.
 ///
 /// The contract: after every call that changes something, drain [`Dispatcher::poll_output`]; call it again at
 /// [`Dispatcher::poll_timeout`], and when [`Dispatcher::handle_more`] was called because something new is due.
 ///
-/// - At most [`TRANSFERS`] are sent at once, oldest first. One of these slots is kept for uploads below [`SMALL_BYTES`],
-///   so that a photo does not wait behind four films.
+/// - **Fair between devices**, in octets: the device goes next that has had the least of the uplink lately. Within a device, the
+///   earliest deadline goes first, then the oldest. An upload that is being sent makes way between two messages, once
+///   its device is a turn ([`TURN_BYTES`]) ahead of one that waits, or another of its own device has an earlier deadline.
+/// - At most [`TRANSFERS`] are sent at once. One of these slots is kept for uploads below [`SMALL_BYTES`], so that a photo does not
+///   wait behind four films; and [`EXTRA`] more are for destinations and devices that have nothing under way, so that none holds
+///   all of them, however slow.
 /// - Never two attempts of one upload at a time.
 /// - A failed upload waits [`BACKOFF`], or longer if the service asks (`Retry-After`, at most [`RETRY_AFTER_MAX`]). The
 ///   store keeps that, and offers the upload again when it is due.
 /// - A destination that is at fault is waited for as a whole, and tried by one upload first.
+/// - What is held is bounded ([`crate::WINDOW`] of each list): the store has the queue. Where more than [`crate::DEVICES`] devices
+///   wait, they take turns in being held.
 ///
 /// When an upload is given up for its age is the store's to say: it knows the wall time of each.
 #[derive(Clone, Debug)]
-pub struct Dispatcher {
+pub struct Dispatcher<P> {
     transfers: usize,
-    windows: [Window; 3],
+    windows: [Window<P>; 3],
     running: BTreeMap<UploadId, Running>,
     destinations: Destinations,
+    fair: Fair,
+    gate: Gate,
+    /// Something new may be due.
+    more: bool,
+    refreshed: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
 struct Running {
+    device: DeviceId,
     origin: String,
     list: List,
-    small: bool,
+    total: u64,
+    deadline: Option<UnixTime>,
+    /// What is charged and not sent yet.
+    prepaid: u64,
+    sent: u64,
+    /// It was told to end.
+    ending: bool,
 }
 
-impl Default for Dispatcher {
+impl Running {
+    fn is_film(&self) -> bool {
+        self.list != List::Ask && self.total >= SMALL_BYTES
+    }
+
+    fn is_sent(&self) -> bool {
+        self.list != List::Ask
+    }
+}
+
+impl<P: Copy + Ord> Default for Dispatcher<P> {
     fn default() -> Self {
         Self::new(TRANSFERS)
     }
 }
 
-impl Dispatcher {
+impl<P: Copy + Ord> Dispatcher<P> {
     /// A dispatcher that sends so many uploads at once; one at least.
     pub fn new(transfers: usize) -> Self {
         Self {
@@ -89,33 +184,33 @@ impl Dispatcher {
             windows: [Window::new(), Window::new(), Window::new()],
             running: BTreeMap::new(),
             destinations: Destinations::default(),
+            fair: Fair::default(),
+            gate: Gate::Open,
+            more: true,
+            refreshed: None,
         }
     }
 
-    /// Offers an upload that is due; see [`Output::Load`].
-    pub fn offer(&mut self, list: List, entry: Entry, now: Timestamp) -> Offered {
-        if self.running.contains_key(&entry.id) || self.windows.iter().any(|window| window.contains(entry.id)) {
-            return Offered::Known;
-        }
-        if self.destinations.waits(&entry.origin, now) {
-            return Offered::Waits;
-        }
-        let window = &mut self.windows[list.index()];
-        if window.is_full() {
-            return Offered::Full;
-        }
-        window.insert(entry);
-        Offered::Taken
+    /// Devices that have something due; see [`Output::Devices`]. `last`: there are no more after these.
+    pub fn handle_devices(&mut self, list: List, devices: &[DeviceId], last: bool) {
+        self.windows[list.index()].take_devices(devices, last || devices.is_empty());
     }
 
-    /// The store has no more of this list than was offered since its start.
-    pub fn handle_all_seen(&mut self, list: List) {
-        self.windows[list.index()].all_seen();
+    /// What a device has due; see [`Output::Load`]. `last`: it has no more after these.
+    pub fn handle_entries(&mut self, list: List, device: DeviceId, entries: Vec<Entry<P>>, last: bool, now: Timestamp) {
+        let (running, destinations) = (&self.running, &self.destinations);
+        let may_wait = |entry: &Entry<P>| !running.contains_key(&entry.id) && !destinations.waits(&entry.origin, now);
+        self.windows[list.index()].take(device, entries, last, may_wait);
+    }
+
+    /// The store could not be read: the list counts as empty until the next [`Dispatcher::handle_more`].
+    pub fn handle_unreadable(&mut self, list: List) {
+        self.windows[list.index()] = Window::new();
     }
 
     /// Something new may be due: an upload was stored, or a wait in the store is over.
-    pub fn handle_more(&mut self) {
-        self.windows.iter_mut().for_each(Window::more);
+    pub const fn handle_more(&mut self) {
+        self.more = true;
     }
 
     /// The network came back: no destination is waited for any longer.
@@ -124,24 +219,45 @@ impl Dispatcher {
         self.handle_more();
     }
 
+    /// From now on this may be sent. What is under way and may not, is stopped.
+    pub const fn set_gate(&mut self, gate: Gate) {
+        self.gate = gate;
+    }
+
     /// An upload is gone: its owner stopped it, or its time is over. An attempt that is under way still has to be reported.
     pub fn withdraw(&mut self, id: UploadId) {
-        self.windows.iter_mut().for_each(|window| window.remove(id));
+        self.windows.iter_mut().for_each(|window| window.retain(|entry| entry.id != id));
+    }
+
+    /// So many octets more of an upload were sent: its device's share.
+    pub fn handle_sent(&mut self, id: UploadId, octets: u64) {
+        let Some(running) = self.running.get_mut(&id) else { return };
+        running.sent = running.sent.saturating_add(octets);
+        let paid = running.prepaid.min(octets);
+        running.prepaid -= paid;
+        let device = running.device;
+        if octets > paid {
+            self.fair.charge(device, octets - paid);
+        }
+        self.advance();
     }
 
     /// An attempt ended, and the destination answered as it should: whatever is to be done next is in the store.
     pub fn handle_done(&mut self, id: UploadId) {
-        if let Some(ended) = self.running.remove(&id) {
+        if let Some(ended) = self.end(id) {
             self.destinations.reached(&ended.origin);
         }
-        // What became due while it ran was passed over as known.
-        self.handle_more();
+    }
+
+    /// An attempt ended because it was told to, by [`Output::Yield`] or [`Output::Stop`]. It is still due.
+    pub fn handle_ended_early(&mut self, id: UploadId) {
+        self.end(id);
     }
 
     /// An attempt failed. Returns how long the upload waits; `roll` is the dice's, uniform in `u32`.
     pub fn handle_failure(&mut self, id: UploadId, failure: Failure, roll: u32, now: Timestamp) -> Duration {
         let least = failure.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
-        if let Some(ended) = self.running.remove(&id) {
+        if let Some(ended) = self.end(id) {
             if failure.destination {
                 self.destinations.failed(&ended.origin, least, roll, now);
                 // They would only be in the way of uploads for others.
@@ -154,21 +270,32 @@ impl Dispatcher {
     }
 
     /// What to do next, if anything.
-    pub fn poll_output(&mut self, now: Timestamp) -> Option<Output> {
+    pub fn poll_output(&mut self, now: Timestamp) -> Option<Output<P>> {
         if self.destinations.wake(now) {
             self.handle_more();
         }
+        if self.is_refresh_due(now) {
+            self.windows.iter_mut().for_each(Window::refresh);
+            (self.more, self.refreshed) = (false, Some(now));
+        }
         for list in List::ALL {
-            if let Some(restart) = self.windows[list.index()].wants() {
-                return Some(Output::Load { list, restart });
+            match self.windows[list.index()].wants() {
+                Some(Want::Devices { after }) => return Some(Output::Devices { list, after }),
+                Some(Want::Entries { device, after }) => return Some(Output::Load { list, device, after }),
+                None => {}
             }
         }
-        self.start(List::Ask, now).or_else(|| self.start_sending(now))
+        self.stop()
+            .or_else(|| self.start_asking(now))
+            .or_else(|| self.start_sending(now))
+            .or_else(|| self.make_way(now))
     }
 
     /// When to call [`Dispatcher::poll_output`] again although nothing happened.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        self.destinations.next()
+        let unfinished = self.more || self.windows.iter().any(Window::is_unfinished);
+        let refresh = self.refreshed.filter(|_| unfinished).map(|at| at + REFRESH);
+        refresh.into_iter().chain(self.destinations.next()).min()
     }
 
     /// How many attempts are under way.
@@ -181,40 +308,158 @@ impl Dispatcher {
         self.windows.iter().map(Window::len).sum()
     }
 
-    /// The older of the two lists' heads.
-    fn start_sending(&mut self, now: Timestamp) -> Option<Output> {
-        let head = |list| self.startable(list, now).map(|entry| (entry.since, entry.id, list));
-        let (_, _, list) = head(List::Send).into_iter().chain(head(List::Small)).min()?;
-        self.start(list, now)
+    /// The deadlines of what is sent now or held in memory to be sent, with the octets left of each; in no order. Some stand twice
+    /// in memory, and once here.
+    pub fn deadlines(&self) -> impl Iterator<Item = (UnixTime, u64)> {
+        let running = self.running.values().filter(|running| running.is_sent());
+        let running = running.filter_map(|r| r.deadline.map(|deadline| (deadline, r.total.saturating_sub(r.sent))));
+        let held = self.windows[List::Send.index()].iter().flat_map(|(_, entries)| entries);
+        running.chain(held.filter_map(|entry| entry.deadline.map(|deadline| (deadline, entry.total))))
     }
 
-    fn start(&mut self, list: List, now: Timestamp) -> Option<Output> {
-        let entry = self.startable(list, now)?.clone();
-        self.windows[list.index()].remove(entry.id);
-        let running = Running { origin: entry.origin, list, small: entry.total < SMALL_BYTES };
-        self.running.insert(entry.id, running);
-        Some(Output::Start { id: entry.id, list })
+    /// Whether anything is sent, or held in memory to be sent.
+    pub fn has_to_send(&self) -> bool {
+        self.running.values().any(Running::is_sent) || !self.windows[List::Send.index()].is_empty()
     }
 
-    /// The oldest entry of a list that has a slot and a destination. Looks at [`crate::WINDOW`] entries at most.
-    fn startable(&self, list: List, now: Timestamp) -> Option<&Entry> {
-        let asking = self.running.values().filter(|running| running.list == List::Ask).count();
-        let sending = self.running.len() - asking;
-        let films = self.running.values().filter(|running| running.list != List::Ask && !running.small).count();
+    fn is_refresh_due(&self, now: Timestamp) -> bool {
+        let rested = self.refreshed.is_none_or(|at| now >= at + REFRESH);
+        let idle = || self.windows.iter().all(Window::is_empty);
+        match self.more {
+            true => rested || idle(),
+            false => rested && self.windows.iter().any(Window::is_unfinished),
+        }
+    }
+
+    /// Takes an attempt off the list of those that run.
+    fn end(&mut self, id: UploadId) -> Option<Running> {
+        // What became due while it ran was passed over as known.
+        self.handle_more();
+        let ended = self.running.remove(&id)?;
+        if ended.is_sent() {
+            self.fair.refund(ended.device, ended.prepaid);
+        }
+        Some(ended)
+    }
+
+    fn stop(&mut self) -> Option<Output<P>> {
+        let gate = self.gate;
+        let (id, running) = self.running.iter_mut().find(|(_, running)| {
+            let left = running.total.saturating_sub(running.sent);
+            let rest = Entry {
+                id: UploadId([0; 16]),
+                origin: String::new(),
+                total: left,
+                deadline: running.deadline,
+                place: (),
+            };
+            running.is_sent() && !running.ending && !gate.lets(&rest)
+        })?;
+        running.ending = true;
+        Some(Output::Stop { id: *id })
+    }
+
+    fn start_asking(&mut self, now: Timestamp) -> Option<Output<P>> {
+        if self.running.values().filter(|running| !running.is_sent()).count() >= ASKS {
+            return None;
+        }
+        let entries = self.windows[List::Ask.index()].iter().flat_map(|(device, entries)| {
+            entries.filter(|entry| self.may_go(&entry.origin, now)).map(move |entry| (entry.place, device, entry.id))
+        });
+        let (_, device, id) = entries.min()?;
+        self.start(device, id, List::Ask)
+    }
+
+    fn start_sending(&mut self, now: Timestamp) -> Option<Output<P>> {
+        let (device, entry, list) = self.next(now, |device, entry| self.has_slot(device, entry))?;
+        let id = entry.id;
+        self.start(device, id, list)
+    }
+
+    /// The first in order of what could be sent and is `fit`.
+    fn next(&self, now: Timestamp, fit: impl Fn(DeviceId, &Entry<P>) -> bool) -> Option<(DeviceId, &Entry<P>, List)> {
+        let heads = [List::Send, List::Small].into_iter().flat_map(|list| {
+            let fit = &fit;
+            self.windows[list.index()].iter().filter_map(move |(device, mut entries)| {
+                let may_go =
+                    |entry: &&Entry<P>| self.gate.lets(entry) && self.may_go(&entry.origin, now) && fit(device, entry);
+                entries.find(may_go).map(|entry| (device, entry, list))
+            })
+        });
+        heads.min_by_key(|(device, entry, list)| (self.fair.tag(*device), entry.place, *device, *list))
+    }
+
+    fn start(&mut self, device: DeviceId, id: UploadId, list: List) -> Option<Output<P>> {
+        let entries = self.windows[list.index()].iter().flat_map(|(_, entries)| entries);
+        let entry = entries.into_iter().find(|entry| entry.id == id)?.clone();
+        let prepaid = if list == List::Ask { 0 } else { entry.total.min(TURN_BYTES) };
+        self.windows.iter_mut().for_each(|window| window.begin(device, id));
+        self.fair.charge(device, prepaid);
+        let Entry { origin, total, deadline, .. } = entry;
+        let running = Running { device, origin, list, total, deadline, prepaid, sent: 0, ending: false };
+        self.running.insert(id, running);
+        Some(Output::Start { id, list })
+    }
+
+    /// Whether there is a slot for an upload.
+    fn has_slot(&self, device: DeviceId, entry: &Entry<P>) -> bool {
+        let sent = || self.running.values().filter(|running| running.is_sent());
+        let films = sent().filter(|running| running.is_film()).count();
         // With one slot alone there is none to spare.
         let film_slots = if self.transfers > 1 { self.transfers - 1 } else { 1 };
-        self.windows[list.index()].iter().find(|entry| {
-            let slot = match list {
-                List::Ask => asking < ASKS,
-                List::Send | List::Small if entry.total < SMALL_BYTES => sending < self.transfers,
-                List::Send | List::Small => sending < self.transfers && films < film_slots,
-            };
-            slot && self.may_go(&entry.origin, now)
-        })
+        let extra = films.saturating_sub(film_slots);
+        // Films in extra slots do not take those of the small.
+        let fits = sent().count() - extra < self.transfers && (entry.total < SMALL_BYTES || films < film_slots);
+        let is_new =
+            || !sent().any(|running| running.origin == entry.origin) || !sent().any(|running| running.device == device);
+        let room = sent().count() < self.transfers + EXTRA;
+        room && (fits || is_new())
     }
 
     fn may_go(&self, origin: &str, now: Timestamp) -> bool {
         let alone = || !self.running.values().any(|running| running.origin == origin);
         !self.destinations.waits(origin, now) && (!self.destinations.is_doubtful(origin) || alone())
+    }
+
+    /// Ends the attempt of the device that is furthest ahead, should somebody wait who is behind by a turn. One at a time.
+    fn make_way(&mut self, now: Timestamp) -> Option<Output<P>> {
+        if self.running.values().any(|running| running.ending) {
+            return None;
+        }
+        let (device, entry, _) = self.next(now, |_, _| true)?;
+        let (tag, deadline, is_small) = (self.fair.tag(device), entry.deadline, entry.total < SMALL_BYTES);
+        let ahead = |running: &Running| {
+            let fits = running.is_film() || (is_small && running.is_sent());
+            match running.device == device {
+                true => fits && deadline.is_some_and(|deadline| running.deadline.is_none_or(|other| deadline < other)),
+                false => fits && self.fair.tag(running.device) > tag.saturating_add(TURN_BYTES),
+            }
+        };
+        let (_, id) = self
+            .running
+            .iter()
+            .filter(|(_, running)| ahead(running))
+            .map(|(id, running)| ((running.device != device, self.fair.tag(running.device), running.deadline), *id))
+            .max()?;
+        self.running.get_mut(&id)?.ending = true;
+        Some(Output::Yield { id })
+    }
+
+    /// Virtual time follows the least served of those who send or want to.
+    fn advance(&mut self) {
+        if self.windows.iter().any(Window::is_crowded) {
+            // Nobody knows how the others stand.
+            return;
+        }
+        let prepaid = |device| {
+            let running = self.running.values().filter(move |running| running.device == device && running.is_sent());
+            running.map(|running| running.prepaid).sum::<u64>()
+        };
+        let sending = self.running.values().filter(|running| running.is_sent()).map(|running| running.device);
+        let waiting = [List::Send, List::Small].into_iter().flat_map(|list| self.windows[list.index()].devices());
+        let lowest = sending.chain(waiting).map(|device| self.fair.tag(device).saturating_sub(prepaid(device))).min();
+        if let Some(lowest) = lowest {
+            self.fair.advance(lowest);
+        }
     }
 }

@@ -1,17 +1,28 @@
 //! Which upload goes over the uplink next, when, and how often.
 //!
 //! [`Dispatcher`] is pure: it holds a bounded window of what is due, is told what became of each attempt, and says what to
-//! start and how long to wait. The whole queue stays in the store, oldest first; no step grows with its length.
+//! start and how long to wait. The whole queue stays in the store, by device and deadline; no step grows with its length.
+//!
+//! Beside it stand the machines that say how fast, and in which hours: [`RateLimit`], [`Background`], [`Hours`], [`Budget`].
 #![no_std]
 
 extern crate alloc;
 
+mod background;
+mod budget;
 mod destinations;
 mod dispatcher;
+mod fair;
+mod hours;
+mod rate;
 mod window;
 
-pub use dispatcher::{Dispatcher, Failure, Output, TRANSFERS};
-pub use window::{Entry, List, Offered, SMALL_BYTES, WINDOW};
+pub use background::{Background, FLOOR, TARGET};
+pub use budget::{Allowance, Budget, INTERVAL_SECS, Interval, Month, Snapshot, least_rate};
+pub use dispatcher::{Dispatcher, EXTRA, Failure, Gate, Output, TRANSFERS, TURN_BYTES};
+pub use hours::{DAY_MINUTES, DailyWindow, Hours, HoursError, Opening, WINDOWS_MAX};
+pub use rate::RateLimit;
+pub use window::{DEVICES, Entry, List, PER_DEVICE, PER_ORIGIN, SCAN_MAX, SMALL_BYTES, WINDOW};
 
 use core::time::Duration;
 use hoop_units::Backoff;

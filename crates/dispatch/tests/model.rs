@@ -1,188 +1,47 @@
-//! The dispatcher against a simulated store and network: random uploads, failures, unreachable destinations and a wall
+//! The dispatcher against a simulated store and network: random uploads, failures, unreachable destinations, shut gates and a wall
 //! clock that jumps, in simulated time.
 #![allow(missing_docs)]
 
+mod world;
+
 use hoop_dispatch::{
-    Dispatcher, Entry, Failure, List, Offered, Output, RETRY_AFTER_MAX, SMALL_BYTES, TRANSFERS, WINDOW,
+    DEVICES, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_ORIGIN, SMALL_BYTES, TRANSFERS, TURN_BYTES,
+    WINDOW,
 };
-use hoop_units::{Timestamp, UnixTime, UploadId};
+use hoop_units::{Bitrate, DeviceId, Timestamp, UnixTime, UploadId};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
-
-const PAGE: usize = 16;
-
-/// What the store knows of an upload.
-#[derive(Clone, Debug)]
-struct Row {
-    origin: String,
-    total: u64,
-    due: UnixTime,
-    attempts: u32,
-    /// Attempts that are still going to fail, and whether the destination is at fault.
-    failures: Vec<bool>,
-    done: bool,
-}
-
-/// The store, the clocks and the attempts around a dispatcher.
-struct World {
-    dispatcher: Dispatcher,
-    rows: BTreeMap<UploadId, Row>,
-    cursors: [Option<(UnixTime, UploadId)>; 3],
-    running: BTreeSet<UploadId>,
-    now: Timestamp,
-    /// Wall time is this far ahead of monotonic time.
-    wall_offset: i64,
-    started: Vec<UploadId>,
-    most_at_once: usize,
-}
-
-fn id(number: u32) -> UploadId {
-    let mut octets = [0; 16];
-    octets[..4].copy_from_slice(&number.to_be_bytes());
-    UploadId(octets)
-}
-
-impl World {
-    fn new() -> Self {
-        Self {
-            dispatcher: Dispatcher::default(),
-            rows: BTreeMap::new(),
-            cursors: [None; 3],
-            running: BTreeSet::new(),
-            now: Timestamp::from_secs(1),
-            wall_offset: 1_700_000_000,
-            started: Vec::new(),
-            most_at_once: 0,
-        }
-    }
-
-    fn wall(&self) -> UnixTime {
-        let secs = i64::try_from(self.now.as_micros() / 1_000_000).unwrap() + self.wall_offset;
-        UnixTime(u32::try_from(secs.max(0)).unwrap())
-    }
-
-    fn add(&mut self, number: u32, origin: &str, total: u64, failures: Vec<bool>) {
-        let row = Row { origin: origin.to_owned(), total, due: self.wall(), attempts: 0, failures, done: false };
-        self.rows.insert(id(number), row);
-        self.dispatcher.handle_more();
-    }
-
-    /// What the spool's `due` does, clock that was set back included.
-    fn page(&self, list: List, from: Option<(UnixTime, UploadId)>) -> Vec<(UploadId, Row)> {
-        let now = self.wall();
-        let late = now.plus_secs(u32::try_from(RETRY_AFTER_MAX.as_secs()).unwrap());
-        let mut due: Vec<_> = self
-            .rows
-            .iter()
-            .filter(|(_, row)| !row.done && (row.due <= now || row.due > late))
-            .filter(|(_, row)| match list {
-                List::Send => true,
-                List::Small => row.total < SMALL_BYTES,
-                List::Ask => false,
-            })
-            .map(|(id, row)| (*id, row.clone()))
-            .filter(|(id, row)| from.is_none_or(|from| (row.due, *id) > from))
-            .collect();
-        due.sort_by_key(|(id, row)| (row.due, *id));
-        due.truncate(PAGE);
-        due
-    }
-
-    fn drain(&mut self) {
-        while let Some(output) = self.dispatcher.poll_output(self.now) {
-            match output {
-                Output::Start { id, .. } => {
-                    assert!(self.running.insert(id), "two attempts of one upload at once");
-                    assert!(!self.rows[&id].done, "an attempt at what is done");
-                    self.started.push(id);
-                    self.most_at_once = self.most_at_once.max(self.running.len());
-                }
-                Output::Load { list, restart } => self.load(list, restart),
-            }
-        }
-    }
-
-    fn load(&mut self, list: List, restart: bool) {
-        let slot = list as usize;
-        if restart {
-            self.cursors[slot] = None;
-        }
-        let page = self.page(list, self.cursors[slot]);
-        let last = page.len() < PAGE;
-        for (id, row) in page {
-            let entry = Entry { id, origin: row.origin, total: row.total, since: row.due };
-            if self.dispatcher.offer(list, entry, self.now) == Offered::Full {
-                return;
-            }
-            self.cursors[slot] = Some((row.due, id));
-        }
-        if last {
-            self.dispatcher.handle_all_seen(list);
-        }
-    }
-
-    fn end(&mut self, id: UploadId, roll: u32) {
-        assert!(self.running.remove(&id));
-        let (now, wall) = (self.now, self.wall());
-        let row = self.rows.get_mut(&id).unwrap();
-        let Some(destination) = row.failures.pop() else {
-            row.done = true;
-            return self.dispatcher.handle_done(id);
-        };
-        let failure = Failure { attempts: row.attempts, retry_after: None, destination };
-        let delay = self.dispatcher.handle_failure(id, failure, roll, now);
-        row.attempts += 1;
-        row.due = wall.plus_secs(u32::try_from(delay.as_secs()).unwrap() + 1);
-        self.dispatcher.handle_more();
-    }
-
-    /// Lets time pass until something is due, at most half a minute, as the gateway's tick does.
-    fn pass(&mut self) {
-        let tick = self.now + Duration::from_secs(30);
-        let waited = self.dispatcher.poll_timeout().unwrap_or(Timestamp::MAX);
-        let wall = self.wall();
-        let due = self.rows.values().filter(|row| !row.done && row.due > wall).map(|row| row.due.since(wall)).min();
-        let due = due.map_or(Timestamp::MAX, |secs| self.now + Duration::from_secs(secs.into()));
-        self.now = tick.min(waited).min(due).max(self.now + Duration::from_micros(1));
-        self.dispatcher.handle_more();
-    }
-
-    /// Runs until all is done; `steps` bounds it.
-    fn run(&mut self, steps: usize) {
-        for step in 0..steps {
-            self.drain();
-            if self.rows.values().all(|row| row.done) {
-                return;
-            }
-            match self.running.first().copied() {
-                Some(id) => self.end(id, (step as u32).wrapping_mul(2_654_435_761)),
-                None => self.pass(),
-            }
-        }
-        panic!("after {steps} steps {} uploads are not done", self.rows.values().filter(|row| !row.done).count());
-    }
-}
+use world::{FILM, PHOTO, Row, World, device, id};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add { origin: u8, small: bool, failures: Vec<bool> },
-    End { which: usize, roll: u32 },
+    Add { device: u8, origin: u8, small: bool, deadline: Option<u32>, failures: Vec<bool> },
+    Send { which: usize, roll: u32 },
     Pass,
     SetClock { by: i32 },
     NetworkBack,
     Withdraw { which: usize },
+    Gate { gate: Gate },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let failures = prop::collection::vec(any::<bool>(), 0..4);
+    let deadline = prop::option::of(0..100_000_u32);
+    let gate = prop_oneof![
+        4 => Just(Gate::Open),
+        1 => Just(Gate::Shut),
+        1 => Just(Gate::Urgent { now: UnixTime(0), opens: UnixTime(2_000_000_000), rate: Bitrate::mbps(1) }),
+    ];
     prop_oneof![
-        4 => (0..4_u8, any::<bool>(), failures).prop_map(|(origin, small, failures)| Step::Add { origin, small, failures }),
-        4 => (any::<usize>(), any::<u32>()).prop_map(|(which, roll)| Step::End { which, roll }),
+        6 => (0..5_u8, 0..4_u8, any::<bool>(), deadline, failures)
+            .prop_map(|(device, origin, small, deadline, failures)| Step::Add { device, origin, small, deadline, failures }),
+        6 => (any::<usize>(), any::<u32>()).prop_map(|(which, roll)| Step::Send { which, roll }),
         2 => Just(Step::Pass),
         1 => (-900_000..900_000).prop_map(|by| Step::SetClock { by }),
         1 => Just(Step::NetworkBack),
         1 => any::<usize>().prop_map(|which| Step::Withdraw { which }),
+        1 => gate.prop_map(|gate| Step::Gate { gate }),
     ]
 }
 
@@ -190,37 +49,149 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn every_upload_is_sent_in_the_end_never_twice_at_once_and_never_too_many(steps in prop::collection::vec(step(), 1..120)) {
-        let mut world = World::new();
+        let mut world = World::new(TRANSFERS);
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Add { origin, small, failures } => {
-                    let total = if small { 1_000 } else { 10 * SMALL_BYTES };
-                    world.add(number as u32, &format!("https://s{origin}.example"), total, failures);
+                Step::Add { device: from, origin, small, deadline, failures } => {
+                    let total = if small { PHOTO } else { 3 * TURN_BYTES };
+                    let deadline = deadline.map(|secs| world.wall().plus_secs(secs));
+                    let row = Row { failures, deadline, ..Row::new(device(from), &format!("https://s{origin}.example"), total) };
+                    world.add(number as u32, row);
                 }
-                Step::End { which, roll } => {
-                    let running: Vec<_> = world.running.iter().copied().collect();
+                Step::Send { which, roll } => {
+                    let running: Vec<_> = world.running.keys().copied().collect();
                     if !running.is_empty() {
-                        world.end(running[which % running.len()], roll);
+                        world.message(running[which % running.len()], roll);
                     }
                 }
                 Step::Pass => world.pass(),
                 Step::SetClock { by } => world.wall_offset += i64::from(by),
                 Step::NetworkBack => world.dispatcher.handle_network_back(),
-                Step::Withdraw { which } => {
-                    let waiting: Vec<_> =
-                        world.rows.iter().filter(|(id, row)| !row.done && !world.running.contains(id)).map(|(id, _)| *id).collect();
-                    if !waiting.is_empty() {
-                        let id = waiting[which % waiting.len()];
-                        world.rows.get_mut(&id).unwrap().done = true;
-                        world.dispatcher.withdraw(id);
-                    }
-                }
+                Step::Withdraw { which } => world.withdraw(which),
+                Step::Gate { gate } => world.dispatcher.set_gate(gate),
             }
             world.drain();
-            prop_assert!(world.running.len() <= TRANSFERS);
+            prop_assert!(world.running.len() <= TRANSFERS + EXTRA);
+            prop_assert!(world.dispatcher.waiting() <= 3 * WINDOW);
         }
+        world.dispatcher.set_gate(Gate::Open);
         world.run(20_000);
-        prop_assert!(world.most_at_once <= TRANSFERS);
+        prop_assert!(world.most_at_once <= TRANSFERS + EXTRA);
+    }
+
+    /// One destination, and one slot besides the extra ones: then the order is a plain rule, which the reference works out from the
+    /// whole store each time.
+    #[test]
+    fn the_order_is_that_of_a_reference_that_sees_the_whole_store(
+        steps in prop::collection::vec((0..4_u8, 1..(3 * TURN_BYTES), prop::option::of(0..50_u32), 0..4_u8), 1..60)
+    ) {
+        let mut world = World::new(1);
+        let mut reference = Reference::default();
+        for (number, (from, total, deadline, messages)) in steps.into_iter().enumerate() {
+            let deadline = deadline.map(|secs| UnixTime(1_000_000 + secs));
+            world.add(number as u32, Row { deadline, ..Row::new(device(from), "https://a.example", total) });
+            world.pass_refresh();
+            reference.check(&world);
+            for message in 0..messages {
+                reference.step(&mut world, usize::from(message));
+            }
+        }
+        while world.rows.values().any(|row| !row.done) {
+            reference.step(&mut world, 0);
+        }
+    }
+
+    #[test]
+    fn devices_that_always_have_something_get_the_same_within_a_few_turns(
+        sizes in prop::collection::vec((1_000..(4 * TURN_BYTES), 1_000..(4 * TURN_BYTES)), 40),
+        picks in prop::collection::vec(any::<usize>(), 80)
+    ) {
+        let mut world = World::new(TRANSFERS);
+        for (number, (one, other)) in sizes.iter().enumerate() {
+            world.add(2 * number as u32, Row::new(device(1), "https://a.example", *one));
+            world.add(2 * number as u32 + 1, Row::new(device(2), "https://a.example", *other));
+        }
+        let most = (TRANSFERS + EXTRA) as u64 * 2 * TURN_BYTES;
+        for pick in picks {
+            world.drain();
+            let running: Vec<_> = world.running.keys().copied().collect();
+            prop_assert!(!running.is_empty());
+            world.message(running[pick % running.len()], 0);
+            world.pass_refresh();
+            let left = |from| world.rows.values().filter(|row| row.device == device(from) && !row.done).count();
+            if left(1) <= TRANSFERS + EXTRA || left(2) <= TRANSFERS + EXTRA {
+                break;
+            }
+            let served = |from| world.served.get(&device(from)).copied().unwrap_or_default();
+            let (one, other) = (served(1), served(2));
+            prop_assert!(one.abs_diff(other) <= most, "{one} and {other}");
+        }
+    }
+}
+
+/// What the order should be, without windows, pages and places: looks at every row each time. One slot, and the extra ones for
+/// devices with nothing under way.
+#[derive(Default)]
+struct Reference {
+    tags: BTreeMap<DeviceId, u64>,
+    virtual_time: u64,
+    /// What runs, and what it has paid ahead.
+    running: BTreeMap<UploadId, u64>,
+    checked: usize,
+}
+
+impl Reference {
+    fn tag(&self, device: DeviceId) -> u64 {
+        self.tags.get(&device).copied().unwrap_or_default().max(self.virtual_time)
+    }
+
+    fn charge(&mut self, device: DeviceId, octets: u64) {
+        self.tags.insert(device, self.tag(device) + octets);
+    }
+
+    /// Whether each that has begun since the last look was first in the order then.
+    fn check(&mut self, world: &World) {
+        for begun in &world.started[self.checked..] {
+            let mine = |device| self.running.keys().any(|id| world.rows[id].device == device);
+            let has_slot = |row: &Row| self.running.is_empty() || (self.running.len() <= EXTRA && !mine(row.device));
+            let open = world.rows.values().filter(|row| !row.done && !self.running.contains_key(&row.id));
+            let first =
+                open.filter(|row| has_slot(row)).min_by_key(|row| (self.tag(row.device), row.place(), row.device));
+            assert_eq!(first.map(|row| row.id), Some(*begun), "it was another one's turn");
+            let row = &world.rows[begun];
+            let prepaid = row.total.min(TURN_BYTES);
+            self.charge(row.device, prepaid);
+            self.running.insert(*begun, prepaid);
+        }
+        self.checked = world.started.len();
+    }
+
+    /// Sends one message of something that is under way.
+    fn step(&mut self, world: &mut World, which: usize) {
+        world.pass_refresh();
+        self.check(world);
+        let running: Vec<_> = world.running.keys().copied().collect();
+        if running.is_empty() {
+            assert!(world.rows.values().all(|row| row.done), "something waits and nothing is sent");
+            return;
+        }
+        let id = running[which % running.len()];
+        let device = world.rows[&id].device;
+        let waits: Vec<_> = world.rows.values().filter(|row| !row.done).map(|row| row.device).collect();
+        let sent = world.message(id, 0);
+        let prepaid = self.running.get_mut(&id).unwrap();
+        let paid = sent.min(*prepaid);
+        *prepaid -= paid;
+        self.charge(device, sent - paid);
+        let paid_ahead =
+            |of| self.running.iter().filter(|(id, _)| world.rows[*id].device == of).map(|(_, n)| n).sum::<u64>();
+        let lowest = waits.into_iter().map(|of| self.tag(of) - paid_ahead(of)).min().unwrap();
+        self.virtual_time = self.virtual_time.max(lowest);
+        if !world.running.contains_key(&id) {
+            let prepaid = self.running.remove(&id).unwrap();
+            let tag = self.tags[&device].saturating_sub(prepaid);
+            self.tags.insert(device, tag);
+        }
     }
 }
 
@@ -228,8 +199,8 @@ proptest! {
 fn a_hundred_thousand_uploads_are_sent_oldest_first_in_bounded_memory() {
     // The model's own pages are slow; so the queue is fed by hand, in order, as the store would.
     let mut dispatcher = Dispatcher::default();
-    let now = Timestamp::from_secs(1);
-    let (mut next, mut most, mut started, mut running) = (0_u32, 0, Vec::new(), Vec::new());
+    let (now, from) = (Timestamp::from_secs(1), device(1));
+    let (mut most, mut started, mut running, mut done) = (0, Vec::new(), Vec::new(), 0_u32);
     loop {
         while let Some(output) = dispatcher.poll_output(now) {
             match output {
@@ -237,80 +208,157 @@ fn a_hundred_thousand_uploads_are_sent_oldest_first_in_bounded_memory() {
                     started.push(id);
                     running.push(id);
                 }
-                Output::Load { list: List::Send, .. } => {
-                    while next < 100_000 {
-                        let entry =
-                            Entry { id: id(next), origin: "https://a.example".into(), total: 9, since: UnixTime(next) };
-                        if dispatcher.offer(List::Send, entry, now) == Offered::Full {
-                            break;
-                        }
-                        next += 1;
-                    }
-                    most = most.max(dispatcher.waiting());
-                    if next == 100_000 {
-                        dispatcher.handle_all_seen(List::Send);
-                    }
+                Output::Devices { list, .. } => {
+                    let devices = if list == List::Send && done < 100_000 { vec![from] } else { vec![] };
+                    dispatcher.handle_devices(list, &devices, true);
                 }
-                Output::Load { list, .. } => dispatcher.handle_all_seen(list),
+                Output::Load { list, after, .. } => {
+                    // What is under way is still in the store.
+                    let first = after.map_or(done, |after: u32| after + 1);
+                    let next = (first + 64).min(100_000);
+                    let entry = |place| Entry {
+                        id: id(place),
+                        origin: "https://a.example".into(),
+                        total: 9,
+                        deadline: None,
+                        place,
+                    };
+                    dispatcher.handle_entries(list, from, (first..next).map(entry).collect(), next == 100_000, now);
+                    most = most.max(dispatcher.waiting());
+                }
+                Output::Yield { .. } | Output::Stop { .. } => panic!("nobody else waits"),
             }
         }
-        let Some(id) = running.pop() else { break };
-        dispatcher.handle_done(id);
+        if running.is_empty() {
+            break;
+        }
+        dispatcher.handle_done(running.remove(0));
+        done += 1;
     }
     assert_eq!(started.len(), 100_000);
     assert!(started.is_sorted(), "oldest first");
-    assert_eq!(most, WINDOW, "so many are in memory at most, whatever waits in the store");
+    assert!(most <= PER_ORIGIN, "{most} are in memory at most, whatever waits in the store");
 }
 
 #[test]
 fn a_small_upload_does_not_wait_behind_four_films() {
-    let mut world = World::new();
-    (0..10).for_each(|number| world.add(number, "https://a.example", 10 * SMALL_BYTES, vec![]));
+    let mut world = World::new(TRANSFERS);
+    (0..10).for_each(|number| world.add(number, Row::new(device(1), "https://a.example", FILM)));
     world.drain();
     assert_eq!(world.running.len(), TRANSFERS - 1, "one slot is kept");
-    world.add(99, "https://a.example", 1_000, vec![]);
-    world.drain();
-    assert!(world.running.contains(&id(99)));
+    world.add(99, Row::new(device(1), "https://a.example", PHOTO));
+    world.pass_refresh();
+    assert!(world.running.contains_key(&id(99)));
 }
 
 #[test]
 fn a_small_upload_behind_a_thousand_films_is_found() {
-    let mut world = World::new();
-    (0..1_000).for_each(|number| world.add(number, "https://a.example", 10 * SMALL_BYTES, vec![]));
-    world.add(5_000, "https://a.example", 1_000, vec![]);
+    let mut world = World::new(TRANSFERS);
+    (0..1_000).for_each(|number| world.add(number, Row::new(device(1), "https://a.example", FILM)));
+    world.add(5_000, Row::new(device(1), "https://a.example", PHOTO));
     world.drain();
-    assert!(world.running.contains(&id(5_000)));
+    assert!(world.running.contains_key(&id(5_000)));
+}
+
+#[test]
+fn a_device_with_one_photo_is_not_behind_anothers_hundred_films() {
+    let mut world = World::new(TRANSFERS);
+    (0..100).for_each(|number| world.add(number, Row::new(device(1), "https://a.example", 100 * TURN_BYTES)));
+    world.drain();
+    world.add(500, Row::new(device(2), "https://a.example", 100 * TURN_BYTES));
+    world.add(501, Row::new(device(2), "https://a.example", PHOTO));
+    world.pass_refresh();
+    assert!(world.running.contains_key(&id(500)), "its film has a slot at once");
+    assert!(world.running.contains_key(&id(501)), "and its photo");
+}
+
+#[test]
+fn films_of_a_device_that_is_ahead_make_way_between_messages() {
+    let mut world = World::new(TRANSFERS);
+    (0..10).for_each(|number| world.add(number, Row::new(device(1), "https://a.example", 100 * TURN_BYTES)));
+    world.pass_refresh();
+    (10..15).for_each(|number| world.add(number, Row::new(device(2), "https://a.example", 100 * TURN_BYTES)));
+    world.pass_refresh();
+    for _ in 0..40 {
+        let running: Vec<_> = world.running.keys().copied().collect();
+        running.into_iter().for_each(|id| {
+            world.message(id, 0);
+        });
+        world.pass_refresh();
+    }
+    let (one, other) = (world.served[&device(1)], world.served[&device(2)]);
+    assert!(one.abs_diff(other) <= 8 * TURN_BYTES, "{} and {} turns", one / TURN_BYTES, other / TURN_BYTES);
+}
+
+#[test]
+fn an_earlier_deadline_goes_first_and_does_not_wait_for_a_films_end() {
+    let mut world = World::new(TRANSFERS);
+    (0..4).for_each(|number| world.add(number, Row::new(device(1), "https://a.example", 100 * TURN_BYTES)));
+    world.drain();
+    let soon = Some(world.wall().plus_secs(60));
+    world.add(9, Row { deadline: soon, ..Row::new(device(1), "https://a.example", FILM) });
+    world.pass_refresh();
+    assert!(!world.running.contains_key(&id(9)), "all films' slots are taken");
+    let yielding = world.running.iter().find(|(_, told)| **told).map(|(id, _)| *id).expect("one makes way");
+    world.message(yielding, 0);
+    world.drain();
+    assert!(world.running.contains_key(&id(9)));
+}
+
+#[test]
+fn a_destination_that_crawls_does_not_keep_an_upload_for_another_from_starting() {
+    for total in [PHOTO, FILM] {
+        let mut world = World::new(TRANSFERS);
+        (0..100).for_each(|number| world.add(number, Row::new(device(1), "https://slow.example", total)));
+        world.drain();
+        let held = world.running.len();
+        assert!(held >= TRANSFERS - 1);
+        (200..203).for_each(|number| world.add(number, Row::new(device(1), "https://fast.example", FILM)));
+        world.pass_refresh();
+        let fast = world.running.keys().filter(|running| **running >= id(200)).count();
+        assert!(fast >= 1, "{total}: of the same device");
+        world.add(300, Row::new(device(2), "https://third.example", FILM));
+        world.pass_refresh();
+        assert!(world.running.contains_key(&id(300)), "{total}: and another's");
+    }
 }
 
 #[test]
 fn while_a_destination_cannot_be_reached_one_upload_tries_and_others_go_elsewhere() {
-    let mut world = World::new();
-    (0..500).for_each(|number| world.add(number, "https://dead.example", 1_000, vec![true; 3]));
-    (500..600).for_each(|number| world.add(number, "https://alive.example", 1_000, vec![]));
+    let mut world = World::new(TRANSFERS);
+    let dead = |number| (number, Row { failures: vec![true; 9], ..Row::new(device(1), "https://dead.example", PHOTO) });
+    (0..500).map(dead).for_each(|(number, row)| world.add(number, row));
+    (500..600).for_each(|number| world.add(number, Row::new(device(1), "https://alive.example", PHOTO)));
     world.drain();
-    let first: Vec<_> = world.running.iter().copied().collect();
-    first.into_iter().for_each(|id| world.end(id, 0));
-    let before = world.started.len();
-    while world.rows.range(id(500)..).any(|(_, row)| !row.done) {
+    for _ in 0..5_000 {
+        if world.rows.range(id(500)..).all(|(_, row)| row.done) {
+            break;
+        }
         world.drain();
-        let running = world.running.first().copied().expect("the living destination is served");
-        world.end(running, 0);
+        let dead = world.running.keys().filter(|running| **running < id(500)).count();
+        assert!(world.started.len() < 5 || dead <= TRANSFERS);
+        match world.running.keys().next().copied() {
+            Some(running) => drop(world.message(running, u32::MAX)),
+            None => world.pass(),
+        }
     }
-    let tried = world.started[before..].iter().filter(|started| **started < id(500)).count();
-    assert_eq!(tried, 0, "no time has passed, so the dead one is left alone");
-    world.now += Duration::from_secs(2);
-    world.drain();
-    assert_eq!(world.running.len(), 1, "then one tries");
+    assert!(world.rows.range(id(500)..).all(|(_, row)| row.done), "the living destination is served");
+    let tried = world.started.iter().filter(|started| **started < id(500)).count();
+    assert!(tried <= 40, "the dead one was tried {tried} times in {:?}", world.now - Timestamp::from_secs(1));
 }
 
 #[test]
 fn a_network_that_came_back_is_used_at_once() {
-    let mut world = World::new();
-    (0..10)
-        .for_each(|number| world.add(number, "https://a.example", 1_000, if number < 4 { vec![true] } else { vec![] }));
+    let mut world = World::new(TRANSFERS);
+    for number in 0..10 {
+        let failures = if number < 4 { vec![true] } else { vec![] };
+        world.add(number, Row { failures, ..Row::new(device(1), "https://a.example", PHOTO) });
+    }
     world.drain();
-    let first: Vec<_> = world.running.iter().copied().collect();
-    first.into_iter().for_each(|id| world.end(id, u32::MAX));
+    let first: Vec<_> = world.running.keys().copied().collect();
+    first.into_iter().for_each(|id| {
+        world.message(id, u32::MAX);
+    });
     world.drain();
     assert!(world.running.is_empty());
     world.dispatcher.handle_network_back();
@@ -319,8 +367,57 @@ fn a_network_that_came_back_is_used_at_once() {
 }
 
 #[test]
+fn a_shut_gate_stops_what_is_sent_and_lets_only_what_would_miss_its_deadline_through() {
+    let mut world = World::new(TRANSFERS);
+    let now = world.wall();
+    world.add(1, Row::new(device(1), "https://a.example", FILM));
+    world.add(2, Row { deadline: Some(now.plus_secs(3_000)), ..Row::new(device(1), "https://a.example", FILM) });
+    world.add(3, Row { deadline: Some(now.plus_secs(90_000)), ..Row::new(device(1), "https://a.example", FILM) });
+    world.drain();
+    assert_eq!(world.running.len(), 3);
+    let opens = now.plus_secs(3_600);
+    world.dispatcher.set_gate(Gate::Urgent { now, opens, rate: Bitrate::mbps(1) });
+    world.drain();
+    let told: Vec<_> = world.running.iter().filter(|(_, told)| **told).map(|(id, _)| *id).collect();
+    assert_eq!(told, [id(1), id(3)], "the second would be late");
+    told.into_iter().for_each(|id| world.dispatcher_ended_early(id));
+    world.dispatcher.set_gate(Gate::Shut);
+    world.drain();
+    world.dispatcher_ended_early(id(2));
+    world.pass_refresh();
+    assert!(world.running.is_empty());
+    world.dispatcher.set_gate(Gate::Open);
+    world.drain();
+    assert_eq!(world.running.len(), 3, "all of them are still due");
+}
+
+#[test]
+fn of_more_devices_than_are_held_each_gets_its_turn() {
+    let mut world = World::new(TRANSFERS);
+    for number in 0..(5 * DEVICES as u32) {
+        for upload in 0..4 {
+            let row = Row::new(device((number % 250) as u8), "https://a.example", PHOTO);
+            world.add(number * 4 + upload, row);
+        }
+    }
+    while world.rows.values().any(|row| !row.done) {
+        world.pass_refresh();
+        assert!(world.dispatcher.waiting() <= 3 * WINDOW);
+        let longest = *world.started.iter().find(|id| world.running.contains_key(id)).expect("something is sent");
+        world.message(longest, 0);
+    }
+    let mut first = BTreeMap::new();
+    for (place, id) in world.started.iter().enumerate() {
+        first.entry(world.rows[id].device).or_insert(place);
+    }
+    assert_eq!(first.len(), 5 * DEVICES, "everybody was served");
+    let last = first.values().max().unwrap();
+    assert!(*last <= 7 * DEVICES, "the last one after {last} uploads");
+}
+
+#[test]
 fn retry_after_is_the_least_wait_and_six_hours_the_most() {
-    let mut dispatcher = Dispatcher::default();
+    let mut dispatcher = Dispatcher::<u32>::default();
     let mut delay = |attempts, retry_after: u64| {
         let failure = Failure { attempts, retry_after: Some(Duration::from_secs(retry_after)), destination: false };
         dispatcher.handle_failure(id(1), failure, u32::MAX, Timestamp::ZERO).as_secs()
@@ -333,13 +430,26 @@ fn retry_after_is_the_least_wait_and_six_hours_the_most() {
 
 #[test]
 fn a_clock_that_was_set_back_a_year_delays_nothing() {
-    let mut world = World::new();
-    world.add(1, "https://a.example", 1_000, vec![false]);
+    let mut world = World::new(TRANSFERS);
+    world.add(1, Row { failures: vec![false], ..Row::new(device(1), "https://a.example", PHOTO) });
     world.drain();
     world.wall_offset += 365 * 86_400;
-    world.end(id(1), 0);
+    world.message(id(1), 0);
     world.wall_offset -= 365 * 86_400;
     let before = world.now;
     world.run(50);
     assert!(world.now - before <= Duration::from_secs(30), "it took {:?}", world.now - before);
+}
+
+#[test]
+fn deadlines_are_told_with_what_is_left_of_each() {
+    let mut world = World::new(1);
+    let at = world.wall().plus_secs(600);
+    world.add(1, Row { deadline: Some(at), ..Row::new(device(1), "https://a.example", 2 * TURN_BYTES) });
+    world.add(2, Row { deadline: Some(at.plus_secs(1)), ..Row::new(device(1), "https://a.example", 2 * SMALL_BYTES) });
+    world.drain();
+    world.message(id(1), 0);
+    let mut deadlines: Vec<_> = world.dispatcher.deadlines().collect();
+    deadlines.sort_unstable();
+    assert_eq!(deadlines, [(at, TURN_BYTES), (at.plus_secs(1), 2 * SMALL_BYTES)]);
 }

@@ -3,6 +3,7 @@
 use crate::destination::AllowDest;
 use crate::devices::DeviceLimits;
 use crate::intake::Patience;
+use crate::pacing::Pacing;
 use hoop_http::{Clock, LeastRate, PeerLimit, ServerLimits};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -82,6 +83,8 @@ pub struct Config {
     pub sync: bool,
     /// How many uploads are sent at once. Default [`hoop_dispatch::TRANSFERS`].
     pub transfers: usize,
+    /// How fast uploads leave, and when. Default: as fast as they go, always.
+    pub pacing: Pacing,
     /// The HTTP server's bounds. Default [`CONNECTIONS`] connections, otherwise the server's own.
     pub limits: ServerLimits,
     /// Both clocks; a test may set the wall clock.
@@ -112,6 +115,7 @@ impl Config {
             instance: "Hoop gateway".to_owned(),
             sync: true,
             transfers: hoop_dispatch::TRANSFERS,
+            pacing: Pacing::default(),
             limits: ServerLimits { connections: CONNECTIONS, least_read: Some(LEAST_READ), ..ServerLimits::default() },
             clock: Clock::system(),
         }

@@ -3,10 +3,10 @@
 
 use crate::shared::Shared;
 use crate::transfer::{Ended, attempt, put_off};
-use hoop_dispatch::{Dispatcher, Entry, Failure, List, Offered, Output};
+use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
 use hoop_http::{Code, Dice, Origin, Shutdown};
-use hoop_spool::{Due, DueCursor, Queue, Reason, SMALL_BYTES, StoreError};
-use hoop_units::UploadId;
+use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
+use hoop_units::{DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,11 @@ use url::Url;
 
 const _: () = assert!(SMALL_BYTES == hoop_dispatch::SMALL_BYTES, "spool and dispatcher agree on what is small");
 
-/// Uploads are taken from the spool by so many at a time: a page of index, and half of what the dispatcher's window asks for.
+/// Uploads, and devices, are taken from the spool by so many at a time: a page of index.
 const PAGE: usize = 64;
+
+/// What was sent is counted so often while something is: an upload makes way a second too late at worst.
+const COUNT: Duration = Duration::from_secs(1);
 
 /// The conductor looks up at least so often: then a wall clock that jumped is noticed, and the house is kept.
 const TICK: Duration = Duration::from_secs(30);
@@ -40,23 +43,24 @@ pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
             house = Instant::now() + TICK;
         }
         let paused = shared.pause.is_on();
-        let next = conductor.drain().await.min(house);
+        conductor.count();
+        let due = conductor.drain().await.min(house);
+        let next = if conductor.attempts.is_empty() { due } else { due.min(Instant::now() + COUNT) };
         tokio::select! {
             () = shutdown.requested() => return,
             () = shared.pause.until(!paused) => conductor.dispatcher.handle_more(),
             () = shared.stored.notified() => conductor.dispatcher.handle_more(),
             Some(ended) = conductor.attempts.join_next_with_id() => conductor.ended(ended).await,
-            () = tokio::time::sleep_until(next) => conductor.dispatcher.handle_more(),
+            () = tokio::time::sleep_until(next) => if next == due { conductor.dispatcher.handle_more() },
         }
     }
 }
 
 struct Conductor {
     shared: Arc<Shared>,
-    dispatcher: Dispatcher,
-    /// How far each list has been offered.
-    cursors: [DueCursor; 3],
-    attempts: JoinSet<Ended>,
+    dispatcher: Dispatcher<Place>,
+    /// `None`: it was told to end before its time.
+    attempts: JoinSet<Option<Ended>>,
     ids: BTreeMap<Id, UploadId>,
     /// The shard that is swept next.
     shard: u8,
@@ -67,8 +71,7 @@ struct Conductor {
 impl Conductor {
     fn new(shared: Arc<Shared>) -> Self {
         let dispatcher = Dispatcher::new(shared.transfers);
-        let cursors = [DueCursor::START; 3];
-        Self { shared, dispatcher, cursors, attempts: JoinSet::new(), ids: BTreeMap::new(), shard: 0, rest: None }
+        Self { shared, dispatcher, attempts: JoinSet::new(), ids: BTreeMap::new(), shard: 0, rest: None }
     }
 
     /// Does all that the dispatcher asks for; returns when to look again.
@@ -80,54 +83,71 @@ impl Conductor {
         if self.shared.pause.is_on() {
             return Instant::now() + TICK;
         }
+        let pacer = &self.shared.pacer;
+        pacer.set_demand(self.dispatcher.has_to_send(), self.dispatcher.deadlines());
+        self.dispatcher.set_gate(pacer.gate());
         while let Some(output) = self.dispatcher.poll_output(self.shared.clock.now()) {
             match output {
                 Output::Start { id, list } => self.start(id, list),
-                Output::Load { list, restart } => {
-                    if let Err(error) = self.load(list, restart).await {
-                        tracing::error!(%error, "cannot read what is due");
-                        self.dispatcher.handle_all_seen(list);
+                Output::Yield { id } => self.shared.slots.make_way(id),
+                Output::Stop { id } => self.shared.slots.stop(id),
+                Output::Devices { list, after } => {
+                    let page = self.read(move |shared, now| shared.spool.due_devices(now, queue(list), after, PAGE));
+                    match page.await {
+                        Ok(page) => self.dispatcher.handle_devices(list, &page, page.len() < PAGE),
+                        Err(error) => self.unreadable(list, &error),
                     }
                 }
+                Output::Load { list, device, after } => match self.load(list, device, after).await {
+                    Ok(()) => {}
+                    Err(error) => self.unreadable(list, &error),
+                },
             }
         }
         self.next_look().await
+    }
+
+    /// Counts what was sent as its device's share.
+    fn count(&mut self) {
+        for (id, octets) in self.shared.progress.take_sent() {
+            self.dispatcher.handle_sent(id, octets);
+        }
     }
 
     fn start(&mut self, id: UploadId, list: List) {
         tracing::debug!(%id, ?list, "an attempt begins");
         let shared = self.shared.clone();
         shared.metrics.attempt();
-        let handle = self.attempts.spawn(async move { attempt(&shared, id).await });
+        let mut slot = shared.slots.begin(id);
+        let handle = self.attempts.spawn(async move {
+            tokio::select! {
+                ended = attempt(&shared, id) => Some(ended),
+                () = slot.over() => None,
+            }
+        });
         self.ids.insert(handle.id(), id);
     }
 
-    /// Offers a page of what is due.
-    async fn load(&mut self, list: List, restart: bool) -> Result<(), StoreError> {
-        let (queue, slot) = match list {
-            List::Send => (Queue::Send, 0),
-            List::Small => (Queue::Small, 1),
-            List::Ask => (Queue::Ask, 2),
-        };
-        if restart {
-            self.cursors[slot] = DueCursor::START;
-        }
-        let cursor = self.cursors[slot];
-        let page =
-            self.shared.blocking(move |shared| shared.spool.due(shared.clock.unix(), queue, cursor, PAGE)).await?;
-        let now = self.shared.clock.now();
+    /// Offers a page of what a device has due.
+    async fn load(&mut self, list: List, device: DeviceId, after: Option<Place>) -> Result<(), StoreError> {
+        let after = after.unwrap_or(Place::START);
+        let page = self.read(move |shared, now| shared.spool.due_of(now, queue(list), device, after, PAGE)).await?;
         let last = page.len() < PAGE;
-        for due in page {
-            let cursor = due.cursor;
-            if self.dispatcher.offer(list, entry(due), now) == Offered::Full {
-                return Ok(());
-            }
-            self.cursors[slot] = cursor;
-        }
-        if last {
-            self.dispatcher.handle_all_seen(list);
-        }
+        let entries = page.into_iter().map(entry).collect();
+        self.dispatcher.handle_entries(list, device, entries, last, self.shared.clock.now());
         Ok(())
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared, UnixTime) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.shared.blocking(move |shared| read(shared, shared.clock.unix())).await
+    }
+
+    fn unreadable(&mut self, list: List, error: &StoreError) {
+        tracing::error!(%error, "cannot read what is due");
+        self.dispatcher.handle_unreadable(list);
     }
 
     /// When something will be due although nothing happens.
@@ -148,22 +168,27 @@ impl Conductor {
     }
 
     /// Records how an attempt ended.
-    async fn ended(&mut self, ended: Result<(Id, Ended), JoinError>) {
+    async fn ended(&mut self, ended: Result<(Id, Option<Ended>), JoinError>) {
+        self.count();
         let (task, ended) = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 tracing::error!(%error, "an attempt broke down");
                 let reason = Some(Reason::new(Code::Internal.name(), "the gateway failed in the middle"));
-                (error.id(), Ended::Again { failure: Failure { attempts: 6, ..Failure::default() }, reason })
+                (error.id(), Some(Ended::Again { failure: Failure { attempts: 6, ..Failure::default() }, reason }))
             }
         };
         let Some(id) = self.ids.remove(&task) else { return };
         let (failure, reason) = match ended {
-            Ended::Done => {
+            None => {
+                tracing::debug!(%id, "it made way");
+                return self.dispatcher.handle_ended_early(id);
+            }
+            Some(Ended::Done) => {
                 tracing::info!(%id, "delivered as far as it goes");
                 return self.dispatcher.handle_done(id);
             }
-            Ended::Again { failure, reason } => (failure, reason),
+            Some(Ended::Again { failure, reason }) => (failure, reason),
         };
         if let Some(reason) = &reason {
             self.shared.metrics.failed(&reason.code);
@@ -199,8 +224,16 @@ impl Conductor {
     }
 }
 
-fn entry(due: Due) -> Entry {
+const fn queue(list: List) -> Queue {
+    match list {
+        List::Send => Queue::Send,
+        List::Small => Queue::Small,
+        List::Ask => Queue::Ask,
+    }
+}
+
+fn entry(due: DueOf) -> Entry<Place> {
     let origin = Url::parse(&due.dest).ok().and_then(|url| Origin::of(&url).ok());
     let origin = origin.map_or(due.dest, |origin| origin.to_string());
-    Entry { id: due.id, origin, total: due.total, since: due.since }
+    Entry { id: due.id, origin, total: due.total, deadline: due.deadline, place: due.place }
 }

@@ -96,7 +96,8 @@ impl Gateway {
         let handler = move |request, peer| routes::answer(shared.clone(), stop.clone(), request, peer);
         let deliver = delivery::run(self.shared.clone(), shutdown.clone());
         let admin = admin::run(self.admin, self.shared.clone(), shutdown.clone());
-        tokio::join!(self.server.run(handler, shutdown), deliver, admin);
+        let pace = self.shared.pacer.clone().run(shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), deliver, admin, pace);
         self.shared.looks.stop();
         release(self.shared).await;
     }

@@ -16,6 +16,8 @@ const STILL: Duration = Duration::from_secs(15);
 #[derive(Debug, Default)]
 pub struct Progress {
     running: Mutex<BTreeMap<UploadId, Running>>,
+    /// What was sent of each since somebody asked: outlives the transfer, that its end is counted too.
+    sent: Mutex<BTreeMap<UploadId, u64>>,
     /// Counts what moves.
     revision: AtomicU64,
     /// All bytes that sockets took.
@@ -43,6 +45,7 @@ impl Progress {
     pub fn sent(&self, id: UploadId, bytes: u64) {
         self.revision.fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(bytes, Ordering::Relaxed);
+        *self.sent.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() += bytes;
         let mut running = self.lock();
         let Some(running) = running.get_mut(&id) else { return };
         running.sent += bytes;
@@ -79,6 +82,11 @@ impl Progress {
     /// All bytes that were sent since this program began, what had to be sent again included.
     pub fn sent_bytes(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
+    }
+
+    /// What was sent of each since this was asked last.
+    pub fn take_sent(&self) -> BTreeMap<UploadId, u64> {
+        std::mem::take(&mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The transfers that run.

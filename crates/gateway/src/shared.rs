@@ -7,10 +7,12 @@ use crate::door::Looks;
 use crate::intake::Patience;
 use crate::metrics::Metrics;
 use crate::monitor::STREAMS;
+use crate::pacing::Pacer;
 use crate::pages::Pages;
 use crate::pause::Pause;
 use crate::progress::Progress;
 use crate::resumable::Turns;
+use crate::slots::Slots;
 use crate::well_known::WellKnownCache;
 use hoop_http::{Clock, Code, Connector, Problem};
 use hoop_seal::signing::GatewayKey;
@@ -43,6 +45,8 @@ pub struct Shared {
     pub metrics: Metrics,
     pub pause: Pause,
     pub progress: Progress,
+    pub slots: Arc<Slots>,
+    pub pacer: Arc<Pacer>,
     /// Told when an upload has become whole.
     pub stored: Notify,
     pub clock: Clock,
@@ -63,6 +67,9 @@ impl Shared {
     pub fn new(config: &Config, spool: Spool, connector: Connector, key: GatewayKey) -> Arc<Self> {
         let destinations = Destinations::new(config.allow_dest.clone(), &config.own_names());
         let folder = config.spool.as_path();
+        let pacer = Pacer::new(config.pacing.clone(), folder, config.clock.clone());
+        let watch = pacer.clone();
+        let connector = connector.watched(Arc::new(move |stream| watch.watch(stream)));
         Arc::new(Self {
             well_known: WellKnownCache::open(folder.join("services.json")),
             looks: Looks::default(),
@@ -78,6 +85,8 @@ impl Shared {
             connector: connector.guarded(destinations.guard()).with_addresses(config.resolve.clone()),
             destinations,
             progress: Progress::default(),
+            slots: Arc::default(),
+            pacer,
             stored: Notify::new(),
             clock: config.clock.clone(),
             max_upload_bytes: config.max_upload_bytes,

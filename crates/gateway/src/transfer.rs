@@ -191,6 +191,7 @@ impl Transfer<'_> {
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(status::GATEWAY, self.proof())
             .header(status::PRELUDE, base64url(&self.upload.prelude));
+        self.shared.slots.message(self.upload.id).await;
         self.shared.progress.begin(self.upload.id);
         let (body, motion) = PayloadBody::new(self.shared, payload, self.upload.id, range);
         let answer = self.service.exchange(request, streamed(body), &motion).await;

@@ -1,9 +1,10 @@
 //! `hoop gateway`.
 
 use crate::exit::{Exit, Failure};
+use crate::limits::{Limits, Rate, Window};
 use crate::logging;
 use crate::server;
-use crate::values::{self, Resolve, Size};
+use crate::values::{self, Resolve, Size, Span};
 use clap::Args;
 use hoop_gateway::{AllowDest, Config, Gateway, Permits};
 use serde::Deserialize;
@@ -85,6 +86,30 @@ pub struct GatewayFlags {
     /// Uploads sent at once
     #[arg(long, value_name = "COUNT")]
     transfers: Option<usize>,
+    /// The most of the uplink that all uploads together may use: 500kbit, 1.15Mbit
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// Send in this daily window alone, in local time: 22:00-06:30, or with a rate, 08:00-18:00=500kbit
+    #[arg(long, value_name = "FROM-TO[=RATE]")]
+    window: Vec<Window>,
+    /// Stay out of the household's way: keep the uplink's delay low
+    #[arg(long)]
+    background: bool,
+    /// The delay that --background may add, beside the time that two packets take [default: 10ms]
+    #[arg(long, value_name = "TIME")]
+    background_target: Option<Span>,
+    /// A line billed by its 95th percentile: the rate that is paid for anyway
+    #[arg(long, value_name = "RATE")]
+    budget: Option<Rate>,
+    /// The day of the month on which the month of the bill begins, 1 to 28 [default: 1]
+    #[arg(long, value_name = "DAY")]
+    billing_day: Option<u8>,
+    /// The interface to the uplink, whose counters say what the whole household sends
+    #[arg(long, value_name = "NAME")]
+    uplink_interface: Option<String>,
+    /// Uploads that would miss their deadline wait for the window and keep to the budget all the same
+    #[arg(long)]
+    deadlines_wait: bool,
     /// A TOML file with these flags
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -123,6 +148,17 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     let spool =
         flags.spool.or(file.spool).ok_or_else(|| Failure::usage("the spool is missing").hint("--spool FOLDER"))?;
     let mut config = Config::new(spool);
+    config.pacing = Limits {
+        rate: flags.rate.or(file.rate),
+        windows: [file.window, flags.window].concat(),
+        background: flags.background || file.background,
+        target: flags.background_target.or(file.background_target),
+        budget: flags.budget.or(file.budget),
+        billing_day: flags.billing_day.or(file.billing_day),
+        interface: flags.uplink_interface.or(file.uplink_interface),
+        deadlines_wait: flags.deadlines_wait || file.deadlines_wait,
+    }
+    .check()?;
     config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
     config.quota_bytes = flags.quota.or(file.quota).map(|size| size.0);
     config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
@@ -209,6 +245,33 @@ mod tests {
         let config = super::config(typed(&["--device-requests", "7", "--device-quota", "2G"]), file).unwrap();
         assert_eq!((config.permits, config.device.quota_bytes), (Permits::Required, Some(2 << 30)));
         assert_eq!((config.device.requests_per_second, config.admin.unwrap().port()), (7, 4668));
+    }
+
+    #[test]
+    fn rates_windows_and_budgets_that_contradict_are_refused() {
+        let with = |more: &[&str]| config(typed(&[&["--spool", "s"], more].concat()), GatewayFlags::default());
+        let all = ["--rate", "1Mbit", "--window", "22:00-06:30", "--window", "08:00-18:00=500kbit", "--background"];
+        let pacing = with(&all).unwrap().pacing;
+        assert_eq!(pacing.rate.map(hoop_units::Bitrate::as_bps), Some(1_000_000));
+        assert!(
+            pacing.hours.is_limited() && pacing.background == Some(hoop_dispatch::TARGET) && pacing.budget.is_none()
+        );
+        let pacing = with(&["--budget", "2Mbit", "--uplink-interface", "lo", "--deadlines-wait"]).unwrap().pacing;
+        assert_eq!(pacing.budget.map(|budget| budget.billing_day), Some(1));
+        assert!(pacing.deadlines_wait);
+        for wrong in [
+            &["--window", "22:00-06:30", "--window", "06:00-07:00"][..],
+            &["--rate", "100kbit", "--window", "08:00-18:00=500kbit"],
+            &["--background-target", "5ms"],
+            &["--background", "--background-target", "1s"],
+            &["--billing-day", "3"],
+            &["--budget", "1Mbit", "--billing-day", "29"],
+            &["--uplink-interface", "lo"],
+            &["--budget", "1Mbit", "--uplink-interface", "nothing-of-that-name"],
+            &["--deadlines-wait"],
+        ] {
+            assert_eq!(with(wrong).unwrap_err().exit, Exit::Usage, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ mod flags;
 mod gateway;
 #[cfg(feature = "service")]
 mod keygen;
+#[cfg(feature = "gateway")]
+mod limits;
 #[cfg(any(feature = "gateway", feature = "service"))]
 mod logging;
 #[cfg(any(feature = "gateway", feature = "service"))]

@@ -86,7 +86,7 @@ pub fn addresses(given: &[Resolve]) -> BTreeMap<(String, u16), Vec<IpAddr>> {
 }
 
 /// In a configuration file these are written as on the command line; a bare number is allowed too.
-fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err = String>>(deserializer: D) -> Result<T, D::Error> {
+pub fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err = String>>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Text {

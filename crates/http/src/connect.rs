@@ -24,11 +24,15 @@ use url::Host;
 /// that is then used, so that a name cannot change its mind in between.
 pub type AddressGuard = Arc<dyn Fn(&Origin, SocketAddr) -> bool + Send + Sync>;
 
+/// Told of each TCP connection as it comes about. What it returns is held as long as the connection lives.
+pub type ConnectionWatch = Arc<dyn Fn(&TcpStream) -> Box<dyn Send> + Send + Sync>;
+
 /// Opens connections; cheap to clone.
 #[derive(Clone)]
 pub struct Connector {
     tls: Arc<ClientConfig>,
     guard: Option<AddressGuard>,
+    watch: Option<ConnectionWatch>,
     /// Names with addresses given by hand, as by curl's `--resolve`.
     addresses: Arc<BTreeMap<(String, u16), Vec<IpAddr>>>,
     timeout: Duration,
@@ -91,12 +95,25 @@ pub enum ConnectError {
 impl Connector {
     /// Connections with this TLS configuration, to any address, with 10 s to come about.
     pub fn new(tls: Arc<ClientConfig>) -> Self {
-        Self { tls, guard: None, addresses: Arc::default(), timeout: Duration::from_secs(10), write_buffer: 64 * 1024 }
+        Self {
+            tls,
+            guard: None,
+            watch: None,
+            addresses: Arc::default(),
+            timeout: Duration::from_secs(10),
+            write_buffer: 64 * 1024,
+        }
     }
 
     /// The same, only to addresses that `guard` permits.
     pub fn guarded(mut self, guard: AddressGuard) -> Self {
         self.guard = Some(guard);
+        self
+    }
+
+    /// The same, with somebody who is told of each connection.
+    pub fn watched(mut self, watch: ConnectionWatch) -> Self {
+        self.watch = Some(watch);
         self
     }
 
@@ -137,8 +154,9 @@ impl Connector {
         let stream = stream.map_err(|source| ConnectError::Connect { host: host(), source })?;
         tune(&stream).map_err(|source| ConnectError::Connect { host: host(), source })?;
         let address = stream.peer_addr().map_err(|source| ConnectError::Connect { host: host(), source })?;
+        let watched = self.watch.as_ref().map(|watch| watch(&stream));
         if !origin.is_https() {
-            return self.handshake(stream, origin, address).await;
+            return self.handshake(stream, watched, origin, address).await;
         }
         let name = match origin.host() {
             Host::Domain(name) => ServerName::try_from(name.clone())
@@ -150,7 +168,7 @@ impl Connector {
             .connect(name, stream)
             .await
             .map_err(|source| ConnectError::Tls { host: host(), source })?;
-        self.handshake(stream, origin, address).await
+        self.handshake(stream, watched, origin, address).await
     }
 
     /// The addresses to try, never empty.
@@ -172,7 +190,13 @@ impl Connector {
         }
     }
 
-    async fn handshake<S>(&self, stream: S, origin: &Origin, address: SocketAddr) -> Result<Connection, ConnectError>
+    async fn handshake<S>(
+        &self,
+        stream: S,
+        watched: Option<Box<dyn Send>>,
+        origin: &Origin,
+        address: SocketAddr,
+    ) -> Result<Connection, ConnectError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -182,6 +206,7 @@ impl Connector {
             .await
             .map_err(|source| ConnectError::Http { host: origin.host().to_string(), source })?;
         tokio::spawn(async move {
+            let _watched = watched;
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "connection ended early");
             }

@@ -23,7 +23,7 @@ mod system;
 pub mod tls;
 
 pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
-pub use connect::{AddressGuard, ConnectError, Connection, Connector};
+pub use connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector};
 pub use events::{Event, Events, events};
 pub use interim::Interim;
 pub use origin::{Origin, OriginError};

@@ -2,7 +2,7 @@
 
 use crate::certificates::Certificates;
 use crate::program::{Program, StartError};
-use hoop_lab::{Host, Lab, Link, LinkConfig, Loss, Probability, Topology};
+use hoop_lab::{Host, Lab, Link, LinkConfig, Loss, Probability, QueueLimit, Topology};
 use hoop_units::Bitrate;
 use std::error::Error;
 use std::ffi::OsStr;
@@ -36,6 +36,8 @@ pub struct HouseConfig {
     pub uplink_delay: Duration,
     /// How many of 100 packets the uplink loses, each way. Default 0.
     pub uplink_loss_percent: u8,
+    /// Octets that may wait at the uplink's upper end. Default 256 KiB, which on 1.15 Mbit/s is 1.8 s.
+    pub uplink_queue: usize,
 }
 
 impl Default for HouseConfig {
@@ -47,6 +49,7 @@ impl Default for HouseConfig {
             down: Bitrate::mbps(12),
             uplink_delay: Duration::from_millis(10),
             uplink_loss_percent: 0,
+            uplink_queue: 256 * 1024,
         }
     }
 }
@@ -75,7 +78,7 @@ impl House {
             .link(Link::new("lan", "device", "gateway").both(lan))
             .link(
                 Link::new("uplink", "gateway", "service")
-                    .up(uplink.clone().rate(config.up))
+                    .up(uplink.clone().rate(config.up).queue(QueueLimit::bytes(config.uplink_queue)))
                     .down(uplink.rate(config.down)),
             );
         let folder = tempfile::Builder::new().prefix("hoop-house").tempdir()?;
