@@ -2,6 +2,7 @@
 
 use crate::announce::Announcement;
 use crate::config::Config;
+use crate::offload::PRELUDE_LEN;
 use crate::shared::Shared;
 use crate::{admin, delivery, identity, routes};
 use hoop_http::{Connector, ServeError, Server, Shutdown, tls};
@@ -59,6 +60,7 @@ impl Gateway {
             sync: config.sync,
             // An attempt takes whole uploads only.
             cut_through: false,
+            first_record: PRELUDE_LEN as u64,
         };
         let connector = Connector::new(tls::client_config(&config.ca)?);
         let spool = tokio::task::spawn_blocking(move || Spool::open(settings)).await;

@@ -4,12 +4,12 @@ use crate::service::Motion;
 use crate::shared::Shared;
 use bytes::Bytes;
 use hoop_seal::Layout;
-use hoop_spool::Payload;
+use hoop_spool::{Payload, ReadError};
 use hoop_units::{ByteRange, RangeSet, UploadId};
 use http_body::{Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::task::JoinHandle;
 
@@ -48,28 +48,45 @@ pub struct PayloadBody {
     shared: Arc<Shared>,
     id: UploadId,
     motion: Arc<Motion>,
+    /// Why the file could not be read.
+    fault: Arc<OnceLock<ReadError>>,
 }
 
 impl PayloadBody {
     /// The body of a message, and how it moves on.
     pub fn new(shared: &Arc<Shared>, payload: &Arc<Payload>, id: UploadId, range: ByteRange) -> (Self, Arc<Motion>) {
         let (payload, shared, motion) = (payload.clone(), shared.clone(), Motion::new(range.len()));
-        let body = Self { payload, rest: range, ahead: None, ahead_len: 0, shared, id, motion: motion.clone() };
+        let (fault, ahead) = (Arc::default(), None);
+        let body = Self { payload, rest: range, ahead, ahead_len: 0, shared, id, motion: motion.clone(), fault };
         (body, motion)
+    }
+
+    /// Where it stands why the file could not be read, once the message has broken off for that.
+    pub fn fault(&self) -> Arc<OnceLock<ReadError>> {
+        self.fault.clone()
     }
 
     /// Begins to read the next piece.
     fn read_ahead(&mut self) {
-        self.ahead_len = self.rest.len().min(READ_BYTES);
+        // Up to a border of records: each is compared with its checksum, and would be read twice if it were cut.
+        let piece = ByteRange::new(self.rest.start, self.rest.end.min(self.rest.start + READ_BYTES));
+        self.ahead_len = self.payload.border_before_end(piece) - piece.start;
         if self.ahead_len == 0 {
             return;
         }
-        let (payload, start, len) = (self.payload.clone(), self.rest.start, self.ahead_len as usize);
+        let (payload, fault) = (self.payload.clone(), self.fault.clone());
+        let (start, len) = (self.rest.start, self.ahead_len as usize);
         self.rest.start += self.ahead_len;
         self.ahead = Some(tokio::task::spawn_blocking(move || {
             let mut bytes = vec![0; len];
-            payload.read_at(start, &mut bytes)?;
-            Ok(bytes.into())
+            match payload.read_at(start, &mut bytes) {
+                Ok(()) => Ok(bytes.into()),
+                Err(error) => {
+                    let broken_off = io::Error::other(error.to_string());
+                    let _ = fault.set(error);
+                    Err(broken_off)
+                }
+            }
         }));
     }
 }

@@ -33,7 +33,7 @@ const EXPIRES_MAX_SECS: u32 = 30 * 24 * 60 * 60;
 const GRACE_SECS: u32 = 300;
 
 /// Octets before record 0: salt, record size, the ticket's length and the ticket, which always has the same.
-const PRELUDE_LEN: usize = 21 + TICKET_LEN;
+pub const PRELUDE_LEN: usize = 21 + TICKET_LEN;
 
 /// What became of a request that took bytes.
 pub struct Taken {

@@ -125,7 +125,14 @@ pub fn store_problem(error: &StoreError) -> Problem {
         return full_problem("the disk is full");
     }
     tracing::error!(%error, "the spool failed");
-    Problem::new(Code::Internal, "the gateway's spool failed; its log says more")
+    // What is damaged stays so; a disk may be well again.
+    match error {
+        StoreError::Damaged(_) => Problem::new(Code::Internal, "the gateway's spool is damaged; its log says more"),
+        StoreError::File(_) | StoreError::Index(_) => {
+            let detail = "the gateway's disk cannot be used now; its log says more";
+            Problem::new(Code::SpoolFailed, detail).retry_after(FULL_RETRY_AFTER)
+        }
+    }
 }
 
 /// There is no room now; deliveries make some.

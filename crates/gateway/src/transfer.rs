@@ -7,7 +7,7 @@ use crate::status::{self, ServiceStatus};
 use hoop_dispatch::Failure;
 use hoop_http::{Code, streamed};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE};
-use hoop_spool::{Change, Payload, Reason, State, StoreError, Upload};
+use hoop_spool::{Change, Payload, ReadError, Reason, State, StoreError, Upload};
 use hoop_units::{ByteRange, ContentRange, RangeSet, UnixTime, UploadId};
 use http::{Method, StatusCode, header};
 use std::sync::Arc;
@@ -72,6 +72,11 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
         Err(error) => return failed_here(&error),
     };
     let attempts = upload.attempts;
+    if upload.state.is_whole() && upload.takes_more() {
+        // The disk has spoilt some of it: it goes on when that has been brought again.
+        let reason = upload.reason;
+        return Ended::Again { failure: Failure { attempts, ..Failure::default() }, reason };
+    }
     let before = upload.delivered.len();
     let was_corrupt = upload.reason.as_ref().is_some_and(|reason| reason.code == Code::RecordCorrupt.name());
     let dest = match shared.destinations.check(&upload.dest) {
@@ -118,11 +123,17 @@ fn again(again: Again, attempts: u32) -> Ended {
     Ended::Again { failure, reason }
 }
 
+/// Why an attempt goes no further when our own disk fails in the middle of a message.
+fn store_failed(error: &StoreError) -> Again {
+    tracing::error!(%error, "the spool failed");
+    Again::new(Code::SpoolFailed, "this gateway's disk cannot be read")
+}
+
 fn failed_here(error: &StoreError) -> Ended {
     tracing::error!(%error, "the spool failed");
     // A disk that fails is not asked again every second.
     let failure = Failure { attempts: 6, ..Failure::default() };
-    Ended::Again { failure, reason: Some(Reason::new(Code::Internal.name(), "the gateway's spool failed")) }
+    Ended::Again { failure, reason: Some(Reason::new(Code::SpoolFailed.name(), "this gateway's disk cannot be used")) }
 }
 
 impl Transfer<'_> {
@@ -194,9 +205,33 @@ impl Transfer<'_> {
         self.shared.slots.message(self.upload.id).await;
         self.shared.progress.begin(self.upload.id);
         let (body, motion) = PayloadBody::new(self.shared, payload, self.upload.id, range);
+        let fault = body.fault();
         let answer = self.service.exchange(request, streamed(body), &motion).await;
         self.shared.progress.acknowledged(self.upload.id);
-        answer
+        match fault.get() {
+            None => answer,
+            Some(ReadError::Damaged(_)) => Err(self.spoilt(payload, range).await),
+            Some(ReadError::Store(error)) => Err(store_failed(error)),
+        }
+    }
+
+    /// Our disk has spoilt some of `range`, none of which was sent: it is missing again.
+    async fn spoilt(&self, payload: &Arc<Payload>, range: ByteRange) -> Again {
+        let (id, payload) = (self.upload.id, payload.clone());
+        let gone = self.shared.blocking(move |shared| {
+            let spoilt = payload.spoilt(range)?;
+            let detail = format!("bytes {spoilt} are spoilt on this gateway's disk; they have to be brought again");
+            let reason = Reason::new(Code::SpoolDamaged.name(), detail);
+            shared.spool.spoil(id, &spoilt, &reason, shared.clock.unix())?;
+            Ok::<_, StoreError>(reason)
+        });
+        match gone.await {
+            Ok(reason) => {
+                tracing::error!(%id, detail = reason.detail, "the disk has spoilt an upload");
+                Again::new(Code::SpoolDamaged, reason.detail)
+            }
+            Err(error) => store_failed(&error),
+        }
     }
 
     /// Asks what became of it.

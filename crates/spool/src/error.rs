@@ -1,6 +1,7 @@
 //! What can go wrong, one enum per operation.
 
 use crate::state::State;
+use hoop_units::ByteRange;
 use std::io;
 use std::path::PathBuf;
 
@@ -92,6 +93,17 @@ pub enum WriteError {
         total: u64,
     },
     /// The disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Stored octets could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// What the disk gives back is not what was written, or it gives nothing back.
+    #[error("bytes {0} are spoilt on the disk")]
+    Damaged(ByteRange),
+    /// Disk or index.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

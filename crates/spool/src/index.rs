@@ -5,9 +5,11 @@
 //! length of the queue.
 
 use crate::KEEP_SECS;
+use crate::committer::Outcome;
 use crate::error::StoreError;
 use crate::resource::RESOURCES;
 use crate::state::State;
+use crate::sums::{self, Part, Sums};
 use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, named_params, params};
@@ -19,7 +21,7 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 
 /// What each format has more than the one before it, the first included. A folder of format *n* is brought to the latest by the steps
 /// after its own, in one transaction; a new one by all of them.
-const STEPS: [&str; 5] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES];
+const STEPS: [&str; 6] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS];
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -78,6 +80,17 @@ END;
 CREATE TRIGGER holding_gone AFTER DELETE ON upload WHEN OLD.payload = 1 BEGIN
     UPDATE holding SET uploads = uploads - 1, bytes = bytes - OLD.stored_bytes WHERE device = OLD.device;
     DELETE FROM holding WHERE device = OLD.device AND uploads = 0;
+END;
+";
+
+/// What format 6 has more than format 5: checksums of records, see sums.rs. They go with the payload.
+const CHECKSUMS: &str = "
+CREATE TABLE sums (upload INTEGER NOT NULL, part INTEGER NOT NULL, sums BLOB NOT NULL, PRIMARY KEY (upload, part)) WITHOUT ROWID;
+CREATE TRIGGER sums_let_go AFTER UPDATE OF payload ON upload WHEN NEW.payload = 0 AND OLD.payload = 1 BEGIN
+    DELETE FROM sums WHERE upload = OLD.seq;
+END;
+CREATE TRIGGER sums_gone AFTER DELETE ON upload BEGIN
+    DELETE FROM sums WHERE upload = OLD.seq;
 END;
 ";
 
@@ -219,6 +232,26 @@ pub struct Over {
     pub early: bool,
 }
 
+/// Octets that are on disk and synced, to be recorded.
+pub struct Stored {
+    pub offer: Offer,
+    pub total: u64,
+    /// All that is stored with them.
+    pub stored: RangeSet,
+    /// How many they are.
+    pub added: u64,
+    /// The checksums of records that they complete.
+    pub sums: Sums,
+    pub now: UnixTime,
+}
+
+/// A file that counts.
+pub struct KeptFile {
+    pub seq: i64,
+    pub prelude: Vec<u8>,
+    pub total: u64,
+}
+
 /// What a change came to.
 pub struct Changed {
     /// The upload's state now.
@@ -290,6 +323,62 @@ impl Index {
         rows.next()?.map(read_upload).transpose()
     }
 
+    /// The next row after `seq`: its own, whether its file counts, and what is recorded, or why it means nothing.
+    pub fn after(&self, seq: i64) -> Result<Option<Row3>, StoreError> {
+        let mut statement = self.db.prepare_cached(AFTER)?;
+        let mut rows = statement.query([seq])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        Ok(Some((row.get("seq")?, row.get("payload")?, read_upload(row))))
+    }
+
+    /// What SQLite finds wrong with its file; empty: nothing.
+    pub fn integrity(&self) -> Result<Vec<String>, StoreError> {
+        let mut statement = self.db.prepare("PRAGMA integrity_check(100)")?;
+        let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+        Ok(lines.into_iter().filter(|line| line != "ok").collect())
+    }
+
+    /// The tables of sums that are not what the rows come to. Reads all rows.
+    pub fn wrong_sums(&self) -> Result<Vec<&'static str>, StoreError> {
+        let mut wrong = Vec::new();
+        for (name, table, rows) in SUMS_OF {
+            let sql = format!(
+                "SELECT count(*) FROM (SELECT * FROM ({table} EXCEPT {rows}) UNION ALL SELECT * FROM ({rows} EXCEPT {table}))"
+            );
+            if self.db.query_row(&sql, [], |row| row.get::<_, i64>(0))? > 0 {
+                wrong.push(name);
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Counts all sums anew.
+    pub fn recount(&mut self) -> Result<(), StoreError> {
+        let mut sql = String::from("BEGIN;");
+        for (name, _, rows) in SUMS_OF {
+            sql += &match name {
+                "sums" => "DELETE FROM sums WHERE upload NOT IN (SELECT seq FROM upload WHERE payload = 1);".to_owned(),
+                name => format!("DELETE FROM {name}; INSERT INTO {name} {rows};"),
+            };
+        }
+        Ok(self.db.execute_batch(&(sql + "COMMIT;"))?)
+    }
+
+    /// What reading an upload's file needs to know; `None` if it does not count.
+    pub fn kept_file(&self, id: UploadId) -> Result<Option<KeptFile>, StoreError> {
+        let mut statement =
+            self.db.prepare_cached("SELECT seq, prelude, total FROM upload WHERE id = ?1 AND payload = 1")?;
+        let kept = statement.query_row([id.as_bytes().as_slice()], |row| {
+            Ok(KeptFile { seq: row.get(0)?, prelude: row.get(1)?, total: row.get::<_, i64>(2)?.unsigned_abs() })
+        });
+        Ok(kept.optional()?)
+    }
+
+    /// The checksums of an upload's records in part `part`.
+    pub fn sums(&self, seq: i64, part: u64) -> Result<Part, StoreError> {
+        Ok(read_sums(&self.db, seq, part)?)
+    }
+
     /// Whether an upload's file counts; not if there is no such upload.
     pub fn has_payload(&self, id: UploadId) -> Result<bool, StoreError> {
         let mut statement = self.db.prepare_cached("SELECT payload FROM upload WHERE id = ?1")?;
@@ -297,80 +386,85 @@ impl Index {
         Ok(payload.unwrap_or(false))
     }
 
-    /// Records that `stored`, `added` bytes more than before, is on disk and synced. Makes the row if it is the first.
-    /// `Ok(Err(state))`: it has come to its end meanwhile, and nothing was recorded.
-    pub fn record(
-        &mut self,
-        offer: &Offer,
-        total: u64,
-        stored: &RangeSet,
-        added: u64,
-        now: UnixTime,
-    ) -> Result<Result<State, State>, StoreError> {
-        let tx = self.db.transaction()?;
-        let id = offer.id.as_bytes().as_slice();
-        let known = tx
-            .prepare_cached("SELECT state, delivered FROM upload WHERE id = ?1")?
-            .query_row([id], |row| Ok((row.get::<_, u8>(0)?, row.get::<_, Vec<u8>>(1)?)))
-            .optional()?;
-        let mut delivered = RangeSet::new();
-        if let Some((number, ranges)) = known {
-            let state = State::by_number(number).ok_or(StoreError::Damaged("a state that does not exist"))?;
-            if state != State::Receiving {
-                return Ok(Err(state));
-            }
-            delivered = decode_ranges(&ranges)?;
+    /// Records what several senders have in one transaction. If that fails, each is recorded for itself, so that none is harmed by
+    /// another.
+    pub fn record_all(&mut self, all: &[&Stored]) -> Vec<Outcome> {
+        match all {
+            [_, _, ..] => self.record_together(all),
+            _ => None,
         }
-        let whole = stored.len() == total;
-        let state = match whole {
-            true if delivered.is_empty() => State::Stored,
-            true => State::Delivering,
-            false => State::Receiving,
-        };
-        let at = whole.then_some(now.0);
-        let due = whole || (self.cut_through && is_sendable(offer.is_early(), stored, &delivered));
+        .unwrap_or_else(|| all.iter().map(|stored| self.record(stored)).collect())
+    }
+
+    fn record_together(&mut self, all: &[&Stored]) -> Option<Vec<Outcome>> {
+        let cut_through = self.cut_through;
+        let tx = self.db.transaction().ok()?;
+        // One that fails takes the others with it: dropped, the transaction is rolled back.
+        let recorded: Vec<_> = all.iter().map(|stored| record(&tx, stored, cut_through).ok()).collect::<Option<_>>()?;
+        tx.commit().ok()?;
+        Some(recorded.into_iter().map(Ok).collect())
+    }
+
+    /// Records that octets are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile, and nothing was recorded.
+    fn record(&mut self, stored: &Stored) -> Outcome {
+        let cut_through = self.cut_through;
+        let tx = self.db.transaction()?;
+        let recorded = record(&tx, stored, cut_through)?;
+        tx.commit()?;
+        Ok(recorded)
+    }
+
+    /// Takes `spoilt` out of what is stored, and says why. Returns the bytes that no longer count; `None` if the upload keeps none.
+    pub fn spoil(
+        &mut self,
+        id: UploadId,
+        spoilt: &RangeSet,
+        reason: &Reason,
+        now: UnixTime,
+    ) -> Result<Option<u64>, StoreError> {
+        let cut_through = self.cut_through;
+        let tx = self.db.transaction()?;
+        let id = id.as_bytes().as_slice();
+        let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
+        let Some(known) = known.filter(|known| known.payload) else { return Ok(None) };
+        let state = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
+        let before = decode_ranges(&known.stored)?;
+        let stored = undelivered(&before, spoilt);
+        let lost = before.len() - stored.len();
+        // From `stored`, of which that is no longer true, there is only the way forward.
+        let state = if state == State::Stored { State::Delivering } else { state };
+        let delivered = decode_ranges(&known.delivered)?;
+        let due = is_due(state, cut_through, &known, &stored, &delivered);
         tx.prepare_cached(
-            "INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered,
-                                 created, updated, stored_at, attempts, due, ready, forget_at, device, deadline)
-             VALUES (:id, :prelude, :total, :dest, :expires, :state, 1, :stored, :bytes, x'',
-                     :now, :now, :at, 0, :due, :due IS NOT NULL, :forget, :device, coalesce(:deadline, 4294967296))
-             ON CONFLICT (id) DO UPDATE SET
-                 prelude = :prelude, expires = :expires, forget_at = :forget, state = :state, stored = :stored,
-                 stored_bytes = :bytes, updated = :now, stored_at = :at, deadline = coalesce(:deadline, deadline),
-                 -- What was put off after a failure stays so.
-                 ready = CASE WHEN :due IS NOT NULL AND (due IS NULL OR attempts = 0) THEN 1 ELSE ready END,
-                 due = CASE WHEN :due IS NOT NULL AND (due IS NULL OR attempts = 0) THEN :due ELSE due END",
+            "UPDATE upload SET state = :state, stored = :stored, stored_bytes = :bytes, updated = :now,
+                 due = CASE WHEN :due THEN coalesce(due, :now) ELSE NULL END, ready = :due AND (ready OR due IS NULL),
+                 reason_code = :code, reason = :reason
+             WHERE id = :id",
         )?
         .execute(named_params! {
             ":id": id,
-            ":prelude": offer.prelude,
-            ":total": signed(total),
-            ":dest": offer.dest,
-            ":expires": offer.expires.0,
             ":state": state.number(),
-            ":stored": encode_ranges(stored),
+            ":stored": encode_ranges(&stored),
             ":bytes": signed(stored.len()),
             ":now": now.0,
-            ":at": at,
-            ":due": due.then_some(now.0),
-            ":device": offer.device.as_bytes().as_slice(),
-            ":deadline": offer.deadline.map(|at| at.0),
-            ":forget": i64::from(offer.expires.0) + i64::from(if offer.is_early() { 0 } else { KEEP_SECS }),
+            ":due": due,
+            ":code": reason.code,
+            ":reason": reason.detail,
         })?;
-        tx.prepare_cached("UPDATE room SET kept = kept + ?1")?.execute([signed(added)])?;
+        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(lost)])?;
         tx.commit()?;
-        Ok(Ok(state))
+        Ok(Some(lost))
     }
 
     /// Makes `change`; `None` if there is no such upload.
     pub fn change(&mut self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
+        let cut_through = self.cut_through;
         let tx = self.db.transaction()?;
         let id = id.as_bytes().as_slice();
         let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
-        let Some(Known { state: number, payload, bytes, expires, early, due, ready, stored, delivered }) = known else {
-            return Ok(None);
-        };
-        let before = State::by_number(number).ok_or(StoreError::Damaged("a state that does not exist"))?;
+        let Some(known) = known else { return Ok(None) };
+        let Known { payload, bytes, expires, .. } = known;
+        let before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
         if before.is_final() {
             return Ok(Some(Changed { state: before, freed: None }));
         }
@@ -380,16 +474,12 @@ impl Index {
             matches!(state, State::Received | State::Held | State::Accepted | State::Rejected | State::Unknown);
         let (due, ready) = match change.next_attempt {
             Some(at) => (Some(at.0), false),
-            None => (due.or(Some(now.0)), due.is_none() || ready),
+            None => (known.due.or(Some(now.0)), known.due.is_none() || known.ready),
         };
         // What came while it was sent is due again; else whoever commits more says so, unless a time is asked for.
-        let is_due = match state {
-            State::Receiving if change.next_attempt.is_none() => {
-                let delivered = change.delivered.clone().map_or_else(|| decode_ranges(&delivered), Ok)?;
-                self.cut_through && is_sendable(early, &decode_ranges(&stored)?, &delivered)
-            }
-            state => !state.is_final(),
-        };
+        let asked = change.next_attempt.is_some() && !state.is_final();
+        let delivered = change.delivered.clone().map_or_else(|| decode_ranges(&known.delivered), Ok)?;
+        let is_due = asked || is_due(state, cut_through, &known, &decode_ranges(&known.stored)?, &delivered);
         // Once final, the row is kept for whoever asks again, as long as the ticket's and at least one KEEP_SECS.
         let forget = i64::from(if state.is_final() { expires.max(now.0) } else { expires }) + i64::from(KEEP_SECS);
         tx.prepare_cached(
@@ -596,6 +686,13 @@ impl Index {
         Ok(Some(bytes))
     }
 
+    /// Spoils a row, for tests.
+    #[cfg(test)]
+    pub fn damage(&self, id: UploadId) {
+        let sql = "UPDATE upload SET delivered = x'00' WHERE id = ?1";
+        self.db.execute(sql, [id.as_bytes().as_slice()]).unwrap();
+    }
+
     /// Drops the row of a final upload.
     pub fn forget(&mut self, id: UploadId) -> Result<(), StoreError> {
         self.db
@@ -608,7 +705,129 @@ impl Index {
 /// The condition holds for every row; it is there so that the plan is a search along the key, which the tests look for.
 const RECENT: &str = "SELECT * FROM upload WHERE seq > 0 ORDER BY seq DESC LIMIT ?1";
 
-/// Whether something of an upload that is being received can be sent: with its prelude, and what the service lacks.
+/// Records within a transaction that octets are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
+fn record(tx: &Connection, now_stored: &Stored, cut_through: bool) -> Outcome {
+    let Stored { offer, total, stored, added, sums, now } = now_stored;
+    let id = offer.id.as_bytes().as_slice();
+    let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
+    let mut delivered = RangeSet::new();
+    let mut before = State::Receiving;
+    if let Some(known) = &known {
+        before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
+        if !before.takes_octets() || known.bytes == signed(*total) {
+            return Ok(Err(before));
+        }
+        delivered = decode_ranges(&known.delivered)?;
+    }
+    let whole = stored.len() == *total;
+    let state = match before {
+        State::Receiving if whole && delivered.is_empty() => State::Stored,
+        State::Receiving if whole => State::Delivering,
+        // One that was whole, until the disk spoilt some of it, does not go backwards.
+        before => before,
+    };
+    let due = whole || (cut_through && is_sendable(offer.is_early(), stored, &delivered));
+    let seq = tx
+        .prepare_cached(
+            "INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered,
+                                 created, updated, stored_at, attempts, due, ready, forget_at, device, deadline)
+             VALUES (:id, :prelude, :total, :dest, :expires, :state, 1, :stored, :bytes, x'',
+                     :now, :now, :at, 0, :due, :due IS NOT NULL, :forget, :device, coalesce(:deadline, 4294967296))
+             ON CONFLICT (id) DO UPDATE SET
+                 prelude = :prelude, expires = :expires, forget_at = :forget, state = :state, stored = :stored,
+                 stored_bytes = :bytes, updated = :now, stored_at = coalesce(stored_at, :at),
+                 deadline = coalesce(:deadline, deadline),
+                 -- What was put off after a failure stays so.
+                 ready = CASE WHEN :due IS NOT NULL AND (due IS NULL OR attempts = 0) THEN 1 ELSE ready END,
+                 due = CASE WHEN :due IS NOT NULL AND (due IS NULL OR attempts = 0) THEN :due ELSE due END,
+                 -- What was spoilt has come again.
+                 reason_code = CASE WHEN :again THEN NULL ELSE reason_code END,
+                 reason = CASE WHEN :again THEN NULL ELSE reason END
+             RETURNING seq",
+        )?
+        .query_row(
+            named_params! {
+                ":id": id,
+                ":prelude": offer.prelude,
+                ":total": signed(*total),
+                ":dest": offer.dest,
+                ":expires": offer.expires.0,
+                ":state": state.number(),
+                ":stored": encode_ranges(stored),
+                ":bytes": signed(stored.len()),
+                ":now": now.0,
+                ":at": whole.then_some(now.0),
+                ":due": due.then_some(now.0),
+                ":again": whole && before != State::Receiving,
+                ":device": offer.device.as_bytes().as_slice(),
+                ":deadline": offer.deadline.map(|at| at.0),
+                ":forget": i64::from(offer.expires.0) + i64::from(if offer.is_early() { 0 } else { KEEP_SECS }),
+            },
+            |row| row.get::<_, i64>(0),
+        )?;
+    write_sums(tx, seq, sums)?;
+    tx.prepare_cached("UPDATE room SET kept = kept + ?1")?.execute([signed(*added)])?;
+    Ok(Ok(state))
+}
+
+fn write_sums(tx: &Connection, seq: i64, sums: &Sums) -> Result<(), rusqlite::Error> {
+    for (number, new) in sums.parts() {
+        let mut part = read_sums(tx, seq, number)?;
+        part.iter_mut().zip(new.iter()).filter(|(_, new)| **new != 0).for_each(|(sum, new)| *sum = *new);
+        tx.prepare_cached("INSERT OR REPLACE INTO sums VALUES (?1, ?2, ?3)")?.execute(params![
+            seq,
+            signed(number),
+            sums::encode(&part)
+        ])?;
+    }
+    Ok(())
+}
+
+fn read_sums(db: &Connection, seq: i64, part: u64) -> Result<Part, rusqlite::Error> {
+    let mut statement = db.prepare_cached(SUMS)?;
+    let octets = statement.query_row(params![seq, signed(part)], |row| row.get::<_, Vec<u8>>(0)).optional()?;
+    Ok(sums::decode(&octets.unwrap_or_default()))
+}
+
+/// A row: its `seq`, whether its file counts, and the upload.
+pub type Row3 = (i64, bool, Result<Upload, StoreError>);
+
+const AFTER: &str = "SELECT * FROM upload WHERE seq > ?1 ORDER BY seq LIMIT 1";
+
+/// What triggers and transactions keep: its name, how it stands there, and what the rows come to.
+const SUMS_OF: [(&str, &str, &str); 4] = [
+    (
+        "tally",
+        "SELECT state, uploads, bytes FROM tally WHERE uploads <> 0 OR bytes <> 0",
+        "SELECT state, count(*), sum(total) FROM upload GROUP BY state",
+    ),
+    (
+        "holding",
+        "SELECT device, uploads, bytes FROM holding",
+        "SELECT device, count(*), sum(stored_bytes) FROM upload WHERE payload = 1 GROUP BY device",
+    ),
+    ("room", "SELECT kept FROM room", "SELECT coalesce(sum(stored_bytes), 0) FROM upload WHERE payload = 1"),
+    (
+        "sums",
+        "SELECT DISTINCT upload FROM sums",
+        "SELECT DISTINCT upload FROM sums WHERE upload IN (SELECT seq FROM upload WHERE payload = 1)",
+    ),
+];
+
+const SUMS: &str = "SELECT sums FROM sums WHERE upload = ?1 AND part = ?2";
+
+/// Whether something is to be done for an upload now: to send what is here and the service lacks, or to ask after it.
+fn is_due(state: State, cut_through: bool, known: &Known, stored: &RangeSet, delivered: &RangeSet) -> bool {
+    if !state.takes_octets() {
+        return !state.is_final();
+    }
+    let mut anywhere = stored.clone();
+    delivered.iter().for_each(|range| anywhere.insert(range));
+    let complete = anywhere.len() == known.total && state != State::Receiving;
+    complete || (cut_through && is_sendable(known.early, stored, delivered))
+}
+
+/// Whether something of an upload that is not all here can be sent: with its prelude, and what the service lacks.
 fn is_sendable(early: bool, stored: &RangeSet, delivered: &RangeSet) -> bool {
     !early && !undelivered(stored, delivered).is_empty()
 }
@@ -707,6 +926,7 @@ fn read_deadline(seconds: i64) -> Option<UnixTime> {
 struct Known {
     state: u8,
     payload: bool,
+    total: u64,
     bytes: i64,
     expires: u32,
     early: bool,
@@ -720,6 +940,7 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
     Ok(Known {
         state: row.get("state")?,
         payload: row.get("payload")?,
+        total: row.get::<_, i64>("total")?.unsigned_abs(),
         bytes: row.get("stored_bytes")?,
         expires: row.get("expires")?,
         early: row.get::<_, Vec<u8>>("prelude")?.is_empty(),
@@ -743,6 +964,48 @@ mod tests {
         assert_eq!(pragma("synchronous"), 2, "2 is FULL");
     }
 
+    /// Pages that are read to open an index of so many stored uploads, and to begin delivering them.
+    #[allow(unsafe_code)]
+    fn pages_to_begin(rows: u32) -> i32 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index.db");
+        let fill = format!(
+            "BEGIN;
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+             INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered, created, updated,
+                                 attempts, due, ready, forget_at, device)
+             SELECT randomblob(16), zeroblob(128), 100000, 'https://photos.example/hoop/post', 2000, 1, 1, zeroblob(16), 100000,
+                    x'', 1000, 1000, 0, CASE WHEN i % 3 THEN 1000 ELSE 9000 END, i % 3 > 0, 9000, zeroblob(16) FROM n;
+             UPDATE room SET kept = {rows} * 100000;
+             COMMIT; PRAGMA wal_checkpoint(TRUNCATE);"
+        );
+        Index::open(&path, false, true).ok().unwrap().db.execute_batch(&fill).unwrap();
+        let index = Index::open(&path, false, true).ok().unwrap();
+        let now = UnixTime(2_000);
+        assert_eq!(index.kept().unwrap(), u64::from(rows) * 100_000);
+        assert!(index.early().unwrap().is_empty());
+        assert_eq!(index.ready_devices(Queue::Send, None, 8).unwrap(), [DeviceId::UNKNOWN]);
+        assert_eq!(index.ready_of(Queue::Send, DeviceId::UNKNOWN, Place::START, 5).unwrap().len(), 5);
+        assert_eq!(index.next_due(now).unwrap(), Some(UnixTime(9_000)));
+        assert_eq!(index.held_by(DeviceId::UNKNOWN).unwrap().uploads, u64::from(rows));
+        assert!(index.over(now, 64).unwrap().is_empty());
+        let (mut missed, mut highest) = (0, 0);
+        let status = rusqlite::ffi::SQLITE_DBSTATUS_CACHE_MISS;
+        // SAFETY: the connection is open, and the two numbers outlive the call.
+        let code = unsafe {
+            rusqlite::ffi::sqlite3_db_status(index.db.handle(), status, &raw mut missed, &raw mut highest, 0)
+        };
+        assert_eq!(code, 0);
+        missed
+    }
+
+    #[test]
+    fn opening_reads_no_more_of_100_000_uploads_than_of_ten() {
+        let (few, many) = (pages_to_begin(10), pages_to_begin(100_000));
+        // Trees are two storeys higher, and each of the five uploads that is looked at lies on a page of its own.
+        assert!(few > 0 && many <= few + 30, "{few} pages of 10, {many} of 100,000");
+    }
+
     #[test]
     fn nothing_that_is_asked_at_run_time_reads_the_whole_table() {
         let index = Index::open(Path::new(":memory:"), true, true).ok().unwrap();
@@ -751,6 +1014,8 @@ mod tests {
             "SELECT * FROM upload WHERE id = ?1".to_owned(),
             NEXT_DUE.to_owned(),
             HELD_BY.to_owned(),
+            SUMS.to_owned(),
+            AFTER.to_owned(),
             "SELECT id FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT 9".to_owned(),
         ];
         let due = [Queue::Send, Queue::Small, Queue::Ask].map(due_queries).into_iter().flatten();

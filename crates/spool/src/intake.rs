@@ -6,14 +6,17 @@
 
 use crate::SPANS_MAX;
 use crate::error::{CommitError, StoreError, WriteError};
+use crate::index::Stored;
 use crate::spool::Shared;
 use crate::state::State;
+use crate::sums::{self, Running, Sums};
 use crate::sys;
 use crate::upload::Offer;
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// After so many bytes the kernel is asked to begin writing them out: large enough for sequential writes, small enough
@@ -36,8 +39,8 @@ pub const PROMISED_MAX: u64 = 64 << 20;
 pub struct Live {
     pub id: UploadId,
     pub file: File,
-    /// One commit at a time.
-    commit: Mutex<()>,
+    /// One commit at a time; what changes `stored` otherwise waits for it, too.
+    pub commit: Mutex<()>,
     state: Mutex<LiveState>,
 }
 
@@ -49,6 +52,8 @@ pub struct LiveState {
     pub stored: RangeSet,
     /// In the file, `stored` included.
     pub written: RangeSet,
+    /// The checksums of records that are written and not recorded.
+    pub sums: Sums,
     /// Bytes that room is promised for.
     pub promised: u64,
     /// Pens there are. Changed only while the map of what is being received is locked, so that the last to leave knows it.
@@ -62,7 +67,8 @@ pub struct LiveState {
 impl Live {
     pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, named: bool) -> Self {
         let (id, total) = (offer.id, offer.total);
-        let state = LiveState { offer, total, stored, written, promised: 0, senders: 0, named, broken: false };
+        let sums = Sums::default();
+        let state = LiveState { offer, total, stored, written, sums, promised: 0, senders: 0, named, broken: false };
         Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
@@ -83,12 +89,13 @@ pub struct Intake {
     pub(crate) live: Arc<Live>,
     /// Up to where this sender has had the kernel write out.
     written_out: Option<u64>,
+    running: Running,
 }
 
 impl Intake {
     /// The caller has counted it among the senders.
-    pub(crate) const fn new(shared: Arc<Shared>, live: Arc<Live>) -> Self {
-        Self { shared, live, written_out: None }
+    pub(crate) fn new(shared: Arc<Shared>, live: Arc<Live>) -> Self {
+        Self { shared, live, written_out: None, running: Running::default() }
     }
 
     /// Writes `bytes` at `offset` of Z; bytes that somebody has written already are skipped. Does not wait for the disk
@@ -112,6 +119,8 @@ impl Intake {
             let part = &bytes[(gap.start - offset) as usize..(gap.end - offset) as usize];
             self.shared.disk.write(&self.live.file, part, gap.start)?;
             live.written.insert(gap);
+            let total = live.total;
+            self.running.feed(self.shared.grid, total, gap.start, part, &mut live.sums);
             live.promised -= gap.len();
             let mut room = self.shared.room();
             room.promised -= gap.len();
@@ -174,46 +183,73 @@ impl Intake {
     pub fn commit(&self, range: ByteRange, now: UnixTime) -> Result<State, CommitError> {
         let live = &*self.live;
         let _one_at_a_time = live.commit.lock().unwrap_or_else(PoisonError::into_inner);
-        let (offer, total, stored, added, named) = {
-            let state = live.state();
-            if state.broken {
-                return Err(broken().into());
-            }
-            let total = state.total.ok_or(CommitError::NotWritten)?;
-            if !state.written.contains(range) {
-                return Err(CommitError::NotWritten);
-            }
-            let mut stored = state.stored.clone();
-            stored.insert(range);
-            stored.insert(ByteRange::new(0, state.offer.prelude.len() as u64));
-            let added = stored.len() - state.stored.len();
-            (state.offer.clone(), total, stored, added, state.named)
-        };
-        if stored.spans() > SPANS_MAX {
-            return Err(CommitError::TooManySpans(stored.spans()));
+        let (mut record, unknown, named) = self.to_record(range, now)?;
+        if record.stored.spans() > SPANS_MAX {
+            return Err(CommitError::TooManySpans(record.stored.spans()));
         }
+        self.sum_up(&unknown, &mut record)?;
         if let Err(error) = self.sync(named) {
             live.state().broken = true;
             return Err(error.into());
         }
         live.state().named = true;
         // The upload's state is not locked meanwhile: other senders go on writing while this waits for the disk.
-        let recorded = self.shared.index().record(&offer, total, &stored, added, now);
+        let record = Arc::new(record);
+        let recorded = self.shared.record(&record);
         let recorded = recorded.map_err(|error| match error.is_full() {
             true => CommitError::Full,
             false => CommitError::Store(error),
         })?;
         let whole = recorded.map_err(CommitError::Ended)?;
-        self.shared.disk.recorded();
         self.shared.changed();
-        if !offer.is_early() {
+        if !record.offer.is_early() {
             self.shared.early().remove(&live.id);
         }
-        live.state().stored = stored;
+        let mut state = live.state();
+        state.sums.forget(&record.sums);
+        state.stored = record.stored.clone();
         let mut room = self.shared.room();
-        room.written -= added;
-        room.kept += added;
+        room.written -= record.added;
+        room.kept += record.added;
         Ok(whole)
+    }
+
+    /// What is to be recorded of `range`, with the checksums that are known; the records whose are not; and whether the file's name is
+    /// on disk.
+    fn to_record(&self, range: ByteRange, now: UnixTime) -> Result<(Stored, Vec<u64>, bool), CommitError> {
+        let state = self.live.state();
+        if state.broken {
+            return Err(broken().into());
+        }
+        let total = state.total.ok_or(CommitError::NotWritten)?;
+        if !state.written.contains(range) {
+            return Err(CommitError::NotWritten);
+        }
+        let mut stored = state.stored.clone();
+        stored.insert(range);
+        stored.insert(ByteRange::new(0, state.offer.prelude.len() as u64));
+        let added = stored.len() - state.stored.len();
+        let (mut sums, mut unknown) = (Sums::default(), Vec::new());
+        for record in sums::newly_whole(self.shared.grid, total, &state.stored, &stored, range) {
+            match state.sums.get(record) {
+                Some(sum) => sums.insert(record, sum),
+                None => unknown.push(record),
+            }
+        }
+        let record = Stored { offer: state.offer.clone(), total, stored, added, sums, now };
+        Ok((record, unknown, state.named))
+    }
+
+    /// Reads records again of which no one sender wrote everything. They are in the page cache, mostly.
+    fn sum_up(&self, records: &[u64], record: &mut Stored) -> io::Result<()> {
+        let mut buffer = Vec::new();
+        for number in records {
+            let octets = self.shared.grid.record(*number, record.total);
+            buffer.resize(octets.len() as usize, 0);
+            self.live.file.read_exact_at(&mut buffer, octets.start)?;
+            record.sums.insert(*number, sums::sum_of(&buffer));
+        }
+        Ok(())
     }
 
     /// First the payload, then the name it goes by.
@@ -226,6 +262,14 @@ impl Intake {
             self.shared.disk.sync_folder(&self.shared.shard(self.live.id))?;
         }
         Ok(())
+    }
+
+    /// Fills `buffer` with octets that have been written, recorded or not, at `offset` of Z.
+    ///
+    /// # Errors
+    /// If the disk fails, or so many octets are not there.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.live.file.read_exact_at(buffer, offset)
     }
 
     /// The upload's name.

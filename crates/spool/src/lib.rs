@@ -13,23 +13,29 @@
 //! The API blocks. [`Intake::write_at`] is a plain `pwrite` into the page cache, good enough to call from an event loop;
 //! everything else waits for the disk.
 
+mod committer;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
 mod intake;
+mod outside;
+mod payload;
 mod resource;
 mod room;
 mod spool;
 mod state;
+mod sums;
 mod sys;
 mod upload;
 
-pub use error::{BeginError, CommitError, OpenError, StoreError, WriteError};
+pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
 pub use index::{Due, DueCursor, DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
 pub use intake::Intake;
+pub use outside::{Checked, Damage, Finding, View, check};
+pub use payload::Payload;
 pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
-pub use spool::{Begin, Payload, Settings, Spool};
+pub use spool::{Begin, Settings, Spool};
 pub use state::State;
 pub use upload::{Change, Offer, Reason, Upload};
 

@@ -1,11 +1,14 @@
 //! The store: [`Spool`].
 
+use crate::committer::{Committer, Outcome};
 use crate::error::{BeginError, OpenError, StoreError};
-use crate::index::{Due, DueCursor, DueOf, FORMAT, Held, Index, IndexOpenError, Over, Place, Queue, Tally};
+use crate::index::{Due, DueCursor, DueOf, FORMAT, Held, Index, IndexOpenError, Over, Place, Queue, Stored, Tally};
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
+use crate::payload::{Payload, Sealed};
 use crate::resource::{Resource, Token};
 use crate::room::Room;
 use crate::state::State;
+use crate::sums::{Grid, Part};
 use crate::sys::{self, Disk};
 use crate::upload::{Change, Offer, Reason, Upload};
 use crate::{EARLY_MAX, SPANS_MAX};
@@ -14,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,12 +35,21 @@ pub struct Settings {
     pub sync: bool,
     /// Whether what is stored of an upload is due for sending before all of it is.
     pub cut_through: bool,
+    /// Where Z's first record begins, in every upload. What is in front of it is the prelude.
+    pub first_record: u64,
 }
 
 impl Settings {
-    /// No quota, no reserve, synced, sent when whole.
+    /// No quota, no reserve, synced, sent when whole, records from the first octet on.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), quota_bytes: None, reserve_bytes: 0, sync: true, cut_through: false }
+        Self {
+            folder: folder.into(),
+            quota_bytes: None,
+            reserve_bytes: 0,
+            sync: true,
+            cut_through: false,
+            first_record: 0,
+        }
     }
 }
 
@@ -52,9 +64,11 @@ pub struct Shared {
     pub folder: PathBuf,
     pub sync: bool,
     pub disk: Disk,
+    pub grid: Grid,
     /// What is being received. As many as there are senders at most.
     lives: Mutex<BTreeMap<UploadId, Arc<Live>>>,
     index: Mutex<Index>,
+    committer: Committer,
     room: Mutex<Room>,
     /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
     early: Mutex<BTreeSet<UploadId>>,
@@ -73,25 +87,24 @@ pub enum Begin {
     Complete(Box<Upload>),
 }
 
-/// The stored octets of an upload, for reading. They stay readable while this is held, even if the upload ends.
-#[derive(Debug)]
-pub struct Payload {
-    file: File,
-}
+impl Sealed for Shared {
+    fn grid(&self) -> Grid {
+        self.grid
+    }
 
-impl Payload {
-    /// Fills `buffer` with the octets of Z at `offset`.
-    ///
-    /// # Errors
-    /// If the disk fails, or so many octets are not there.
-    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+    fn sums(&self, seq: i64, part: u64) -> Result<Part, StoreError> {
+        self.index().sums(seq, part)
     }
 }
 
 impl Shared {
     pub fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records octets that are on disk and synced, together with what others have that waits.
+    pub fn record(&self, stored: &Arc<Stored>) -> Outcome {
+        self.committer.record(&self.index, stored, || self.disk.recorded())
     }
 
     pub fn room(&self) -> MutexGuard<'_, Room> {
@@ -147,7 +160,8 @@ impl Spool {
     /// # Errors
     /// If the folder is in use, of a later format, or cannot be used.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
-        let Settings { folder: path, quota_bytes: quota, reserve_bytes: reserve, sync, cut_through } = settings;
+        let Settings { folder: path, quota_bytes: quota, reserve_bytes: reserve, sync, cut_through, first_record } =
+            settings;
         let folder = |source| OpenError::Folder { path: path.clone(), source };
         let disk = Disk::default();
         make_folder(&path, sync.then_some(&disk)).map_err(folder)?;
@@ -165,8 +179,10 @@ impl Spool {
             folder: path,
             sync,
             disk,
+            grid: Grid { prelude: first_record },
             lives: Mutex::default(),
             index: Mutex::new(index),
+            committer: Committer::default(),
             room: Mutex::new(room),
             early: Mutex::new(early),
             revision: AtomicU64::new(0),
@@ -198,7 +214,7 @@ impl Spool {
                 if let Some(upload) = known.as_ref() {
                     same_as_known(upload, offer)?;
                 }
-                if let Some(upload) = known.as_ref().filter(|upload| upload.state.is_whole()) {
+                if let Some(upload) = known.as_ref().filter(|upload| !upload.takes_more()) {
                     return Ok(Begin::Complete(Box::new(self.postpone(upload, offer)?)));
                 }
                 if known.is_none() && offer.is_early() && shared.early().len() >= EARLY_MAX {
@@ -239,12 +255,12 @@ impl Spool {
     fn open_live(&self, offer: &Offer, known: Option<Upload>) -> Result<Live, BeginError> {
         let path = self.shared.file(offer.id);
         if let Some(upload) = known {
-            let file = OpenOptions::new().write(true).open(path).map_err(gone)?;
+            let file = OpenOptions::new().read(true).write(true).open(path).map_err(gone)?;
             let offer = offer_of(&upload);
             return Ok(Live::new(offer, file, upload.stored.clone(), upload.stored, true));
         }
         // A file without a row was left by a crash before its first commit: it is begun anew.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         self.shared.disk.write(&file, &offer.prelude, 0)?;
         let prelude = ByteRange::new(0, offer.prelude.len() as u64);
         self.shared.room().written += prelude.len();
@@ -305,9 +321,34 @@ impl Spool {
     /// The stored octets of an upload that keeps them.
     ///
     /// # Errors
-    /// If there is no such file.
+    /// If there is no such file, or the index fails.
     pub fn payload(&self, id: UploadId) -> Result<Payload, StoreError> {
-        File::open(self.shared.file(id)).map(|file| Payload { file }).map_err(gone)
+        let kept = self.shared.index().kept_file(id)?.ok_or(PAYLOAD_GONE)?;
+        let file = File::open(self.shared.file(id)).map_err(gone)?;
+        Ok(Payload::new(self.shared.clone(), file, kept))
+    }
+
+    /// Takes `spoilt`, which the disk does not give back as it was written, out of what is stored, and says why. The upload goes on when
+    /// a device brings it again.
+    ///
+    /// # Errors
+    /// If the index fails; then nothing changed.
+    pub fn spoil(&self, id: UploadId, spoilt: &RangeSet, reason: &Reason, now: UnixTime) -> Result<(), StoreError> {
+        // Locked, so that no sender begins meanwhile; and the commit of those there are, which would record it again.
+        let lives = self.shared.lives();
+        let live = lives.get(&id);
+        let _commit = live.map(|live| live.commit.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(lost) = self.shared.index().spoil(id, spoilt, reason, now)? else { return Ok(()) };
+        self.shared.changed();
+        if let Some(mut state) = live.map(|live| live.state()) {
+            // What is written and not stored stays as it is.
+            for range in spoilt.iter().flat_map(|range| parts_of(&state.stored, range)).collect::<Vec<_>>() {
+                state.stored.remove(range);
+                state.written.remove(range);
+            }
+        }
+        self.shared.room().kept -= lost;
+        Ok(())
     }
 
     /// Makes a change that delivery asks for, and removes the payload when it is no longer needed. Returns the state that
@@ -594,6 +635,11 @@ fn offer_of(upload: &Upload) -> Offer {
     }
 }
 
+/// What a set has of a range.
+fn parts_of(set: &RangeSet, range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    set.iter().map(move |span| span.intersect(range)).filter(|part| !part.is_empty())
+}
+
 fn gone(error: io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::NotFound => PAYLOAD_GONE,
@@ -602,7 +648,7 @@ fn gone(error: io::Error) -> StoreError {
 }
 
 /// The folder's lock, released by the kernel however the process ends.
-fn lock(folder: &Path) -> Result<File, OpenError> {
+pub fn lock(folder: &Path) -> Result<File, OpenError> {
     let failed = |source| OpenError::Folder { path: folder.to_owned(), source };
     let path = folder.join("hoop.lock");
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
@@ -674,6 +720,61 @@ mod tests {
         assert_eq!(first, [Act::Write, Act::Write, Act::SyncPayload, Act::SyncFolder(shard), Act::Record]);
         let second = acts(&spool, &offer(b"prelude"), ByteRange::new(50, 100));
         assert_eq!(second, [Act::Write, Act::SyncPayload, Act::Record], "its name is on disk already");
+    }
+
+    #[test]
+    fn senders_that_come_together_are_recorded_together_after_all_of_theirs_is_synced() {
+        const SENDERS: usize = 9;
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let begin = |number| {
+            let offer = Offer { id: UploadId([number; 16]), ..offer(b"prelude") };
+            let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("it is new") };
+            intake.write_at(7, &[number; 93]).unwrap();
+            intake
+        };
+        let intakes: Vec<Intake> = (0..SENDERS as u8).map(begin).collect();
+        spool.shared.disk.acts();
+        std::thread::scope(|scope| {
+            // As if another transaction were under way.
+            let index = spool.shared.index();
+            let commits: Vec<_> =
+                intakes.iter().map(|intake| scope.spawn(|| intake.commit(ByteRange::new(7, 100), NOW))).collect();
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while spool.shared.committer.len() < SENDERS {
+                assert!(std::time::Instant::now() < end, "they do not come to be recorded");
+                std::thread::yield_now();
+            }
+            drop(index);
+            commits.into_iter().for_each(|commit| assert_eq!(commit.join().unwrap().unwrap(), State::Stored));
+        });
+        let acts = spool.shared.disk.acts();
+        let count = |act: &Act| acts.iter().filter(|other| *other == act).count();
+        assert_eq!((count(&Act::SyncPayload), count(&Act::Record), acts.last()), (SENDERS, 1, Some(&Act::Record)));
+        for number in 0..SENDERS as u8 {
+            assert_eq!(spool.get(UploadId([number; 16])).unwrap().unwrap().state, State::Stored);
+        }
+    }
+
+    #[test]
+    fn one_that_cannot_be_recorded_harms_none_that_is_recorded_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = Index::open(&folder.path().join("index.db"), false, false).ok().unwrap();
+        let stored = |number: u8, total| Stored {
+            offer: Offer { id: UploadId([number; 16]), ..offer(b"prelude") },
+            total,
+            stored: [ByteRange::new(0, 50)].into_iter().collect(),
+            added: 50,
+            sums: crate::sums::Sums::default(),
+            now: NOW,
+        };
+        // A range set that means nothing, as a damaged row has.
+        index.record_all(&[&stored(2, 100)]);
+        index.damage(UploadId([2; 16]));
+        let outcomes = index.record_all(&[&stored(1, 100), &stored(2, 100), &stored(3, 50)]);
+        assert!(matches!(outcomes[0], Ok(Ok(State::Receiving))) && matches!(outcomes[2], Ok(Ok(State::Stored))));
+        assert!(matches!(outcomes[1], Err(StoreError::Damaged(_))));
+        assert_eq!(index.kept().unwrap(), 150, "and none is recorded twice");
     }
 
     #[test]

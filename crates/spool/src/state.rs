@@ -83,6 +83,11 @@ impl State {
         self.rank() < Self::Held.rank()
     }
 
+    /// Whether octets of it are of use here: until the service has all of it.
+    pub const fn takes_octets(self) -> bool {
+        self.rank() < Self::Received.rank()
+    }
+
     /// Whether all of Z was taken from the device.
     pub const fn is_whole(self) -> bool {
         !matches!(self, Self::Receiving)

@@ -100,6 +100,11 @@ impl Upload {
         self.prelude.is_empty()
     }
 
+    /// Whether more of it is taken: also once it was whole, if the disk has spoilt some of it since.
+    pub fn takes_more(&self) -> bool {
+        self.state.takes_octets() && self.stored.len() < self.total
+    }
+
     /// What is stored and the service lacks, as far as it told us.
     pub fn undelivered(&self) -> RangeSet {
         undelivered(&self.stored, &self.delivered)

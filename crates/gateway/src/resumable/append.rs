@@ -251,14 +251,13 @@ impl Append {
         kept: Option<ByteRange>,
         tail: ByteRange,
     ) -> Result<Option<Taken>, Problem> {
-        let (total, id) = (self.total, intake.id());
+        let total = self.total;
         let recorded = self.shared.blocking(move |shared| {
             let taken = kept.map(|range| record(shared, &intake, range, total)).transpose().map_err(commit_problem)?;
             // Read while this holds the upload, whose file goes with the last sender if nothing of it was recorded.
             let mut octets = vec![0; tail.len() as usize];
             if !octets.is_empty() {
-                let payload = shared.spool.payload(id).map_err(|error| store_problem(&error))?;
-                payload.read_at(tail.start, &mut octets).map_err(|error| store_problem(&error.into()))?;
+                intake.read_at(tail.start, &mut octets).map_err(|error| store_problem(&error.into()))?;
             }
             Ok((taken, octets))
         });

@@ -1,0 +1,126 @@
+//! The stored octets of an upload, for reading: [`Payload`].
+
+use crate::error::{ReadError, StoreError};
+use crate::index::KeptFile;
+use crate::sums::{self, Grid, PART_RECORDS, Part};
+use hoop_units::{ByteRange, RangeSet};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The stored octets of an upload, for reading. They stay readable while this is held, even if the upload ends.
+///
+/// What is read is what was written: every record is compared with its checksum, and the prelude is the index's. A record that
+/// was stored before checksums were (formats 1 to 3) is read as it is.
+pub struct Payload {
+    sealed: Arc<dyn Sealed>,
+    file: File,
+    kept: KeptFile,
+    /// The part of the checksums that was needed last. An upload is mostly read in order.
+    part: Mutex<Option<(u64, Part)>>,
+}
+
+/// Where checksums are.
+pub trait Sealed: Send + Sync {
+    fn grid(&self) -> Grid;
+    fn sums(&self, seq: i64, part: u64) -> Result<Part, StoreError>;
+}
+
+impl Payload {
+    pub(crate) fn new(sealed: Arc<dyn Sealed>, file: File, kept: KeptFile) -> Self {
+        Self { sealed, file, kept, part: Mutex::default() }
+    }
+
+    /// Fills `buffer` with the octets of Z at `offset`. Cheapest from one border of records to another
+    /// ([`Payload::border_before_end`]); of a record that is asked for in part, the rest is read besides.
+    ///
+    /// # Errors
+    /// If the disk has spoilt some of it, or so many octets are not there: the first such record. Then the buffer is not to be used.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let range = ByteRange::new(offset, offset + buffer.len() as u64);
+        if let Err(error) = self.file.read_exact_at(buffer, offset) {
+            return Err(self.unreadable(range, error));
+        }
+        let prelude_end = self.kept.prelude.len().min(self.sealed.grid().prelude as usize);
+        let prelude = self.kept.prelude[..prelude_end].get(offset as usize..).unwrap_or_default();
+        let common = prelude.len().min(buffer.len());
+        buffer[..common].copy_from_slice(&prelude[..common]);
+        for record in self.sealed.grid().records_in(range) {
+            let octets = self.sealed.grid().record(record, self.kept.total);
+            let Some(expected) = self.sum(record)? else { continue };
+            let found = match range.intersect(octets) == octets && !octets.is_empty() {
+                true => Some(sums::sum_of(&buffer[(octets.start - offset) as usize..(octets.end - offset) as usize])),
+                false => self.sum_on_disk(octets),
+            };
+            if found != Some(expected) {
+                return Err(ReadError::Damaged(octets));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything in `range` that the disk has spoilt, as whole records.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn spoilt(&self, range: ByteRange) -> Result<RangeSet, StoreError> {
+        let mut spoilt = RangeSet::new();
+        for record in self.sealed.grid().records_in(range) {
+            let octets = self.sealed.grid().record(record, self.kept.total);
+            if self.sum(record)?.is_some_and(|expected| self.sum_on_disk(octets) != Some(expected)) {
+                spoilt.insert(octets);
+            }
+        }
+        Ok(spoilt)
+    }
+
+    /// Where the record begins that an octet is in; of the prelude, Z itself.
+    pub(crate) fn border_at(&self, offset: u64) -> u64 {
+        let grid = self.sealed.grid();
+        grid.record_at(offset).map_or(0, |record| grid.record(record, self.kept.total).start)
+    }
+
+    /// The last border of records in `range`, or its end if there is none in it.
+    pub fn border_before_end(&self, range: ByteRange) -> u64 {
+        let Some(last) = self.sealed.grid().record_at(range.end) else { return range.end };
+        let border = self.sealed.grid().record(last, self.kept.total).start;
+        if border > range.start && range.end < self.kept.total { border } else { range.end }
+    }
+
+    /// `None`: it cannot be read.
+    fn sum_on_disk(&self, octets: ByteRange) -> Option<u32> {
+        let mut record = vec![0; octets.len() as usize];
+        self.file.read_exact_at(&mut record, octets.start).ok().map(|()| sums::sum_of(&record))
+    }
+
+    fn sum(&self, record: u64) -> Result<Option<u32>, StoreError> {
+        let (number, place) = (record / PART_RECORDS, (record % PART_RECORDS) as usize);
+        let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
+        let sums = match part.take().filter(|(known, _)| *known == number) {
+            Some((_, sums)) if sums[place] != 0 => sums,
+            // It may have been recorded since.
+            _ => self.sealed.sums(self.kept.seq, number)?,
+        };
+        let sum = sums[place];
+        *part = Some((number, sums));
+        Ok((sum != 0).then_some(sum))
+    }
+
+    /// A sector that the disk does not give back, and a file that is cut off, are damage to the records in them.
+    fn unreadable(&self, range: ByteRange, error: io::Error) -> ReadError {
+        let whole = |record| self.sealed.grid().record(record, self.kept.total);
+        let unreadable = |octets: &ByteRange| !octets.is_empty() && self.sum_on_disk(*octets).is_none();
+        match self.sealed.grid().records_in(range).map(whole).find(unreadable) {
+            Some(octets) => ReadError::Damaged(octets),
+            None => ReadError::Store(error.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Payload").field("file", &self.file).finish_non_exhaustive()
+    }
+}

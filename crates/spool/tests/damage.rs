@@ -1,0 +1,234 @@
+//! What the disk spoils is noticed before anyone gets it, goes missing, and may be brought again.
+#![allow(missing_docs)]
+
+use hoop_spool::{
+    Begin, Change, CommitError, Intake, Offer, Place, Queue, ReadError, Reason, Settings, Spool, State, Upload,
+};
+use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+const NOW: UnixTime = UnixTime(1_000_000);
+const RECORD: u64 = 65_536;
+const PRELUDE: u64 = 7;
+const TOTAL: u64 = PRELUDE + 3 * RECORD + 100;
+const ID: UploadId = UploadId([1; 16]);
+
+fn offer() -> Offer {
+    Offer {
+        id: ID,
+        prelude: b"prelude".to_vec(),
+        total: Some(TOTAL),
+        dest: "https://photos.example/hoop/post".into(),
+        expires: UnixTime(NOW.0 + 1_000),
+        device: DeviceId::UNKNOWN,
+        deadline: None,
+    }
+}
+
+fn z(range: ByteRange) -> Vec<u8> {
+    (range.start..range.end).map(|at| b"prelude".get(at as usize).copied().unwrap_or((at / 7) as u8)).collect()
+}
+
+fn record(number: u64) -> ByteRange {
+    ByteRange::new(PRELUDE + number * RECORD, (PRELUDE + (number + 1) * RECORD).min(TOTAL))
+}
+
+fn open(folder: &Path) -> Spool {
+    Spool::open(Settings { sync: false, first_record: PRELUDE, cut_through: true, ..Settings::new(folder) }).unwrap()
+}
+
+fn take(spool: &Spool) -> Intake {
+    match spool.begin(&offer()).unwrap() {
+        Begin::Take(intake) => intake,
+        Begin::Complete(upload) => panic!("{upload:?} is complete"),
+    }
+}
+
+fn put(spool: &Spool, range: ByteRange) -> State {
+    let mut intake = take(spool);
+    write(&mut intake, range, 10_000);
+    intake.commit(range, NOW).unwrap()
+}
+
+fn write(intake: &mut Intake, range: ByteRange, step: usize) {
+    for start in (range.start..range.end).step_by(step) {
+        intake.write_at(start, &z(ByteRange::new(start, (start + step as u64).min(range.end)))).unwrap();
+    }
+}
+
+fn row(spool: &Spool) -> Upload {
+    spool.get(ID).unwrap().unwrap()
+}
+
+fn spoil_disk(folder: &Path, at: u64) {
+    let path = folder.join("uploads/01").join(format!("{ID}.z"));
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut octet = [0];
+    file.read_exact_at(&mut octet, at).unwrap();
+    file.write_all_at(&[octet[0] ^ 4], at).unwrap();
+}
+
+fn read(spool: &Spool, range: ByteRange) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = vec![0; range.len() as usize];
+    spool.payload(ID).unwrap().read_at(range.start, &mut bytes).map(|()| bytes)
+}
+
+fn damaged(spool: &Spool, range: ByteRange) -> ByteRange {
+    match read(spool, range) {
+        Err(ReadError::Damaged(range)) => range,
+        other => panic!("{range} was read: {other:?}"),
+    }
+}
+
+fn set(ranges: &[ByteRange]) -> RangeSet {
+    ranges.iter().copied().collect()
+}
+
+fn whole() -> ByteRange {
+    ByteRange::new(0, TOTAL)
+}
+
+#[test]
+fn a_flipped_bit_in_any_record_is_noticed_by_whoever_reads_any_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    put(&spool, whole());
+    assert_eq!(read(&spool, whole()).unwrap(), z(whole()));
+    for number in 0..4 {
+        let octets = record(number);
+        for at in [octets.start, octets.start + octets.len() / 2, octets.end - 1] {
+            spoil_disk(folder.path(), at);
+            assert_eq!(damaged(&spool, whole()), octets);
+            assert_eq!(damaged(&spool, ByteRange::new(octets.start + 3, octets.start + 9)), octets, "a part of it");
+            let others = [0, 1, 2, 3].map(record).into_iter().filter(|other| *other != octets);
+            others.for_each(|other| assert_eq!(read(&spool, other).unwrap(), z(other)));
+            assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[octets]));
+            spoil_disk(folder.path(), at);
+        }
+    }
+    assert!(read(&spool, whole()).is_ok());
+}
+
+#[test]
+fn a_spoilt_prelude_is_read_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    put(&spool, whole());
+    spoil_disk(folder.path(), 3);
+    assert_eq!(read(&spool, whole()).unwrap(), z(whole()));
+    assert_eq!(read(&spool, ByteRange::new(2, 5)).unwrap(), b"elu");
+}
+
+#[test]
+fn a_file_that_was_cut_off_lacks_the_records_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    put(&spool, whole());
+    let file = OpenOptions::new().write(true).open(folder.path().join("uploads/01").join(format!("{ID}.z"))).unwrap();
+    file.set_len(record(2).start + 5).unwrap();
+    assert_eq!(damaged(&spool, whole()), record(2));
+    assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[record(2), record(3)]));
+    assert_eq!(read(&spool, record(1)).unwrap(), z(record(1)));
+}
+
+#[test]
+fn records_are_summed_up_whoever_wrote_them_in_whatever_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let (mut one, mut two) = (take(&spool), take(&spool));
+    let middle = record(1).start + 1_000;
+    write(&mut one, ByteRange::new(PRELUDE, middle), 3_333);
+    write(&mut two, ByteRange::new(middle - 500, record(2).end), 50_000);
+    one.commit(record(0), NOW).unwrap();
+    two.commit(ByteRange::new(record(1).start, record(2).end), NOW).unwrap();
+    // A sender that broke off has left some that nobody recorded; the next goes on from there.
+    write(&mut one, ByteRange::new(record(3).start, TOTAL - 50), 7);
+    drop((one, two));
+    assert_eq!(put(&spool, record(3)), State::Stored);
+    for number in 0..4 {
+        spoil_disk(folder.path(), record(number).start + 30);
+        assert_eq!(damaged(&spool, record(number)), record(number));
+    }
+}
+
+#[test]
+fn what_is_spoilt_goes_missing_is_said_and_comes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let quota = Settings { quota_bytes: Some(1_000_000), first_record: PRELUDE, ..Settings::new(folder.path()) };
+    let mut spool = Spool::open(quota.clone()).unwrap();
+    put(&spool, whole());
+    let kept = spool.free_bytes().unwrap();
+    let reason = Reason::new("spool-damaged", "bytes");
+    spoil_disk(folder.path(), record(1).start);
+    spool.spoil(ID, &set(&[record(1)]), &reason, NOW).unwrap();
+    assert_eq!(spool.free_bytes().unwrap(), kept + RECORD, "its room is free");
+    for reopened in [false, true] {
+        if reopened {
+            drop(spool);
+            spool = Spool::open(quota.clone()).unwrap();
+        }
+        assert_eq!((row(&spool).state, row(&spool).reason), (State::Delivering, Some(reason.clone())), "not backwards");
+        assert_eq!(
+            row(&spool).stored,
+            set(&[ByteRange::new(0, record(1).start), ByteRange::new(record(2).start, TOTAL)])
+        );
+        assert_eq!(spool.free_bytes().unwrap(), kept + RECORD);
+    }
+    assert_eq!(put(&spool, record(1)), State::Delivering);
+    assert_eq!((row(&spool).reason, row(&spool).stored.len()), (None, TOTAL));
+    assert_eq!(read(&spool, whole()).unwrap(), z(whole()));
+    assert!(matches!(spool.begin(&offer()).unwrap(), Begin::Complete(_)));
+    assert_eq!(spool.free_bytes().unwrap(), kept);
+}
+
+#[test]
+fn what_is_left_of_a_spoilt_upload_is_due_and_what_is_not_there_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let due = || spool.due_of(NOW, Queue::Send, DeviceId::UNKNOWN, Place::START, 9).unwrap().len();
+    put(&spool, whole());
+    spool.spoil(ID, &set(&[record(3)]), &Reason::new("spool-damaged", ""), NOW).unwrap();
+    assert_eq!(due(), 1);
+    let delivered = Some(set(&[ByteRange::new(0, record(3).start)]));
+    spool.change(ID, &Change { delivered, ..Change::default() }, NOW).unwrap();
+    assert_eq!(due(), 0, "the rest has to come first");
+    put(&spool, record(3));
+    assert_eq!(due(), 1);
+}
+
+#[test]
+fn a_record_that_is_spoilt_under_a_senders_pen_is_written_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    let mut pen = take(&spool);
+    write(&mut pen, ByteRange::new(PRELUDE, record(1).end), 65_536);
+    pen.commit(record(0), NOW).unwrap();
+    spoil_disk(folder.path(), record(0).start);
+    spool.spoil(ID, &set(&[record(0)]), &Reason::new("spool-damaged", ""), NOW).unwrap();
+    assert!(matches!(pen.commit(record(0), NOW), Err(CommitError::NotWritten)));
+    pen.commit(record(1), NOW).unwrap();
+    write(&mut pen, record(0), 65_536);
+    pen.commit(record(0), NOW).unwrap();
+    drop(pen);
+    assert_eq!(put(&spool, ByteRange::new(record(2).start, TOTAL)), State::Stored);
+    assert_eq!(read(&spool, whole()).unwrap(), z(whole()));
+}
+
+#[test]
+fn checksums_go_with_their_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    put(&spool, whole());
+    drop(spool);
+    let count = || {
+        let db = rusqlite::Connection::open(folder.path().join("index.db")).unwrap();
+        db.query_row("SELECT count(*) FROM sums", [], |row| row.get::<_, u32>(0)).unwrap()
+    };
+    assert_eq!(count(), 1);
+    let spool = open(folder.path());
+    spool.change(ID, &Change { state: Some(State::Accepted), ..Change::default() }, NOW).unwrap();
+    drop(spool);
+    assert_eq!(count(), 0);
+}
