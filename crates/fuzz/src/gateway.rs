@@ -86,7 +86,7 @@ pub fn dest(octets: &[u8]) {
 }
 
 /// What is no public address, by prefix: RFC 6890 and the registries behind it.
-const SPECIAL_V4: [(&str, u32); 16] = [
+const SPECIAL_V4: [(&str, u32); 19] = [
     ("0.0.0.0", 8),
     ("10.0.0.0", 8),
     ("100.64.0.0", 10),
@@ -95,8 +95,11 @@ const SPECIAL_V4: [(&str, u32); 16] = [
     ("172.16.0.0", 12),
     ("192.0.0.0", 24),
     ("192.0.2.0", 24),
+    ("192.31.196.0", 24),
+    ("192.52.193.0", 24),
     ("192.88.99.0", 24),
     ("192.168.0.0", 16),
+    ("192.175.48.0", 24),
     ("198.18.0.0", 15),
     ("198.51.100.0", 24),
     ("203.0.113.0", 24),
@@ -106,7 +109,8 @@ const SPECIAL_V4: [(&str, u32); 16] = [
 ];
 
 /// The same for version 6, within 2000::/3; all else is not public, or wraps an address of version 4.
-const SPECIAL_V6: [(&str, u32); 4] = [("2001::", 23), ("2001:db8::", 32), ("2002::", 16), ("3fff::", 20)];
+const SPECIAL_V6: [(&str, u32); 6] =
+    [("2001::", 23), ("2001:db8::", 32), ("2002::", 16), ("2620:4f:8000::", 48), ("3ffe::", 16), ("3fff::", 20)];
 
 /// Where an address of version 4 is wrapped in, and after how many bits.
 const WRAPPED: [(&str, u32); 3] = [("::ffff:0:0", 96), ("64:ff9b::", 96), ("2002::", 16)];
@@ -130,7 +134,9 @@ fn public(address: IpAddr) -> bool {
     if let Some((_, len)) = WRAPPED.iter().find(|(base, len)| within(base, *len)) {
         return v4((bits >> (96 - len)) as u32);
     }
-    within("2000::", 3) && !SPECIAL_V6.iter().any(|(base, len)| within(base, *len))
+    // ISATAP (RFC 5214) carries one in the interface's half.
+    let carries = matches!((bits >> 32) as u32, 0x5efe | 0x0200_5efe);
+    within("2000::", 3) && !SPECIAL_V6.iter().any(|(base, len)| within(base, *len)) && (!carries || v4(bits as u32))
 }
 
 fn address(address: IpAddr) {
