@@ -35,10 +35,11 @@ function keyOf(status: Status): string {
 }
 
 function size(bytes: number, units: string[], decimal: string): string {
-  const tenths = (unit: number) => Math.floor(bytes / (unit / 10)).toString().padStart(2, "0").replace(/(.)$/, `${decimal}$1`);
+  const tenths = (unit: number) => Math.round(bytes / (unit / 10)).toString().padStart(2, "0").replace(/(.)$/, `${decimal}$1`);
   if (bytes < 1e3) return `${bytes}\u00a0${units[0]}`;
-  if (bytes < 1e6) return `${Math.floor(bytes / 1e3)}\u00a0${units[1]}`;
-  return bytes < 1e9 ? `${tenths(1e6)}\u00a0${units[2]}` : `${tenths(1e9)}\u00a0${units[3]}`;
+  // What would round up to a thousand of one unit is one of the next, as the server writes it.
+  if (bytes < 999_500) return `${Math.round(bytes / 1e3)}\u00a0${units[1]}`;
+  return bytes < 999_950_000 ? `${tenths(1e6)}\u00a0${units[2]}` : `${tenths(1e9)}\u00a0${units[3]}`;
 }
 
 /** Times that the server wrote as of its own now. */

@@ -117,8 +117,14 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     }
 }
 
+/// As how many failed attempts a pause counts at most: four seconds' wait.
+const PAUSED_ATTEMPTS: u32 = 2;
+
 fn again(again: Again, attempts: u32) -> Ended {
     let reason = Some(Reason::new(again.code.name(), again.detail));
+    // Its owner has paused it, which is no failure: the service says when to ask again, and our own waits stay below that, so that it goes on soon
+    // after it is resumed.
+    let attempts = if again.code == Code::UploadPaused { attempts.min(PAUSED_ATTEMPTS) } else { attempts };
     let failure = Failure { attempts, retry_after: again.retry_after, destination: again.destination };
     Ended::Again { failure, reason }
 }

@@ -18,6 +18,10 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// The longest head, and the largest read. A connection keeps a buffer as large as the longest head that came over it, so that 512 of them
+/// hold 32 MiB at most. Cookies, a token and a prelude together have 24 KiB.
+const BUFFER_BYTES: usize = 64 * 1024;
+
 /// Everything that a [`Service`](crate::Service) is made from. Begin with [`Config::new`] and change what differs.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -56,6 +60,8 @@ pub struct Config {
     pub replays: usize,
     /// The waits between attempts to replay. Default 1 s doubling to 15 min, as a gateway's.
     pub backoff: Backoff,
+    /// How often it is looked which sessions are to be kept alive. Default 30 s.
+    pub keep_alive_round: Duration,
     /// Messages to `/hoop/post` at once; more are asked to come back. Default 64, each with about 1 MiB of buffers.
     pub intakes: usize,
     /// Addresses of the web servers in front of us, whose `X-Forwarded-For`, `-Proto` and `-Host` are believed.
@@ -87,9 +93,10 @@ impl Config {
             body_timeout: Duration::from_secs(60),
             replays: 4,
             backoff: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(15 * 60) },
+            keep_alive_round: Duration::from_secs(30),
             intakes: 64,
             trusted_proxies: Vec::new(),
-            limits: ServerLimits::default(),
+            limits: ServerLimits { buffer_bytes: BUFFER_BYTES, ..ServerLimits::default() },
             clock: Clock::system(),
         }
     }

@@ -42,6 +42,7 @@ pub struct Core {
     pub body_timeout: Duration,
     pub replays: usize,
     pub backoff: Backoff,
+    pub keep_alive_round: Duration,
     pub trusted_proxies: Vec<IpAddr>,
 }
 
@@ -74,6 +75,7 @@ impl Core {
             body_timeout: config.body_timeout,
             replays: config.replays.max(1),
             backoff: config.backoff,
+            keep_alive_round: config.keep_alive_round,
             trusted_proxies: config.trusted_proxies,
         }
     }

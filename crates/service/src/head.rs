@@ -42,7 +42,7 @@ const DROPPED: [&str; 21] = [
 ];
 
 /// How fields begin by which a web server in front tells the application what it has found out: who asks, from where, for what.
-/// Such a server drops them from what comes in; a sealed head never passed it, so they are dropped here. `docs/service.md` says how
+/// Such a server drops them from what comes in; a sealed head never passed it, so they are dropped here. `docs/services.md` says how
 /// to add one's own.
 const OF_THE_FRONT: [&str; 27] = [
     "x-forwarded-",

@@ -8,9 +8,9 @@
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
 use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking};
-use hoop_http::{Code, Problem};
+use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
-use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,8 +22,9 @@ const SPANS_MAX: usize = 4096;
 /// Beyond so many entries the registry drops those that nobody uses any more.
 const SWEEP_AT: usize = 128;
 
-/// When it is worth asking again for an upload that is paused: its owner will not notice a minute.
-const PAUSED_WAIT: Duration = Duration::from_secs(60);
+/// When it is worth asking again for an upload that is paused: soon at first, for a pause is often short; then each minute or so, which its
+/// owner will not notice, and a thousand of them cost nothing. Where in that time is thrown with dice, so that they do not all come at once.
+const PAUSED_WAITS: Backoff = Backoff { base: Duration::from_secs(8), cap: Duration::from_secs(60) };
 
 /// Uploads that somebody sends now.
 #[derive(Default)]
@@ -66,8 +67,8 @@ impl Registry {
             None => {
                 admission.check_time(now)?;
                 let marked = core.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
-                if let Some(code) = marked.and_then(|marked| marked.refusal()) {
-                    return Ok(Entered::Known(Box::new(unbegun(&admission, now, code))));
+                if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {
+                    return Ok(Entered::Known(Box::new(unbegun(&admission, marked.created, code))));
                 }
                 check_room(core, unnoted(&live), admission.layout.total()).await?;
                 Live::new(admission, now, Progress::default(), None)
@@ -168,10 +169,19 @@ fn unbegun(admission: &Admission, now: UnixTime, code: Code) -> Upload {
     upload
 }
 
-/// The refusal of what its owner has paused or stopped, or what is over.
-pub fn refused(code: Code) -> Problem {
+/// The refusal of what its owner has paused, so many seconds ago, or stopped, or what is over.
+pub fn refused(code: Code, paused_secs: u32) -> Problem {
     let problem = Problem::new(code, "");
-    if code == Code::UploadPaused { problem.retry_after(PAUSED_WAIT) } else { problem }
+    match code {
+        Code::UploadPaused => problem.retry_after(paused_wait(paused_secs, Dice.roll())),
+        _ => problem,
+    }
+}
+
+/// How long to wait for an upload that has been paused for so long: about half of that, within bounds.
+fn paused_wait(paused_secs: u32, roll: u32) -> Duration {
+    let doubled = (u64::from(paused_secs) / PAUSED_WAITS.base.as_secs()).max(1).ilog2();
+    PAUSED_WAITS.delay(doubled, roll)
 }
 
 /// What the uploads that come in will have on disk and the index does not know of yet, in bytes.
@@ -399,5 +409,20 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
         answer: None,
         receipt: None,
         token: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_paused_is_asked_for_less_and_less_often_and_never_less_than_each_minute() {
+        let secs = |paused, roll| paused_wait(paused, roll).as_secs();
+        for (paused, least, most) in
+            [(0, 4, 8), (8, 4, 8), (16, 8, 16), (60, 16, 32), (600, 30, 60), (u32::MAX, 30, 60)]
+        {
+            assert_eq!((secs(paused, 0), secs(paused, u32::MAX)), (least, most), "after {paused} s");
+        }
     }
 }

@@ -15,8 +15,8 @@
 //!
 //! How it is built: `admit` and `head` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it;
 //! `replay` hands it to the application and `worker` says when; `rules` (pure) and `verdict` say what its answer means;
-//! `clean` clears away. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
-//! `docs/protocol.md` has the formats, `docs/service.md` the operator's side.
+//! `clean` clears away; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
+//! `docs/protocol.md` has the formats, `docs/services.md` the operator's side.
 
 mod admit;
 mod clean;
@@ -30,6 +30,7 @@ mod guard;
 mod head;
 mod html;
 mod intake;
+mod keep_alive;
 mod keys;
 mod listing;
 mod note;

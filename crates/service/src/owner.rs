@@ -211,7 +211,8 @@ async fn ask(core: &Core, question: &Ask, credentials: &Credentials) -> Result<O
     };
     let asking = async {
         let mut connection = core.connector.connect(&core.upstream).await.map_err(|error| unreachable(&error))?;
-        let request = request(core, question, credentials).map_err(|error| unreachable(&error))?;
+        let request =
+            request(core, &question.path, "application/json", credentials).map_err(|error| unreachable(&error))?;
         let response = connection.send(request).await.map_err(|error| unreachable(&error))?;
         if response.status() != StatusCode::OK {
             return Ok(None);
@@ -226,11 +227,19 @@ async fn ask(core: &Core, question: &Ask, credentials: &Credentials) -> Result<O
     answer.unwrap_or_else(|_| Err(unreachable(&"no answer in 5 s")))
 }
 
-/// The question, as the user's browser would put it.
-fn request(core: &Core, question: &Ask, credentials: &Credentials) -> Result<Request<hoop_http::Body>, http::Error> {
-    let mut request = Request::get(&question.path)
+/// A `GET` of a path, as the user's browser would ask.
+///
+/// # Errors
+/// If the credentials are no header's value.
+pub fn request(
+    core: &Core,
+    path: &str,
+    accept: &str,
+    credentials: &Credentials,
+) -> Result<Request<hoop_http::Body>, http::Error> {
+    let mut request = Request::get(path)
         .header(header::HOST, core.origin.authority())
-        .header(header::ACCEPT, "application/json")
+        .header(header::ACCEPT, accept)
         .header(header::CONNECTION, "close")
         .header("x-forwarded-proto", if core.origin.is_https() { "https" } else { "http" })
         .header("x-forwarded-host", core.origin.authority());

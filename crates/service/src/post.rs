@@ -14,7 +14,7 @@ use crate::state::{State, Upload, blocking};
 use crate::status;
 use hoop_http::{Body, Code, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
-use hoop_units::{ByteRange, ContentRange, UploadId};
+use hoop_units::{ByteRange, ContentRange, UnixTime, UploadId};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<Up
                 Ok(Some(settled)) if upload.state != State::Receiving => settled,
                 _ => upload,
             };
-            report(&upload)
+            report(&upload, core.clock.unix())
         }
         Err((problem, upload)) => {
             tracing::debug!(code = %problem.code, "a message was refused");
@@ -73,7 +73,7 @@ pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<Up
 }
 
 /// The answer to a message whose octets are all here.
-fn report(upload: &Upload) -> Response<Body> {
+fn report(upload: &Upload, now: UnixTime) -> Response<Body> {
     let gone = match upload.state {
         State::Stopped => Code::UploadStopped,
         State::Expired => Code::UploadExpired,
@@ -81,7 +81,7 @@ fn report(upload: &Upload) -> Response<Body> {
         state if state.is_final() => return status::response(StatusCode::OK, upload),
         _ => return status::response(StatusCode::ACCEPTED, upload),
     };
-    let mut response = intake::refused(gone).into_response();
+    let mut response = intake::refused(gone, now.since(upload.updated)).into_response();
     status::add_headers(response.headers_mut(), upload);
     response
 }
@@ -235,7 +235,7 @@ impl Message {
                 .map_err(|error| crate::core::store_problem(error.into()))?;
             taken?;
             if let Some(code) = live.halted() {
-                return Err(intake::refused(code));
+                return Err(intake::refused(code, 0));
             }
             index = next;
             if let Some(problem) = broken {

@@ -129,26 +129,51 @@ impl Unfinished {
 
 /// Opens the body and record 0 again, and writes the head.
 async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<Request, String> {
-    let prelude = Prelude::parse(&upload.prelude).map_err(|error| error.to_string())?;
-    let (core, id, token) = (core.clone(), upload.id, upload.token.clone());
-    let total = upload.total;
+    let (core, upload) = (core.clone(), upload.clone());
     let work = move || {
-        let admission = Admission::new(&core.policy, prelude, total).map_err(|problem| problem.to_string())?;
-        let body = core.store.bodies().open(id).map_err(|error| format!("its body cannot be read: {error}"))?;
-        let mut record = vec![0; admission.layout.record(0).len() as usize];
-        body.read_at(&mut record, admission.layout.record(0).start).map_err(|error| error.to_string())?;
-        let plaintext = admission.open(0, &mut record).map_err(|problem| problem.to_string())?;
-        let head = RequestHead::parse(plaintext, admission.layout.plaintext_len());
-        let head = head.map_err(|problem| problem.to_string())?;
-        let credentials = admit::open_token(&core.policy, id, token.as_deref().unwrap_or(&head.token));
-        let credentials = credentials.map_err(|problem| problem.to_string())?;
-        let first = plaintext[head.head_len..].to_vec();
+        let Opened { admission, body, head, credentials, first } = open(&core, &upload)?;
         let mut digest = BodyDigest { hash: digest::Context::new(&digest::SHA256), next: 0 };
         digest.add(0, &first);
-        let (head, digest) = (write_head(&core, id, &head, &credentials), Arc::new(Mutex::new(digest)));
+        let (head, digest) = (write_head(&core, upload.id, &head, &credentials), Arc::new(Mutex::new(digest)));
         Ok(Request { head, first, admission: Arc::new(admission), body, digest })
     };
     blocking(work).await.map_err(|error| error.to_string())?
+}
+
+/// On whose behalf an upload is, whose record 0 is here.
+///
+/// # Errors
+/// If that cannot be read, in words.
+pub async fn credentials(core: &Arc<Core>, upload: &Upload) -> Result<Credentials, String> {
+    let (core, upload) = (core.clone(), upload.clone());
+    let work = move || open(&core, &upload).map(|opened| opened.credentials);
+    blocking(work).await.map_err(|error| error.to_string())?
+}
+
+/// An upload with record 0 opened.
+struct Opened {
+    admission: Admission,
+    body: Arc<dyn Sealed>,
+    head: RequestHead,
+    credentials: Credentials,
+    /// What of the body stands in record 0.
+    first: Vec<u8>,
+}
+
+/// Opens the body and record 0 again. Blocking.
+fn open(core: &Core, upload: &Upload) -> Result<Opened, String> {
+    let prelude = Prelude::parse(&upload.prelude).map_err(|error| error.to_string())?;
+    let admission = Admission::new(&core.policy, prelude, upload.total).map_err(|problem| problem.to_string())?;
+    let body = core.store.bodies().open(upload.id).map_err(|error| format!("its body cannot be read: {error}"))?;
+    let mut record = vec![0; admission.layout.record(0).len() as usize];
+    body.read_at(&mut record, admission.layout.record(0).start).map_err(|error| error.to_string())?;
+    let plaintext = admission.open(0, &mut record).map_err(|problem| problem.to_string())?;
+    let head = RequestHead::parse(plaintext, admission.layout.plaintext_len());
+    let head = head.map_err(|problem| problem.to_string())?;
+    let credentials = admit::open_token(&core.policy, upload.id, upload.token.as_deref().unwrap_or(&head.token));
+    let credentials = credentials.map_err(|problem| problem.to_string())?;
+    let first = plaintext[head.head_len..].to_vec();
+    Ok(Opened { admission, body, head, credentials, first })
 }
 
 /// The head as the application gets it: what the device wrote, and what only the service can say.

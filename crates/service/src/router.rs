@@ -77,6 +77,9 @@ impl Router {
             (Place::PostOf(id), Method::HEAD) => {
                 return any_origin(post::head(core, id).await.unwrap_or_else(Problem::into_response));
             }
+            (Place::UploadOf(id), Method::GET) if request.uri().query() == Some("receipt") => {
+                uploads::receipt(core, id).await
+            }
             (Place::UploadOf(id), Method::GET) => uploads::show(core, request.headers(), id).await,
             (Place::UploadOf(id), Method::DELETE) => uploads::delete(core, request.headers(), client.address, id).await,
             (Place::UploadOf(id), Method::POST) => uploads::act(core, request, client.address, id).await,

@@ -4,6 +4,9 @@
 //! [user]                      # optional: who a user is; see `user`
 //! cookies = ["session"]
 //!
+//! [session]                   # optional: how sessions are kept alive; see `keep_alive`
+//! keep_alive = "/me"
+//!
 //! [[route]]
 //! path = "/api/upload"        # every path that begins so
 //! method = "POST"             # optional
@@ -17,6 +20,7 @@
 //! json = { pointer = "/ok", equals = false }
 //! ```
 
+use crate::keep_alive::{KeepAlive, SessionEntry};
 use crate::presets::Preset;
 use crate::rules::{Condition, Rule, Verdict};
 use crate::user::{UserEntry, UserRule};
@@ -60,11 +64,13 @@ pub struct Routes {
     drop: Vec<String>,
     /// Who a user is.
     pub user: UserRule,
+    /// How sessions are kept alive; none: they are not.
+    pub keep_alive: Option<KeepAlive>,
 }
 
 impl Default for Routes {
     fn default() -> Self {
-        Self { routes: vec![Route::fallback()], drop: Vec::new(), user: UserRule::default() }
+        Self { routes: vec![Route::fallback()], drop: Vec::new(), user: UserRule::default(), keep_alive: None }
     }
 }
 
@@ -107,7 +113,9 @@ impl Routes {
         routes.push(Route::fallback());
         let user = file.user.map_or(Ok(UserRule::default()), UserEntry::check);
         let user = user.map_err(|(field, problem)| RoutesError::Value { route: 0, field, problem })?;
-        Ok(Self { routes, drop, user })
+        let keep_alive = file.session.map(SessionEntry::check).transpose();
+        let keep_alive = keep_alive.map_err(|(field, problem)| RoutesError::Value { route: 0, field, problem })?;
+        Ok(Self { routes, drop, user, keep_alive })
     }
 
     /// Whether a field of a sealed head stays behind because the operator says so.
@@ -141,6 +149,7 @@ struct File {
     #[serde(default)]
     drop: Vec<String>,
     user: Option<UserEntry>,
+    session: Option<SessionEntry>,
     #[serde(default)]
     route: Vec<RouteEntry>,
 }

@@ -129,7 +129,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 /// Whether a `Location`, absolute or relative, has a path segment that reads as sign-in.
-fn is_sign_in(location: &[u8]) -> bool {
+pub fn is_sign_in(location: &[u8]) -> bool {
     let location = String::from_utf8_lossy(location);
     let path = location.split(['?', '#']).next().unwrap_or_default();
     let path = match path.split_once("://") {

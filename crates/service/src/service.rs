@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::core::Core;
+use crate::keep_alive;
 use crate::proxy::Proxy;
 use crate::router::Router;
 use crate::state::{Store, StoreError};
@@ -78,7 +79,8 @@ impl Service {
         };
         let worker = Worker::new(self.core.clone(), shutdown.clone());
         tracing::info!(address = %self.server.address(), "serving");
-        tokio::join!(self.server.run(handler, shutdown), worker.run());
+        let keeping = keep_alive::run(self.core.clone(), shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping);
         self.core.intakes_done().await;
     }
 }

@@ -7,6 +7,7 @@ use crate::guard;
 use crate::listing::{self, Entry};
 use crate::note::{NOTE_MAX, Note};
 use crate::owner::{self, Caller, Tag};
+use crate::permits;
 use crate::post;
 use crate::request::{self, FORM, Form};
 use crate::state::{Change, Changed, Marked, State};
@@ -16,9 +17,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Problem, empty, json};
 use hoop_units::{UnixTime, UploadId};
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Deserialize;
+use serde_json::json;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -35,6 +37,22 @@ pub async fn show(core: &Core, headers: &HeaderMap, id: UploadId) -> Result<Resp
     }
     let marked = core.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
     Ok(entry_response(&Entry::announced(marked.ok_or_else(unknown)?)))
+}
+
+/// `GET /hoop/uploads/{id}?receipt`: the receipt as `hoop receipt verify` reads it, for people to save.
+///
+/// # Errors
+/// `upload-unknown`, `not-found` if there is none, or the store's.
+pub async fn receipt(core: &Core, id: UploadId) -> Result<Response<Body>, Problem> {
+    let upload = core.store.load(id).await.map_err(store_problem)?.ok_or_else(unknown)?;
+    let receipt = upload.receipt.ok_or_else(|| Problem::new(Code::NotFound, "it has no receipt, yet or at all"))?;
+    let keys = permits::signing_keys(&core.policy);
+    let kept = json!({"hoop": "receipt", "origin": core.origin.as_str(), "receipt": URL_SAFE_NO_PAD.encode(receipt), "signing_keys": keys});
+    let mut response = json(StatusCode::OK, &kept);
+    let name = format!("attachment; filename=\"receipt-{id}.json\"");
+    let name = HeaderValue::try_from(name).expect("an id is hexadecimal digits");
+    response.headers_mut().insert(header::CONTENT_DISPOSITION, name);
+    Ok(response)
 }
 
 /// The uploads of whoever asks, newest first.

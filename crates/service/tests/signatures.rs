@@ -99,6 +99,9 @@ async fn an_accepted_upload_has_a_receipt_over_its_body_that_outlives_the_key_it
     assert_eq!((before.upload_id, before.outcome), (ticket.upload_id(), Outcome::Accepted));
     assert_eq!((before.total, before.digest), (sealed.z.len() as u64, sha256(&body)));
     assert_eq!(json!(before.time.0), status["updated"]);
+    let saved = sidecar.send("GET", &format!("/hoop/uploads/{}?receipt", ticket.id), &[], b"").await;
+    assert!(saved.field("content-disposition").unwrap().starts_with("attachment"));
+    assert_eq!((&saved.json()["receipt"], &saved.json()["origin"]), (&status["receipt"], &json!(ORIGIN)));
     let dir = sidecar.stop().await.unwrap();
     let new = ServiceKey::new(KwsId([7; 4]), [8; 32]);
     let rotated = Keyring::parse(&format!("{}\n{}", new.to_line(), keys().primary().to_line())).unwrap();

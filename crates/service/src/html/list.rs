@@ -9,6 +9,9 @@ use hoop_units::UnixTime;
 use serde::Deserialize;
 use serde_json::Value;
 
+/// What ends within so long is said to: a day, since people look at such a page once a day.
+const SOON_SECS: u32 = 24 * 3600;
+
 /// What has ended so long ago is folded away: a day, so that what went overnight is still seen in the morning.
 const RECENT_SECS: u32 = 24 * 3600;
 
@@ -132,6 +135,7 @@ struct Entry {
     file_count: Option<usize>,
     caption: Option<String>,
     monitor: Option<String>,
+    receipt: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -282,6 +286,9 @@ fn row(frame: &Frame<'_>, entry: &Entry, now: UnixTime) -> String {
     if !standing.meaning.is_empty() && (paused || !why_replaces) {
         out += &format!("<p class=\"meaning\">{}</p>", text(standing.meaning));
     }
+    if let Some(at) = entry.ends_soon(now) {
+        out += &format!("<p class=\"meaning\">{} {}.</p>", text(words.ends_soon), due(at, now, words));
+    }
     if entry.state == State::Held {
         out += &format!("<p class=\"meaning\">{} {}.</p>", text(words.kept_until), moment(entry.ends(), now, words));
     }
@@ -351,6 +358,16 @@ impl Entry {
     const fn ends(&self) -> UnixTime {
         UnixTime(self.expires).plus_secs(crate::state::LINGER_SECS)
     }
+
+    /// When it is given up, if that is soon: what has not begun to come with its ticket, all else later. Of what is held another line says so.
+    fn ends_soon(&self, now: UnixTime) -> Option<UnixTime> {
+        let at = match self.state {
+            State::Announced => UnixTime(self.expires),
+            State::Receiving | State::Received => self.ends(),
+            _ => return None,
+        };
+        (at.since(now) < SOON_SECS).then_some(at)
+    }
 }
 
 /// How much it is, from when, and its files.
@@ -363,6 +380,10 @@ fn facts(entry: &Entry, words: &Words, now: UnixTime) -> String {
     }
     let at = if entry.state.has_ended() { entry.updated } else { entry.created.unwrap_or(entry.updated) };
     parts.push(moment(UnixTime(at), now, words));
+    if entry.receipt.is_some() {
+        let (id, label) = (text(&entry.id), text(words.receipt));
+        parts.push(format!("<a href=\"/hoop/uploads/{id}?receipt\" download=\"receipt-{id}.json\">{label}</a>"));
+    }
     if let Some(link) = monitor(entry, words).filter(|_| matches!(entry.state, State::Announced | State::Receiving)) {
         parts.push(link);
     }

@@ -26,14 +26,16 @@ pub fn shortened(raw: &str) -> String {
 /// A size for people, in powers of a thousand.
 pub fn size(bytes: u64, words: &Words) -> String {
     let [bytes_unit, kilo, mega, giga] = words.size_units;
+    let rounded = |unit: u64| bytes.saturating_add(unit / 2) / unit;
     let tenths = |unit: u64, name: &str| {
-        let tenths = bytes / (unit / 10);
+        let tenths = rounded(unit / 10);
         format!("{}{}{}\u{a0}{name}", tenths / 10, words.decimal, tenths % 10)
     };
+    // What would round up to a thousand of one unit is one of the next.
     match bytes {
         0..1_000 => format!("{bytes}\u{a0}{bytes_unit}"),
-        1_000..1_000_000 => format!("{}\u{a0}{kilo}", bytes / 1_000),
-        1_000_000..1_000_000_000 => tenths(1_000_000, mega),
+        1_000..999_500 => format!("{}\u{a0}{kilo}", rounded(1_000)),
+        999_500..999_950_000 => tenths(1_000_000, mega),
         _ => tenths(1_000_000_000, giga),
     }
 }
@@ -88,7 +90,10 @@ mod tests {
         for (bytes, en, fr) in [
             (0, "0 bytes", "0 octets"),
             (999, "999 bytes", "999 octets"),
-            (31_999, "31 kB", "31 ko"),
+            (31_999, "32 kB", "32 ko"),
+            (999_499, "999 kB", "999 ko"),
+            (999_500, "1.0 MB", "1,0 Mo"),
+            (999_950_000, "1.0 GB", "1,0 Go"),
             (3_145_902, "3.1 MB", "3,1 Mo"),
             (10_737_418_240, "10.7 GB", "10,7 Go"),
         ] {

@@ -2,8 +2,13 @@
 //!
 //! [`Upload`] is the machine. Two small traits keep it: [`Index`] (facts; [`sqlite`]; with [`Notes`] and [`SavedSettings`]) and [`Bodies`] (sealed octets;
 //! [`folder`]). Every change is on disk and synced when its method returns. [`Store`] lends both to the runtime's
-//! blocking threads, and tells who waits for an upload that it changed.
+//! blocking threads, and tells who waits for an upload that it changed. `conformance` holds an implementation to what both promise.
+//!
+//! One service at a time uses a state folder ([`StoreError::InUse`]). What several processes on one state (PostgreSQL and S3, say) would need, is
+//! in `docs/services.md`, "More than one node".
 
+#[cfg(test)]
+pub mod conformance;
 pub mod folder;
 pub mod notes;
 pub mod settings;
@@ -80,6 +85,8 @@ pub trait Index: Notes + SavedSettings + Send + Sync {
     fn interrupted(&self, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// The uploads of whoever has one of these tags, newest first.
     fn owned(&self, tags: &[Tag], limit: usize) -> Result<Vec<Upload>, StoreError>;
+    /// Whose uploads are coming in or wait to be replayed, and are not paused: each owner once, with one of theirs, by tag.
+    fn under_way(&self, limit: usize) -> Result<Vec<(Tag, UploadId)>, StoreError>;
     /// Uploads that wait for something although their time has run out.
     fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.

@@ -93,7 +93,7 @@ pub trait Notes {
 
 impl Notes for SqliteIndex {
     fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError> {
-        load(&self.lock(), id)
+        load(&self.reader(), id)
     }
 
     fn mark(&self, new: &Marked, user: bool, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError> {
@@ -119,7 +119,7 @@ impl Notes for SqliteIndex {
     fn noted(&self, tags: &[Tag], limit: usize) -> Result<Vec<Marked>, StoreError> {
         let sql =
             format!("SELECT {COLUMNS} FROM notes WHERE owner = ?1 AND note IS NOT NULL ORDER BY created DESC LIMIT ?2");
-        let connection = self.lock();
+        let connection = self.reader();
         let mut statement = connection.prepare_cached(&sql)?;
         let mut notes = Vec::new();
         for tag in tags {

@@ -1,16 +1,19 @@
 //! The index in SQLite: a table of uploads, beside those of [`super::notes`] and [`super::settings`]; WAL, `synchronous=FULL`, so that each change is synced when its method returns.
 //!
-//! One connection behind a lock: changes are short, and SQLite writes one at a time anyhow. Every query goes over an
-//! index, so that the cost of a start does not grow with the number of uploads.
+//! One connection writes, since SQLite writes one at a time anyhow; another reads, and does not wait for a commit to be synced. What many
+//! change at once is committed together: while one transaction is being synced, those that come wait, and the next takes all of them. So a
+//! thousand ranges a second do not cost a thousand syncs, and none is answered before its own. Every query goes over an index, so that the
+//! cost of a start does not grow with the number of uploads.
 
 use super::{Change, Changed, Facts, Index, Reason, State, StoreError, Upload};
 use super::{notes, settings};
 use crate::owner::Tag;
 use hoop_http::Code;
 use hoop_units::{UnixTime, UploadId};
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The first step of the layout. `user_version` counts the steps that were made.
 const UPLOADS: &str = "
@@ -46,9 +49,30 @@ const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
 /// was written before the clock was set back, and is due.
 const WAIT_MAX_SECS: u32 = 6 * 3600;
 
+/// Changes in one transaction: each takes some 50 µs, so that whoever comes last waits no longer than for the sync.
+const GROUP_MAX: usize = 256;
+
 /// The index in one SQLite file.
 pub struct SqliteIndex {
     connection: Mutex<Connection>,
+    /// Sees what is committed.
+    reader: Mutex<Connection>,
+    queue: Mutex<Queue>,
+    /// Rung when a transaction has ended.
+    ended: Condvar,
+}
+
+/// A change, as it is made within a transaction.
+type Work = Box<dyn FnOnce(&Connection) -> Result<Changed, StoreError> + Send>;
+
+/// Changes that wait for the next transaction, and what came of those that had theirs. As many as there are callers.
+#[derive(Default)]
+struct Queue {
+    next: u64,
+    waiting: Vec<(u64, Work)>,
+    outcomes: BTreeMap<u64, Result<Changed, StoreError>>,
+    /// Whether somebody is in a transaction for all.
+    leading: bool,
 }
 
 impl SqliteIndex {
@@ -61,7 +85,49 @@ impl SqliteIndex {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         lay_out(&mut connection)?;
-        Ok(Self { connection: Mutex::new(connection) })
+        let reader = Connection::open(path)?;
+        reader.pragma_update(None, "query_only", "ON")?;
+        let (connection, reader) = (Mutex::new(connection), Mutex::new(reader));
+        Ok(Self { connection, reader, queue: Mutex::default(), ended: Condvar::new() })
+    }
+
+    /// The connection that reads.
+    pub(super) fn reader(&self) -> MutexGuard<'_, Connection> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a change together with those that wait, and returns once it is synced. One of the callers leads: it takes all that wait into
+    /// its transaction.
+    fn in_group(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<Changed, StoreError> + Send + 'static,
+    ) -> Result<Changed, StoreError> {
+        let mut queue = self.queue();
+        let number = queue.next;
+        queue.next += 1;
+        queue.waiting.push((number, Box::new(work)));
+        loop {
+            if let Some(outcome) = queue.outcomes.remove(&number) {
+                return outcome;
+            }
+            if queue.leading {
+                queue = self.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.leading = true;
+            let len = queue.waiting.len().min(GROUP_MAX);
+            let group = queue.waiting.drain(..len).collect();
+            drop(queue);
+            let outcomes = commit(&mut self.lock(), group);
+            queue = self.queue();
+            queue.leading = false;
+            queue.outcomes.extend(outcomes);
+            self.ended.notify_all();
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A thread that panicked in here has rolled back what it did not commit.
@@ -70,14 +136,14 @@ impl SqliteIndex {
     }
 
     fn ids(&self, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<Vec<UploadId>, StoreError> {
-        let connection = self.lock();
+        let connection = self.reader();
         let mut statement = connection.prepare_cached(sql)?;
         let ids = statement.query_map(params, |row| row.get::<_, [u8; 16]>(0).map(UploadId))?;
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
     fn uploads(&self, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<Vec<Upload>, StoreError> {
-        let connection = self.lock();
+        let connection = self.reader();
         let mut statement = connection.prepare_cached(sql)?;
         let uploads = statement.query_map(params, |row| Ok(read(row)))?;
         uploads.map(|upload| upload?).collect()
@@ -86,23 +152,23 @@ impl SqliteIndex {
 
 impl Index for SqliteIndex {
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
-        load(&self.lock(), id)
+        load(&self.reader(), id)
     }
 
     fn receive(&self, progress: &Upload, first: bool) -> Result<Changed, StoreError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut upload = match (load(&transaction, progress.id)?, first) {
-            (Some(upload), _) => upload,
-            (None, true) => begin(&transaction, progress)?,
-            (None, false) => return Ok(Changed::Unknown),
-        };
-        if upload.receive(&progress.received, progress.facts.as_ref(), progress.updated).is_err() {
-            return Ok(Changed::Refused(upload));
-        }
-        save(&transaction, &upload)?;
-        transaction.commit()?;
-        Ok(Changed::Done(upload))
+        let progress = progress.clone();
+        self.in_group(move |transaction| {
+            let mut upload = match (load(transaction, progress.id)?, first) {
+                (Some(upload), _) => upload,
+                (None, true) => begin(transaction, &progress)?,
+                (None, false) => return Ok(Changed::Unknown),
+            };
+            if upload.receive(&progress.received, progress.facts.as_ref(), progress.updated).is_err() {
+                return Ok(Changed::Refused(upload));
+            }
+            save(transaction, &upload)?;
+            Ok(Changed::Done(upload))
+        })
     }
 
     fn discard(&self, id: UploadId) -> Result<(), StoreError> {
@@ -116,15 +182,14 @@ impl Index for SqliteIndex {
     }
 
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let Some(mut upload) = load(&transaction, id)? else { return Ok(Changed::Unknown) };
-        if upload.apply(change, now).is_err() {
-            return Ok(Changed::Refused(upload));
-        }
-        save(&transaction, &upload)?;
-        transaction.commit()?;
-        Ok(Changed::Done(upload))
+        self.in_group(move |transaction| {
+            let Some(mut upload) = load(transaction, id)? else { return Ok(Changed::Unknown) };
+            if upload.apply(change, now).is_err() {
+                return Ok(Changed::Refused(upload));
+            }
+            save(transaction, &upload)?;
+            Ok(Changed::Done(upload))
+        })
     }
 
     fn due(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
@@ -135,7 +200,7 @@ impl Index for SqliteIndex {
 
     fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
         let sql = "SELECT min(next_attempt) FROM uploads WHERE state = 'received' AND NOT paused AND next_attempt > ?1";
-        let next = self.lock().prepare_cached(sql)?.query_row([now.0], |row| row.get::<_, Option<u32>>(0))?;
+        let next = self.reader().prepare_cached(sql)?.query_row([now.0], |row| row.get::<_, Option<u32>>(0))?;
         Ok(next.map(UnixTime))
     }
 
@@ -156,6 +221,15 @@ impl Index for SqliteIndex {
         Ok(uploads)
     }
 
+    fn under_way(&self, limit: usize) -> Result<Vec<(Tag, UploadId)>, StoreError> {
+        let sql = "SELECT owner, max(id) FROM uploads WHERE state IN ('receiving', 'received') AND owner IS NOT NULL AND \
+                   NOT paused GROUP BY owner ORDER BY owner LIMIT ?1";
+        let connection = self.reader();
+        let mut statement = connection.prepare_cached(sql)?;
+        let found = statement.query_map([rows(limit)], |row| Ok((row.get(0)?, UploadId(row.get(1)?))))?;
+        Ok(found.collect::<Result<_, _>>()?)
+    }
+
     fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         let sql = "SELECT id FROM uploads WHERE expires < ?1 AND state IN ('receiving', 'received', 'held') LIMIT ?2";
         self.ids(sql, &[&now.0.saturating_sub(super::LINGER_SECS), &rows(limit)])
@@ -168,7 +242,7 @@ impl Index for SqliteIndex {
 
     fn stored(&self) -> Result<u64, StoreError> {
         let sql = "SELECT coalesce(sum(total), 0) FROM uploads WHERE has_body";
-        let sum = self.lock().prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0))?;
+        let sum = self.reader().prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0))?;
         u64::try_from(sum).map_err(|_| StoreError::Damaged("totals below zero"))
     }
 
@@ -213,8 +287,37 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
     Ok(transaction.commit()?)
 }
 
+/// Makes these changes in one transaction. One that fails is undone alone; if the commit fails, none is made.
+fn commit(connection: &mut Connection, group: Vec<(u64, Work)>) -> Vec<(u64, Result<Changed, StoreError>)> {
+    let numbers: Vec<u64> = group.iter().map(|(number, _)| *number).collect();
+    let made = || -> Result<Vec<_>, rusqlite::Error> {
+        let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut outcomes = Vec::with_capacity(group.len());
+        for (number, work) in group {
+            let savepoint = transaction.savepoint()?;
+            let outcome = work(&savepoint);
+            match outcome.is_ok() {
+                true => savepoint.commit()?,
+                false => savepoint.finish()?,
+            }
+            outcomes.push((number, outcome));
+        }
+        transaction.commit()?;
+        Ok(outcomes)
+    };
+    made().unwrap_or_else(|error| numbers.into_iter().map(|number| (number, Err(same(&error)))).collect())
+}
+
+/// The same failure, for each whom it befell.
+fn same(error: &rusqlite::Error) -> StoreError {
+    match error {
+        rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()).into(),
+        _ => StoreError::Damaged("a transaction could not be made"),
+    }
+}
+
 /// An upload of which nothing was known but, maybe, that its owner has paused or stopped it.
-fn begin(transaction: &Transaction<'_>, progress: &Upload) -> Result<Upload, StoreError> {
+fn begin(transaction: &Connection, progress: &Upload) -> Result<Upload, StoreError> {
     let mut upload = progress.clone();
     if let Some(marked) = notes::load(transaction, progress.id)? {
         upload.paused = marked.paused;
@@ -231,7 +334,7 @@ pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Uploa
     statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
 }
 
-fn save(transaction: &Transaction<'_>, upload: &Upload) -> Result<(), StoreError> {
+fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO uploads ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
          ?17, ?18, ?19) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
