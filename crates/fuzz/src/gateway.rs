@@ -4,7 +4,7 @@ use crate::input::{self, Input};
 use bytes::Bytes;
 use hoop_gateway::fuzzing::{
     admit, delivered_from_missing, dest_of, destination, host_is_known, is_public, judge, part, service_status,
-    well_known,
+    upload_fields, well_known,
 };
 use hoop_http::{Code, Origin, Problem};
 use hoop_spool::State;
@@ -25,6 +25,7 @@ pub fn offload(octets: &[u8]) {
     if let Ok(dest) = dest_of(query) {
         check_dest(&dest);
     }
+    resumable(headers);
     let Some(id) = path.strip_prefix("/offload/") else { return };
     match part(id, headers) {
         Ok((id, range, prelude)) => {
@@ -33,6 +34,18 @@ pub fn offload(octets: &[u8]) {
             assert!(prelude.is_some() || headers.get("hoop-early").is_some());
         }
         Err(problem) => readable(&problem),
+    }
+}
+
+/// The draft's fields: numbers of 15 digits, versions that are spoken, lengths that agree.
+fn resumable(headers: &HeaderMap) {
+    let fields = upload_fields(headers);
+    assert!(fields.offset.into_iter().chain(fields.length).all(|number| number < 1_000_000_000_000_000));
+    assert!(fields.interop.is_none_or(|version| (3..=8).contains(&version)));
+    let offset = fields.offset.unwrap_or(0);
+    if let Ok(Some(total)) = fields.total(offset) {
+        assert!(fields.length.is_none_or(|length| length == total));
+        assert!(fields.length.is_some() || (fields.complete == Some(true) && total >= offset));
     }
 }
 

@@ -13,6 +13,7 @@ mod lab;
 mod mdns;
 mod ranges;
 mod service;
+mod signed;
 mod tickets;
 
 /// A parser, and what must hold of it.
@@ -27,8 +28,9 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "tickets", about: "tickets, their labels, tokens, sealed answers", run: tickets::tickets },
+    Target { name: "signed", about: "permits, receipts, gateways' proofs", run: signed::signed },
     Target { name: "keyring", about: "a service's key file", run: tickets::keyring },
     Target { name: "prelude", about: "preludes, and the layout of what follows them", run: bodies::prelude },
     Target { name: "bodies", about: "sealed records, one by one and as a stream", run: bodies::bodies },

@@ -3,6 +3,7 @@
 use crate::destination::{Dest, Destinations};
 use crate::hosts::Hosts;
 use crate::pages::{Admission, Pages};
+use crate::resumable::fields::Fields;
 use crate::service::{Answer, Word};
 use crate::status::ServiceStatus;
 use crate::well_known::WellKnown;
@@ -69,6 +70,11 @@ pub fn part(id: &str, headers: &HeaderMap) -> Result<(UploadId, ContentRange, Op
     offload::content_length(headers)?;
     let part = offload::part(id, headers)?;
     Ok((part.id, part.range, part.prelude))
+}
+
+/// What a request says in the fields of the resumable-upload draft.
+pub fn upload_fields(headers: &HeaderMap) -> Fields {
+    Fields::of(headers)
 }
 
 /// What a service's answer means: the state that it stands in and what the service has, or `None` if it is to be asked again.

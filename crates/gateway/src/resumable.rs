@@ -11,7 +11,7 @@
 //! - [`append`] takes a part.
 
 mod append;
-mod fields;
+pub(crate) mod fields;
 mod turns;
 
 use crate::intake::refuse_body;
