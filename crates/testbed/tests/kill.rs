@@ -28,8 +28,9 @@ const KILLS_IN_A_ROW: u32 = 8;
 /// How long that may take.
 const BREATH: Duration = Duration::from_secs(120);
 
-/// How long nothing may arrive after the last kill while something is still queued: generous, since machines are busy.
-const SETTLE: Duration = Duration::from_secs(300);
+/// How long nothing may arrive after the last kill while something is still queued: longer than the back-off that a service which was killed in
+/// many a replay of the same upload has come to.
+const SETTLE: Duration = Duration::from_secs(20 * 60);
 
 /// One upload that the device was told is safe.
 struct Promised {
