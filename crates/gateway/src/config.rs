@@ -60,6 +60,9 @@ pub struct Config {
     /// Whether records are taken before the upload's prelude has come (`docs/protocol.md` §6). Default true: a device need
     /// not wait for its ticket. False: it does.
     pub early: bool,
+    /// Whether what is stored of an upload is sent on while the rest still comes, also if the rest never comes from this device. Default
+    /// true. False: uploads are sent when they are whole.
+    pub cut_through: bool,
     /// PEM files of certificates that are trusted besides the system's.
     pub ca: Vec<PathBuf>,
     /// Destinations that are allowed although they are not public, or not HTTPS. Default: none.
@@ -106,6 +109,7 @@ impl Config {
             admin: None,
             max_upload_bytes: 64 << 30,
             early: true,
+            cut_through: true,
             ca: Vec::new(),
             allow_dest: Vec::new(),
             resolve: BTreeMap::new(),

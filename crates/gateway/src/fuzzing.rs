@@ -96,9 +96,10 @@ pub fn delivered_from_missing(missing: &str, total: u64) -> Option<RangeSet> {
     status::delivered_from_missing(missing, total)
 }
 
-/// The next range that is sent to a service which has that.
+/// The next range that is sent to a service which has that, of an upload that is stored whole.
 pub fn next_message(layout: &Layout, has: &RangeSet, most: u64) -> Option<ByteRange> {
-    message::next_message(layout, has, most)
+    let stored = [ByteRange::new(0, layout.total())].into_iter().collect();
+    message::next_message(layout, has, &stored, most)
 }
 
 /// What a well-known document says: the post URL and where uploads are asked after.

@@ -58,8 +58,7 @@ impl Gateway {
             quota_bytes: config.quota_bytes,
             reserve_bytes: config.reserve_bytes,
             sync: config.sync,
-            // An attempt takes whole uploads only.
-            cut_through: false,
+            cut_through: config.cut_through,
             first_record: PRELUDE_LEN as u64,
         };
         let connector = Connector::new(tls::client_config(&config.ca)?);

@@ -1,6 +1,7 @@
 //! A request's body on its way to the file: [`Frames`] as they come, [`Sink`] where they go.
 
 use crate::shared::{Shared, full_problem, store_problem};
+use crate::steps::Steps;
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Problem};
 use hoop_seal::{Prelude, PreludeError};
@@ -33,14 +34,39 @@ pub struct Sink {
     pub open_ended: bool,
     /// Small frames, to be written together: the bytes before `at`.
     pub collected: BytesMut,
+    /// Commits what has come, while more comes. `None`: nobody knows of how much it is a part.
+    pub steps: Option<Steps>,
 }
 
 impl Sink {
     pub async fn pump(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
-        while let Some(bytes) = frames.next().await? {
+        while let Some(bytes) = self.next(frames).await? {
             self.push(&bytes)?;
+            let written = self.written();
+            if let Some(steps) = &mut self.steps {
+                steps.look(&self.intake, written);
+            }
         }
         Ok(())
+    }
+
+    /// The next frame. What has come is committed while it stays away.
+    async fn next(&mut self, frames: &mut Frames<'_>) -> Result<Option<Bytes>, Problem> {
+        let mut frame = std::pin::pin!(frames.next());
+        loop {
+            let due = self.steps.as_ref().and_then(|steps| steps.due(self.at));
+            let Some(due) = due else { return frame.await };
+            tokio::select! {
+                biased;
+                frame = &mut frame => return frame,
+                () = tokio::time::sleep_until(due) => {}
+            }
+            self.flush()?;
+            let written = self.written();
+            if let Some(steps) = &mut self.steps {
+                steps.look(&self.intake, written);
+            }
+        }
     }
 
     pub fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {

@@ -32,6 +32,7 @@ mod service;
 mod shared;
 mod slots;
 mod status;
+mod steps;
 mod transfer;
 mod well_known;
 

@@ -20,14 +20,16 @@ pub const MESSAGE_BYTES: u64 = 16 << 20;
 /// The file is read in pieces of this size, one ahead of the socket: so that four transfers hold a megabyte.
 const READ_BYTES: u64 = 128 * 1024;
 
-/// The next range to send: the beginning of the first that is missing, cut at borders of records, with at most `most`
-/// bytes but one record at least. `None`: nothing is missing.
-pub fn next_message(layout: &Layout, has: &RangeSet, most: u64) -> Option<ByteRange> {
-    let total = layout.total();
-    let gap = has.missing(total).find(|gap| gap.end > layout.prelude_len())?;
-    let first = layout.record_at(gap.start).unwrap_or(0);
+/// The next range to send: the beginning of the first that the service lacks and we have, cut at borders of records, with at most
+/// `most` bytes but one record at least. `None`: there is nothing to send now. What is stored is cut at borders, too.
+pub fn next_message(layout: &Layout, has: &RangeSet, stored: &RangeSet, most: u64) -> Option<ByteRange> {
+    let mut left = stored.clone();
+    has.iter().for_each(|range| left.remove(range));
+    // The prelude alone is nothing: it travels with every message.
+    let span = left.iter().find(|span| span.end > layout.prelude_len())?;
+    let first = layout.record_at(span.start).unwrap_or(0);
     // The last record that is missing, whole or in part, unless that is too much.
-    let last = layout.record_at(gap.end - 1).unwrap_or(0);
+    let last = layout.record_at(span.end - 1).unwrap_or(0);
     let records = (most / u64::from(hoop_seal::RECORD_SIZE)).max(1);
     let last = last.min(first + records - 1);
     // The first message repeats the prelude.
@@ -140,8 +142,10 @@ mod tests {
     #[test]
     fn messages_are_cut_at_records_and_the_first_repeats_the_prelude() {
         let layout = Layout::for_total(128, 65_536, 128 + 3 * RS + 100).unwrap();
-        let next =
-            |has: &[(u64, u64)], most| next_message(&layout, &set(has), most).map(|range| (range.start, range.end));
+        let whole = set(&[(0, layout.total())]);
+        let next = |has: &[(u64, u64)], most| {
+            next_message(&layout, &set(has), &whole, most).map(|range| (range.start, range.end))
+        };
         assert_eq!(next(&[], u64::MAX), Some((0, layout.total())));
         assert_eq!(next(&[(0, 128)], RS), Some((0, 128 + RS)));
         assert_eq!(next(&[], 1), Some((0, 128 + RS)), "one record at least");
@@ -156,6 +160,23 @@ mod tests {
     fn a_gap_off_the_grid_is_widened_to_whole_records() {
         let layout = Layout::for_total(128, 65_536, 128 + 3 * RS).unwrap();
         let has = set(&[(0, 128 + RS + 5), (128 + RS + 9, layout.total())]);
-        assert_eq!(next_message(&layout, &has, RS), Some(ByteRange::new(128 + RS, 128 + 2 * RS)));
+        let whole = set(&[(0, layout.total())]);
+        assert_eq!(next_message(&layout, &has, &whole, RS), Some(ByteRange::new(128 + RS, 128 + 2 * RS)));
+    }
+
+    #[test]
+    fn nothing_is_sent_that_is_not_stored() {
+        let layout = Layout::for_total(128, 65_536, 128 + 4 * RS + 100).unwrap();
+        let next = |has: &[(u64, u64)], stored: &[(u64, u64)]| {
+            next_message(&layout, &set(has), &set(stored), u64::MAX).map(|range| (range.start, range.end))
+        };
+        assert_eq!(next(&[], &[(0, 128)]), None, "the prelude alone");
+        assert_eq!(next(&[], &[(0, 128 + 2 * RS)]), Some((0, 128 + 2 * RS)));
+        assert_eq!(next(&[(0, 128 + RS)], &[(0, 128 + 2 * RS)]), Some((128 + RS, 128 + 2 * RS)));
+        assert_eq!(next(&[(0, 128 + 2 * RS)], &[(0, 128 + 2 * RS)]), None);
+        assert_eq!(next(&[(0, 128 + 3 * RS)], &[(0, 128 + 2 * RS)]), None, "the rest came by another way");
+        let apart = [(0, 128), (128 + RS, 128 + 2 * RS), (128 + 3 * RS, layout.total())];
+        assert_eq!(next(&[], &apart), Some((128 + RS, 128 + 2 * RS)));
+        assert_eq!(next(&[(128 + RS, 128 + 2 * RS)], &apart), Some((128 + 3 * RS, layout.total())));
     }
 }

@@ -117,7 +117,7 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     };
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
-    write_headers(headers, upload.id, upload.state.name(), upload.total, &upload.stored);
+    write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
     Ok(response)
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Frames of the body go to the file as they come, by a plain `pwrite` from the connection's own task: into the page
 //! cache, without a copy of ours and without a change of thread. Two steps wait for the disk and are done where they may:
-//! beginning, and the sync and index commit at the end. A 2xx is sent after the second.
+//! beginning, and the sync and index commit at the end. A 2xx is sent after the second. A long body is committed in steps
+//! while it comes ([`Steps`]), and whatever was whole of one that breaks off, however its request ends.
 //!
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
 //! at record borders. Records may come before the prelude does (*early*), since its length is known. What the records hold is for the service to check; this gateway could not.
@@ -13,6 +14,7 @@ use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink, linger};
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::status;
+use crate::steps::Steps;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::BytesMut;
@@ -215,8 +217,10 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -
     let from = range.map_or(0, |range| range.start);
     let limit = range.map_or(total.unwrap_or(shared.max_upload_bytes), |range| range.end);
     let open_ended = total.is_none();
-    let sink = Sink { intake, prelude, at: from, limit, open_ended, collected: BytesMut::new() };
-    receive(shared, sink, frames, layout, from).await
+    let steps = layout.map(|layout| Steps::new(shared, layout, from));
+    let sink = Sink { intake, prelude, at: from, limit, open_ended, collected: BytesMut::new(), steps };
+    let receiving = Receiving { shared: shared.clone(), sink: Some(sink), layout, from };
+    receiving.run(frames).await
 }
 
 fn label(prelude: &Prelude) -> Result<TicketLabel, Problem> {
@@ -350,40 +354,64 @@ fn promised(
     Ok(shared.devices.promise(device, holding, need, now).map_err(full_problem))
 }
 
-/// Reads the body to its end and records what came, whole or not.
-async fn receive(
-    shared: &Arc<Shared>,
-    mut sink: Sink,
-    mut frames: Frames<'_>,
+/// A body that is coming in. Whatever becomes of its request, its whole records are recorded: also if the server drops it because the
+/// sender has gone.
+struct Receiving {
+    shared: Arc<Shared>,
+    /// `None` once it is being recorded.
+    sink: Option<Sink>,
     layout: Option<Layout>,
     from: u64,
-) -> Result<Taken, Problem> {
-    let pumped = sink.pump(&mut frames).await;
-    // What broke off is written out just the same.
-    let ended = sink.flush().and(pumped);
-    let (end, open_ended) = (sink.written(), sink.open_ended);
-    let layout = match (layout, open_ended && ended.is_ok()) {
-        (Some(layout), _) => layout,
-        // Only now is it known how long it is.
-        (None, true) => {
-            let found = Layout::for_total(PRELUDE_LEN, RECORD_SIZE, end);
-            found.map_err(|error| Problem::new(Code::BodyNotSealed, error))?
+}
+
+impl Receiving {
+    /// Reads the body to its end and records what came, whole or not.
+    async fn run(mut self, mut frames: Frames<'_>) -> Result<Taken, Problem> {
+        let sink = self.sink.as_mut().expect("it is recorded once, below");
+        let pumped = sink.pump(&mut frames).await;
+        // What broke off is written out just the same.
+        let ended = sink.flush().and(pumped);
+        let (end, limit, open_ended) = (sink.written(), sink.limit, sink.open_ended);
+        let layout = match (self.layout, open_ended && ended.is_ok()) {
+            (Some(layout), _) => layout,
+            // Only now is it known how long it is.
+            (None, true) => {
+                let found = Layout::for_total(PRELUDE_LEN, RECORD_SIZE, end);
+                found.map_err(|error| Problem::new(Code::BodyNotSealed, error))?
+            }
+            // Broken off, and nobody knows of how much: such a body cannot be resumed.
+            (None, false) => return ended.and(Err(truncated(end, None))),
+        };
+        let ended =
+            ended.and_then(|()| if end < limit && !open_ended { Err(truncated(end, Some(limit))) } else { Ok(()) });
+        let kept = whole_records(layout, ByteRange::new(self.from, end.max(self.from)));
+        let total = layout.total();
+        let committed = match (kept, self.sink.take()) {
+            (Some(range), Some(sink)) => commit(&self.shared, sink.intake, range, total).await.map(Some),
+            _ => Ok(None),
+        };
+        ended?;
+        match committed? {
+            Some(taken) => Ok(taken),
+            None => Err(truncated(end, Some(total))),
         }
-        // Broken off, and nobody knows of how much: such a body cannot be resumed.
-        (None, false) => return ended.and(Err(truncated(end, None))),
-    };
-    let ended = ended
-        .and_then(|()| if end < sink.limit && !open_ended { Err(truncated(end, Some(sink.limit))) } else { Ok(()) });
-    let kept = whole_records(layout, ByteRange::new(from, end.max(from)));
-    let total = layout.total();
-    let committed = match kept {
-        Some(range) => commit(shared, sink.intake, range, total).await,
-        None => Ok(None),
-    };
-    ended?;
-    match committed? {
-        Some(taken) => Ok(taken),
-        None => Err(truncated(end, Some(total))),
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        let Some((mut sink, layout)) = self.sink.take().zip(self.layout) else { return };
+        // Should this fail, what was not written is what the sender sends again.
+        let _ = sink.flush();
+        let Some(range) = whole_records(layout, ByteRange::new(self.from, sink.written().max(self.from))) else {
+            return;
+        };
+        let (shared, intake) = (self.shared.clone(), sink.intake);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = record(&shared, &intake, range, layout.total()) {
+                tracing::debug!(%error, "the records of a sender that has gone were not recorded");
+            }
+        });
     }
 }
 
@@ -412,19 +440,20 @@ pub fn record(shared: &Shared, intake: &Intake, range: ByteRange, total: u64) ->
     intake.set_total(total)?;
     let (state, stored) = match intake.commit(range, shared.clock.unix()) {
         Ok(state) => (state, intake.stored()),
-        // Another sender completed it while this one was still sending.
+        // Another sender completed it while this one was still sending, or the service has it by another way.
         Err(CommitError::Ended(state)) => (state, [ByteRange::new(0, total)].into_iter().collect()),
         Err(error) => return Err(error),
     };
-    if state == State::Stored {
+    if shared.cut_through || state != State::Receiving {
         shared.stored.notify_one();
     }
+    shared.committed.notify_waiters();
     Ok(Taken { id: intake.id(), state, total, stored })
 }
 
-async fn commit(shared: &Arc<Shared>, intake: Intake, range: ByteRange, total: u64) -> Result<Option<Taken>, Problem> {
+async fn commit(shared: &Arc<Shared>, intake: Intake, range: ByteRange, total: u64) -> Result<Taken, Problem> {
     let committed = shared.blocking(move |shared| record(shared, &intake, range, total)).await;
-    committed.map(Some).map_err(commit_problem)
+    committed.map_err(commit_problem)
 }
 
 /// Why what has come could not be recorded, for its sender.

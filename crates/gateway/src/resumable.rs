@@ -222,7 +222,7 @@ impl Call<'_> {
 
     /// The answer of `/offload` to all of Z.
     fn whole(&self, taken: &Taken) -> Response<Body> {
-        let mut response = receipt(taken, self.base);
+        let mut response = receipt(self.shared, taken, self.base);
         self.write(response.headers_mut(), Some(taken.total), true);
         response
     }
@@ -236,7 +236,7 @@ impl Call<'_> {
         let mut response = no_content();
         let headers = response.headers_mut();
         if let Some(upload) = &upload {
-            write_headers(headers, upload.id, upload.state.name(), upload.total, &upload.stored);
+            write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
         }
         self.write(headers, Some(standing.offset), standing.complete);
         if let Some(total) = resource.total {

@@ -4,7 +4,7 @@ use crate::monitor::{self, Place, Visit};
 use crate::offload::{Taken, offload};
 use crate::pages::{self, Admission, Page};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
-use crate::status::write_headers;
+use crate::status::{CUT_THROUGH, write_headers};
 use crate::{bridge, hosts, resumable};
 use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
 use hoop_spool::{State, Upload};
@@ -80,7 +80,8 @@ async fn route(
     match (&head.method, path) {
         (&Method::GET | &Method::HEAD, "/test") => test(shared, page).await,
         (&Method::POST, "/offload") => {
-            Ok(receipt(&offload(shared, None, query, &head.headers, device, body).await?, &base))
+            let taken = offload(shared, None, query, &head.headers, device, body).await?;
+            Ok(receipt(shared, &taken, &base))
         }
         (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
         (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
@@ -90,7 +91,8 @@ async fn route(
         (&Method::GET | &Method::HEAD, "/bridge.js") => Ok(bridge::script(&head.headers)),
         (&Method::GET | &Method::HEAD, "/bridge.css") => Ok(bridge::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
-            Ok(receipt(&offload(shared, upload, query, &head.headers, device, body).await?, &base))
+            let taken = offload(shared, upload, query, &head.headers, device, body).await?;
+            Ok(receipt(shared, &taken, &base))
         }
         (&Method::HEAD, _) if upload.is_some() => standing(shared, page, upload.unwrap_or_default()).await,
         (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css" | "/bridge" | "/bridge.js" | "/bridge.css") => {
@@ -158,7 +160,7 @@ const fn rounded_down(bytes: u64) -> u64 {
 }
 
 /// The 2xx for bytes that are on disk.
-pub fn receipt(taken: &Taken, base: &str) -> Response<Body> {
+pub fn receipt(shared: &Shared, taken: &Taken, base: &str) -> Response<Body> {
     let path = format!("/monitor?ID={}", taken.id);
     let receipt = Receipt {
         id: taken.id.to_hex(),
@@ -171,8 +173,16 @@ pub fn receipt(taken: &Taken, base: &str) -> Response<Body> {
     let mut response = json(status, &receipt);
     let headers = response.headers_mut();
     headers.insert(header::LOCATION, HeaderValue::try_from(path).expect("a path and hexadecimal digits"));
-    write_headers(headers, taken.id, taken.state.name(), taken.total, &taken.stored);
+    write_headers(headers, taken.id, taken.state, taken.total, &taken.stored);
+    promise(shared, headers);
     response
+}
+
+/// Tells devices that what is stored here is delivered even if the rest goes another way.
+fn promise(shared: &Shared, headers: &mut HeaderMap) {
+    if shared.cut_through {
+        headers.insert(CUT_THROUGH, const { HeaderValue::from_static("?1") });
+    }
 }
 
 /// What is recorded of the upload that `field` of a request names, for whoever may know it.
@@ -187,7 +197,8 @@ pub async fn known(shared: &Arc<Shared>, page: Option<&Page>, id: &str, field: &
 async fn standing(shared: &Arc<Shared>, page: Option<&Page>, id: &str) -> Result<Response<Body>, Problem> {
     let upload = known(shared, page, id, "id").await?;
     let mut response = Response::new(empty());
-    write_headers(response.headers_mut(), upload.id, upload.state.name(), upload.total, &upload.stored);
+    write_headers(response.headers_mut(), upload.id, upload.state, upload.total, &upload.stored);
+    promise(shared, response.headers_mut());
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }

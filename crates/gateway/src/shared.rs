@@ -47,8 +47,14 @@ pub struct Shared {
     pub progress: Progress,
     pub slots: Arc<Slots>,
     pub pacer: Arc<Pacer>,
-    /// Told when an upload has become whole.
+    /// Told when there is something new to send.
     pub stored: Notify,
+    /// Told whenever something is stored, for attempts that wait for more.
+    pub committed: Notify,
+    /// One permit: for the attempt that may keep its slot while it waits for more of its upload.
+    pub patient: Semaphore,
+    /// Whether what is stored is sent before all of it is.
+    pub cut_through: bool,
     pub clock: Clock,
     pub max_upload_bytes: u64,
     pub early: bool,
@@ -88,6 +94,10 @@ impl Shared {
             slots: Arc::default(),
             pacer,
             stored: Notify::new(),
+            committed: Notify::new(),
+            // With one slot alone, none may idle.
+            patient: Semaphore::new(usize::from(config.transfers > 1)),
+            cut_through: config.cut_through,
             clock: config.clock.clone(),
             max_upload_bytes: config.max_upload_bytes,
             early: config.early,

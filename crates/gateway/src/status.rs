@@ -4,7 +4,7 @@ use crate::progress::Progress;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Origin;
-use hoop_spool::Upload;
+use hoop_spool::{State, Upload};
 use hoop_units::{ByteRange, RangeSet, UploadId};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ pub const MISSING: HeaderName = HeaderName::from_static("hoop-missing");
 pub const PRELUDE: HeaderName = HeaderName::from_static("hoop-prelude");
 pub const PERMIT: HeaderName = HeaderName::from_static("hoop-permit");
 pub const GATEWAY: HeaderName = HeaderName::from_static("hoop-gateway");
+pub const CUT_THROUGH: HeaderName = HeaderName::from_static("hoop-cut-through");
 pub const EARLY: HeaderName = HeaderName::from_static("hoop-early");
 
 /// The most spans that `Hoop-Missing` names.
@@ -27,13 +28,21 @@ pub fn missing_text(has: &RangeSet, total: u64) -> String {
     has.missing(total).take(MISSING_MAX).collect::<RangeSet>().to_string()
 }
 
+/// What this gateway still takes of an upload: once it has all of it, or the service has by whatever way, nothing.
+fn wanted_text(state: State, has: &RangeSet, total: u64) -> String {
+    match state {
+        State::Receiving => missing_text(has, total),
+        _ => String::new(),
+    }
+}
+
 /// The headers that go with every answer about an upload.
-pub fn write_headers(headers: &mut HeaderMap, id: UploadId, state: &str, total: u64, stored: &RangeSet) {
+pub fn write_headers(headers: &mut HeaderMap, id: UploadId, state: State, total: u64, stored: &RangeSet) {
     let text = |text: String| HeaderValue::try_from(text).expect("digits, letters and commas");
     headers.insert(UPLOAD_ID, text(id.to_hex()));
-    headers.insert(STATE, text(state.to_owned()));
+    headers.insert(STATE, text(state.name().to_owned()));
     headers.insert(TOTAL, total.into());
-    headers.insert(MISSING, text(missing_text(stored, total)));
+    headers.insert(MISSING, text(wanted_text(state, stored, total)));
 }
 
 /// What is in the way.
@@ -53,7 +62,7 @@ pub struct Status {
     pub total: u64,
     /// What this gateway has, as `stored`.
     pub received: u64,
-    /// What this gateway lacks.
+    /// What this gateway still takes.
     pub missing: String,
     pub expires: u32,
     pub updated: u32,
@@ -82,7 +91,7 @@ impl Status {
             state: upload.state.name(),
             total: upload.total,
             received: upload.stored.len(),
-            missing: missing_text(&upload.stored, upload.total),
+            missing: wanted_text(upload.state, &upload.stored, upload.total),
             expires: upload.expires.0,
             updated: upload.updated.0,
             reason: upload.reason.clone().map(|reason| ReasonDocument { code: reason.code, detail: reason.detail }),

@@ -1,4 +1,8 @@
-//! One attempt at one upload: sending what the service lacks, then asking what became of it.
+//! One attempt at one upload: sending what is stored and the service lacks, then asking what became of it.
+//!
+//! An upload that is still coming in is sent as far as it is stored, and its state stays `receiving`. When nothing more is there, the
+//! attempt waits a moment for more, and then ends: the next commit makes it due again. What a device left behind that has walked
+//! off goes out just so; now and then the service is asked whether the rest has come to it by another way.
 
 use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
 use crate::service::{Again, Answer, PREFER_WAIT, Service, Word};
@@ -12,6 +16,7 @@ use hoop_units::{ByteRange, ContentRange, RangeSet, UnixTime, UploadId};
 use http::{Method, StatusCode, header};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// After so many refusals of a record in a row the upload is given up: what is on our disk, or what the device sent, is
 /// damaged, and sending it again does not help. Damage on the way is caught by TLS.
@@ -19,6 +24,15 @@ const CORRUPT_MAX: u32 = 5;
 
 /// So many messages in a row may be taken without the service having more than before.
 const IDLE_MESSAGES_MAX: u32 = 3;
+
+/// How long an attempt keeps its slot and its connection when all that is stored is sent and the device still sends: longer than what
+/// comes takes to be committed. One attempt at a time may wait so.
+const MORE_WAIT: Duration = Duration::from_secs(3);
+
+/// After all that is stored of an unfinished upload was delivered, the service is asked what became of it after as long as it has been
+/// here, within these bounds: a device that went on elsewhere is done in minutes, one that broke never is.
+const IDLE_SECS_MIN: u32 = 60;
+const IDLE_SECS_MAX: u32 = 6 * 60 * 60;
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -47,6 +61,8 @@ enum Stop {
     Again(Again),
     /// The service has it and has no final word yet.
     Wait(Option<Reason>),
+    /// All that is stored is sent, and the rest has not come.
+    Idle,
     /// A final state is recorded.
     Over,
     Store(StoreError),
@@ -67,7 +83,7 @@ impl From<Again> for Stop {
 /// Makes one attempt at the upload `id`.
 pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     let upload = match shared.blocking(move |shared| shared.spool.get(id)).await {
-        Ok(Some(upload)) if !upload.state.is_final() && upload.state.is_whole() => upload,
+        Ok(Some(upload)) if !upload.state.is_final() && !upload.is_early() => upload,
         Ok(_) => return Ended::Done,
         Err(error) => return failed_here(&error),
     };
@@ -110,7 +126,7 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     // Whoever came further starts counting anew.
     let attempts = if transfer.has.len() > before { 0 } else { attempts };
     match result {
-        Ok(()) | Err(Stop::Over) => Ended::Done,
+        Ok(()) | Err(Stop::Over | Stop::Idle) => Ended::Done,
         Err(Stop::Wait(reason)) => Ended::Again { failure: Failure { attempts, ..Failure::default() }, reason },
         Err(Stop::Again(failed)) => again(failed, attempts),
         Err(Stop::Store(error)) => failed_here(&error),
@@ -148,13 +164,18 @@ impl Transfer<'_> {
         if matches!(self.upload.state, State::Received | State::Held) {
             return self.ask(known.uploads.path()).await;
         }
-        if self.upload.state == State::Stored {
+        let first = self.upload.delivered.is_empty() && self.upload.attempts == 0;
+        match self.upload.state {
             // The first time: nobody has to be asked what is there already.
-            self.record(Change { state: Some(State::Delivering), ..Change::default() }).await?;
-        } else {
-            self.find_out(known.uploads.path()).await?;
+            State::Stored if first => self.begin().await?,
+            _ => self.find_out(known.uploads.path()).await?,
         }
         self.send_all(known.uploads.path()).await
+    }
+
+    /// All of it is here, and is being sent.
+    async fn begin(&mut self) -> Result<(), Stop> {
+        self.record(Change { state: Some(State::Delivering), ..Change::default() }).await
     }
 
     /// Learns what the service has.
@@ -178,7 +199,16 @@ impl Transfer<'_> {
     async fn send_all(&mut self, uploads: &str) -> Result<(), Stop> {
         let id = self.upload.id;
         let payload = self.shared.blocking(move |shared| shared.spool.payload(id)).await.map(Arc::new)?;
-        while let Some(range) = next_message(&self.layout, &self.has, self.message_bytes) {
+        loop {
+            if self.upload.state == State::Stored {
+                self.begin().await?;
+            }
+            let Some(range) = next_message(&self.layout, &self.has, &self.upload.stored, self.message_bytes) else {
+                match self.more().await? {
+                    true => continue,
+                    false => break,
+                }
+            };
             let before = self.has.len();
             let answer = self.send(&payload, range).await?;
             match self.service.judge(&answer, self.upload.total) {
@@ -197,6 +227,54 @@ impl Transfer<'_> {
         // The last answer said that it has all, and no more than that. It was not asked to wait for the application: that the
         // service has it is worth recording at once.
         self.ask(uploads).await
+    }
+
+    /// Whether more has been stored than was known, waiting a moment for it; not if all of it was, or the service has all of it.
+    async fn more(&mut self) -> Result<bool, Stop> {
+        let shared = self.shared;
+        let (seen, until) = (self.upload.stored.len(), Instant::now() + MORE_WAIT);
+        let patient = shared.patient.try_acquire().ok();
+        loop {
+            // Before looking: a commit in between is not missed.
+            let mut committed = std::pin::pin!(shared.committed.notified());
+            committed.as_mut().enable();
+            if seen == self.upload.total || self.upload.state >= State::Received {
+                return Ok(false);
+            }
+            self.look_again().await?;
+            if self.upload.stored.len() > seen || self.upload.state >= State::Received {
+                return Ok(true);
+            }
+            if patient.is_none() || tokio::time::timeout_at(until, committed).await.is_err() {
+                return self.idle(seen).await;
+            }
+        }
+    }
+
+    /// Puts off asking again, unless more was stored meanwhile.
+    async fn idle(&mut self, seen: u64) -> Result<bool, Stop> {
+        let now = self.shared.clock.unix();
+        let wait = now.since(self.upload.created).clamp(IDLE_SECS_MIN, IDLE_SECS_MAX);
+        let next_attempt = Some(now.plus_secs(wait));
+        self.record(Change { attempts: Some(0), next_attempt, reason: Some(None), ..Change::default() }).await?;
+        // What was committed before that is seen here; what is committed after it is due again.
+        self.look_again().await?;
+        match self.upload.stored.len() > seen {
+            true => Ok(true),
+            false => Err(Stop::Idle),
+        }
+    }
+
+    /// Reads what is recorded of the upload: senders change it meanwhile.
+    async fn look_again(&mut self) -> Result<(), Stop> {
+        let id = self.upload.id;
+        match self.shared.blocking(move |shared| shared.spool.get(id)).await? {
+            Some(upload) if !upload.state.is_final() => {
+                self.upload = upload;
+                Ok(())
+            }
+            Some(_) | None => Err(Stop::Over),
+        }
     }
 
     async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Again> {
@@ -246,9 +324,11 @@ impl Transfer<'_> {
         let request = self.service.request(Method::GET, &target).header("prefer", PREFER_WAIT);
         let answer = self.service.ask(request).await?;
         let word = self.service.judge(&answer, self.upload.total);
+        let whole = self.upload.stored.len() == self.upload.total;
         let lost = match &word {
             Word::Unknown => true,
-            Word::Stands { state, .. } => *state == State::Receiving,
+            // Of an upload that is not all here, something is still to come to it.
+            Word::Stands { state, .. } => *state == State::Receiving && whole,
             Word::Ends { .. } | Word::AskHow | Word::Corrupt(_) | Word::TooLong | Word::Again(_) => false,
         };
         if lost && self.upload.state.keeps_payload() {
@@ -268,7 +348,7 @@ impl Transfer<'_> {
             Ok(payload) => Arc::new(payload),
             Err(error) => return error.into(),
         };
-        while let Some(range) = next_message(&self.layout, &self.has, self.message_bytes) {
+        while let Some(range) = next_message(&self.layout, &self.has, &self.upload.stored, self.message_bytes) {
             let before = self.has.len();
             let word = match self.send(&payload, range).await {
                 Ok(answer) => self.service.judge(&answer, self.upload.total),
@@ -306,8 +386,12 @@ impl Transfer<'_> {
         let status = status.map(|status| *status);
         let answer = status.as_ref().and_then(ServiceStatus::answer);
         let reason = status.and_then(|status| status.reason).map(|reason| Reason::new(reason.code, reason.detail));
-        // The services' own states before `received` are all `delivering` from here.
-        let state = if state == State::Receiving { State::Delivering } else { state };
+        // The services' own states before `received` are all `delivering` from here, once all of it is here.
+        let state = match (state, self.upload.state) {
+            (State::Receiving, here @ (State::Receiving | State::Received)) => here,
+            (State::Receiving, _) => State::Delivering,
+            (state, _) => state,
+        };
         let full_word = answer.is_some() || reason.is_some();
         if state.is_final() && !full_word && self.upload.answer.is_none() && state != State::Stopped {
             // A final state without its answer: the status has it. Until then all is there.

@@ -86,7 +86,7 @@ async fn every_acknowledged_range_survives_kill_9_of_the_gateway() {
     let mut acknowledged: BTreeMap<usize, RangeSet> = BTreeMap::new();
     for _round in 0..6 {
         let (mut child, address) = spawn(folder.path());
-        let killer = Duration::from_micros(random.next(60_000));
+        let killer = Duration::from_micros(random.next(150_000));
         let kill = tokio::spawn(async move {
             tokio::time::sleep(killer).await;
             child.kill().unwrap();

@@ -80,7 +80,8 @@ async fn an_upload_is_delivered_whole_and_its_sealed_answer_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_came_in_ranges_is_delivered_too_and_in_messages_of_16_mib() {
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
-    let (gateway, _folder) = gateway().await;
+    // What is sent while it comes goes in messages as it comes.
+    let (gateway, _folder) = gateway_with(|config| config.cut_through = false).await;
     let z = sealed(1, 40 << 20, LATER);
     let (middle, total) = (border(300), z.len() as u64);
     put(gateway.address, &service.dest(), &z, ByteRange::new(middle, total)).await;

@@ -276,7 +276,7 @@ async fn an_id_that_is_not_the_tickets_or_none_at_all_is_refused() {
 
 #[tokio::test]
 async fn another_total_prelude_or_dest_under_the_same_id_is_a_conflict_and_changes_nothing() {
-    let (gateway, _folder) = gateway().await;
+    let (gateway, _folder) = gateway_with(|config| config.cut_through = false).await;
     let z = sealed(1, 250_000, LATER);
     assert_eq!(put(gateway.address, NOWHERE, &z, ByteRange::new(0, border(2))).await.status, 202);
     let before = status(gateway.address, id_of(&z)).await;

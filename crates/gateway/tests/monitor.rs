@@ -107,7 +107,7 @@ async fn events_come_with_each_change_and_end_with_the_final_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_is_sent_what_changes_of_the_page_in_the_readers_language() {
-    let (gateway, _folder) = gateway().await;
+    let (gateway, _folder) = gateway_with(|config| config.cut_through = false).await;
     let z = sealed(1, 200_000, LATER);
     put(gateway.address, NOWHERE, &z, ByteRange::new(0, border(2))).await;
     let target = format!("/monitor?ID={}", id_of(&z));

@@ -171,7 +171,7 @@ async fn no_form_beacon_or_simple_request_of_a_page_stores_anything() {
 
 #[tokio::test]
 async fn a_page_may_not_send_to_another_site_nor_learn_of_an_upload_to_it() {
-    let (gateway, _folder) = gateway().await;
+    let (gateway, _folder) = gateway_with(|config| config.cut_through = false).await;
     let z = sealed(1, 200_000, LATER);
     let range = format!("bytes 0-{}/{}", z.len() - 1, z.len());
     let foreign = by(OTHER_SITE, put_request(POST, &z, &range));

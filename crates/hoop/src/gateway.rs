@@ -77,6 +77,9 @@ pub struct GatewayFlags {
     /// Take no records before the upload's ticket has come
     #[arg(long)]
     no_early: bool,
+    /// Send an upload only once all of it is stored
+    #[arg(long)]
+    no_cut_through: bool,
     /// The name that is announced to people
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
@@ -188,6 +191,7 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     }
     config.mdns = !(flags.no_mdns || file.no_mdns);
     config.early = !(flags.no_early || file.no_early);
+    config.cut_through = !(flags.no_cut_through || file.no_cut_through);
     config.sync = !(flags.no_sync || file.no_sync);
     config.instance = flags.instance.or(file.instance).unwrap_or(config.instance);
     config.transfers = flags.transfers.or(file.transfers).unwrap_or(config.transfers);

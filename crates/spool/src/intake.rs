@@ -56,7 +56,8 @@ pub struct LiveState {
     pub sums: Sums,
     /// Bytes that room is promised for.
     pub promised: u64,
-    /// Pens there are. Changed only while the map of what is being received is locked, so that the last to leave knows it.
+    /// Pens there are. The first is counted, and each leaves, while the map of what is being received is locked, so that the last to leave
+    /// knows it.
     pub senders: usize,
     /// The file's name is on disk.
     named: bool,
@@ -96,6 +97,14 @@ impl Intake {
     /// The caller has counted it among the senders.
     pub(crate) fn new(shared: Arc<Shared>, live: Arc<Live>) -> Self {
         Self { shared, live, written_out: None, running: Running::default() }
+    }
+
+    /// Another pen on the same upload, for whoever commits while this one writes.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        // This pen is counted, so that the last of them cannot leave meanwhile.
+        self.live.state().senders += 1;
+        Self::new(self.shared.clone(), self.live.clone())
     }
 
     /// Writes `bytes` at `offset` of Z; bytes that somebody has written already are skipped. Does not wait for the disk

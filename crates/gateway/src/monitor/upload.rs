@@ -186,7 +186,16 @@ fn percent(status: &Status, state: State) -> Option<u64> {
 fn movement(status: &Status, state: State, lang: Lang) -> String {
     let Some((done, of)) = amount(status, state) else { return String::new() };
     let mut words = format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(of));
-    if let Some(rate) = status.rate_bps.filter(|rate| *rate > 0) {
+    if state == State::Receiving {
+        // It is delivered already; the rate is that of delivery, and nobody knows when the rest comes.
+        if status.delivered > 0 {
+            let there = lang.size(status.delivered);
+            words += &match lang {
+                Lang::En => format!(" · {there} at the service already"),
+                Lang::Fr => format!(" · {there} déjà chez le service"),
+            };
+        }
+    } else if let Some(rate) = status.rate_bps.filter(|rate| *rate > 0) {
         let left = lang.span(Bitrate::bps(rate).time_for(of - done.min(of)).as_secs());
         words += &format!(" · {} · {}", lang.rate(rate), lang.left(&left));
     }

@@ -106,8 +106,9 @@ impl Append {
             self.resource.upload = Some(id);
             self.keep().await?;
         }
-        let sink =
-            Sink { intake, prelude, at: start, limit: self.total, open_ended: false, collected: BytesMut::new() };
+        let (limit, collected) = (self.total, BytesMut::new());
+        // It steps for itself, since its sender is told of each.
+        let sink = Sink { intake, prelude, at: start, limit, open_ended: false, collected, steps: None };
         self.receive(sink, &mut frames, layout, start).await
     }
 

@@ -32,6 +32,8 @@ pub struct Kept {
     pub bytes: Vec<u8>,
     pub has: RangeSet,
     pub messages: usize,
+    /// Octets that came, also those that it had.
+    pub octets: u64,
 }
 
 pub struct State {
@@ -185,6 +187,7 @@ fn keep(state: &mut State, id: &str, range: ContentRange, bytes: &[u8]) -> Respo
     kept.has.insert(range.range);
     kept.has.insert(ByteRange::new(0, super::PRELUDE_LEN));
     kept.messages += 1;
+    kept.octets += range.range.len();
     standing(kept, id, verdict)
 }
 
