@@ -14,6 +14,10 @@ use hoop_http::tls::{self, TlsError};
 use hoop_seal::Suite;
 use hoop_units::UploadId;
 use std::io;
+use std::time::Duration;
+
+/// Tags whose upload was never written down are removed after so long: longer than a push waits for its ticket.
+const ORPHAN_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// Hands uploads over, and tells what became of them. Cheap to clone; has no process-wide state.
 #[derive(Clone, Debug)]
@@ -102,7 +106,7 @@ impl Client {
         Some(Pouch(self.config.state_dir.as_ref()?.join("tickets")))
     }
 
-    fn store(&self) -> Option<Store> {
+    pub(crate) fn store(&self) -> Option<Store> {
         Some(Store(self.config.state_dir.as_ref()?.join("uploads")))
     }
 
@@ -111,6 +115,7 @@ impl Client {
         let Some(store) = self.store() else { return Ok(()) };
         let written = tokio::task::spawn_blocking(move || {
             store.prune();
+            store.sweep(ORPHAN_AGE);
             store.save(&record)
         });
         written.await.map_err(io::Error::other)?

@@ -33,6 +33,12 @@ pub struct ClientConfig {
     /// How long a gateway that has died half-way may stay away before the rest goes to the service directly. Default
     /// 15 s; never more than `retry_max_time`.
     pub gateway_patience: Duration,
+    /// How long a gateway may neither take a byte nor answer any question beside before it counts as out of reach. Default 10 s: on a LAN
+    /// a second is long, and a slow disk may take a few.
+    pub gateway_silence: Duration,
+    /// How long the service may have no more than before, of what gateways say they have, until this device sends it itself. Default
+    /// 2 min. Matters only while the device stays.
+    pub service_patience: Duration,
     /// Both clocks; timings count from its origin.
     pub clock: Clock,
 }
@@ -45,6 +51,8 @@ pub enum GatewayChoice {
     Auto,
     /// There.
     At(Origin),
+    /// At one of these: the first that takes a connection, and the next of them should that one fail.
+    AnyOf(Vec<Origin>),
     /// Use none.
     None,
 }
@@ -62,6 +70,8 @@ impl Default for ClientConfig {
             stall_timeout: Duration::from_secs(30),
             retry_max_time: Duration::from_secs(5 * 60),
             gateway_patience: Duration::from_secs(15),
+            gateway_silence: Duration::from_secs(10),
+            service_patience: Duration::from_secs(120),
             clock: Clock::system(),
         }
     }

@@ -25,14 +25,16 @@ const SERVICE_TYPE: &str = "_hoop._tcp.local.";
 /// Addresses that are tried; a LAN has one gateway or two, each with a few addresses.
 const CANDIDATES_MAX: usize = 16;
 
-/// An open connection to the gateway, or why there is none.
-pub(crate) async fn find(config: &ClientConfig, connector: Connector) -> Result<Link, String> {
+/// An open connection to the gateway, one that is not among `tried`, or why there is none.
+pub(crate) async fn find(config: &ClientConfig, connector: Connector, tried: &[Origin]) -> Result<Link, String> {
     let connector = connector.with_timeout(config.gateway_connect_timeout);
     match &config.gateway {
         GatewayChoice::None => Err("no gateway was asked for".to_owned()),
-        GatewayChoice::At(origin) => connect(connector, origin.clone()).await,
+        GatewayChoice::At(origin) => first_of(connector, std::slice::from_ref(origin), tried).await,
+        GatewayChoice::AnyOf(origins) => first_of(connector, origins, tried).await,
         GatewayChoice::Auto => {
-            match tokio::time::timeout(config.discovery_timeout, look_around(connector, recall(config))).await {
+            let last = recall(config).filter(|last| !tried.contains(last));
+            match tokio::time::timeout(config.discovery_timeout, look_around(connector, last, tried)).await {
                 Ok(found) => found,
                 Err(_) => Err("there is no gateway on this network".to_owned()),
             }
@@ -58,13 +60,25 @@ pub(crate) fn remember(config: &ClientConfig, origin: &Origin) {
     }
 }
 
+/// The first of `origins`, in their order, that takes a connection.
+async fn first_of(connector: Connector, origins: &[Origin], tried: &[Origin]) -> Result<Link, String> {
+    let mut reason = "there is no other gateway".to_owned();
+    for origin in origins.iter().filter(|origin| !tried.contains(origin)) {
+        match connect(connector.clone(), origin.clone()).await {
+            Ok(link) => return Ok(link),
+            Err(error) => reason = error,
+        }
+    }
+    Err(reason)
+}
+
 async fn connect(connector: Connector, origin: Origin) -> Result<Link, String> {
     let mut link = Link::new(connector, origin);
     link.open().await.map_err(|error| format!("the gateway is out of reach: {error}"))?;
     Ok(link)
 }
 
-async fn look_around(connector: Connector, last: Option<Origin>) -> Result<Link, String> {
+async fn look_around(connector: Connector, last: Option<Origin>, not: &[Origin]) -> Result<Link, String> {
     let (sender, mut candidates) = mpsc::channel(CANDIDATES_MAX);
     let mut searches = JoinSet::new();
     let daemon = ServiceDaemon::new().map_err(|error| tracing::debug!(%error, "no mDNS")).ok().map(Daemon);
@@ -81,7 +95,8 @@ async fn look_around(connector: Connector, last: Option<Origin>) -> Result<Link,
     loop {
         tokio::select! {
             Some(address) = candidates.recv() => {
-                if !tried.contains(&address) && tried.len() < CANDIDATES_MAX {
+                let known = tried.contains(&address) || not.contains(&origin_of(address));
+                if !known && tried.len() < CANDIDATES_MAX {
                     tried.push(address);
                     attempts.spawn(connect(connector.clone(), origin_of(address)));
                 }
@@ -179,8 +194,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path(), GatewayChoice::At(origin.clone()));
         let connector = || Connector::new(hoop_http::tls::client_config(&[]).unwrap());
-        assert_eq!(find(&config, connector()).await.unwrap().origin(), &origin);
+        assert_eq!(find(&config, connector(), &[]).await.unwrap().origin(), &origin);
         drop(listener);
-        assert!(find(&config, connector()).await.unwrap_err().starts_with("the gateway is out of reach: "));
+        assert!(find(&config, connector(), &[]).await.unwrap_err().starts_with("the gateway is out of reach: "));
     }
 }

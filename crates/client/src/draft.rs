@@ -7,13 +7,15 @@
 
 use crate::config::ClientConfig;
 use crate::sealed::Sealed;
+use crate::tags::Tags;
 use crate::ticket::IssuedTicket;
-use crate::transfer::{OnBreak, OnSent, Target, Transfer, TransferError};
+use crate::transfer::{Held, OnBreak, OnSent, Target, Transfer, TransferError};
 use crate::upload::{Measured, Upload};
 use crate::wire::Link;
 use bytes::Bytes;
 use hoop_http::Dice;
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, SALT_LEN, Suite, TICKET_LEN, UploadKey, token_len};
+use hoop_units::RangeSet;
 use http::Response;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
@@ -37,7 +39,19 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// A draft, if the upload has records enough.
+    #[cfg(test)]
     pub(crate) fn new(key: UploadKey, suite: Suite, upload: &Upload, measured: &Measured) -> Option<Self> {
+        Self::with_tags(key, suite, upload, measured, Tags::default)
+    }
+
+    /// The same, where what was sealed is remembered there; `tags` is asked only if something will be.
+    pub(crate) fn with_tags(
+        key: UploadKey,
+        suite: Suite,
+        upload: &Upload,
+        measured: &Measured,
+        tags: impl FnOnce() -> Tags,
+    ) -> Option<Self> {
         let post = format!("{}/hoop/post", upload.origin().ok()?).parse().ok()?;
         let credentials = [&upload.credentials.cookie, &upload.credentials.authorization];
         let credentials_len: usize = credentials.into_iter().flatten().map(|value| value.as_bytes().len()).sum();
@@ -48,7 +62,8 @@ impl Draft {
         let prelude = Prelude::new(salt, RECORD_SIZE, &[0; TICKET_LEN]).expect("a ticket is shorter than a key id");
         let sealed = Sealed::early(prelude, ContentKey::new(suite, &key, &salt), plaintext).ok()?;
         let measured = measured.clone();
-        let sealed = Some(Arc::new(sealed)).filter(|sealed| sealed.layout().records() >= RECORDS_MIN)?;
+        let sealed = Some(sealed).filter(|sealed| sealed.layout().records() >= RECORDS_MIN)?;
+        let sealed = Arc::new(sealed.with_tags(tags()));
         Some(Self { key, salt, suite, post, measured, token_len, sealed })
     }
 
@@ -92,6 +107,7 @@ impl Sending {
         draft: &Draft,
         mut link: Link,
         config: ClientConfig,
+        held: Held,
         on_sent: OnSent,
         on_break: OnBreak,
     ) -> Self {
@@ -99,8 +115,9 @@ impl Sending {
         let target = Target::Gateway { dest: draft.post.clone(), permit: None };
         Self(tokio::spawn(async move {
             let (range, patience) = (sealed.after_first(), config.gateway_patience);
-            let (config, link_too) = (&config, &mut link);
-            let transfer = Transfer { config, link: link_too, target, id, sealed, patience, on_sent, on_break };
+            let (config, link_too, elsewhere) = (&config, &mut link, RangeSet::new());
+            let transfer =
+                Transfer { config, link: link_too, target, id, sealed, elsewhere, held, patience, on_sent, on_break };
             let end = transfer.once(range).await;
             (link, end)
         }))

@@ -1,5 +1,6 @@
 //! Why a push came to nothing: [`PushError`].
 
+use crate::saved::ResumeError;
 use crate::ticket::TicketsError;
 use crate::upload::UploadError;
 use crate::wire::Refusal;
@@ -27,6 +28,9 @@ pub enum PushError {
     /// Neither a gateway nor the service could be reached for too long.
     #[error("nobody can be reached: {0}")]
     Unreachable(String),
+    /// It cannot be gone on with.
+    #[error("it cannot be resumed: {0}")]
+    Resume(#[from] ResumeError),
     /// What was to be kept for later could not be written.
     #[error("cannot write to the state folder: {0}")]
     State(std::io::Error),

@@ -36,6 +36,88 @@ pub(crate) struct Followed {
     pub(crate) state: State,
     pub(crate) status: Option<Status>,
     pub(crate) timed_out: bool,
+    /// Why the gateway is not to be relied on, if so.
+    pub(crate) doubt: Option<String>,
+}
+
+/// What one end says of an upload.
+enum Word {
+    Status(Box<Status>),
+    Unknown,
+    Silence(String),
+}
+
+impl Word {
+    fn of(asked: Result<Option<Status>, LinkError>) -> Self {
+        match asked {
+            Ok(Some(status)) => Self::Status(Box::new(status)),
+            Ok(None) => Self::Unknown,
+            Err(error) => Self::Silence(error.to_string()),
+        }
+    }
+}
+
+/// What both say.
+struct Heard {
+    gateway: Word,
+    /// `None`: it was not asked.
+    service: Option<Word>,
+}
+
+impl Heard {
+    /// Whose word counts: the service's, if it knows the upload and says more of it than that it lacks something.
+    fn settle(self) -> Result<Status, StatusError> {
+        match (self.service, self.gateway) {
+            (Some(Word::Status(service)), Word::Status(gateway)) => {
+                // Where it is with the gateway is news as well, as long as the service has not got it all.
+                let gateway_knows = service.state == State::Receiving && !gateway.is_claim();
+                Ok(if gateway_knows { *gateway } else { *service })
+            }
+            (Some(Word::Status(service)), Word::Unknown | Word::Silence(_)) => Ok(*service),
+            (_, Word::Status(gateway)) => Ok(*gateway),
+            (Some(Word::Silence(trouble)), _) | (_, Word::Silence(trouble)) => Err(StatusError::Unreachable(trouble)),
+            (Some(Word::Unknown) | None, Word::Unknown) => Err(StatusError::Unknown),
+        }
+    }
+}
+
+/// How the service gets on.
+struct Progress {
+    /// Octets that it had.
+    received: u64,
+    /// Since when.
+    since: Instant,
+}
+
+impl Progress {
+    /// Why the gateway is not to be relied on, by what was just heard. `due`: the service has had no more for too long.
+    fn doubt(&mut self, heard: &Heard, due: bool, patience: Duration) -> Option<String> {
+        let received = match heard.service.as_ref()? {
+            Word::Status(status) if status.state > State::Delivering => return None,
+            Word::Status(status) => status.received.unwrap_or(0),
+            Word::Unknown => 0,
+            // Nobody could send it anything now.
+            Word::Silence(_) => {
+                self.since = Instant::now();
+                return None;
+            }
+        };
+        match &heard.gateway {
+            Word::Status(status) if status.is_claim() => {
+                return Some(format!(
+                    "the gateway says {}, and the service that it has {received} bytes",
+                    status.state
+                ));
+            }
+            Word::Unknown => return Some("the gateway knows nothing of it any more".to_owned()),
+            Word::Status(_) | Word::Silence(_) => {}
+        }
+        if received > self.received {
+            (self.received, self.since) = (received, Instant::now());
+            return None;
+        }
+        due.then(|| format!("the service has got no more of it for {} s", patience.as_secs()))
+    }
 }
 
 /// Nobody tells the status.
@@ -67,23 +149,33 @@ impl Followed {
 }
 
 impl Follower<'_> {
-    /// Asks until the state is what `wait` asks for, or `timeout` is over.
+    /// Asks until the state is what `wait` asks for, or `timeout` is over, or the gateway is found out: it claims what the service
+    /// denies, knows nothing any more, or the service has got nothing new for the client's `service_patience`. Without `doubting`
+    /// that makes no difference.
     pub(crate) async fn until(
         &self,
         wait: WaitFor,
-        timeout: Option<Duration>,
+        deadline: Option<Instant>,
         state: State,
         mut gateway: Option<Link>,
+        doubting: bool,
         on_event: &OnEvent,
     ) -> Followed {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut followed = Followed { state, status: None, timed_out: false };
+        let mut followed = Followed { state, status: None, timed_out: false, doubt: None };
         let mut service = self.service_link();
+        let mut progress = Progress { received: 0, since: Instant::now() };
         let mut pause = POLL_MIN;
         loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let asked = self.ask(gateway.as_mut(), service.as_mut(), Some(left.unwrap_or(Duration::MAX))).await;
-            if let Ok(status) = asked {
+            let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let patience = self.client.config().service_patience.saturating_sub(progress.since.elapsed());
+            // Nobody who may have to act himself waits for the service's answer longer than that.
+            let longest =
+                if doubting { left().unwrap_or(Duration::MAX).min(patience) } else { left().unwrap_or(Duration::MAX) };
+            let heard = self.hear(gateway.as_mut(), service.as_mut(), longest, patience.is_zero()).await;
+            if doubting {
+                followed.doubt = progress.doubt(&heard, patience.is_zero(), self.client.config().service_patience);
+            }
+            if let Ok(status) = heard.settle() {
                 let news = followed.status.as_ref() != Some(&status);
                 followed.state = status.state;
                 followed.status = Some(status.clone());
@@ -91,10 +183,10 @@ impl Follower<'_> {
                     on_event(Event::Status(Box::new(status)));
                 }
             }
-            if followed.satisfies(wait) {
+            if followed.doubt.is_some() || followed.satisfies(wait) {
                 return followed;
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left();
             if left.is_some_and(|left| left.is_zero()) {
                 followed.timed_out = true;
                 return followed;
@@ -109,38 +201,30 @@ impl Follower<'_> {
         let gateway = self.record.gateway.as_ref().and_then(|origin| origin.parse().ok());
         let connector = self.client.connector().with_timeout(self.client.config().gateway_connect_timeout);
         let mut gateway = gateway.map(|origin| Link::new(connector, origin));
-        self.ask(gateway.as_mut(), self.service_link().as_mut(), None).await
+        self.hear(gateway.as_mut(), self.service_link().as_mut(), Duration::ZERO, false).await.settle()
     }
 
-    /// Asks the gateway, and if that knows nothing or cannot prove what it says, the service, which is given so long to wait for a
-    /// final state.
-    async fn ask(
-        &self,
-        gateway: Option<&mut Link>,
-        service: Option<&mut Link>,
-        wait: Option<Duration>,
-    ) -> Result<Status, StatusError> {
-        let (mut trouble, mut hearsay) = (None, None);
+    /// Asks the gateway; and the service, which is given so long to wait for a final state, if the gateway knows nothing, speaks for
+    /// others without proof, or `both` are to be asked.
+    async fn hear(&self, gateway: Option<&mut Link>, service: Option<&mut Link>, wait: Duration, both: bool) -> Heard {
+        let mut heard = Heard { gateway: Word::Silence("it was not asked".to_owned()), service: None };
         if let Some(gateway) = gateway {
-            match self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await {
-                Ok(Some(status)) if status.is_hearsay() => hearsay = Some(status),
-                Ok(Some(status)) => return Ok(status),
-                Ok(None) => {}
-                Err(error) => trouble = Some(error),
+            heard.gateway = Word::of(self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await);
+            if matches!(&heard.gateway, Word::Status(status) if !status.is_claim()) && !both {
+                return heard;
             }
         }
         if let (Some(service), Ok(uploads)) = (service, Url::parse(&self.record.uploads)) {
-            let wait = wait.map(|wait| wait.as_secs().min(PREFER_WAIT_SECS)).filter(|secs| *secs > 0);
-            match self.ask_at(service, &format!("{}/{}", uploads.path(), self.id), wait).await {
-                Ok(Some(status)) => return Ok(Status { proven: true, ..status }),
-                Ok(None) => {}
-                Err(error) => trouble = Some(error),
-            }
+            let claims = matches!(heard.gateway, Word::Status(_) | Word::Unknown);
+            // Whoever checks what a gateway says wants to know now.
+            let wait = Some(wait.as_secs().min(PREFER_WAIT_SECS)).filter(|secs| *secs > 0 && !claims);
+            let word = Word::of(self.ask_at(service, &format!("{}/{}", uploads.path(), self.id), wait).await);
+            heard.service = Some(match word {
+                Word::Status(status) => Word::Status(Box::new(Status { proven: true, ..*status })),
+                word => word,
+            });
         }
-        if let Some(hearsay) = hearsay {
-            return Ok(hearsay);
-        }
-        Err(trouble.map_or(StatusError::Unknown, |error| StatusError::Unreachable(error.to_string())))
+        heard
     }
 
     async fn ask_at(&self, link: &mut Link, path: &str, wait_secs: Option<u64>) -> Result<Option<Status>, LinkError> {

@@ -74,6 +74,16 @@ pub enum Event {
     },
     /// How it fares afterwards.
     Status(Box<Status>),
+    /// The gateway is not relied on any longer: what the service lacks goes to it by another way.
+    Doubt {
+        /// Why.
+        reason: String,
+    },
+    /// It did not come to an end, and a later process can go on with it.
+    Resumable {
+        /// The upload's id.
+        id: UploadId,
+    },
     /// The upload cannot be asked about later, since it could not be written down.
     Forgotten {
         /// Why.

@@ -36,7 +36,7 @@ impl Plaintext {
         whole
     }
 
-    /// What it is made of, in order.
+    /// Its segments in order.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter().map(|(_, segment)| &**segment)
     }

@@ -3,12 +3,17 @@
 //! ```text
 //!  measure ─┬─▶ find the gateway ─┬─▶ records, early
 //!           └─▶ ticket ───────────┴─▶ gateway ──▶ stored ──▶ follow, as far as asked
-//!                  │ no Hoop             │ absent, full, refuses, dies
-//!                  ▼                     ▼
-//!               plain request         service, directly ──▶ received ──▶ follow
+//!                  │ no Hoop          ▲  │ absent, full, refuses, dies            │ the gateway lies, or gets on with nothing
+//!                  ▼          another └──┤◀──────────────────────────────────────┘
+//!               plain request            ▼ none
+//!                                     service, directly ──▶ received ──▶ follow
 //! ```
+//!
+//! What a gateway has acknowledged is its to deliver: whoever comes next is sent the rest. A device that stays finds out if that does
+//! not come, and sends it itself. What the service has is the measure; nobody is believed against it.
 
 mod early;
+mod resume;
 
 use self::early::{Completed, Early};
 use crate::ahead;
@@ -19,22 +24,26 @@ use crate::follow::{Followed, Follower};
 use crate::outcome::{Event, OnEvent, Outcome, PushOptions, Timings, WaitFor, Way};
 use crate::plain::{self, PlainError};
 use crate::receipt::BodyPiece;
+use crate::saved::Saved;
 use crate::sealed::Sealed;
 use crate::status::{Reason, State, Status};
 use crate::store::{SecretText, UploadRecord};
+use crate::tags::Tags;
 use crate::ticket::{self, IssuedTicket, TicketRequest, TicketsError};
-use crate::transfer::{OnBreak, OnSent, Target, Transfer, TransferError};
+use crate::transfer::{Held, OnBreak, OnSent, Target, Transfer, TransferError, missing_of};
 use crate::upload::{Measured, Upload};
 use crate::wire::{Link, Refusal, field};
 use bytes::Bytes;
-use hoop_http::{Code, Dice, Origin};
+use hoop_http::{Code, Dice, Origin, empty};
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite, UploadKey};
-use hoop_units::{Backoff, RangeSet, UploadId};
-use http::Response;
+use hoop_units::{Backoff, ByteRange, RangeSet, UploadId};
+use http::{HeaderValue, Method, Response, StatusCode};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use url::Url;
 
 /// Requests for a ticket that are tried, and the wait between them: somebody is standing there.
@@ -44,10 +53,13 @@ const TICKET_BACKOFF: Backoff = Backoff { base: Duration::from_millis(500), cap:
 /// The longest that a service may keep us waiting for a final state (`docs/protocol.md` section 7).
 const PREFER_WAIT_SECS: u32 = 30;
 
+/// Gateways that one upload is tried at, once it is stored and the first of them gets on with nothing: a liar on every address of a LAN
+/// must not keep the device from the service.
+const GATEWAYS_MAX: usize = 4;
+
 /// One push under way.
 struct Push<'a> {
     client: &'a Client,
-    upload: &'a Upload,
     options: &'a PushOptions,
     on_event: OnEvent,
     timings: Timings,
@@ -56,6 +68,12 @@ struct Push<'a> {
     body: Vec<BodyPiece>,
     /// Whether it was handed over early.
     early: bool,
+    /// What gateways have acknowledged, and are relied on to deliver.
+    held: BTreeMap<Origin, Held>,
+    /// What the service is known to have.
+    at_service: RangeSet,
+    /// The gateways that were tried.
+    tried: Vec<Origin>,
 }
 
 /// What the other end said when it had everything.
@@ -99,9 +117,7 @@ impl Client {
         let measured = measure(upload).await?;
         let bytes = measured.body_len();
         on_event(Event::Measured { bytes });
-        let (timings, body) = (Timings::default(), measured.pieces());
-        let push = Push { client: self, upload, options, on_event, timings, bytes, body, early: false };
-        push.run(measured).await
+        Push::new(self, options, on_event, bytes, measured.pieces()).run(upload, measured).await
     }
 
     /// Seals `upload` and hands it to `write`, frame by frame, with a ticket of its own: the whole of Z, for whoever
@@ -122,7 +138,7 @@ impl Client {
             Some(ticket) => ticket,
             None => self.fetch_ticket(upload, suite, &mut service, None).await?,
         };
-        let sealed = seal(&ticket, measured)?;
+        let sealed = seal(&ticket, measured, Tags::default())?;
         sealed.write_to(write).map_err(crate::UploadError::from)?;
         let record = record(upload, &ticket, bytes, sealed.layout().total(), self.config().clock.unix().as_secs());
         self.clone().save(record.clone()).await.map_err(PushError::State)?;
@@ -175,98 +191,172 @@ impl Client {
     }
 }
 
+impl<'a> Push<'a> {
+    fn new(client: &'a Client, options: &'a PushOptions, on_event: OnEvent, bytes: u64, body: Vec<BodyPiece>) -> Self {
+        let (timings, held, at_service) = (Timings::default(), BTreeMap::new(), RangeSet::new());
+        Self { client, options, on_event, timings, bytes, body, early: false, held, at_service, tried: Vec::new() }
+    }
+}
+
+/// What is known of an upload once it can be sent: whatever happens, this stays.
+struct Course {
+    ticket: IssuedTicket,
+    sealed: Arc<Sealed>,
+    record: UploadRecord,
+}
+
 impl Push<'_> {
-    async fn run(mut self, measured: Measured) -> Result<Outcome, PushError> {
-        let origin = self.upload.origin().map_err(crate::UploadError::from)?;
+    async fn run(mut self, upload: &Upload, measured: Measured) -> Result<Outcome, PushError> {
+        let origin = upload.origin().map_err(crate::UploadError::from)?;
         let mut service = Link::new(self.client.connector(), origin);
         if self.options.plain {
-            return self.plain(service, measured, None).await;
+            return self.plain(service, upload, measured, None).await;
         }
         // Aborted when dropped: whoever finds no Hoop need not wait for a gateway.
         let mut search = JoinSet::new();
         let (config, connector) = (self.client.config().clone(), self.client.connector());
-        search.spawn(async move { discovery::find(&config, connector).await });
-        let Prepared { ticket, sealed, gateway } = match self.prepare(&mut service, search, &measured).await {
+        search.spawn(async move { discovery::find(&config, connector, &[]).await });
+        let Prepared { ticket, sealed, gateway } = match self.prepare(&mut service, search, upload, &measured).await {
             Ok(prepared) => prepared,
             Err(PushError::Tickets(TicketsError::NoHoop(reason))) => {
                 let because = format!("the service does not take sealed uploads: {reason}");
                 self.timings.sending_ms = None;
-                return self.plain(service, measured, Some(because)).await;
+                return self.plain(service, upload, measured, Some(because)).await;
             }
             Err(error) => return Err(error),
         };
-        let (total, everything) = (sealed.layout().total(), sealed.whole());
-        let sealed = Arc::new(sealed);
-        let mut record = record(self.upload, &ticket, self.bytes, total, self.client.config().clock.unix().as_secs());
+        let everything: RangeSet = [sealed.whole()].into_iter().collect();
+        let now = self.client.config().clock.unix().as_secs();
+        let mut record = record(upload, &ticket, self.bytes, sealed.layout().total(), now);
         record.gateway = gateway.origin().map(ToString::to_string);
+        record.saved =
+            sealed.is_kept().then(|| Saved::of(&ticket, sealed.prelude().salt(), sealed.plaintext())).flatten();
         let saving = tokio::spawn(self.client.clone().save(record.clone()));
+        let mut course = Course { ticket, sealed: Arc::new(sealed), record };
         let handed = match gateway {
-            Gateway::Early(early) => match self.complete(early, &ticket, &sealed).await? {
-                Completed::Stored(handed) => handed,
-                Completed::Rest(link, known) => self.hand_over(Ok(link), known, service, &ticket, sealed).await?,
+            Gateway::Early(early) => match self.complete(early, &course.ticket, &course.sealed).await? {
+                Completed::Stored(handed) => Ok(handed),
+                Completed::Rest(link, known) => self.hand_over(Ok(link), known, &mut course).await,
             },
-            Gateway::Found(found) => {
-                let known = Some([everything].into_iter().collect());
-                self.hand_over(found, known, service, &ticket, sealed).await?
-            }
+            Gateway::Found(found) => self.hand_over(found, Some(everything), &mut course).await,
         };
-        self.timings.stored_ms = Some(self.now_ms());
         let _ = saving.await;
-        self.finish(handed, record, &ticket).await
+        self.conclude(handed, course).await
     }
 
-    /// By the gateway if there is one that takes it, else directly. `known`: what the gateway is known to lack.
+    /// The end of handing over, whatever it is: what is stored is followed, what is not can be gone on with.
+    async fn conclude(
+        mut self,
+        handed: Result<HandedOver, PushError>,
+        mut course: Course,
+    ) -> Result<Outcome, PushError> {
+        match handed {
+            Ok(handed) => {
+                self.timings.stored_ms = Some(self.now_ms());
+                self.finish(handed, course).await
+            }
+            Err(error) => {
+                self.keep(&mut course).await;
+                if course.record.is_resumable() && matches!(error, PushError::Unreachable(_)) {
+                    self.tell(Event::Resumable { id: course.ticket.id });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// By gateways, one after the other, as long as one is found that takes it or what is left of it; else directly. `known`: what the
+    /// first is known to lack.
     async fn hand_over(
         &mut self,
-        gateway: Result<Link, String>,
+        mut gateway: Result<Link, String>,
         mut known: Option<RangeSet>,
-        mut service: Link,
-        ticket: &IssuedTicket,
-        sealed: Arc<Sealed>,
+        course: &mut Course,
     ) -> Result<HandedOver, PushError> {
-        let config = self.client.config();
-        let total = sealed.layout().total();
         let now = self.now_ms();
         self.timings.sending_ms.get_or_insert(now);
-        let because = match gateway {
-            Err(reason) => reason,
-            Ok(mut link) => {
-                let way = Way::Gateway(link.origin().clone());
-                self.tell(Event::Way { way: way.clone(), because: None });
-                let patience = config.gateway_patience.min(config.retry_max_time);
-                let target = ticket.at_gateway();
-                let sent = self.transfer(&mut link, target, ticket.id, &sealed, patience).run(known).await;
-                known = None;
-                match sent {
-                    Ok(answer) => return Ok(HandedOver { way, answer, link }),
-                    Err(TransferError::Source(error)) => return Err(crate::UploadError::from(error).into()),
-                    Err(TransferError::Refused(refusal)) => format!("the gateway does not take it: {refusal}"),
-                    Err(TransferError::GaveUp(reason)) => format!("the gateway has gone: {reason}"),
+        let mut because = None;
+        loop {
+            let mut link = match gateway {
+                Ok(link) => link,
+                Err(reason) => {
+                    // Why the one before did not take it says more than that there is no other.
+                    let because = because.unwrap_or(reason);
+                    return self.hand_over_directly(because, course).await;
                 }
+            };
+            let origin = link.origin().clone();
+            let way = Way::Gateway(origin.clone());
+            self.tell(Event::Way { way: way.clone(), because: because.take() });
+            if !self.tried.contains(&origin) {
+                self.tried.push(origin.clone());
             }
-        };
+            let config = self.client.config();
+            let patience = config.gateway_patience.min(config.retry_max_time);
+            let target = course.ticket.at_gateway();
+            // What this one has, it says itself.
+            let elsewhere = self.elsewhere(Some(&origin));
+            let held = self.held.entry(origin.clone()).or_default().clone();
+            let sent = self.transfer(&mut link, target, course, elsewhere, held, patience).run(known.take()).await;
+            let reason = match sent {
+                Ok(answer) => return Ok(HandedOver { way, answer, link }),
+                Err(TransferError::Source(error)) => return Err(crate::UploadError::from(error).into()),
+                Err(TransferError::Refused(refusal)) => format!("the gateway does not take it: {refusal}"),
+                Err(TransferError::GaveUp(reason)) => format!("the gateway has gone: {reason}"),
+            };
+            if self.elsewhere(None).contains(course.sealed.whole()) {
+                // Only the answer was lost.
+                return Ok(HandedOver { way, answer: said(State::Stored), link });
+            }
+            self.keep(course).await;
+            because = Some(reason);
+            gateway = discovery::find(self.client.config(), self.client.connector(), &self.tried).await;
+        }
+    }
+
+    async fn hand_over_directly(&mut self, because: String, course: &Course) -> Result<HandedOver, PushError> {
+        let (config, total) = (self.client.config(), course.sealed.layout().total());
         self.tell(Event::Way { way: Way::Direct, because: Some(because) });
         self.tell(Event::Progress { sent: 0, total });
-        let post = Origin::of(&ticket.post).expect("checked with the ticket");
-        if post != *service.origin() {
-            service = Link::new(self.client.connector(), post);
-        }
-        let wait_secs = if self.options.wait == WaitFor::Accepted { PREFER_WAIT_SECS } else { 0 };
+        let post = Origin::of(&course.ticket.post).expect("checked with the ticket");
+        let mut service = Link::new(self.client.connector(), post);
+        let elsewhere = self.elsewhere(None);
+        // Where others have a part, it is not final when this device has sent its own.
+        let alone = self.held.values().all(|held| held.ranges().is_empty());
+        let wait = self.options.wait == WaitFor::Accepted && alone;
+        let wait_secs = if wait { PREFER_WAIT_SECS } else { 0 };
         let wait_secs = self.options.timeout.map_or(wait_secs, |timeout| {
             u32::try_from(timeout.as_secs()).map_or(wait_secs, |secs| secs.min(wait_secs))
         });
-        let target = ticket.at_service(wait_secs);
-        let transfer = self.transfer(&mut service, target, ticket.id, &sealed, config.retry_max_time);
-        match transfer.run(known).await {
+        let target = course.ticket.at_service(wait_secs);
+        let patience = config.retry_max_time;
+        let transfer = self.transfer(&mut service, target, course, elsewhere, Held::default(), patience);
+        match transfer.run(None).await {
             Ok(answer) => Ok(HandedOver { way: Way::Direct, answer, link: service }),
             Err(TransferError::Source(error)) => Err(crate::UploadError::from(error).into()),
             Err(TransferError::Refused(refusal)) if is_done(&refusal) => {
-                let mut answer = Response::new(Bytes::new());
-                answer.headers_mut().insert("hoop-state", const { http::HeaderValue::from_static("received") });
-                Ok(HandedOver { way: Way::Direct, answer, link: service })
+                Ok(HandedOver { way: Way::Direct, answer: said(State::Received), link: service })
             }
             Err(TransferError::Refused(refusal)) => Err(PushError::Refused(refusal)),
             Err(TransferError::GaveUp(reason)) => Err(PushError::Unreachable(reason)),
+        }
+    }
+
+    /// What need not be sent to whoever comes next, which is this one.
+    fn elsewhere(&self, next: Option<&Origin>) -> RangeSet {
+        let mut elsewhere = self.at_service.clone();
+        let others = self.held.iter().filter(|(origin, _)| Some(*origin) != next);
+        others.for_each(|(_, held)| held.ranges().iter().for_each(|range| elsewhere.insert(range)));
+        elsewhere
+    }
+
+    /// Writes down who has what, for a later process.
+    async fn keep(&self, course: &mut Course) {
+        let held = self.held.iter().map(|(origin, held)| (origin.to_string(), held.ranges()));
+        let held = held.filter(|(_, ranges)| !ranges.is_empty());
+        course.record.held = held.map(|(origin, ranges)| (origin, ranges.to_string())).collect();
+        if let Err(error) = self.client.clone().save(course.record.clone()).await {
+            tracing::debug!(%error, "cannot write down who has what");
         }
     }
 
@@ -274,50 +364,60 @@ impl Push<'_> {
         &'b self,
         link: &'b mut Link,
         target: Target,
-        id: UploadId,
-        sealed: &Arc<Sealed>,
+        course: &Course,
+        elsewhere: RangeSet,
+        held: Held,
         patience: Duration,
     ) -> Transfer<'b> {
+        let (id, sealed) = (course.ticket.id, course.sealed.clone());
         let on_sent = self.progress(sealed.layout().total());
         let on_break = self.on_break();
         let config = self.client.config();
-        Transfer { config, link, target, id, sealed: sealed.clone(), patience, on_sent, on_break }
+        Transfer { config, link, target, id, sealed, elsewhere, held, patience, on_sent, on_break }
     }
 
     /// Stored: tells so, follows as far as asked, and writes the end down.
-    async fn finish(
-        mut self,
-        handed: HandedOver,
-        mut record: UploadRecord,
-        ticket: &IssuedTicket,
-    ) -> Result<Outcome, PushError> {
-        let HandedOver { way, answer, link } = handed;
-        let told = field(answer.headers(), "hoop-state").and_then(State::by_name);
-        let at_gateway = matches!(way, Way::Gateway(_));
-        let state = told.unwrap_or(if at_gateway { State::Stored } else { State::Received });
-        let monitor = at_gateway.then(|| monitor_of(&link, &answer, ticket.id));
-        record.monitor.clone_from(&monitor);
-        match &way {
-            Way::Gateway(origin) => discovery::remember(self.client.config(), origin),
-            Way::Direct | Way::Plain => record.gateway = None,
-        }
-        self.tell(Event::Stored { monitor: monitor.clone() });
-        let first = Status::read(answer.body(), ticket.id, &ticket.key);
-        let mut followed = Followed { state, status: first, timed_out: false };
+    async fn finish(mut self, handed: HandedOver, mut course: Course) -> Result<Outcome, PushError> {
+        let mut way = handed.way.clone();
+        let mut monitor = self.stored(&handed, &mut course.record, course.ticket.id);
+        let first = Status::read(handed.answer.body(), course.ticket.id, &course.ticket.key);
+        let state = self.state_of(&handed);
+        let mut followed = Followed { state, status: first, timed_out: false, doubt: None };
         if !followed.satisfies(self.options.wait) {
-            let follower = Follower { client: self.client, id: ticket.id, key: &ticket.key, record: &record };
-            let link = at_gateway.then_some(link);
-            followed = follower.until(self.options.wait, self.options.timeout, state, link, &self.on_event).await;
+            let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout);
+            let mut link = matches!(way, Way::Gateway(_)).then_some(handed.link);
+            let mut doubting =
+                matches!(way, Way::Gateway(_)) || self.held.values().any(|held| !held.ranges().is_empty());
+            loop {
+                let (id, key, record) = (course.ticket.id, &course.ticket.key, &course.record);
+                let follower = Follower { client: self.client, id, key, record };
+                let (wait, state) = (self.options.wait, followed.state);
+                followed = follower.until(wait, deadline, state, link.take(), doubting, &self.on_event).await;
+                let Some(doubt) = followed.doubt.take() else { break };
+                self.tell(Event::Doubt { reason: doubt.clone() });
+                match self.take_over(doubt, &mut course).await {
+                    Ok(handed) => {
+                        way.clone_from(&handed.way);
+                        doubting = matches!(way, Way::Gateway(_));
+                        followed.state = self.state_of(&handed);
+                        monitor = self.stored(&handed, &mut course.record, course.ticket.id);
+                        link = doubting.then_some(handed.link);
+                    }
+                    Err(error @ (PushError::Refused(_) | PushError::Upload(_))) => return Err(error),
+                    // It is stored all the same, and may arrive yet.
+                    Err(_) => doubting = false,
+                }
+            }
         }
         self.timings.done_ms = Some(self.now_ms());
-        record.state = followed.state.name().to_owned();
-        record.finished = followed.state.is_final();
-        if let Err(error) = self.client.clone().save(record).await {
+        course.record.state = followed.state.name().to_owned();
+        course.record.finished = followed.state.is_final();
+        if let Err(error) = self.client.clone().save(course.record).await {
             self.tell(Event::Forgotten { reason: error.to_string() });
         }
         let (reason, answer) = followed.status.map_or((None, None), |status| (status.reason, status.answer));
         Ok(Outcome {
-            id: Some(ticket.id),
+            id: Some(course.ticket.id),
             early: self.early,
             way,
             state: followed.state,
@@ -331,16 +431,69 @@ impl Push<'_> {
         })
     }
 
+    /// How far it is when it was handed over so.
+    fn state_of(&self, handed: &HandedOver) -> State {
+        let told = field(handed.answer.headers(), "hoop-state").and_then(State::by_name);
+        match (&handed.way, told) {
+            // Others have the rest.
+            (_, Some(State::Receiving)) | (Way::Gateway(_), None) => State::Stored,
+            (_, Some(state)) => state,
+            (Way::Direct | Way::Plain, None) => State::Received,
+        }
+    }
+
+    /// Tells that all of it is stored, and returns where it can be followed.
+    fn stored(&self, handed: &HandedOver, record: &mut UploadRecord, id: UploadId) -> Option<String> {
+        let at_gateway = matches!(handed.way, Way::Gateway(_));
+        let monitor = at_gateway.then(|| monitor_of(&handed.link, &handed.answer, id));
+        record.monitor.clone_from(&monitor);
+        record.gateway = None;
+        if let Way::Gateway(origin) = &handed.way {
+            record.gateway = Some(origin.to_string());
+            discovery::remember(self.client.config(), origin);
+        }
+        self.tell(Event::Stored { monitor: monitor.clone() });
+        monitor
+    }
+
+    /// Sends what the service lacks by another way: no gateway is relied on any longer.
+    async fn take_over(&mut self, because: String, course: &mut Course) -> Result<HandedOver, PushError> {
+        self.held.clear();
+        self.at_service = self.ask_service(course).await.unwrap_or_default();
+        let next = match self.tried.len() < GATEWAYS_MAX {
+            true => discovery::find(self.client.config(), self.client.connector(), &self.tried).await,
+            false => Err(because.clone()),
+        };
+        self.hand_over(next.map_err(|_| because), None, course).await
+    }
+
+    /// What the service has; `None` if it cannot be asked.
+    async fn ask_service(&self, course: &Course) -> Option<RangeSet> {
+        let post = &course.ticket.post;
+        let mut service = Link::new(self.client.connector(), Origin::of(post).ok()?);
+        let request = service.request(Method::HEAD, &format!("{}/{}", post.path(), course.ticket.id), empty());
+        let answer = service.ask(request, self.client.config().stall_timeout).await.ok()?;
+        let total = course.sealed.layout().total();
+        let mut has: RangeSet = [ByteRange::new(0, total)].into_iter().collect();
+        match answer.status() {
+            StatusCode::OK => missing_of(answer.headers(), total)??.iter().for_each(|span| has.remove(span)),
+            StatusCode::NOT_FOUND => has = RangeSet::new(),
+            _ => return None,
+        }
+        Some(has)
+    }
+
     async fn plain(
         mut self,
         mut service: Link,
+        upload: &Upload,
         measured: Measured,
         because: Option<String>,
     ) -> Result<Outcome, PushError> {
         self.tell(Event::Way { way: Way::Plain, because });
         self.timings.sending_ms = Some(self.now_ms());
         let on_sent = self.progress(measured.body_len());
-        let sent = plain::send(self.client.config(), &mut service, self.upload, measured, on_sent).await;
+        let sent = plain::send(self.client.config(), &mut service, upload, measured, on_sent).await;
         let (state, reason, answer) = match sent {
             Ok((state, answer)) => (state, None, Some(answer)),
             Err(PlainError::AnswerLost(error)) => {
@@ -394,14 +547,21 @@ async fn measure(upload: &Upload) -> Result<Measured, PushError> {
     Ok(measured.map_err(|_| PushError::Internal("reading the files panicked"))??)
 }
 
-fn seal(ticket: &IssuedTicket, measured: Measured) -> Result<Sealed, PushError> {
+fn seal(ticket: &IssuedTicket, measured: Measured, tags: Tags) -> Result<Sealed, PushError> {
     let plaintext = measured.into_plaintext(&ticket.token)?;
     let prelude = Prelude::new(Dice.octets(), RECORD_SIZE, &ticket.ticket).expect("a ticket is shorter than a key id");
     let key = ContentKey::new(ticket.suite, &ticket.key, prelude.salt());
     let len = plaintext.len();
     let sealed =
         Sealed::new(prelude, key, plaintext).map_err(|_| PushError::TooLarge { len, max: ticket.max_bytes })?;
-    within_limit(sealed, ticket)
+    within_limit(sealed.with_tags(tags), ticket)
+}
+
+/// What the last answer would have said.
+fn said(state: State) -> Response<Bytes> {
+    let mut answer = Response::new(Bytes::new());
+    answer.headers_mut().insert("hoop-state", HeaderValue::from_static(state.name()));
+    answer
 }
 
 fn within_limit(sealed: Sealed, ticket: &IssuedTicket) -> Result<Sealed, PushError> {
@@ -430,6 +590,8 @@ fn record(upload: &Upload, ticket: &IssuedTicket, bytes: u64, total: u64, now: u
         expires: ticket.expires.as_secs(),
         state: State::Receiving.name().to_owned(),
         finished: false,
+        held: BTreeMap::new(),
+        saved: None,
     }
 }
 

@@ -4,12 +4,13 @@
 //! No bytes are kept: a range that has to be sent again is read and sealed again. Were its plaintext another by then, two plaintexts
 //! would go out under one nonce, and whoever has both could work out their difference. A file's length and time do not tell
 //! (a shared mapping can change it and leave both alone), so of each record that was sealed half of its tag is kept, eight octets, and one
-//! that comes out differently is not sent. A thread reads files and seals in place
+//! that comes out differently is not sent, not by a later process either ([`Tags`]). A thread reads files and seals in place
 //! in frames of four records, a few frames ahead of the socket, so disk, cipher and network work at the same time.
 //! Memory: [`FRAMES_AHEAD`] + 2 frames of 256 KiB, and eight octets a record, 1.3 MB for an upload of 10 GB.
 
 use crate::plaintext::Plaintext;
 use crate::source::SourceError;
+use crate::tags::Tags;
 use bytes::Bytes;
 use hoop_http::{Body, BodyError, streamed};
 use hoop_seal::{ContentKey, Layout, LayoutError, Prelude, RECORD_OVERHEAD};
@@ -36,8 +37,8 @@ pub struct Sealed {
     plaintext: Plaintext,
     /// Records below this one must not be sealed yet.
     first: u64,
-    /// Half the tag of each record that was sealed; zeros: not yet.
-    tags: Arc<Mutex<Vec<[u8; 8]>>>,
+    /// How each record came out that was sealed.
+    tags: Arc<Tags>,
 }
 
 impl Sealed {
@@ -54,6 +55,21 @@ impl Sealed {
     /// read. The first must not be: it would be sealed a second time, with the true head, under the same nonce.
     pub(crate) fn early(prelude: Prelude, key: ContentKey, plaintext: Plaintext) -> Result<Self, LayoutError> {
         Ok(Self { first: 1, ..Self::new(prelude, key, plaintext)? })
+    }
+
+    /// The same, where what was sealed is remembered there.
+    pub(crate) fn with_tags(self, tags: Tags) -> Self {
+        Self { tags: Arc::new(tags), ..self }
+    }
+
+    /// Whether a later process could know what was sealed.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.tags.are_kept()
+    }
+
+    /// What is sealed.
+    pub(crate) const fn plaintext(&self) -> &Plaintext {
+        &self.plaintext
     }
 
     /// The same, where records of it were sealed as `draft`: they must not come out otherwise now.
@@ -120,27 +136,12 @@ impl Sealed {
             let room = len - RECORD_OVERHEAD as usize;
             self.plaintext.read_at(self.layout.plaintext(index).start, &mut record[..room])?;
             self.key.seal_slice(index, self.layout.is_last(index), record);
-            if !self.is_as_before(index, record) {
+            if !self.tags.agree(index, record)? {
                 return Err(SourceError::Changed(self.plaintext.path_at(self.layout.plaintext(index).start)));
             }
             at += len;
         }
         Ok(frame)
-    }
-
-    /// Whether record `index` was not sealed before, or came out the same.
-    fn is_as_before(&self, index: u64, record: &[u8]) -> bool {
-        let tag = *record.last_chunk().expect("a record ends with its tag");
-        let index = usize::try_from(index).expect("a record's number fits in memory");
-        let mut tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
-        if tags.len() <= index {
-            tags.resize(index + 1, [0; 8]);
-        }
-        let before = tags[index];
-        if before == [0; 8] {
-            tags[index] = tag;
-        }
-        before == [0; 8] || before == tag
     }
 
     /// Reads, seals and hands to `take`, frame by frame, the octets of `range`, which is cut at record borders.

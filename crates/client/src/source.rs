@@ -6,6 +6,7 @@
 //! file, and does no harm.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,14 @@ pub enum SourceError {
     /// It changed after it was measured.
     #[error("{} changed while it was being sent", .0.display())]
     Changed(PathBuf),
+    /// What was sealed could not be written down.
+    #[error("cannot write {}: {source}", path.display())]
+    Note {
+        /// Where to.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 /// A run of bytes of known length.
@@ -63,6 +72,33 @@ pub(crate) struct Opened {
     path: PathBuf,
     len: u64,
     modified: Option<SystemTime>,
+    /// What tells it from other files and from itself changed; `None`: it has no name, or the system has no such numbers.
+    identity: Option<Identity>,
+}
+
+/// What tells one file from another, and from itself with other octets in it: also by the time of its last change, which nobody can set.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+    len: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(metadata: &Metadata) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        Some(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            len: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
 }
 
 impl Segment {
@@ -72,6 +108,20 @@ impl Segment {
             Content::File(path) => Opened::open(path).map(Self::File),
             Content::Stdin => Opened::spool(Path::new("the standard input"), io::stdin().lock()).map(Self::File),
         }
+    }
+
+    /// A file that must be as it was.
+    pub(crate) fn reopen(path: &Path, identity: &Identity) -> Result<Self, SourceError> {
+        let opened = Opened::open(path)?;
+        match opened.identity.as_ref() == Some(identity) {
+            true => Ok(Self::File(opened)),
+            false => Err(SourceError::Changed(path.to_owned())),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn spooled(reader: impl Read) -> Self {
+        Self::File(Opened::spool(Path::new("pipe"), reader).unwrap())
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -116,13 +166,20 @@ impl Opened {
             return Err(SourceError::Directory(path.to_owned()));
         }
         match metadata.is_file() {
-            true => Ok(Self::measured(file, path, &metadata)),
+            true => Ok(Self { identity: Identity::of(&metadata), ..Self::measured(file, path, &metadata) }),
             false => Self::spool(path, file),
         }
     }
 
+    /// Where it is and what it is, for a later process.
+    pub(crate) fn identity(&self) -> Option<(PathBuf, Identity)> {
+        // That may stand in another folder.
+        Some((std::path::absolute(&self.path).ok()?, self.identity.clone()?))
+    }
+
     fn measured(file: File, path: &Path, metadata: &Metadata) -> Self {
-        Self { file, path: path.to_owned(), len: metadata.len(), modified: metadata.modified().ok() }
+        let (len, modified) = (metadata.len(), metadata.modified().ok());
+        Self { file, path: path.to_owned(), len, modified, identity: None }
     }
 
     /// Copies what `reader` gives to a file in the system's temporary folder (`TMPDIR`) that has no name any more once

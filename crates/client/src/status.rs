@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_seal::UploadKey;
-use hoop_units::UploadId;
+use hoop_units::{RangeSet, UploadId};
 use serde::Deserialize;
 use std::fmt;
 
@@ -105,6 +105,8 @@ pub struct Status {
     pub total: Option<u64>,
     /// Octets of Z that are there.
     pub received: Option<u64>,
+    /// What is missing of Z there, as far as it was told.
+    pub missing: Option<RangeSet>,
     /// Octets of Z that the gateway has delivered.
     pub delivered: Option<u64>,
     /// When the ticket ends.
@@ -157,6 +159,7 @@ struct Document {
     state: String,
     total: Option<u64>,
     received: Option<u64>,
+    missing: Option<String>,
     delivered: Option<u64>,
     expires: Option<u32>,
     stored_at: Option<u32>,
@@ -177,6 +180,11 @@ impl Status {
         !self.proven && matches!(self.state, State::Accepted | State::Rejected | State::Held)
     }
 
+    /// Whether it tells of the service or the application, without proof: a gateway knows of itself alone.
+    pub fn is_claim(&self) -> bool {
+        !self.proven && self.state > State::Delivering
+    }
+
     /// Reads a status document, and opens the answer in it with the upload's key. `None` if it is no status.
     pub fn read(json: &[u8], id: UploadId, key: &UploadKey) -> Option<Self> {
         let document: Document = serde_json::from_slice(json).ok()?;
@@ -190,6 +198,7 @@ impl Status {
             state: State::by_name(&document.state).map(|told| proven.unwrap_or(told))?,
             total: document.total,
             received: document.received,
+            missing: document.missing.and_then(|missing| missing.parse().ok()),
             delivered: document.delivered,
             expires: document.expires,
             stored_at: document.stored_at,

@@ -3,15 +3,17 @@
 //! One JSON file an upload, `uploads/{id}.json`, readable by its owner alone: it holds K, which opens the application's
 //! answer. At most [`KEPT_MAX`] finished ones are kept.
 
+use crate::saved::Saved;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_seal::UploadKey;
 use hoop_units::UploadId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Files kept; beyond it the oldest finished uploads are forgotten. A thousand files of half a kilobyte are listed in a
 /// few milliseconds.
@@ -48,6 +50,19 @@ pub struct UploadRecord {
     pub state: String,
     /// Whether that is final.
     pub finished: bool,
+    /// What gateways have acknowledged of it, by their origins, in the form of `Content-Range`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<String, String>,
+    /// How to go on with it; `None`: it cannot be, or need not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) saved: Option<Saved>,
+}
+
+impl UploadRecord {
+    /// Whether a later process can go on with it.
+    pub const fn is_resumable(&self) -> bool {
+        self.saved.is_some()
+    }
 }
 
 /// Text that `Debug` does not show.
@@ -78,10 +93,20 @@ impl SecretText {
 pub(crate) struct Store(pub(crate) PathBuf);
 
 impl Store {
-    /// Writes a record, new or again.
+    /// Writes a record, new or again. Nobody goes on with what is finished.
     pub(crate) fn save(&self, record: &UploadRecord) -> io::Result<()> {
+        let record = &UploadRecord { saved: record.saved.clone().filter(|_| !record.finished), ..record.clone() };
         let bytes = serde_json::to_vec_pretty(record).expect("a record has a JSON form");
-        write_private(&self.0, &format!("{}.json", record.id), &bytes)
+        write_private(&self.0, &format!("{}.json", record.id), &bytes)?;
+        if record.finished {
+            let _ = fs::remove_file(self.0.join(format!("{}.tags", record.id)));
+        }
+        Ok(())
+    }
+
+    /// Where the tags of an upload's records are kept.
+    pub(crate) fn tags(&self, id: UploadId) -> PathBuf {
+        self.0.join(format!("{id}.tags"))
     }
 
     /// The record of that upload; `None` if there is none that can be read.
@@ -111,6 +136,18 @@ impl Store {
             }
             if read(&path).is_none_or(|record| record.finished) && fs::remove_file(&path).is_ok() {
                 excess -= 1;
+            }
+        }
+    }
+
+    /// Removes tags that no record goes with, `age` after they were last written: a push may be about to write its record.
+    pub(crate) fn sweep(&self, age: Duration) {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "tags")) {
+            let modified = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
+            let old = modified.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age);
+            if old && !path.with_extension("json").exists() {
+                let _ = fs::remove_file(path);
             }
         }
     }
@@ -148,7 +185,7 @@ pub(crate) fn write_private(folder: &Path, name: &str, bytes: &[u8]) -> io::Resu
     written
 }
 
-fn make_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -176,6 +213,8 @@ mod tests {
             expires: 9,
             state: "stored".into(),
             finished,
+            held: BTreeMap::new(),
+            saved: None,
         }
     }
 

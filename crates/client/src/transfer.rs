@@ -7,6 +7,9 @@
 //!        │                                         │ (404: everything)
 //!        └─▶ complete │ refused │ given up: no progress for `patience`
 //! ```
+//!
+//! An upload may go several ways: what another gateway has acknowledged is `elsewhere`, and is not sent here as well. What a gateway has
+//! acknowledged so far is asked for beside a long message, so that it is known should the gateway be out of reach in the middle.
 
 use crate::config::ClientConfig;
 use crate::sealed::{Meter, Sealed};
@@ -15,9 +18,9 @@ use crate::wire::{self, Link, LinkError, Refusal, field};
 use bytes::Bytes;
 use hoop_http::{Code, Dice, empty};
 use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 use url::Url;
@@ -27,6 +30,12 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_millis(500), cap: Durati
 
 /// The longest wait that a `Retry-After` can impose on somebody who stands there with a device.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// How often a gateway is asked what it has stored while a message to it is under way: it commits once a second.
+const LOOK_EACH: Duration = Duration::from_secs(1);
+
+/// The most spans that an answer names as missing (`docs/protocol.md` section 5); what lies beyond the last is not known.
+const MISSING_MAX: usize = 32;
 
 /// Where Z goes.
 #[derive(Clone, Debug)]
@@ -82,6 +91,44 @@ pub(crate) type OnSent = Arc<dyn Fn(u64) + Send + Sync>;
 /// Told of a break: what the reason is.
 pub(crate) type OnBreak = Box<dyn Fn(&str) + Send + Sync>;
 
+/// What one place has acknowledged of an upload: on disk and synced.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held(Arc<Mutex<RangeSet>>);
+
+impl Held {
+    /// So much.
+    pub(crate) fn of(ranges: RangeSet) -> Self {
+        Self(Arc::new(Mutex::new(ranges)))
+    }
+
+    /// What it has.
+    pub(crate) fn ranges(&self) -> RangeSet {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes down what it says in `headers` is missing of `total`. A part counts only if it promises to deliver parts, which it cannot do
+    /// without the prelude either.
+    fn note(&self, headers: &HeaderMap, missing: &RangeSet, total: u64) {
+        let mut has: RangeSet = [ByteRange::new(0, total)].into_iter().collect();
+        missing.iter().for_each(|span| has.remove(span));
+        let promised = field(headers, "hoop-cut-through").map(str::trim) == Some("?1");
+        let ready = missing.is_empty() || (promised && !missing.iter().any(|span| span.start == 0));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = if ready { has } else { RangeSet::new() };
+    }
+}
+
+/// What an answer says is missing of `total`; `Some(None)`: as no Hoop says it.
+pub(crate) fn missing_of(headers: &HeaderMap, total: u64) -> Option<Option<RangeSet>> {
+    let mut missing = match lacking(field(headers, "hoop-missing")?, total) {
+        Some(missing) => missing,
+        None => return Some(None),
+    };
+    if let Some(last) = missing.iter().last().filter(|last| missing.spans() >= MISSING_MAX && last.end < total) {
+        missing.insert(ByteRange::new(last.end, total));
+    }
+    Some(Some(missing))
+}
+
 /// One upload on its way to one target.
 pub(crate) struct Transfer<'a> {
     pub(crate) config: &'a ClientConfig,
@@ -89,6 +136,10 @@ pub(crate) struct Transfer<'a> {
     pub(crate) target: Target,
     pub(crate) id: UploadId,
     pub(crate) sealed: Arc<Sealed>,
+    /// What is not to be sent here, since others have it.
+    pub(crate) elsewhere: RangeSet,
+    /// What the other end has acknowledged.
+    pub(crate) held: Held,
     /// How long to go on without progress.
     pub(crate) patience: Duration,
     pub(crate) on_sent: OnSent,
@@ -99,8 +150,9 @@ impl Transfer<'_> {
     /// Sends what is missing until nothing is. `known`: what the target is known to lack; `None`: ask it first.
     pub(crate) async fn run(mut self, known: Option<RangeSet>) -> Result<Response<Bytes>, TransferError> {
         let whole: RangeSet = [self.sealed.whole()].into_iter().collect();
-        let mut missing = known;
+        let mut missing = known.map(|known| self.wanted(known));
         let mut least = whole.len();
+        let mut held = 0;
         let mut last_progress = Instant::now();
         let mut failures = 0;
         loop {
@@ -127,6 +179,11 @@ impl Transfer<'_> {
             };
             missing = None;
             self.link.close();
+            // What was acknowledged beside a long message is progress as well.
+            let now_held = self.held.ranges().len();
+            if now_held > held {
+                (held, last_progress, failures) = (now_held, Instant::now(), 0);
+            }
             if last_progress.elapsed() >= self.patience {
                 return Err(TransferError::GaveUp(setback.reason));
             }
@@ -210,11 +267,23 @@ impl Transfer<'_> {
             answer_timeout += Duration::from_secs(wait_secs.into());
         }
         let host = self.link.origin().host().to_string();
+        let looking = matches!(self.target, Target::Gateway { .. });
+        let (beside, path, total) = (self.link.beside(), self.path(false), self.sealed.layout().total());
+        let silence = self.config.gateway_silence;
+        let look = Self::look(beside, path, self.held.clone(), total, meter.clone(), silence);
+        let mut look = std::pin::pin!(look);
         let connection = self.link.open().await.map_err(|error| Failure::setback(&error))?;
         let mut sending = std::pin::pin!(connection.send(request));
         let mut seen = 0;
         let response = loop {
-            match tokio::time::timeout(answer_timeout, &mut sending).await {
+            let ended = tokio::select! {
+                ended = tokio::time::timeout(answer_timeout, &mut sending) => ended,
+                () = &mut look, if looking => {
+                    meter.stop();
+                    return Err(Failure::setback(&LinkError::Silent { host, waited: silence }));
+                }
+            };
+            match ended {
                 Ok(Ok(response)) => break response,
                 Ok(Err(error)) => return Err(Failure::broken(&host, &error)),
                 Err(_) if meter.sent() > seen => seen = meter.sent(),
@@ -235,7 +304,9 @@ impl Transfer<'_> {
         match answer.status() {
             StatusCode::NOT_FOUND => {
                 self.ask_room().await?;
-                Ok(Step::Missing(everything.clone()))
+                let (nothing, total) = ([self.sealed.whole()].into_iter().collect(), self.sealed.layout().total());
+                self.held.note(answer.headers(), &nothing, total);
+                Ok(self.step(everything.clone(), answer))
             }
             _ => self.judge(answer),
         }
@@ -260,14 +331,47 @@ impl Transfer<'_> {
             return Err(self.refusal(Refusal::of(&answer, self.config.clock.wall())));
         }
         let total = self.sealed.layout().total();
-        match field(answer.headers(), "hoop-missing").map(|text| lacking(text, total)) {
-            Some(Some(missing)) if missing.is_empty() => Ok(Step::Complete(answer)),
-            Some(Some(missing)) => Ok(Step::Missing(missing)),
-            None if answer.status() == StatusCode::CREATED => Ok(Step::Complete(answer)),
+        match missing_of(answer.headers(), total) {
+            Some(Some(missing)) => {
+                self.held.note(answer.headers(), &missing, total);
+                Ok(self.step(missing, answer))
+            }
+            None if answer.status() == StatusCode::CREATED => {
+                self.held.note(answer.headers(), &RangeSet::new(), total);
+                Ok(Step::Complete(answer))
+            }
             // An answer as no Hoop gives it: something else lives there.
             None | Some(None) => {
                 let refusal = Refusal::of(&answer, self.config.clock.wall());
                 Err(Failure::Ended(TransferError::Refused(refusal)))
+            }
+        }
+    }
+
+    /// What is to be sent here of what is missing.
+    fn wanted(&self, mut missing: RangeSet) -> RangeSet {
+        self.elsewhere.iter().for_each(|span| missing.remove(span));
+        missing
+    }
+
+    fn step(&self, missing: RangeSet, answer: Response<Bytes>) -> Step {
+        let wanted = self.wanted(missing);
+        if wanted.is_empty() { Step::Complete(answer) } else { Step::Missing(wanted) }
+    }
+
+    /// Asks a gateway over and over what it has of an upload. Returns once it has neither answered nor taken anything for `silence`.
+    async fn look(mut link: Link, path: String, held: Held, total: u64, meter: Arc<Meter>, silence: Duration) {
+        let (mut last, mut sent) = (Instant::now(), 0);
+        while last.elapsed() < silence {
+            tokio::time::sleep(LOOK_EACH).await;
+            let request = link.request(Method::HEAD, &path, empty());
+            let answer = link.ask(request, silence).await;
+            if answer.is_ok() || meter.sent() > sent {
+                (last, sent) = (Instant::now(), meter.sent());
+            }
+            let Ok(answer) = answer else { continue };
+            if let (StatusCode::OK, Some(Some(missing))) = (answer.status(), missing_of(answer.headers(), total)) {
+                held.note(answer.headers(), &missing, total);
             }
         }
     }
@@ -285,6 +389,8 @@ impl Transfer<'_> {
                 | Code::UpstreamBroken
                 | Code::Internal,
             ) => true,
+            // Somebody else sends the service a record under a wrong total; that ends when ours is proven, or his message is over.
+            Some(Code::RangeInvalid) => matches!(self.target, Target::Service { .. }),
             _ => matches!(refusal.status.as_u16(), 408 | 500 | 502 | 504),
         };
         let busy = matches!(refusal.status.as_u16(), 429 | 503 | 507);
@@ -333,5 +439,22 @@ mod tests {
         for text in ["128-1000", "2000-2999", "0-18446744073709551614", "all"] {
             assert_eq!(lacking(text, 1_000), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_part_counts_as_held_only_where_parts_are_delivered_and_with_its_prelude() {
+        let held = |promise: Option<&'static str>, missing: &str| {
+            let (held, mut headers) = (Held::default(), HeaderMap::new());
+            if let Some(promise) = promise {
+                headers.insert("hoop-cut-through", HeaderValue::from_static(promise));
+            }
+            held.note(&headers, &missing.parse().unwrap(), 1_000);
+            held.ranges().to_string()
+        };
+        assert_eq!(held(Some("?1"), "500-999"), "0-499");
+        assert_eq!(held(Some("?1"), "0-127, 500-999"), "", "without its prelude nothing can be delivered");
+        assert_eq!(held(Some("?0"), "500-999"), "");
+        assert_eq!(held(None, "500-999"), "", "a gateway that delivers whole uploads only");
+        assert_eq!(held(None, ""), "0-999");
     }
 }

@@ -68,6 +68,11 @@ impl Link {
         &self.origin
     }
 
+    /// Another to the same server, with a connection of its own.
+    pub(crate) fn beside(&self) -> Self {
+        Self::new(self.connector.clone(), self.origin.clone())
+    }
+
     /// Connects, unless that has been done.
     pub(crate) async fn open(&mut self) -> Result<&mut Connection, ConnectError> {
         if self.connection.as_ref().is_none_or(|connection| !connection.is_open()) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// The service's name in the lab.
-const NAME: &str = "photos.example";
+pub const SERVICE: &str = "photos.example";
 
 /// The service's origin.
 pub const ORIGIN: &str = "https://photos.example";
@@ -74,16 +74,24 @@ impl House {
         let topology = Topology::new()
             .host(Host::new("device"))
             .host(Host::new("gateway").forwarding())
-            .host(Host::new("service").named(NAME))
+            .host(Host::new("service").named(SERVICE))
             .link(Link::new("lan", "device", "gateway").both(lan))
             .link(
                 Link::new("uplink", "gateway", "service")
                     .up(uplink.clone().rate(config.up).queue(QueueLimit::bytes(config.uplink_queue)))
                     .down(uplink.rate(config.down)),
             );
+        Self::build_on(&topology)
+    }
+
+    /// On hosts and links of one's own; the service's host is called `service`, and [`SERVICE`] is a name of it.
+    ///
+    /// # Errors
+    /// If the machine allows no namespaces, or a file cannot be written.
+    pub fn build_on(topology: &Topology) -> Result<Self, Box<dyn Error>> {
         let folder = tempfile::Builder::new().prefix("hoop-house").tempdir()?;
-        let certificates = Certificates::make(folder.path(), &[NAME])?;
-        let house = Self { lab: Lab::build(&topology)?, folder, certificates };
+        let certificates = Certificates::make(folder.path(), &[SERVICE])?;
+        let house = Self { lab: Lab::build(topology)?, folder, certificates };
         let keys = Command::new(program_beside("hoop")).arg("keygen").arg("-o").arg(house.path("keys")).output()?;
         if !keys.status.success() {
             return Err(format!("hoop keygen: {}", String::from_utf8_lossy(&keys.stderr)).into());
@@ -120,7 +128,12 @@ impl House {
 
     /// Where the gateway listens, as the device sees it.
     pub fn gateway_url(&self) -> String {
-        format!("http://{}:{HOOP}/", self.lab.address_on("gateway", "lan"))
+        self.gateway_url_on("gateway", "lan")
+    }
+
+    /// Where a gateway on this host listens, as devices on that link see it.
+    pub fn gateway_url_on(&self, host: &str, link: &str) -> String {
+        format!("http://{}:{HOOP}/", self.lab.address_on(host, link))
     }
 
     /// Starts `hoop gateway` with its spool in the house's folder.
@@ -128,10 +141,18 @@ impl House {
     /// # Errors
     /// If it does not come up.
     pub fn start_gateway(&self, more: &[&str]) -> Result<Program, StartError> {
-        let mut command = self.hoop("gateway");
-        command.args(["gateway", "--listen", &format!("0.0.0.0:{HOOP}"), "--allow-dest", NAME]);
-        command.arg("--spool").arg(self.path("spool")).arg("--ca").arg(&self.certificates.authority);
-        command.args(["--public-url", &self.gateway_url()]).args(more);
+        self.start_gateway_on("gateway", &[&["--public-url", &self.gateway_url()], more].concat())
+    }
+
+    /// The same on any host.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start_gateway_on(&self, host: &str, more: &[&str]) -> Result<Program, StartError> {
+        let mut command = self.hoop(host);
+        let spool = if host == "gateway" { "spool".to_owned() } else { format!("spool-{host}") };
+        command.args(["gateway", "--listen", &format!("0.0.0.0:{HOOP}"), "--allow-dest", SERVICE]);
+        command.arg("--spool").arg(self.path(&spool)).arg("--ca").arg(&self.certificates.authority).args(more);
         Program::start("hoop gateway", command, "listening on")
     }
 

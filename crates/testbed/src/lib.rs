@@ -13,7 +13,7 @@ mod house;
 mod program;
 
 pub use certificates::Certificates;
-pub use house::{HOOP, House, HouseConfig, ORIGIN, program_beside};
+pub use house::{HOOP, House, HouseConfig, ORIGIN, SERVICE, program_beside};
 pub use program::{Program, StartError};
 
 use std::io;

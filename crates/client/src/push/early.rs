@@ -13,13 +13,14 @@ use crate::draft::{Draft, Sending, SentEarly, added_up};
 use crate::error::PushError;
 use crate::outcome::{Event, Way};
 use crate::sealed::Sealed;
+use crate::tags::Tags;
 use crate::ticket::IssuedTicket;
-use crate::transfer::{OnSent, Transfer, TransferError};
-use crate::upload::Measured;
+use crate::transfer::{Held, OnSent, Transfer, TransferError};
+use crate::upload::{Measured, Upload};
 use crate::wire::Link;
 use hoop_http::{Connector, Dice, Origin};
 use hoop_seal::UploadKey;
-use hoop_units::{ByteRange, RangeSet};
+use hoop_units::{ByteRange, RangeSet, UploadId};
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::task::{JoinError, JoinSet};
@@ -31,6 +32,8 @@ pub(super) type Search = JoinSet<Result<Link, String>>;
 pub(super) struct Early {
     pub(super) origin: Origin,
     sending: Sending,
+    /// What the gateway has acknowledged.
+    held: Held,
     /// Told of what record 0 adds.
     on_sent: OnSent,
 }
@@ -56,12 +59,13 @@ impl Push<'_> {
         &mut self,
         service: &mut Link,
         mut search: Search,
+        upload: &Upload,
         measured: &Measured,
     ) -> Result<Prepared, PushError> {
-        let (client, upload, suite) = (self.client, self.upload, self.options.suite);
+        let (client, suite) = (self.client, self.options.suite);
         if let Some(ticket) = client.ticket_at_hand(upload, suite, service.origin()) {
             self.tell_ticket(&ticket, true);
-            return prepared(ticket, measured, found(search.join_next().await));
+            return self.prepared(ticket, measured, found(search.join_next().await));
         }
         let key = UploadKey(Dice.octets());
         let (ticket, begun) = {
@@ -71,22 +75,23 @@ impl Push<'_> {
             tokio::select! {
                 ticket = &mut fetching => (ticket?, None),
                 gateway = search.join_next() => {
-                    let begun = self.begin(found(gateway), &key, measured);
+                    let begun = self.begin(found(gateway), &key, upload, measured);
                     (fetching.await?, Some(begun))
                 }
             }
         };
         self.tell_ticket(&ticket, false);
         match begun {
-            None => prepared(ticket, measured, found(search.join_next().await)),
-            Some(Begun::Nothing(gateway)) => prepared(ticket, measured, gateway),
-            Some(Begun::Early(draft, early)) => self.settle(draft, early, ticket, service, measured).await,
+            None => self.prepared(ticket, measured, found(search.join_next().await)),
+            Some(Begun::Nothing(gateway)) => self.prepared(ticket, measured, gateway),
+            Some(Begun::Early(draft, early)) => self.settle(draft, early, ticket, service, (upload, measured)).await,
         }
     }
 
     /// Sends records at once, if there is a gateway and enough of them.
-    fn begin(&mut self, gateway: Result<Link, String>, key: &UploadKey, measured: &Measured) -> Begun {
-        let draft = Draft::new(key.clone(), self.options.suite, self.upload, measured);
+    fn begin(&mut self, gateway: Result<Link, String>, key: &UploadKey, upload: &Upload, measured: &Measured) -> Begun {
+        let tags = || self.tags(key.upload_id());
+        let draft = Draft::with_tags(key.clone(), self.options.suite, upload, measured, tags);
         let (link, draft) = match (gateway, draft) {
             (Ok(link), Some(draft)) => (link, draft),
             (gateway, _) => return Begun::Nothing(gateway),
@@ -94,8 +99,10 @@ impl Push<'_> {
         self.timings.sending_ms = Some(self.now_ms());
         let [first, second] = added_up(self.progress(draft.total()));
         let origin = link.origin().clone();
-        let sending = Sending::begin(&draft, link, self.client.config().clone(), first, self.on_break());
-        Begun::Early(Box::new(draft), Early { origin, sending, on_sent: second })
+        // Only the whole upload's own place may count: of a draft that comes to nothing nothing is held.
+        let held = Held::default();
+        let sending = Sending::begin(&draft, link, self.client.config().clone(), held.clone(), first, self.on_break());
+        Begun::Early(Box::new(draft), Early { origin, sending, held, on_sent: second })
     }
 
     /// Makes the draft whole if the ticket is as it was predicted, and begins anew if not.
@@ -105,7 +112,7 @@ impl Push<'_> {
         early: Early,
         mut ticket: IssuedTicket,
         service: &mut Link,
-        measured: &Measured,
+        (upload, measured): (&Upload, &Measured),
     ) -> Result<Prepared, PushError> {
         let spent = draft.shares_key(&ticket);
         if let Some(sealed) = draft.complete(&ticket) {
@@ -117,10 +124,10 @@ impl Push<'_> {
         drop(early);
         self.timings.sending_ms = None;
         if spent {
-            ticket = self.client.fetch_ticket(self.upload, self.options.suite, service, None).await?;
+            ticket = self.client.fetch_ticket(upload, self.options.suite, service, None).await?;
             self.tell_ticket(&ticket, false);
         }
-        prepared(ticket, measured, Ok(gateway))
+        self.prepared(ticket, measured, Ok(gateway))
     }
 
     /// Sends what the ticket was needed for, while the other records may still be on their way.
@@ -130,7 +137,9 @@ impl Push<'_> {
         ticket: &IssuedTicket,
         sealed: &Arc<Sealed>,
     ) -> Result<Completed, PushError> {
-        let Early { origin, mut sending, on_sent } = early;
+        let Early { origin, mut sending, held, on_sent } = early;
+        self.held.insert(origin.clone(), held.clone());
+        self.tried.push(origin.clone());
         let way = Way::Gateway(origin.clone());
         self.tell(Event::Way { way: way.clone(), because: None });
         let (mut link, mut ended) = (Link::new(self.gateway_connector(), origin), false);
@@ -143,7 +152,7 @@ impl Push<'_> {
                 return Ok(Completed::Rest(link, Some([sealed.whole()].into_iter().collect())));
             }
         }
-        let mut end = self.record_0(&mut link, ticket, sealed, on_sent).await;
+        let mut end = self.record_0(&mut link, ticket, sealed, held, on_sent).await;
         if !ended && matches!(end, Ok(None)) {
             // What is missing is on its way.
             let Some((free, rest)) = sending.end().await else { return Ok(Completed::Rest(link, None)) };
@@ -164,13 +173,34 @@ impl Push<'_> {
         link: &mut Link,
         ticket: &IssuedTicket,
         sealed: &Arc<Sealed>,
+        held: Held,
         on_sent: OnSent,
     ) -> SentEarly {
         let range = ByteRange::new(0, sealed.layout().record(0).end);
         let (config, target) = (self.client.config(), ticket.at_gateway());
         let (id, patience, on_break) = (ticket.id, config.gateway_patience, self.on_break());
-        let sealed = sealed.clone();
-        Transfer { config, link, target, id, sealed, patience, on_sent, on_break }.once(range).await
+        let (sealed, elsewhere) = (sealed.clone(), RangeSet::new());
+        let transfer = Transfer { config, link, target, id, sealed, elsewhere, held, patience, on_sent, on_break };
+        transfer.once(range).await
+    }
+
+    fn prepared(
+        &self,
+        ticket: IssuedTicket,
+        measured: &Measured,
+        gateway: Result<Link, String>,
+    ) -> Result<Prepared, PushError> {
+        let sealed = seal(&ticket, measured.clone(), self.tags(ticket.id))?;
+        Ok(Prepared { ticket, sealed, gateway: Gateway::Found(gateway) })
+    }
+
+    /// Where what is sealed is remembered: for later processes, too, if that can be.
+    fn tags(&self, id: UploadId) -> Tags {
+        let Some(store) = self.client.store() else { return Tags::default() };
+        Tags::create(&store.tags(id)).unwrap_or_else(|error| {
+            tracing::debug!(%error, "this upload cannot be resumed by another process");
+            Tags::default()
+        })
     }
 
     fn gateway_connector(&self) -> Connector {
@@ -181,11 +211,6 @@ impl Push<'_> {
         self.timings.ticket_ms = Some(self.now_ms());
         self.tell(Event::Ticket { id: ticket.id, ahead });
     }
-}
-
-fn prepared(ticket: IssuedTicket, measured: &Measured, gateway: Result<Link, String>) -> Result<Prepared, PushError> {
-    let sealed = seal(&ticket, measured.clone())?;
-    Ok(Prepared { ticket, sealed, gateway: Gateway::Found(gateway) })
 }
 
 fn found(ended: Option<Result<Result<Link, String>, JoinError>>) -> Result<Link, String> {

@@ -1,7 +1,7 @@
 //! What the client library reports, as it is told on the command line.
 
 use crate::exit::{Exit, Failure};
-use hoop_client::{PushError, SourceError, State, StatusError, TicketsError, UploadError};
+use hoop_client::{PushError, ResumeError, SourceError, State, StatusError, TicketsError, UploadError};
 
 /// The code for the state in which an upload was left.
 pub const fn exit_of(state: State) -> Exit {
@@ -56,6 +56,13 @@ impl From<PushError> for Failure {
             PushError::Unreachable(reason) => {
                 Self::new(Exit::Network, "nobody can be reached", reason).hint("again, when the network is back")
             }
+            PushError::Resume(error @ ResumeError::InUse) => {
+                Self::new(Exit::Unexpected, "the upload cannot be resumed", error).hint("again, once that has ended")
+            }
+            PushError::Resume(error @ (ResumeError::NotKept(_) | ResumeError::Restarted)) => {
+                Self::new(Exit::Refused, "the upload cannot be resumed", error)
+                    .hint("`hoop status ID`, and if it has not arrived, the upload anew with `hoop push`")
+            }
             PushError::State(error) => {
                 Self::new(Exit::File, "the state folder cannot be written", error).hint("another folder in HOOP_STATE")
             }
@@ -77,6 +84,10 @@ impl From<UploadError> for Failure {
             UploadError::Source(SourceError::Spool { path, source }) => {
                 Self::new(Exit::File, format!("{} cannot be copied to a temporary file", path.display()), source)
                     .hint("another folder in TMPDIR")
+            }
+            UploadError::Source(SourceError::Note { path, source }) => {
+                Self::new(Exit::File, format!("{} cannot be written", path.display()), source)
+                    .hint("another folder in HOOP_STATE")
             }
             UploadError::Source(SourceError::Changed(path)) => {
                 Self::plain(Exit::Changed, format!("{} changed while it was being sent", path.display()))

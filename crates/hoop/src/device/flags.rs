@@ -12,6 +12,8 @@ use std::path::PathBuf;
 pub enum DeviceCommand {
     /// Seal an upload, hand it to the gateway, and say when you may leave
     Push(PushFlags),
+    /// Go on with an upload that did not come to its end
+    Resume(ResumeFlags),
     /// Tell what has become of uploads
     Status(StatusFlags),
     /// Seal an upload into a file or a pipe, for whoever carries it
@@ -79,9 +81,22 @@ pub struct NetworkFlags {
 pub struct PushFlags {
     #[command(flatten)]
     pub request: RequestFlags,
-    /// The gateway: auto (look for it), none, or its URL
-    #[arg(long, value_name = "auto|none|URL", env = "HOOP_GATEWAY", default_value = "auto")]
-    pub gateway: String,
+    #[command(flatten)]
+    pub hand: HandFlags,
+    /// Keep the service's signed receipt in this file; stays until the application has answered
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    pub receipt: Option<PathBuf>,
+    /// Send the ordinary request, without gateway and seal
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// How an upload is handed over.
+#[derive(Args)]
+pub struct HandFlags {
+    /// The gateway: auto (look for it), none, or its URL; several URLs are tried in their order
+    #[arg(long, value_name = "auto|none|URL", env = "HOOP_GATEWAY", value_delimiter = ',', default_value = "auto")]
+    pub gateway: Vec<String>,
     /// How far to stay
     #[arg(long, value_enum, default_value = "stored")]
     pub wait: Wait,
@@ -91,12 +106,12 @@ pub struct PushFlags {
     /// How long to try without progress
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub retry_max_time: Span,
-    /// Keep the service's signed receipt in this file; stays until the application has answered
-    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
-    pub receipt: Option<PathBuf>,
-    /// Send the ordinary request, without gateway and seal
-    #[arg(long)]
-    pub plain: bool,
+    /// How long a gateway that has gone half-way is waited for
+    #[arg(long, value_name = "TIME", default_value = "15s")]
+    pub gateway_patience: Span,
+    /// While staying: how long the service may get nothing of what gateways have, until it is sent from here
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub service_patience: Span,
     /// One JSON object on the standard output
     #[arg(long)]
     pub json: bool,
@@ -106,6 +121,16 @@ pub struct PushFlags {
     /// Say more
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+#[derive(Args)]
+pub struct ResumeFlags {
+    /// Which; its first digits will do
+    pub id: String,
+    #[command(flatten)]
+    pub network: NetworkFlags,
+    #[command(flatten)]
+    pub hand: HandFlags,
 }
 
 #[derive(Args)]

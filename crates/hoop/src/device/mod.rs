@@ -28,6 +28,7 @@ use hoop_http::Clock;
 pub fn run(command: DeviceCommand, clock: Clock) -> Result<Exit, Failure> {
     match command {
         DeviceCommand::Push(flags) => push::run(flags, clock),
+        DeviceCommand::Resume(flags) => push::resume(flags, clock),
         DeviceCommand::Status(flags) => status::run(flags, clock),
         DeviceCommand::Receipt(command) => receipt::run(command, clock),
         DeviceCommand::Seal(flags) if flags.raw.raw => raw::seal(&flags.raw, flags.request.suite),

@@ -60,6 +60,10 @@ impl Progress {
                 self.phase(format!("you may leave · {}{reason}", status.state));
                 self.detail(|| format!("{}{reason}", status.state));
             }
+            Event::Doubt { reason } => self.say(&format!("{reason}: what the service lacks goes to it by another way")),
+            Event::Resumable { id } => {
+                self.say(&format!("`hoop resume {id}` goes on with it, once somebody can be reached"))
+            }
             Event::Forgotten { reason } => {
                 self.say(&format!(
                     "`hoop status` will not know this upload, since it could not be written down: {reason}"
@@ -80,7 +84,10 @@ impl Progress {
         match way {
             Way::Gateway(origin) => {
                 self.phase(format!("handing over to {origin}"));
-                self.detail(|| format!("sealed, to the gateway {origin}"));
+                match because.is_empty() {
+                    true => self.detail(|| format!("sealed, to the gateway {origin}")),
+                    false => self.say(&format!("sealed, to the gateway {origin}{because}")),
+                }
             }
             Way::Direct => self.say(&format!("sealed, to the service directly{because}")),
             Way::Plain => self.say(&format!("the ordinary request, not sealed{because}")),

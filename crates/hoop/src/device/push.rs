@@ -1,59 +1,78 @@
-//! `hoop push`.
+//! `hoop push` and `hoop resume`.
 
-use super::flags::PushFlags;
+use super::flags::{HandFlags, PushFlags, ResumeFlags};
 use super::progress::Progress;
 use super::receipt;
 use super::request;
 use super::show;
+use super::status::find;
 use crate::exit::{Exit, Failure};
-use hoop_client::{Answer, Client, ClientConfig, Outcome, PushOptions, State, Upload, WaitFor, Way};
+use hoop_client::{Answer, Client, OnEvent, Outcome, PushError, PushOptions, State, Upload, WaitFor, Way};
 use hoop_http::Clock;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is asked for, checked.
-struct Plan {
-    upload: Upload,
-    config: ClientConfig,
-    options: PushOptions,
+/// Runs `hoop push`.
+pub fn run(flags: PushFlags, clock: Clock) -> Result<Exit, Failure> {
+    let result = plan(&flags, clock).and_then(|(client, upload, options)| {
+        let hand_over = async |on_event| client.push(&upload, &options, on_event).await;
+        conduct(&flags.hand, &client, &upload.label(), flags.receipt.as_deref(), hand_over)
+    });
+    told(result, flags.hand.json)
 }
 
-/// Runs it.
-pub fn run(flags: PushFlags, clock: Clock) -> Result<Exit, Failure> {
-    let result = plan(&flags, clock).and_then(|plan| push(&flags, plan));
-    if let (Err(failure), true) = (&result, flags.json) {
+/// Runs `hoop resume`.
+pub fn resume(flags: ResumeFlags, clock: Clock) -> Result<Exit, Failure> {
+    let result =
+        request::hand_config(&flags.hand, &flags.network, clock).and_then(request::client).and_then(|client| {
+            let id = find(&client, &flags.id)?;
+            let (label, options) = (client.record(id)?.name, options(&flags.hand));
+            let hand_over = async |on_event| client.resume(id, &options, on_event).await;
+            conduct(&flags.hand, &client, &label, None, hand_over)
+        });
+    told(result, flags.hand.json)
+}
+
+fn told(result: Result<Exit, Failure>, as_json: bool) -> Result<Exit, Failure> {
+    if let (Err(failure), true) = (&result, as_json) {
         println!("{}", json!({"error": failure.message(), "exit": failure.exit.code()}));
     }
     result
 }
 
-fn plan(flags: &PushFlags, clock: Clock) -> Result<Plan, Failure> {
-    let config = ClientConfig {
-        gateway: request::gateway(&flags.gateway)?,
-        retry_max_time: flags.retry_max_time.0,
-        ..request::client_config(&flags.request.network, clock)
-    };
-    let options = PushOptions {
-        // There is no receipt before the application has answered.
-        wait: if flags.receipt.is_some() { WaitFor::Accepted } else { flags.wait.into() },
-        timeout: request::timeout(flags.timeout),
-        plain: flags.plain,
-        suite: flags.request.suite,
-    };
-    Ok(Plan { upload: request::upload(&flags.request)?, config, options })
+/// What is asked for, checked.
+fn plan(flags: &PushFlags, clock: Clock) -> Result<(Client, Upload, PushOptions), Failure> {
+    let config = request::hand_config(&flags.hand, &flags.request.network, clock)?;
+    let upload = request::upload(&flags.request)?;
+    let mut options = PushOptions { plain: flags.plain, suite: flags.request.suite, ..options(&flags.hand) };
+    if flags.receipt.is_some() {
+        // There is none before the application has answered.
+        options.wait = WaitFor::Accepted;
+    }
+    Ok((request::client(config)?, upload, options))
 }
 
-fn push(flags: &PushFlags, plan: Plan) -> Result<Exit, Failure> {
-    let client = request::client(plan.config)?;
+fn options(flags: &HandFlags) -> PushOptions {
+    PushOptions { wait: flags.wait.into(), timeout: request::timeout(flags.timeout), ..PushOptions::default() }
+}
+
+/// Shows how it goes and what came of it.
+fn conduct(
+    flags: &HandFlags,
+    client: &Client,
+    label: &str,
+    receipt: Option<&Path>,
+    hand_over: impl AsyncFnOnce(OnEvent) -> Result<Outcome, PushError>,
+) -> Result<Exit, Failure> {
     let runtime = super::light_runtime()?;
     let progress = Arc::new(Progress::new(flags.quiet || flags.json, flags.verbose));
     let shown = progress.clone();
     let on_event = Arc::new(move |event| shown.show(&event));
-    let result = runtime.block_on(client.push(&plan.upload, &plan.options, on_event));
+    let result = runtime.block_on(hand_over(on_event));
     progress.clear();
-    let kept = match (&flags.receipt, &result) {
-        (Some(path), Ok(outcome)) => runtime.block_on(keep_receipt(&client, outcome, path)),
+    let kept = match (receipt, &result) {
+        (Some(path), Ok(outcome)) => runtime.block_on(keep_receipt(client, outcome, path)),
         _ => Ok(()),
     };
     // What still runs, a name being looked up perhaps, must not keep anybody waiting.
@@ -63,7 +82,7 @@ fn push(flags: &PushFlags, plan: Plan) -> Result<Exit, Failure> {
     if flags.json {
         println!("{}", document(&outcome));
     } else if !flags.quiet {
-        print!("{}", summary(&outcome, &plan.upload.label()));
+        print!("{}", summary(&outcome, label));
     }
     Ok(exit(&outcome))
 }

@@ -1,6 +1,6 @@
 //! From flags to an [`Upload`] and a [`Client`].
 
-use super::flags::{NetworkFlags, RequestFlags};
+use super::flags::{HandFlags, NetworkFlags, RequestFlags};
 use super::form;
 use crate::exit::{Exit, Failure};
 use crate::values;
@@ -111,19 +111,22 @@ fn secret(value: &str, flag: &str, name: &str) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
-/// What `--gateway` says.
-pub fn gateway(text: &str) -> Result<GatewayChoice, Failure> {
-    match text {
-        "auto" => Ok(GatewayChoice::Auto),
-        "none" => Ok(GatewayChoice::None),
-        text => {
-            let origin: Result<Origin, _> = text.parse();
-            origin.map(GatewayChoice::At).map_err(|error| {
-                Failure::new(Exit::Usage, format!("`{text}` is no gateway"), error)
-                    .hint("auto, none, or http://hoop.local:4667")
-            })
-        }
+/// Where the gateway is, or the gateways are.
+pub fn gateway(texts: &[String]) -> Result<GatewayChoice, Failure> {
+    match texts {
+        [] => Ok(GatewayChoice::Auto),
+        [text] if text == "auto" => Ok(GatewayChoice::Auto),
+        [text] if text == "none" => Ok(GatewayChoice::None),
+        [text] => origin(text).map(GatewayChoice::At),
+        texts => texts.iter().map(|text| origin(text)).collect::<Result<_, _>>().map(GatewayChoice::AnyOf),
     }
+}
+
+fn origin(text: &str) -> Result<Origin, Failure> {
+    text.parse().map_err(|error| {
+        Failure::new(Exit::Usage, format!("`{text}` is no gateway"), error)
+            .hint("auto, none, or http://hoop.local:4667")
+    })
 }
 
 /// A configuration with what the flags say about the network.
@@ -137,6 +140,20 @@ pub fn client_config(flags: &NetworkFlags, clock: Clock) -> ClientConfig {
         clock,
         ..defaults
     }
+}
+
+/// The same, with what they say about handing over.
+pub fn hand_config(flags: &HandFlags, network: &NetworkFlags, clock: Clock) -> Result<ClientConfig, Failure> {
+    let patience = flags.gateway_patience.0;
+    let defaults = client_config(network, clock);
+    Ok(ClientConfig {
+        gateway: gateway(&flags.gateway)?,
+        retry_max_time: flags.retry_max_time.0,
+        gateway_patience: patience,
+        gateway_silence: defaults.gateway_silence.min(patience),
+        service_patience: flags.service_patience.0,
+        ..defaults
+    })
 }
 
 /// A client that was told so.
@@ -229,7 +246,11 @@ mod tests {
             assert_eq!(failure.exit, Exit::Usage);
             assert!(failure.message().contains(words), "{}", failure.message());
         }
-        assert!(gateway("hoop.local").is_err());
-        assert_eq!(gateway("none").unwrap(), GatewayChoice::None);
+        let gateway = |texts: &[&str]| gateway(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(gateway(&["hoop.local"]).is_err());
+        assert!(gateway(&["none", "http://192.0.2.1:4667"]).is_err());
+        assert_eq!(gateway(&["none"]).unwrap(), GatewayChoice::None);
+        let two = ["http://192.0.2.1:4667", "http://192.0.2.2:4667"];
+        assert_eq!(gateway(&two).unwrap(), GatewayChoice::AnyOf(two.map(|text| text.parse().unwrap()).into()));
     }
 }

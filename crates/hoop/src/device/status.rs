@@ -41,7 +41,7 @@ fn keep_receipt(client: &Client, id: UploadId, path: &Path) -> Result<(), Failur
 }
 
 /// The one upload whose id begins so.
-fn find(client: &Client, text: &str) -> Result<UploadId, Failure> {
+pub fn find(client: &Client, text: &str) -> Result<UploadId, Failure> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }

@@ -1,0 +1,89 @@
+//! Going on with an upload that another process began, perhaps in another network: [`Client::resume`].
+//!
+//! The record has the ticket, the salt and the plaintext's parts, and the tags beside it what was sealed, so the very same Z is sealed again,
+//! or nothing is. What the service has and gateways have acknowledged is not sent once more.
+
+use super::{Course, HandedOver, Push, said};
+use crate::client::Client;
+use crate::discovery;
+use crate::error::PushError;
+use crate::outcome::{Event, OnEvent, Outcome, PushOptions, Way};
+use crate::saved::ResumeError;
+use crate::sealed::Sealed;
+use crate::status::State;
+use crate::store::UploadRecord;
+use crate::tags::Tags;
+use crate::ticket::IssuedTicket;
+use crate::transfer::Held;
+use crate::wire::Link;
+use hoop_http::Origin;
+use hoop_seal::{ContentKey, Prelude, RECORD_SIZE};
+use hoop_units::{RangeSet, UploadId};
+use std::io;
+use std::sync::Arc;
+
+impl Client {
+    /// Goes on with an upload of this device that did not come to its end, or whose gateway is not to be relied on, from where gateways
+    /// and service have it. Its files must be as they were.
+    ///
+    /// # Errors
+    /// [`PushError`] if it cannot be gone on with, or is not known to be stored anywhere.
+    pub async fn resume(&self, id: UploadId, options: &PushOptions, on_event: OnEvent) -> Result<Outcome, PushError> {
+        let unknown = ResumeError::NotKept("this device remembers no such upload");
+        let record = self.record(id).map_err(|_| unknown)?;
+        let (ticket, sealed) = self.clone().seal_again(record.clone()).await?;
+        on_event(Event::Measured { bytes: record.bytes });
+        on_event(Event::Ticket { id, ahead: true });
+        let mut push = Push::new(self, options, on_event, record.bytes, Vec::new());
+        let read = |(origin, ranges): (&String, &String)| Some((origin.parse().ok()?, Held::of(ranges.parse().ok()?)));
+        push.held = record.held.iter().filter_map(read).collect();
+        let course = Course { ticket, sealed: Arc::new(sealed), record };
+        push.go_on(course).await
+    }
+
+    /// The very same Z.
+    async fn seal_again(self, record: UploadRecord) -> Result<(IssuedTicket, Sealed), PushError> {
+        let sealed = tokio::task::spawn_blocking(move || {
+            let none = ResumeError::NotKept("it is finished, or its octets came from a pipe or a program");
+            let (saved, store) = record.saved.as_ref().zip(self.store()).ok_or(none)?;
+            let (ticket, salt) = saved.ticket()?;
+            let plaintext = saved.plaintext().map_err(crate::UploadError::from)?;
+            let prelude = Prelude::new(salt, RECORD_SIZE, &ticket.ticket).expect("a ticket is shorter than a key id");
+            let key = ContentKey::new(ticket.suite, &ticket.key, &salt);
+            let damaged = ResumeError::NotKept("its record is damaged");
+            let sealed =
+                Sealed::new(prelude, key, plaintext).ok().filter(|sealed| sealed.layout().total() == record.total);
+            let sealed = sealed.ok_or(damaged)?;
+            let tags =
+                Tags::open(&store.tags(ticket.id), sealed.layout().records()).map_err(|error| match error.kind() {
+                    io::ErrorKind::WouldBlock => ResumeError::InUse,
+                    _ => ResumeError::NotKept("what was sealed of it is not known any more"),
+                })?;
+            Ok((ticket, sealed.with_tags(tags)))
+        });
+        sealed.await.unwrap_or(Err(PushError::Internal("sealing it again panicked")))
+    }
+}
+
+impl Push<'_> {
+    async fn go_on(mut self, mut course: Course) -> Result<Outcome, PushError> {
+        // Nobody is believed against the service: it may have forgotten what a gateway was relied on to deliver.
+        let has = self.ask_service(&course).await;
+        self.at_service = has.clone().unwrap_or_default();
+        let whole = course.sealed.whole();
+        if has.is_some_and(|has| has.contains(whole)) {
+            let post = Origin::of(&course.ticket.post).expect("checked with the ticket");
+            let link = Link::new(self.client.connector(), post);
+            let handed = HandedOver { way: Way::Direct, answer: said(State::Received), link };
+            return self.conclude(Ok(handed), course).await;
+        }
+        // All of it lies with gateways, and yet somebody asks to go on: they are not relied on.
+        if self.elsewhere(None).contains(whole) {
+            self.held.clear();
+        }
+        let found = discovery::find(self.client.config(), self.client.connector(), &[]).await;
+        let known: Option<RangeSet> = None;
+        let handed = self.hand_over(found, known, &mut course).await;
+        self.conclude(handed, course).await
+    }
+}
