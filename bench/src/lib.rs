@@ -4,6 +4,8 @@
 //! is quoted, and what is judged is a ratio.
 
 pub mod chart;
+pub mod peers;
+pub mod posts;
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,10 +15,15 @@ use std::time::Duration;
 /// Rounds when none are asked for: the least of which a median means something.
 pub const ROUNDS: usize = 5;
 
-/// The number behind an option on the command line, if it is there.
-pub fn number(option: &str) -> Option<u64> {
+/// The word behind an option on the command line, if it is there.
+pub fn word(option: &str) -> Option<String> {
     let arguments: Vec<String> = std::env::args().collect();
-    arguments.windows(2).find(|pair| pair[0] == option).and_then(|pair| pair[1].parse().ok())
+    arguments.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1].clone())
+}
+
+/// The same as a number.
+pub fn number(option: &str) -> Option<u64> {
+    word(option)?.parse().ok()
 }
 
 /// Rounds to run: `--rounds N` on the command line, at least [`ROUNDS`].

@@ -3,19 +3,17 @@
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::steps::Steps;
 use bytes::{Bytes, BytesMut};
-use hoop_http::{Code, Problem};
+use hoop_http::{Code, Inbound, Problem};
 use hoop_seal::{Prelude, PreludeError};
 use hoop_spool::{Intake, WriteError};
 use http::{HeaderMap, header};
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
-const WRITE_BYTES: usize = 64 * 1024;
+/// As much is held for each sender of short bodies.
+const WRITE_BYTES: usize = 16 * 1024;
 
 /// Of a body that is not needed so much is still read, and for so long, so that the answer is not lost in a reset
 /// connection.
@@ -140,7 +138,7 @@ impl Default for Patience {
 
 /// A body's frames, with limits to how long each may stay away and how slowly they come.
 pub struct Frames<'a> {
-    pub body: &'a mut Incoming,
+    pub body: &'a mut Inbound,
     shared: Arc<Shared>,
     /// Read while looking for the prelude.
     pub ahead: Option<Bytes>,
@@ -150,7 +148,7 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    pub fn new(shared: &Arc<Shared>, body: &'a mut Incoming) -> Self {
+    pub fn new(shared: &Arc<Shared>, body: &'a mut Inbound) -> Self {
         Self { body, shared: shared.clone(), ahead: None, came: 0, waited: Duration::ZERO }
     }
     /// The next bytes; `None` at the end. A body that breaks off is an error.
@@ -159,31 +157,24 @@ impl<'a> Frames<'a> {
             return Ok(Some(ahead));
         }
         let patience = self.shared.patience;
-        loop {
-            if self.came >= patience.least_bytes {
-                (self.came, self.waited) = (0, Duration::ZERO);
-            }
-            let begun = Instant::now();
-            let left = patience.within.saturating_sub(self.waited).min(patience.silence);
-            let frame = timeout(left, self.body.frame()).await;
-            self.waited += begun.elapsed();
-            match frame {
-                Ok(None) => return Ok(None),
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        self.came += bytes.len() as u64;
-                        self.shared.metrics.received(bytes.len() as u64);
-                        return Ok(Some(bytes));
-                    }
-                }
-                Ok(Some(Err(error))) => return Err(Problem::new(Code::BodyTruncated, error)),
-                Err(_) => {
-                    let (came, secs) = (self.came, self.waited.as_secs());
-                    let detail = format!("{came} bytes came in {secs} s, which is too slow; whole records are kept");
-                    return Err(Problem::new(Code::RequestTimeout, detail));
-                }
-            }
+        if self.came >= patience.least_bytes {
+            (self.came, self.waited) = (0, Duration::ZERO);
         }
+        let begun = Instant::now();
+        let left = patience.within.saturating_sub(self.waited).min(patience.silence);
+        let next = timeout(left, self.body.data()).await;
+        self.waited += begun.elapsed();
+        let Ok(next) = next else {
+            let (came, secs) = (self.came, self.waited.as_secs());
+            let detail = format!("{came} bytes came in {secs} s, which is too slow; whole records are kept");
+            return Err(Problem::new(Code::RequestTimeout, detail));
+        };
+        let next = next.transpose().map_err(|error| Problem::new(Code::BodyTruncated, error))?;
+        if let Some(bytes) = &next {
+            self.came += bytes.len() as u64;
+            self.shared.metrics.received(bytes.len() as u64);
+        }
+        Ok(next)
     }
 
     /// Reads on until the prelude is there; its bytes come again from [`Frames::next`].
@@ -208,11 +199,11 @@ impl<'a> Frames<'a> {
 }
 
 /// Reads on for a while after a refusal, or when nothing of the body is needed, so that the sender gets to see the answer.
-pub async fn linger(body: &mut Incoming) {
+pub async fn linger(body: &mut Inbound) {
     let until = Instant::now() + LINGER_TIME;
     let mut read = 0;
-    while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await {
-        read += frame.data_ref().map_or(0, Bytes::len) as u64;
+    while let Ok(Some(Ok(bytes))) = tokio::time::timeout_at(until, body.data()).await {
+        read += bytes.len() as u64;
         if read > LINGER_BYTES {
             return;
         }
@@ -220,8 +211,8 @@ pub async fn linger(body: &mut Incoming) {
 }
 
 /// Lets a refused sender finish, so that it gets to see the answer; not one that asked first (RFC 9110 §10.1.1).
-pub fn refuse_body(headers: &HeaderMap, mut body: Incoming) {
-    if !headers.contains_key(header::EXPECT) && !body.is_end_stream() {
+pub fn refuse_body(headers: &HeaderMap, mut body: Inbound) {
+    if !headers.contains_key(header::EXPECT) && !body.is_over() {
         tokio::spawn(async move { linger(&mut body).await });
     }
 }

@@ -18,13 +18,11 @@ use crate::steps::Steps;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::BytesMut;
-use hoop_http::{Code, Problem};
+use hoop_http::{Code, Inbound, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{Begin, BeginError, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, StoreError, Upload};
 use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UnixTime, UploadId};
 use http::{HeaderMap, header};
-use http_body::Body as _;
-use hyper::body::Incoming;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -80,7 +78,7 @@ pub async fn offload(
     query: Option<&str>,
     headers: &HeaderMap,
     device: DeviceId,
-    mut body: Incoming,
+    mut body: Inbound,
 ) -> Result<Taken, Problem> {
     let result = match announced(shared, id, query, headers, device) {
         Ok(announced) => match door::vet(shared, &announced.dest).await {
@@ -90,7 +88,7 @@ pub async fn offload(
         Err(problem) => Err(problem),
     };
     let asked_first = headers.contains_key(header::EXPECT);
-    if result.is_err() || (!asked_first && !body.is_end_stream()) {
+    if result.is_err() || (!asked_first && !body.is_over()) {
         tokio::spawn(async move { linger(&mut body).await });
     }
     result
@@ -177,7 +175,7 @@ fn early_problem(detail: impl std::fmt::Display) -> Problem {
 }
 
 /// Everything from the first byte of the body on.
-async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Incoming) -> Result<Taken, Problem> {
+async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) -> Result<Taken, Problem> {
     let Announced { device, dest, permit, length, part, expects_continue } = announced;
     let mut frames = Frames::new(shared, body);
     let (offer, range) = match part {

@@ -25,13 +25,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fields::Fields;
 pub use fields::begins;
-use hoop_http::{Body, Code, Dice, Interim, Problem, empty, full};
+use hoop_http::{Body, Code, Dice, Inbound, Interim, Problem, empty, full};
 use hoop_spool::{Resource, Token, Upload};
 use hoop_units::{ByteRange, DeviceId, UnixTime};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use http_body::Body as _;
-use hyper::body::Incoming;
 use std::sync::Arc;
 use std::time::Duration;
 pub use turns::{Turn, Turns};
@@ -116,7 +114,7 @@ pub async fn answer(
     base: &str,
     device: DeviceId,
     head: &Parts,
-    body: Incoming,
+    body: Inbound,
 ) -> Result<Response<Body>, Problem> {
     let fields = Fields::of(&head.headers);
     let interim = fields.interop.and_then(|_| Interim::of(&head.extensions));
@@ -153,7 +151,7 @@ impl Call<'_> {
     }
 
     /// `POST /offload` with `Upload-Complete`.
-    async fn create(&self, head: &Parts, body: &mut Option<Incoming>) -> Result<Response<Body>, Refusal> {
+    async fn create(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
         let total = self.fields.total(0).map_err(inconsistent)?;
         let (query, whole) = (head.uri.query(), self.fields.complete == Some(true));
         // A resource is of no use to whoever cannot hear of it, and nothing can be resumed whose length is not known.
@@ -188,7 +186,7 @@ impl Call<'_> {
     }
 
     /// Takes all of Z at once, as from any other sender.
-    async fn plain(&self, head: &Parts, body: &mut Option<Incoming>) -> Result<Response<Body>, Refusal> {
+    async fn plain(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
         let body = body.take().expect("it is taken once");
         let taken = offload(self.shared, None, head.uri.query(), &head.headers, self.device, body).await?;
         Ok(self.whole(&taken))
@@ -252,7 +250,7 @@ impl Call<'_> {
         &self,
         token: Token,
         headers: &HeaderMap,
-        body: &mut Option<Incoming>,
+        body: &mut Option<Inbound>,
     ) -> Result<Response<Body>, Refusal> {
         let turn = self.shared.turns.take(token).await;
         let (mut resource, upload) = self.known(token).await?;
@@ -312,7 +310,7 @@ impl Call<'_> {
         upload: Option<Upload>,
         turn: Turn,
         headers: &HeaderMap,
-        body: &mut Option<Incoming>,
+        body: &mut Option<Inbound>,
     ) -> Result<Appended, Refusal> {
         let Some(total) = resource.total else {
             let detail =
@@ -457,8 +455,8 @@ fn tail_of(kept: Option<ByteRange>, start: u64, end: u64) -> ByteRange {
     ByteRange::new(kept.map_or(start, |kept| kept.end), end)
 }
 
-fn is_empty(body: &Option<Incoming>) -> bool {
-    body.as_ref().is_none_or(|body| body.is_end_stream())
+fn is_empty(body: &Option<Inbound>) -> bool {
+    body.as_ref().is_none_or(|body| body.is_over())
 }
 
 fn token(text: &str) -> Option<Token> {

@@ -6,7 +6,7 @@ use crate::pages::{self, Admission, Page};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
 use crate::status::{CUT_THROUGH, write_headers};
 use crate::{bridge, hosts, resumable};
-use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
+use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
 use hoop_spool::{State, Upload};
 use hoop_units::{DeviceId, UploadId};
 use http::request::Parts;
@@ -40,7 +40,7 @@ struct Receipt {
 
 /// Answers one request.
 pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-    let (head, body) = request.into_parts();
+    let (head, body) = Inbound::of(request);
     let admission = shared.pages.admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
     let answer = async |page: Option<&Page>| {
         let answered = route(&shared, &shutdown, page, head, body, peer).await;
@@ -64,7 +64,7 @@ async fn route(
     shutdown: &Shutdown,
     page: Option<&Page>,
     head: Parts,
-    body: Incoming,
+    body: Inbound,
     peer: Peer,
 ) -> Result<Response<Body>, Problem> {
     let base = base(shared, &head.headers, peer);

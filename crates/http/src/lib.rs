@@ -3,6 +3,7 @@
 //! - [`Problem`] and its [`Code`]s: every refusal that crosses the wire (RFC 9457), one table.
 //! - [`Server`]: a bounded HTTP/1.1 server loop over TCP or TLS, with graceful shutdown.
 //! - [`Interim`]: interim answers, such as 104.
+//! - [`Inbound`]: a request's body, which takes little memory however many come at once.
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`page`]: what pages need: text made safe, the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
@@ -11,6 +12,7 @@
 mod body;
 mod connect;
 mod events;
+mod inbound;
 mod interim;
 mod origin;
 mod paced;
@@ -25,6 +27,7 @@ pub mod tls;
 pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
 pub use connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector};
 pub use events::{Event, Events, events};
+pub use inbound::Inbound;
 pub use interim::Interim;
 pub use origin::{Origin, OriginError};
 pub use paced::LeastRate;

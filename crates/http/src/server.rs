@@ -1,13 +1,14 @@
 //! A bounded HTTP/1.1 server loop: [`Server`].
 
 use crate::body::Body;
+use crate::inbound::{Direct, SharedStream};
 use crate::interim::{InterimIo, Outbox};
 use crate::paced::{LeastRate, Paced};
 use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
 use crate::slots::{Handle, PeerLimit, Slot, Slots};
 use hoop_units::DeviceId;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -116,7 +117,8 @@ impl Server {
 
     /// Serves until `shutdown`, then lets requests under way finish within the drain time.
     ///
-    /// Upgrades (WebSocket and the like) are possible: the handler may take `hyper::upgrade::on(request)`.
+    /// Upgrades (WebSocket and the like) are possible: the handler may take `hyper::upgrade::on(request)`. Bodies are
+    /// read with [`Inbound`](crate::Inbound), or as hyper has them.
     pub async fn run<H, F>(self, handler: H, mut shutdown: Shutdown)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
@@ -156,10 +158,12 @@ impl Server {
                 let Some(place) = place else { return refuse(&stream) };
                 let handle = place.handle();
                 let Some(acceptor) = acceptor else {
-                    return converse(stream, peer, handler, limits, shutdown, &handle).await;
+                    let stream = SharedStream::new(stream);
+                    let direct = Some(stream.direct());
+                    return converse(stream, peer, direct, handler, limits, shutdown, &handle).await;
                 };
                 match tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, peer, handler, limits, shutdown, &handle).await,
+                    Ok(Ok(stream)) => converse(stream, peer, None, handler, limits, shutdown, &handle).await,
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake took too long"),
                 }
@@ -240,6 +244,7 @@ fn refuse(stream: &TcpStream) {
 async fn converse<S, H, F>(
     stream: S,
     peer: Peer,
+    direct: Option<Direct>,
     handler: H,
     limits: ServerLimits,
     mut shutdown: Shutdown,
@@ -260,13 +265,17 @@ async fn converse<S, H, F>(
             TokioIo::new(Paced::new(stream, limits.least_read)),
             service_fn(|mut request| {
                 outbox.open(&mut request);
+                direct.iter().for_each(|direct| drop(request.extensions_mut().insert(direct.clone())));
                 let answer = handler(request, peer);
-                let (outbox, handle) = (outbox.clone(), handle.clone());
+                let (outbox, handle, direct) = (outbox.clone(), handle.clone(), direct.clone());
                 async move {
                     handle.set_busy(true);
-                    let answer = answer.await;
+                    let mut answer = answer.await;
                     handle.set_busy(false);
                     outbox.close();
+                    if direct.is_some_and(|direct| direct.is_taken_over()) {
+                        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                    }
                     Ok::<_, Infallible>(answer)
                 }
             }),

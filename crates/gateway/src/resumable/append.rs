@@ -6,12 +6,11 @@ use crate::intake::{Frames, Sink, linger, refuse_body};
 use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records};
 use crate::shared::{Shared, store_problem};
 use bytes::{Bytes, BytesMut};
-use hoop_http::{Code, Interim, Problem};
+use hoop_http::{Code, Inbound, Interim, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
 use hoop_spool::{Begin, Intake, Offer, Resource, State, Token, Upload};
 use hoop_units::{ByteRange, UnixTime};
 use http::{HeaderMap, StatusCode};
-use hyper::body::Incoming;
 use std::sync::Arc;
 
 /// After so many octets whole records are recorded while more come: what a break costs at most, and rare enough for the disk.
@@ -59,7 +58,7 @@ pub fn resumption_supported(interim: &Interim, headers: &HeaderMap) {
 
 impl Append {
     /// Takes the part to its end, and records what came of it, whole or not.
-    pub async fn run(mut self, mut body: Incoming) -> Result<Appended, Refusal> {
+    pub async fn run(mut self, mut body: Inbound) -> Result<Appended, Refusal> {
         let result = self.take(&mut body).await;
         if let Err(refusal) = &result {
             if refusal.complete {
@@ -74,7 +73,7 @@ impl Append {
         result
     }
 
-    async fn take(&mut self, body: &mut Incoming) -> Result<Appended, Refusal> {
+    async fn take(&mut self, body: &mut Inbound) -> Result<Appended, Refusal> {
         let layout = layout(&self.shared, self.total)?;
         let (start, tail) = remaining(&self.resource, self.upload.as_ref());
         let ahead = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));

@@ -1,0 +1,317 @@
+//! A request's body: [`Inbound`].
+//!
+//! hyper keeps a buffer for each connection as large as its reads, and large reads are what makes intake fast; 64 senders at once would make that 16 MiB and more, on
+//! machines that have 32. So a long body that did not come over TLS is read from the socket itself, with one buffer that a thread shares among all its connections:
+//!
+//! ```text
+//!  head and the body's beginning ──▶ hyper ──▶ handler: Inbound
+//!                                                 │ takes over: hyper reads nothing more
+//!  what hyper had read by then ◀── drained ◀──────┤
+//!  the rest of the body ◀───────── the socket ◀───┘        the answer says `Connection: close`
+//! ```
+//!
+//! hyper never learns that the body came to its end, so the connection ends with the answer: worth it for bodies that take longer than a new connection does.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::Request;
+use http::request::Parts;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// Bodies from here on are read from the socket itself. On a LAN, where a new connection costs a millisecond, this much takes twenty.
+const LONG_BYTES: u64 = 256 * 1024;
+
+/// The most that is read at once: more makes nothing faster. One such buffer for each thread of the runtime.
+const READ_BYTES: usize = 256 * 1024;
+
+thread_local! {
+    static BUFFER: RefCell<BytesMut> = RefCell::default();
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct Inbound {
+    body: Incoming,
+    /// Of a long body that did not come over TLS.
+    long: Option<Long>,
+}
+
+#[derive(Debug)]
+struct Long {
+    direct: Direct,
+    /// Octets that are still to come.
+    left: u64,
+    /// hyper holds nothing of it any more.
+    drained: bool,
+    /// The last read filled the buffer.
+    full: bool,
+}
+
+impl Inbound {
+    /// A request's head, and its body.
+    pub fn of(request: Request<Incoming>) -> (Parts, Self) {
+        let (mut head, body) = request.into_parts();
+        let direct = head.extensions.remove::<Direct>();
+        let left = body.size_hint().exact().unwrap_or(0);
+        let long = direct.filter(|_| left >= LONG_BYTES);
+        let long = long.map(|direct| Long { direct, left, drained: false, full: false });
+        (head, Self { body, long })
+    }
+
+    /// Its length, if the sender told.
+    pub fn length(&self) -> Option<u64> {
+        self.long.as_ref().map_or_else(|| self.body.size_hint().exact(), |long| Some(long.left))
+    }
+
+    /// Whether nothing more comes.
+    pub fn is_over(&self) -> bool {
+        self.long.as_ref().map_or_else(|| self.body.is_end_stream(), |long| long.left == 0)
+    }
+
+    /// The next octets; `None` at the end. May be dropped while it waits. Write them or copy them soon: as long as they are held, the thread's other connections read into
+    /// buffers of their own.
+    ///
+    /// # Errors
+    /// If it broke off.
+    pub async fn data(&mut self) -> Option<io::Result<Bytes>> {
+        let Some(long) = &mut self.long else { return frame(&mut self.body).await };
+        if !long.drained {
+            long.direct.take_over();
+            let next = tokio::select! {
+                biased;
+                next = frame(&mut self.body) => next,
+                () = long.direct.0.drained.notified() => None,
+            };
+            match next {
+                Some(Ok(bytes)) => {
+                    long.left = long.left.saturating_sub(bytes.len() as u64);
+                    return Some(Ok(bytes));
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None => long.drained = true,
+            }
+        }
+        long.rest().await.transpose()
+    }
+}
+
+impl Long {
+    /// The next octets from the socket.
+    async fn rest(&mut self) -> io::Result<Option<Bytes>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        if self.full {
+            // There may always be more: the thread's other connections have their turn.
+            tokio::task::yield_now().await;
+        }
+        let stream = &self.direct.0.stream;
+        loop {
+            stream.readable().await?;
+            let read = BUFFER.with_borrow_mut(|buffer| {
+                buffer.reserve(READ_BYTES);
+                let most = READ_BYTES.min(usize::try_from(self.left).unwrap_or(READ_BYTES));
+                stream.try_read_buf(&mut (&mut *buffer).limit(most)).map(|_| buffer.split().freeze())
+            });
+            match read {
+                Ok(bytes) if bytes.is_empty() => {
+                    let why = format!("the connection ended {} octets before the body", self.left);
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+                }
+                Ok(bytes) => {
+                    self.left -= bytes.len() as u64;
+                    self.full = bytes.len() == READ_BYTES;
+                    return Ok(Some(bytes));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The next octets that hyper has.
+async fn frame(body: &mut Incoming) -> Option<io::Result<Bytes>> {
+    loop {
+        match body.frame().await? {
+            // Trailers mean nothing here.
+            Ok(frame) => match frame.into_data() {
+                Ok(bytes) => return Some(Ok(bytes)),
+                Err(_) => continue,
+            },
+            Err(error) => return Some(Err(io::Error::other(error))),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    stream: TcpStream,
+    taken: AtomicBool,
+    /// hyper has asked for more although the body was taken over: it holds nothing of it any more.
+    drained: Notify,
+}
+
+/// The plain TCP connection that a request came over.
+#[derive(Clone, Debug)]
+pub(crate) struct Direct(Arc<Inner>);
+
+impl Direct {
+    fn take_over(&self) {
+        self.0.taken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a body was read from it that hyper knows nothing of.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.0.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that hyper reads from until it is taken over.
+#[derive(Debug)]
+pub(crate) struct SharedStream(Arc<Inner>);
+
+impl SharedStream {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self(Arc::new(Inner { stream, taken: AtomicBool::new(false), drained: Notify::new() }))
+    }
+
+    pub(crate) fn direct(&self) -> Direct {
+        Direct(self.0.clone())
+    }
+}
+
+impl AsyncRead for SharedStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.0.taken.load(Ordering::Relaxed) {
+                self.0.drained.notify_one();
+                // Whoever took it over answers, and that ends the connection: nobody need be woken.
+                return Poll::Pending;
+            }
+            ready!(self.0.stream.poll_read_ready(cx))?;
+            match self.0.stream.try_read_buf(buffer) {
+                Ok(_) => return Poll::Ready(Ok(())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for SharedStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.stream.poll_write_ready(cx))?;
+            match self.0.stream.try_write(octets) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        use std::net::Shutdown;
+        Poll::Ready(socket2::SockRef::from(&self.0.stream).shutdown(Shutdown::Write))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.stream.poll_write_ready(cx))?;
+            match self.0.stream.try_write_vectored(pieces) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Body, Server, ServerLimits, full, shutdown};
+    use http::{Request, Response};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// What is sent: more than sockets and hyper's buffer hold.
+    const LEN: usize = 20 << 20;
+
+    fn octet(at: usize) -> u8 {
+        (at % 251) as u8
+    }
+
+    /// Answers with how many octets came in their right places, and whether any buffer was larger than one.
+    async fn count(request: Request<Incoming>) -> Response<Body> {
+        let (_, mut body) = Inbound::of(request);
+        let (mut at, mut right, mut largest) = (0, 0, 0);
+        while let Some(bytes) = body.data().await {
+            let bytes = bytes.unwrap();
+            right += bytes.iter().enumerate().filter(|(index, found)| octet(at + index) == **found).count();
+            at += bytes.len();
+            largest = largest.max(bytes.len());
+        }
+        assert!(body.is_over());
+        Response::new(full(format!("{right} {}", largest <= READ_BYTES)))
+    }
+
+    async fn exchange(stream: &mut TcpStream, len: usize, expect: &str) -> String {
+        let head = format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n{expect}\r\n");
+        let octets: Vec<u8> = (0..len).map(octet).collect();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        if !expect.is_empty() {
+            let mut interim = [0; 25];
+            stream.read_exact(&mut interim).await.unwrap();
+            assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        stream.write_all(&octets).await.unwrap();
+        let mut answer = String::new();
+        while !answer.contains("true") {
+            let mut some = [0; 512];
+            let read = stream.read(&mut some).await.unwrap();
+            assert!(read > 0, "{answer}");
+            answer.push_str(std::str::from_utf8(&some[..read]).unwrap());
+        }
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_long_body_comes_whole_and_in_order_and_its_connection_ends_and_a_short_one_s_does_not() {
+        let limits = ServerLimits::default();
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let serving = tokio::spawn(server.run(|request, _| count(request), stopped));
+        for expect in ["", "Expect: 100-continue\r\n"] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let short = usize::try_from(LONG_BYTES).unwrap() - 1;
+            let answer = exchange(&mut stream, short, "").await;
+            assert!(!answer.contains("connection: close") && answer.ends_with(&format!("{short} true")), "{answer}");
+            let answer = exchange(&mut stream, LEN, expect).await;
+            assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+            assert!(answer.ends_with(&format!("\r\n\r\n{LEN} true")), "{answer}");
+            assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the connection ends");
+        }
+        stop.trigger();
+        serving.await.unwrap();
+    }
+}
