@@ -28,10 +28,11 @@ pub fn missing_text(has: &RangeSet, total: u64) -> String {
     has.missing(total).take(MISSING_MAX).collect::<RangeSet>().to_string()
 }
 
-/// What this gateway still takes of an upload: once it has all of it, or the service has by whatever way, nothing.
+/// What this gateway still takes of an upload: nothing once the service has all of it, by whatever way.
 fn wanted_text(state: State, has: &RangeSet, total: u64) -> String {
     match state {
-        State::Receiving => missing_text(has, total),
+        // A disk can spoil what was stored; then it is wanted again.
+        State::Receiving | State::Stored | State::Delivering => missing_text(has, total),
         _ => String::new(),
     }
 }
