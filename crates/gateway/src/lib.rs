@@ -42,3 +42,6 @@ pub use devices::DeviceLimits;
 pub use gateway::{Gateway, OpenError};
 pub use intake::Patience;
 pub use pacing::{BudgetConfig, Pacing, is_interface};
+
+/// Where Z's first record begins, in every upload that a gateway takes.
+pub const FIRST_RECORD: u64 = offload::PRELUDE_LEN as u64;

@@ -3,7 +3,7 @@
 #[cfg(feature = "device")]
 use crate::device::DeviceCommand;
 #[cfg(feature = "gateway")]
-use crate::gateway::GatewayFlags;
+use crate::{gateway::GatewayFlags, spool::SpoolFlags};
 #[cfg(feature = "service")]
 use crate::{keygen::KeygenFlags, service::ServiceFlags};
 use clap::{Parser, Subcommand};
@@ -25,6 +25,9 @@ pub enum Command {
     /// Run a gateway: takes sealed uploads on the LAN and delivers them
     #[cfg(feature = "gateway")]
     Gateway(GatewayFlags),
+    /// Look into a gateway's folder: list, check, export
+    #[cfg(feature = "gateway")]
+    Spool(SpoolFlags),
     /// Run the sidecar in front of a web application
     #[cfg(feature = "service")]
     Service(ServiceFlags),

@@ -4,7 +4,7 @@
 //! | module | what | feature |
 //! | --- | --- | --- |
 //! | [`device`] | push, status, seal, open, tickets | `device` |
-//! | [`gateway`] | gateway | `gateway` |
+//! | [`gateway`], [`spool`] | gateway, spool | `gateway` |
 //! | [`service`], [`keygen`] | service, keygen | `service` |
 //! | [`server`], [`logging`] | what servers have in common as processes | |
 //! | [`flags`], [`values`], [`exit`] | what was typed, and how it ends | |
@@ -27,6 +27,8 @@ mod logging;
 mod server;
 #[cfg(feature = "service")]
 mod service;
+#[cfg(feature = "gateway")]
+mod spool;
 #[cfg_attr(
     not(all(feature = "device", feature = "gateway", feature = "service")),
     allow(dead_code, reason = "each role has its own")
@@ -66,6 +68,8 @@ fn run(command: Command, #[cfg(feature = "device")] clock: hoop_http::Clock) -> 
         Command::Device(command) => device::run(command, clock),
         #[cfg(feature = "gateway")]
         Command::Gateway(flags) => gateway::run(flags),
+        #[cfg(feature = "gateway")]
+        Command::Spool(flags) => spool::run(flags),
         #[cfg(feature = "service")]
         Command::Service(flags) => service::run(flags),
         #[cfg(feature = "service")]
