@@ -20,6 +20,9 @@ pub struct ServiceFlags {
     /// Where to listen [default: 127.0.0.1:4668]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Where to tell /metrics, on this machine alone: 127.0.0.1:4669
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    admin: Option<SocketAddr>,
     /// A PEM file with the certificate chain, to speak HTTPS
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -117,6 +120,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     let state_dir = flags.state_dir.or(file.state_dir).ok_or_else(|| missing("--state-dir"))?;
     let mut config = Config::new(upstream, public, keys, state_dir);
     config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
+    config.admin = flags.admin.or(file.admin);
     config.tls = match (flags.tls_cert.or(file.tls_cert), flags.tls_key.or(file.tls_key)) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         (None, None) => None,

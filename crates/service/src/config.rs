@@ -27,6 +27,8 @@ const BUFFER_BYTES: usize = 64 * 1024;
 pub struct Config {
     /// Where to listen. Default `127.0.0.1:4668`: most stand behind a web server that has the certificate.
     pub listen: SocketAddr,
+    /// Where to tell `/metrics`: an address of this machine alone, since whoever gets there is told. Default none.
+    pub admin: Option<SocketAddr>,
     /// TLS of our own. Default none.
     pub tls: Option<TlsFiles>,
     /// The application: `http://…`, on this machine or a network that is trusted as much.
@@ -78,6 +80,7 @@ impl Config {
     pub fn new(upstream: Origin, origin: Origin, keys: Keyring, state_dir: PathBuf) -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 4668)),
+            admin: None,
             tls: None,
             upstream,
             origin,

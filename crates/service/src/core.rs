@@ -4,6 +4,7 @@ use crate::admit::Policy;
 use crate::config::Config;
 use crate::events::Streams;
 use crate::intake::Registry;
+use crate::metrics::Counters;
 use crate::permits::Permits;
 use crate::state::{Store, StoreError, Upload};
 use hoop_http::{Clock, Code, Connector, Origin, Problem};
@@ -21,6 +22,7 @@ pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Core {
     pub policy: Policy,
     pub permits: Permits,
+    pub counters: Counters,
     pub origin: Origin,
     pub upstream: Origin,
     /// Connects to the application.
@@ -58,6 +60,7 @@ impl Core {
         Self {
             policy,
             permits: config.permits,
+            counters: Counters::default(),
             origin: config.origin,
             upstream: config.upstream,
             connector,

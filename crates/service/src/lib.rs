@@ -33,6 +33,7 @@ mod intake;
 mod keep_alive;
 mod keys;
 mod listing;
+mod metrics;
 mod note;
 mod owner;
 mod pages;

@@ -18,6 +18,7 @@ use hoop_units::{ByteRange, ContentRange, UnixTime, UploadId};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -62,6 +63,7 @@ pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<Up
             report(&upload, core.clock.unix())
         }
         Err((problem, upload)) => {
+            core.counters.refuse(problem.code);
             tracing::debug!(code = %problem.code, "a message was refused");
             let mut response = problem.into_response();
             if let Some(upload) = upload {
@@ -145,11 +147,16 @@ async fn accept(
         Entered::Live(live) => live,
         Entered::Known(upload) => return Ok(*upload),
     };
+    let octets = message.range.len();
     let taken = message.take(core, &live, source).await;
     // Also after a failure: whatever was whole is kept.
     let upload = live.flush(core).await.map_err(alone)?;
     match (taken, upload) {
-        (Ok(()), Some(upload)) => Ok(upload),
+        (Ok(()), Some(upload)) => {
+            core.counters.messages.fetch_add(1, Ordering::Relaxed);
+            core.counters.octets.fetch_add(octets, Ordering::Relaxed);
+            Ok(upload)
+        }
         (Ok(()), None) => Err(alone(Problem::new(Code::Internal, "nothing was received"))),
         (Err(problem), upload) => Err((problem, upload)),
     }

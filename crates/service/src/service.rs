@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::core::Core;
 use crate::keep_alive;
+use crate::metrics;
 use crate::proxy::Proxy;
 use crate::router::Router;
 use crate::state::{Store, StoreError};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 /// A service that listens already and is ready to run.
 pub struct Service {
     server: Server,
+    /// For `/metrics`.
+    admin: Option<Server>,
     core: Arc<Core>,
 }
 
@@ -25,6 +28,9 @@ pub enum OpenServiceError {
     /// The application is spoken to over plain HTTP only.
     #[error("the upstream must be http://…, not {0}: the application stands behind us, on the same machine or network")]
     UpstreamScheme(Origin),
+    /// Metrics are told on this machine alone.
+    #[error("the admin address must be of loopback, not {0}")]
+    AdminAddress(SocketAddr),
     /// The certificate or its key.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
@@ -61,12 +67,22 @@ impl Service {
         let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
         let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
         let server = Server::bind(config.listen, server_tls, config.limits.clone()).await?;
-        Ok(Self { server, core: Arc::new(Core::new(config, store, connector)) })
+        let admin = match config.admin {
+            Some(address) if !address.ip().is_loopback() => return Err(OpenServiceError::AdminAddress(address)),
+            Some(address) => Some(Server::bind(address, None, metrics::limits()).await?),
+            None => None,
+        };
+        Ok(Self { server, admin, core: Arc::new(Core::new(config, store, connector)) })
     }
 
     /// The address that it listens on.
     pub const fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// The address that tells `/metrics`.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Server::address)
     }
 
     /// Serves and replays until `shutdown`; then lets what is under way finish, within bounds.
@@ -80,7 +96,8 @@ impl Service {
         let worker = Worker::new(self.core.clone(), shutdown.clone());
         tracing::info!(address = %self.server.address(), "serving");
         let keeping = keep_alive::run(self.core.clone(), shutdown.clone());
-        tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping);
+        let telling = metrics::run(self.admin, self.core.clone(), shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling);
         self.core.intakes_done().await;
     }
 }

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 /// The most tickets that one request gets: enough for an album's worth of forms, few enough that none is hoarded.
 const COUNT_MAX: u8 = 16;
@@ -75,6 +76,7 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
         ticket(&core.policy, &caller.credentials, &grant, expires, permit)
     });
     let tickets: Vec<Value> = tickets.collect();
+    core.counters.tickets.fetch_add(u64::from(wanted.count), Ordering::Relaxed);
     let owner = caller.tag().map(owner::text);
     let (post, gateways) = (core.url("/hoop/post"), core.permits.listed());
     Ok(json(StatusCode::OK, &json!({"post": post, "tickets": tickets, "owner": owner, "gateways": gateways})))

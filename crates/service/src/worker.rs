@@ -15,6 +15,7 @@ use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::task::JoinSet;
@@ -178,6 +179,7 @@ impl Attempts {
 /// One attempt, from claim to note.
 async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
     let id = upload.id;
+    core.counters.replays.fetch_add(1, Ordering::Relaxed);
     tracing::info!(%id, attempt = upload.attempts, "replaying");
     let stop = shutdown.clone();
     let mut news = core.store.news();

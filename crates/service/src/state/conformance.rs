@@ -209,6 +209,8 @@ fn whoever_has_an_upload_under_way_is_found_once(index: &Arc<dyn Index>) {
 fn a_body_counts_until_it_is_disposed_of(index: &Arc<dyn Index>) {
     accept(index, 1);
     received(index, 2);
+    let counts = index.counts().unwrap();
+    assert!(counts.contains(&(State::Accepted, 1)) && counts.contains(&(State::Received, 1)), "{counts:?}");
     assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (2 * TOTAL, vec![id(1)]));
     index.disposed(id(1)).unwrap();
     assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (TOTAL, vec![]));

@@ -246,6 +246,13 @@ impl Index for SqliteIndex {
         u64::try_from(sum).map_err(|_| StoreError::Damaged("totals below zero"))
     }
 
+    fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
+        let connection = self.reader();
+        let mut statement = connection.prepare_cached("SELECT count(*) FROM uploads WHERE state = ?1")?;
+        let count = |row: &Row<'_>| row.get::<_, u32>(0).map(u64::from);
+        State::ALL.into_iter().map(|state| Ok((state, statement.query_row([state.name()], count)?))).collect()
+    }
+
     fn disposed(&self, id: UploadId) -> Result<(), StoreError> {
         let sql = "UPDATE uploads SET has_body = 0 WHERE id = ?1";
         self.lock().prepare_cached(sql)?.execute([id.0])?;

@@ -209,3 +209,20 @@ fn an_upload_is_called_by_its_caption_its_files_or_where_it_goes() {
     assert_eq!(title(json!({"files": []})), "An upload for /upload");
     assert_eq!(title(json!({"files": null, "path": null})), "An upload");
 }
+
+#[test]
+fn what_runs_out_of_time_says_so_a_day_before_and_a_receipt_can_be_saved() {
+    let words = Language::English.words();
+    let says = |state: &str, expires: u32| {
+        let page = render(Language::English, Asker::User, &[with(state, json!({"expires": expires}))]);
+        page.contains(words.ends_soon)
+    };
+    let linger = crate::state::LINGER_SECS;
+    assert!(says("announced", NOW.0 + 3_600) && !says("announced", NOW.0 + 90_000));
+    assert!(says("receiving", NOW.0 - linger + 3_600) && !says("receiving", NOW.0 + 3_600), "it may end later");
+    assert!(!says("accepted", NOW.0 + 3_600) && !says("held", NOW.0 - linger + 3_600));
+    let saved = |receipt: Value| {
+        render(Language::English, Asker::User, &[with("accepted", json!({"receipt": receipt}))]).contains("?receipt\"")
+    };
+    assert!(saved(json!("AQID")) && !saved(Value::Null));
+}

@@ -1,0 +1,119 @@
+//! Numbers for whoever runs the service: [`Counters`], and `/metrics` in the text format of Prometheus, on a loopback address of its own.
+//!
+//! Nothing in them names an upload, a user or an application's path.
+
+use crate::core::{Core, store_problem};
+use hoop_http::{Body, Code, Peer, Problem, Server, ServerLimits, Shutdown, full};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use hyper::body::Incoming;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What has happened since the service began.
+#[derive(Default)]
+pub struct Counters {
+    /// Tickets that were issued.
+    pub tickets: AtomicU64,
+    /// Messages to `/hoop/post` that were taken.
+    pub messages: AtomicU64,
+    /// Octets of sealed bodies that were opened and written.
+    pub octets: AtomicU64,
+    /// Attempts to hand an upload to the application.
+    pub replays: AtomicU64,
+    /// Messages to `/hoop/post` that were refused, by code: as many as there are codes.
+    refused: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Counters {
+    /// One more message was refused.
+    pub fn refuse(&self, code: Code) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(code.name()).or_default() += 1;
+    }
+}
+
+/// One collector, and a person who looks.
+pub fn limits() -> ServerLimits {
+    ServerLimits { connections: 8, buffer_bytes: 16 * 1024, ..ServerLimits::default() }
+}
+
+/// Serves `/metrics` until `shutdown`, if there is an address for it.
+pub async fn run(server: Option<Server>, core: Arc<Core>, shutdown: Shutdown) {
+    let Some(server) = server else { return };
+    let handler = move |request: Request<Incoming>, _: Peer| {
+        let core = core.clone();
+        async move { answer(&core, &request).await.unwrap_or_else(Problem::into_response) }
+    };
+    server.run(handler, shutdown).await;
+}
+
+async fn answer(core: &Core, request: &Request<Incoming>) -> Result<Response<Body>, Problem> {
+    check_host(request.headers())?;
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/metrics") => {
+            let mut response = Response::new(full(text(core).await?));
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            Ok(response)
+        }
+        _ => Err(Problem::new(Code::NotFound, "there is /metrics")),
+    }
+}
+
+/// A page can point its own name at this address: only names that no stranger has are answered.
+fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(host) = headers.get(header::HOST) else { return Ok(()) };
+    let host = host.to_str().unwrap_or_default();
+    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    match name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
+        true => Ok(()),
+        false => Err(Problem::new(Code::HostForbidden, "by loopback's names only").field("Host")),
+    }
+}
+
+async fn text(core: &Core) -> Result<String, Problem> {
+    let counts = core.store.with(|index| index.counts()).await.map_err(store_problem)?;
+    let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?;
+    let mut out = String::new();
+    let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
+        let _ = writeln!(out, "# HELP hoop_service_{name} {help}\n# TYPE hoop_service_{name} {kind}");
+        for (labels, value) in values {
+            let _ = writeln!(out, "hoop_service_{name}{labels} {value}");
+        }
+    };
+    let one = |value: u64| [(String::new(), value)];
+    let counter = |value: &AtomicU64| one(value.load(Ordering::Relaxed));
+    let states: Vec<_> = counts.iter().map(|(state, n)| (format!("{{state=\"{}\"}}", state.name()), *n)).collect();
+    metric("uploads", "gauge", "Uploads in the index, by state.", &states);
+    metric("stored_bytes", "gauge", "What uploads whose bodies are kept have, or will have, on disk.", &one(stored));
+    metric("stored_bytes_max", "gauge", "The most of that (--max-stored).", &one(core.max_stored_bytes));
+    let counters = &core.counters;
+    metric("tickets_total", "counter", "Tickets issued.", &counter(&counters.tickets));
+    metric("messages_total", "counter", "Messages to /hoop/post that were taken.", &counter(&counters.messages));
+    metric("octets_total", "counter", "Octets that came with them.", &counter(&counters.octets));
+    metric("replays_total", "counter", "Attempts to hand an upload to the application.", &counter(&counters.replays));
+    let refused = counters.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let refused: Vec<_> = refused.iter().map(|(code, n)| (format!("{{code=\"{code}\"}}"), *n)).collect();
+    metric("refused_total", "counter", "Messages to /hoop/post that were refused, by code.", &refused);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopbacks_own_names_are_answered() {
+        let asked = |host: &str| check_host(&[(header::HOST, host.parse().unwrap())].into_iter().collect()).is_ok();
+        for host in ["localhost:9", "localhost", "127.0.0.1:4669", "[::1]:4669", "127.0.0.2"] {
+            assert!(asked(host), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example:4669", "192.168.1.1", ""] {
+            assert!(!asked(host), "{host}");
+        }
+    }
+}
