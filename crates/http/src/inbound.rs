@@ -18,13 +18,15 @@ use http::request::Parts;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
 /// Bodies from here on are read from the socket itself. On a LAN, where a new connection costs a millisecond, this much takes twenty.
@@ -114,28 +116,15 @@ impl Long {
             // There may always be more: the thread's other connections have their turn.
             tokio::task::yield_now().await;
         }
-        let stream = &self.direct.0.stream;
-        loop {
-            stream.readable().await?;
-            let read = BUFFER.with_borrow_mut(|buffer| {
-                buffer.reserve(READ_BYTES);
-                let most = READ_BYTES.min(usize::try_from(self.left).unwrap_or(READ_BYTES));
-                stream.try_read_buf(&mut (&mut *buffer).limit(most)).map(|_| buffer.split().freeze())
-            });
-            match read {
-                Ok(bytes) if bytes.is_empty() => {
-                    let why = format!("the connection ended {} octets before the body", self.left);
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
-                }
-                Ok(bytes) => {
-                    self.left -= bytes.len() as u64;
-                    self.full = bytes.len() == READ_BYTES;
-                    return Ok(Some(bytes));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+        let most = READ_BYTES.min(usize::try_from(self.left).unwrap_or(READ_BYTES));
+        let bytes = poll_fn(|cx| self.direct.0.poll_octets(most, cx)).await?;
+        if bytes.is_empty() {
+            let why = format!("the connection ended {} octets before the body", self.left);
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
         }
+        self.left -= bytes.len() as u64;
+        self.full = bytes.len() == READ_BYTES;
+        Ok(Some(bytes))
     }
 }
 
@@ -155,7 +144,8 @@ async fn frame(body: &mut Incoming) -> Option<io::Result<Bytes>> {
 
 #[derive(Debug)]
 struct Inner {
-    stream: TcpStream,
+    /// Read by hyper, or by whoever took the body over; never by both.
+    read: Mutex<OwnedReadHalf>,
     taken: AtomicBool,
     /// hyper has asked for more although the body was taken over: it holds nothing of it any more.
     drained: Notify,
@@ -164,6 +154,29 @@ struct Inner {
 /// The plain TCP connection that a request came over.
 #[derive(Clone, Debug)]
 pub(crate) struct Direct(Arc<Inner>);
+
+impl Inner {
+    fn read(&self) -> MutexGuard<'_, OwnedReadHalf> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for octets, at most so many, and reads them into the thread's buffer; none at the end.
+    fn poll_octets(&self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        let half = self.read();
+        let stream: &TcpStream = half.as_ref();
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            let read = BUFFER.with_borrow_mut(|buffer| {
+                buffer.reserve(READ_BYTES);
+                stream.try_read_buf(&mut (&mut *buffer).limit(most)).map(|_| buffer.split().freeze())
+            });
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+        }
+    }
+}
 
 impl Direct {
     fn take_over(&self) {
@@ -178,72 +191,57 @@ impl Direct {
 
 /// A connection that hyper reads from until it is taken over.
 #[derive(Debug)]
-pub(crate) struct SharedStream(Arc<Inner>);
+pub(crate) struct SharedStream {
+    inner: Arc<Inner>,
+    write: OwnedWriteHalf,
+}
 
 impl SharedStream {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(Inner { stream, taken: AtomicBool::new(false), drained: Notify::new() }))
+        let (read, write) = stream.into_split();
+        let inner = Inner { read: Mutex::new(read), taken: AtomicBool::new(false), drained: Notify::new() };
+        Self { inner: Arc::new(inner), write }
     }
 
     pub(crate) fn direct(&self) -> Direct {
-        Direct(self.0.clone())
+        Direct(self.inner.clone())
     }
 }
 
 impl AsyncRead for SharedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if self.0.taken.load(Ordering::Relaxed) {
-                self.0.drained.notify_one();
-                // Whoever took it over answers, and that ends the connection: nobody need be woken.
-                return Poll::Pending;
-            }
-            ready!(self.0.stream.poll_read_ready(cx))?;
-            match self.0.stream.try_read_buf(buffer) {
-                Ok(_) => return Poll::Ready(Ok(())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+        if self.inner.taken.load(Ordering::Relaxed) {
+            self.inner.drained.notify_one();
+            // Whoever took it over answers, and that ends the connection: nobody need be woken.
+            return Poll::Pending;
         }
+        Pin::new(&mut *self.inner.read()).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for SharedStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.stream.poll_write_ready(cx))?;
-            match self.0.stream.try_write(octets) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        use std::net::Shutdown;
-        Poll::Ready(socket2::SockRef::from(&self.0.stream).shutdown(Shutdown::Write))
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(cx, octets)
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.stream.poll_write_ready(cx))?;
-            match self.0.stream.try_write_vectored(pieces) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
+        Pin::new(&mut self.write).poll_write_vectored(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.write.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(cx)
     }
 }
 

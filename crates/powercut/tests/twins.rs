@@ -13,7 +13,7 @@ use std::process::Command;
 const FOLDER: &str = "POWERCUT_TEST_FOLDER";
 
 /// How often a cut is rolled: so often that what may happen does.
-const ROLLS: u64 = 100;
+const ROLLS: u64 = 400;
 
 /// Runs one of the programs below under record.
 fn record(program: &str) -> Journal {

@@ -219,7 +219,11 @@ mod tests {
         }
         let after = shell(folder.path(), DAY.plus_secs(9 * INTERVAL_SECS));
         assert_eq!(after.budget.snapshot(), before.budget.snapshot());
-        assert_eq!(after.budget.snapshot().top[0], 9_000, "what went since the last look counts for the interval that is over");
+        assert_eq!(
+            after.budget.snapshot().top[0],
+            9_000,
+            "what went since the last look counts for the interval that is over"
+        );
         fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(shell(folder.path(), DAY).budget.snapshot().top.is_empty());
     }
