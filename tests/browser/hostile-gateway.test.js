@@ -18,7 +18,7 @@ const HACK_URL = `javascript:void(new Image().src='${HACK}')`;
 const TEST = JSON.stringify({ hoop: "gateway", version: "0.1.0", free_bytes: 2 ** 40 });
 const CORS = {
   "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Methods": "*", "Access-Control-Max-Age": "600",
-  "Access-Control-Allow-Headers": "Content-Type, Content-Range, Hoop-Prelude, Hoop-Version",
+  "Access-Control-Allow-Headers": "Content-Type, Content-Range, Hoop-Prelude, Hoop-Permit, Hoop-Version",
   "Access-Control-Expose-Headers": "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After",
 };
 

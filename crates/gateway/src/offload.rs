@@ -20,7 +20,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::BytesMut;
 use hoop_http::{Code, Inbound, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
-use hoop_spool::{Begin, BeginError, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, StoreError, Upload};
+use hoop_spool::{
+    Begin, BeginError, Change, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, StoreError, Upload,
+};
 use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UnixTime, UploadId};
 use http::{HeaderMap, header};
 use std::sync::Arc;
@@ -442,6 +444,11 @@ pub fn record(shared: &Shared, intake: &Intake, range: ByteRange, total: u64) ->
         Err(CommitError::Ended(state)) => (state, [ByteRange::new(0, total)].into_iter().collect()),
         Err(error) => return Err(error),
     };
+    if state == State::Stored && shared.progress.running().contains(&intake.id()) {
+        // Some of it is on its way already: the attempt that sends it began before all was here.
+        let change = Change { state: Some(State::Delivering), ..Change::default() };
+        shared.spool.change(intake.id(), &change, shared.clock.unix())?;
+    }
     if shared.cut_through || state != State::Receiving {
         shared.stored.notify_one();
     }
