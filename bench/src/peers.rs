@@ -93,15 +93,12 @@ impl Running {
         panic!("{command:?} does not listen: {}", fs::read_to_string(log).unwrap_or_default());
     }
 
-    /// Processor time so far, user and system: fields 14 and 15 of `/proc/pid/stat`, in ticks of a hundredth of a second.
+    /// Processor time so far, user and system.
     ///
     /// # Panics
     /// If it does not run.
     pub fn cpu_seconds(&self) -> f64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the server runs");
-        let after_name = stat.rsplit_once(')').expect("a name in brackets").1;
-        let fields = after_name.split_ascii_whitespace().skip(11).take(2);
-        fields.map(|field| field.parse::<f64>().unwrap_or(0.0)).sum::<f64>() / 100.0
+        cpu_seconds(self.child.id())
     }
 
     /// Peak resident memory, `VmHWM`, program pages included.
@@ -154,6 +151,17 @@ fn splice(folder: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(program);
     command.arg(address.port().to_string()).arg(folder.join("data"));
     command
+}
+
+/// A process's time so far, user and system: fields 14 and 15 of `/proc/pid/stat`, in ticks of a hundredth of a second.
+///
+/// # Panics
+/// If it does not run.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the server runs");
+    let after_name = stat.rsplit_once(')').expect("a name in brackets").1;
+    let fields = after_name.split_ascii_whitespace().skip(11).take(2);
+    fields.map(|field| field.parse::<f64>().unwrap_or(0.0)).sum::<f64>() / 100.0
 }
 
 /// An address on loopback that nobody listens on.

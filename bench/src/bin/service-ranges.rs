@@ -8,12 +8,13 @@
 //!
 //! `--uploads N` at once (32), `--records N` of each (64); `--rounds N` runs more rounds.
 
+use hoop_bench::peers::{cpu_seconds, free_address};
 use hoop_bench::{Table, Verdict, median, number, rounds, spread};
 use hoop_seal::{ContentKey, Grant, Keyring, KwsId, Layout, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};
 use hoop_units::{ByteRange, UnixTime};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -201,16 +202,4 @@ fn start(folder: &Path, address: SocketAddr) -> Child {
     }
     let _ = (service.kill(), service.wait());
     panic!("the service does not listen: {}", fs::read_to_string(folder.join("log")).unwrap_or_default());
-}
-
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
-}
-
-/// Fields 14 and 15 of `/proc/pid/stat`, in ticks of a hundredth of a second.
-fn cpu_seconds(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the service runs");
-    let after_name = stat.rsplit_once(')').expect("a name in brackets").1;
-    let fields = after_name.split_ascii_whitespace().skip(11).take(2);
-    fields.map(|field| field.parse::<f64>().unwrap_or(0.0)).sum::<f64>() / 100.0
 }
