@@ -12,16 +12,16 @@ use crate::state::State;
 use crate::sums::{self, Part, Sums};
 use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
-use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, named_params, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The format's number, kept in `user_version`.
 pub const FORMAT: u32 = STEPS.len() as u32;
 
-/// What each format has more than the one before it, the first included. A folder of format *n* is brought to the latest by the steps
+/// What each format changes in the one before it, the first included. A folder of format *n* is brought to the latest by the steps
 /// after its own, in one transaction; a new one by all of them.
-const STEPS: [&str; 6] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS];
+const STEPS: [&str; 7] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER];
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -94,6 +94,14 @@ CREATE TRIGGER sums_gone AFTER DELETE ON upload BEGIN
 END;
 ";
 
+/// What format 7 has less than format 6: the indexes of an order by time alone, which nothing asks for since there is that by device. Each
+/// was a page more to write whenever an upload's state changed.
+const FEWER: &str = "
+DROP INDEX upload_due_send;
+DROP INDEX upload_due_small;
+DROP INDEX upload_due_ask;
+";
+
 /// So many uploads at once are moved from those that wait to those that are due: one transaction of some 100 KiB.
 const RIPEN_BATCH: usize = 512;
 
@@ -149,35 +157,6 @@ pub struct Tally {
     pub uploads: u64,
     /// The sum of their lengths, in octets of Z.
     pub bytes: u64,
-}
-
-/// One upload that is due.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Due {
-    /// Its name.
-    pub id: UploadId,
-    /// The service's post URL.
-    pub dest: String,
-    /// The length of Z.
-    pub total: u64,
-    /// Where it stands.
-    pub state: State,
-    /// Since when.
-    pub since: UnixTime,
-    /// Where to go on from here.
-    pub cursor: DueCursor,
-}
-
-/// A place in the order of what is due: oldest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct DueCursor {
-    due: i64,
-    seq: i64,
-}
-
-impl DueCursor {
-    /// Before everything.
-    pub const START: Self = Self { due: i64::MIN, seq: i64::MIN };
 }
 
 /// A place in the order of what one device has due: earliest deadline first, those without last; then oldest first.
@@ -599,34 +578,6 @@ impl Index {
         Ok(held.optional()?.unwrap_or_default())
     }
 
-    /// The next uploads of `queue` that are due at `now`, after `cursor`, oldest first.
-    pub fn due(&self, now: UnixTime, queue: Queue, cursor: DueCursor, limit: usize) -> Result<Vec<Due>, StoreError> {
-        let (now, late) = (now.0, i64::from(now.0) + i64::from(LONGEST_WAIT_SECS));
-        let [on_time, put_off] = due_queries(queue);
-        let mut found = self.due_page(&on_time, &now, cursor, limit)?;
-        if found.len() < limit {
-            found.extend(self.due_page(&put_off, &late, cursor, limit - found.len())?);
-        }
-        Ok(found)
-    }
-
-    fn due_page(&self, sql: &str, time: &dyn ToSql, from: DueCursor, limit: usize) -> Result<Vec<Due>, StoreError> {
-        let mut statement = self.db.prepare_cached(sql)?;
-        let mut rows = statement.query(params![time, from.due, from.seq, signed(limit as u64)])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            found.push(Due {
-                id: read_id(row, 0)?,
-                dest: row.get(1)?,
-                total: row.get::<_, i64>(2)?.unsigned_abs(),
-                state: State::by_number(row.get(3)?).ok_or(StoreError::Damaged("a state that does not exist"))?,
-                since: UnixTime(row.get(4)?),
-                cursor: DueCursor { due: row.get(4)?, seq: row.get(5)? },
-            });
-        }
-        Ok(found)
-    }
-
     /// When the next upload will be due that is not due at `now`.
     pub fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
         let mut statement = self.db.prepare_cached(NEXT_DUE)?;
@@ -867,21 +818,6 @@ fn ready_of(queue: Queue) -> String {
     )
 }
 
-/// What is due on time, and what was put off before the clock was set back. The row's own number breaks ties.
-fn due_queries(queue: Queue) -> [String; 2] {
-    let (index, only) = match queue {
-        Queue::Send => ("upload_due_send", "state < 3"),
-        Queue::Small => ("upload_due_small", "state < 3 AND total < 1048576"),
-        Queue::Ask => ("upload_due_ask", "state >= 3"),
-    };
-    ["due <= ?1", "due > ?1"].map(|which| {
-        format!(
-            "SELECT id, dest, total, state, due, seq FROM upload INDEXED BY {index}
-             WHERE {which} AND {only} AND (due, seq) > (?2, ?3) ORDER BY due, seq LIMIT ?4"
-        )
-    })
-}
-
 pub fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -1018,9 +954,8 @@ mod tests {
             AFTER.to_owned(),
             "SELECT id FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT 9".to_owned(),
         ];
-        let due = [Queue::Send, Queue::Small, Queue::Ask].map(due_queries).into_iter().flatten();
         let ready = [Queue::Send, Queue::Small, Queue::Ask].map(|queue| [ready_device(queue), ready_of(queue)]);
-        for query in due.chain(queries).chain(ready.into_iter().flatten()).chain(ripe_queries()) {
+        for query in queries.into_iter().chain(ready.into_iter().flatten()).chain(ripe_queries()) {
             let mut statement = index.db.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
             let count = statement.parameter_count();
             (1..=count).for_each(|i| statement.raw_bind_parameter(i, 1).unwrap());

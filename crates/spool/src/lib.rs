@@ -30,7 +30,7 @@ mod sys;
 mod upload;
 
 pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
-pub use index::{Due, DueCursor, DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
+pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
 pub use intake::Intake;
 pub use outside::{Checked, Damage, Finding, View, check};
 pub use payload::Payload;

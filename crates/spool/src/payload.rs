@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The stored octets of an upload, for reading. They stay readable while this is held, even if the upload ends.
 ///
 /// What is read is what was written: every record is compared with its checksum, and the prelude is the index's. A record that
-/// was stored before checksums were (formats 1 to 3) is read as it is.
+/// was stored before checksums were (formats 1 to 5) is read as it is.
 pub struct Payload {
     sealed: Arc<dyn Sealed>,
     file: File,

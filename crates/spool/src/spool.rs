@@ -2,7 +2,7 @@
 
 use crate::committer::{Committer, Outcome};
 use crate::error::{BeginError, OpenError, StoreError};
-use crate::index::{Due, DueCursor, DueOf, FORMAT, Held, Index, IndexOpenError, Over, Place, Queue, Stored, Tally};
+use crate::index::{DueOf, FORMAT, Held, Index, IndexOpenError, Over, Place, Queue, Stored, Tally};
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
 use crate::payload::{Payload, Sealed};
 use crate::resource::{Resource, Token};
@@ -365,14 +365,6 @@ impl Spool {
             let _ = fs::remove_file(self.shared.file(id));
         }
         Ok(Some(changed.state))
-    }
-
-    /// The next uploads of a queue that are due at `now`, after `cursor`, oldest first, at most `limit`.
-    ///
-    /// # Errors
-    /// If the index fails.
-    pub fn due(&self, now: UnixTime, queue: Queue, cursor: DueCursor, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.shared.index().due(now, queue, cursor, limit)
     }
 
     /// The next devices after `after` that have something in a queue that is due at `now`, in ascending order, at most `limit`.

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use hoop_spool::{
-    Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Queue, Reason, Settings, Spool, State,
+    Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Place, Queue, Reason, Settings, Spool, State,
 };
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use std::path::Path;
@@ -46,7 +46,7 @@ fn put(intake: &mut Intake, range: ByteRange) -> State {
 }
 
 fn due(spool: &Spool) -> usize {
-    spool.due(NOW, Queue::Send, hoop_spool::DueCursor::START, 9).unwrap().len()
+    spool.due_of(NOW, Queue::Send, DeviceId::UNKNOWN, Place::START, 9).unwrap().len()
 }
 
 fn files(folder: &Path) -> usize {

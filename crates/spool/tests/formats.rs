@@ -7,12 +7,13 @@ use rusqlite::Connection;
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     include_str!("formats/1.sql"),
     include_str!("formats/2.sql"),
     include_str!("formats/3.sql"),
     include_str!("formats/4.sql"),
     include_str!("formats/5.sql"),
+    include_str!("formats/6.sql"),
 ];
 const ROWS: &str = include_str!("formats/rows.sql");
 
@@ -92,13 +93,40 @@ fn every_row_of_an_earlier_format_survives_and_the_upload_goes_on() {
     }
 }
 
+/// All tables, indexes and triggers, by their SQL without its comments.
+fn schema(folder: &Path) -> Vec<String> {
+    let db = Connection::open(folder.join("index.db")).unwrap();
+    let mut statement =
+        db.prepare("SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_schema").unwrap();
+    let rows = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let code = |line: &str| line.split("--").next().unwrap_or_default().trim().to_owned();
+    let mut all: Vec<String> = rows.map(|row| row.unwrap().lines().map(code).collect::<Vec<_>>().join(" ")).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_folder_of_an_earlier_format_becomes_what_a_new_one_is() {
+    let new = tempfile::tempdir().unwrap();
+    drop(Spool::open(Settings::new(new.path())).unwrap());
+    let new = schema(new.path());
+    assert!(!new.is_empty());
+    for format in 1..=STEPS.len() {
+        let folder = tempfile::tempdir().unwrap();
+        make(folder.path(), format);
+        assert_ne!(schema(folder.path()), new, "format {format} is another");
+        drop(Spool::open(Settings::new(folder.path())).unwrap());
+        assert_eq!(schema(folder.path()), new, "from format {format}");
+    }
+}
+
 #[test]
 fn a_spool_of_a_later_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(Spool::open(Settings::new(folder.path())).unwrap());
     let db = Connection::open(folder.path().join("index.db")).unwrap();
-    db.execute_batch("PRAGMA user_version = 7").unwrap();
+    db.execute_batch("PRAGMA user_version = 8").unwrap();
     drop(db);
     let error = Spool::open(Settings::new(folder.path())).unwrap_err();
-    assert!(matches!(error, OpenError::Later { found: 7, known: 6, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { found: 8, known: 7, .. }), "{error}");
 }
