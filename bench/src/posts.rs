@@ -6,7 +6,7 @@ use hoop_spool::Offer;
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,15 +110,16 @@ pub fn run(peer: Peer, server: &Running, folder: &Path, body: &SealedBody, posts
     Cost { seconds, cpu_seconds: server.cpu_seconds() - before, resident_kib: server.peak_kib() }
 }
 
+/// A connection, and another one where a server has ended it with its answer.
 struct Connection {
+    address: SocketAddr,
     reader: BufReader<TcpStream>,
+    ended: bool,
 }
 
 impl Connection {
     fn open(server: &Running) -> io::Result<Self> {
-        let stream = TcpStream::connect(server.address)?;
-        stream.set_nodelay(true)?;
-        Ok(Self { reader: BufReader::new(stream) })
+        Ok(Self { address: server.address, reader: connect(server.address)?, ended: false })
     }
 
     fn post(&mut self, peer: Peer, folder: &Path, body: &SealedBody) -> io::Result<()> {
@@ -130,6 +131,9 @@ impl Connection {
         };
         let mut head =
             format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n\r\n", body.len).into_bytes();
+        if self.ended {
+            self.reader = connect(self.address)?;
+        }
         let prelude = body.prelude(id);
         head.extend_from_slice(&prelude);
         self.reader.get_mut().write_all(&head)?;
@@ -166,6 +170,7 @@ impl Connection {
 
     fn read_answer(&mut self) -> io::Result<()> {
         let (mut line, mut status, mut length) = (String::new(), String::new(), 0);
+        self.ended = false;
         loop {
             line.clear();
             self.reader.read_line(&mut line)?;
@@ -175,6 +180,7 @@ impl Connection {
             if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().unwrap_or(0);
             }
+            self.ended |= line.trim_end().eq_ignore_ascii_case("connection: close");
             if line.trim_end().is_empty() {
                 break;
             }
@@ -186,6 +192,12 @@ impl Connection {
             false => Err(io::Error::other(format!("{} {}", status.trim_end(), String::from_utf8_lossy(&body)))),
         }
     }
+}
+
+fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok(BufReader::new(stream))
 }
 
 fn dice() -> io::Result<[u8; 16]> {

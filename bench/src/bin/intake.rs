@@ -1,17 +1,18 @@
 //! Posts on loopback to disk: the gateway beside nginx (`dav_methods PUT`) and a plain C copy by `splice`, each as it is and with the same
 //! syncing. Figure 8 of the HOOP paper, with more sizes and senders.
 //!
-//! The sender is the same for all: `sendfile` from a file in memory over kept-alive connections. Servers take turns in each round. CPU seconds are the server's alone (user and system); resident is the peak, `VmHWM`.
+//! The sender is the same for all: `sendfile` from a file in memory over connections that are kept alive as long as the server lets them (the gateway ends one after 256 KiB and more). Servers take turns in each round. CPU seconds are the server's alone (user and system); resident is the peak, `VmHWM`.
 //! The gateway's ordinary answer means *synced*; `--no-sync` is there to compare like with like.
 //!
 //! The gateway is the one that routers get: built alone, with the profile `router` (`make router`).
 //!
-//! `--rounds N` runs more rounds; `--only posts`, `small` or `limited` one of the three tables.
+//! `--rounds N` runs more rounds; `--only posts`, `small` or `limited` one of the three tables; `--kb N` and `--clients N` one size and one number of senders
+//! (no figure then).
 
 use hoop_bench::chart::{Axis, Figure, Panel, Series};
 use hoop_bench::peers::{Cgroup, Peer};
 use hoop_bench::posts::{Cost, SealedBody, run};
-use hoop_bench::{Table, Verdict, median, rounds, spread, word};
+use hoop_bench::{Table, Verdict, median, number, rounds, spread, word};
 use std::process::{Command, ExitCode};
 
 /// Those that compare: ours first.
@@ -32,13 +33,11 @@ fn main() -> ExitCode {
     let wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
     if wanted("posts") {
         println!("Megabytes a second:\n");
-        let figure = table(&mut verdict, &[1_000_000, 10_000_000, 100_000_000], Unit::Megabytes);
-        figure.save("intake").expect("the figure is written");
+        table(&mut verdict, &[1_000_000, 10_000_000, 100_000_000], Unit::Megabytes, "intake");
     }
     if wanted("small") {
         println!("Small posts a second:\n");
-        let figure = table(&mut verdict, &[50_000, 100_000, 200_000], Unit::Posts);
-        figure.save("intake-small").expect("the figure is written");
+        table(&mut verdict, &[50_000, 100_000, 200_000], Unit::Posts, "intake-small");
     }
     if wanted("limited") {
         println!("One post of 1 GiB, with and without a memory cgroup of 32 MiB:\n");
@@ -73,7 +72,10 @@ impl Unit {
 }
 
 /// All sizes over all numbers of clients, unsynced and synced; and the same as a figure.
-fn table(verdict: &mut Verdict, sizes: &[u64], unit: Unit) -> Figure {
+fn table(verdict: &mut Verdict, sizes: &[u64], unit: Unit, name: &str) {
+    let (kb, clients) = (number("--kb"), number("--clients"));
+    let sizes: Vec<u64> = sizes.iter().copied().filter(|size| kb.is_none_or(|kb| *size == kb * 1000)).collect();
+    let senders = CLIENTS.into_iter().filter(|count| clients.is_none_or(|clients| *count == clients));
     let bodies: Vec<SealedBody> = sizes.iter().map(|size| SealedBody::of_plaintext(*size)).collect();
     let (title, axis) = match unit {
         Unit::Megabytes => ("Posts to disk over loopback: 1, 6 and 64 senders", "MB/s"),
@@ -82,7 +84,7 @@ fn table(verdict: &mut Verdict, sizes: &[u64], unit: Unit) -> Figure {
     let mut table =
         Table::new(["post", "clients", "server", axis, "min-max", "of the best other", "CPU ms/post", "limit 0.9"]);
     let mut figure = Figure::new(title);
-    for clients in CLIENTS {
+    for clients in senders {
         let mut bars: Vec<(Peer, Vec<(f64, f64)>)> = Vec::new();
         for (place, (size, body)) in sizes.iter().zip(&bodies).enumerate() {
             let posts = unit.posts(*size, clients);
@@ -124,7 +126,9 @@ fn table(verdict: &mut Verdict, sizes: &[u64], unit: Unit) -> Figure {
         figure = figure.panel(panel);
     }
     println!("{}", table.render());
-    figure
+    if kb.is_none() && clients.is_none() {
+        figure.save(name).expect("the figure is written");
+    }
 }
 
 /// 1 GiB in one post: processor and memory.

@@ -22,6 +22,10 @@ const PAGE: usize = 64;
 /// What was sent is counted so often while something is: an upload makes way a second too late at worst.
 const COUNT: Duration = Duration::from_secs(1);
 
+/// What is stored so soon after the conductor looked last waits so long, and is looked at together: devices that send many small uploads one
+/// after the other must not have the spool searched for each. Nobody sees it beside an uplink's round trip.
+const GATHER: Duration = Duration::from_millis(20);
+
 /// The conductor looks up at least so often: then a wall clock that jumped is noticed, and the house is kept.
 const TICK: Duration = Duration::from_secs(30);
 
@@ -45,11 +49,15 @@ pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
         let paused = shared.pause.is_on();
         conductor.count();
         let due = conductor.drain().await.min(house);
+        let gathered = Instant::now() + GATHER;
         let next = if conductor.attempts.is_empty() { due } else { due.min(Instant::now() + COUNT) };
         tokio::select! {
             () = shutdown.requested() => return,
             () = shared.pause.until(!paused) => conductor.dispatcher.handle_more(),
-            () = shared.stored.notified() => conductor.dispatcher.handle_more(),
+            () = shared.stored.notified() => {
+                tokio::time::sleep_until(gathered).await;
+                conductor.dispatcher.handle_more();
+            }
             Some(ended) = conductor.attempts.join_next_with_id() => conductor.ended(ended).await,
             () = tokio::time::sleep_until(next) => if next == due { conductor.dispatcher.handle_more() },
         }

@@ -3,12 +3,16 @@
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::steps::Steps;
 use bytes::{Bytes, BytesMut};
-use hoop_http::{Code, Inbound, Problem};
+use hoop_http::{Code, Inbound, Piped, Problem};
 use hoop_seal::{Prelude, PreludeError};
-use hoop_spool::{Intake, WriteError};
+use hoop_spool::{Intake, Source, WRITEBACK_BYTES, WriteError};
+use hoop_units::ByteRange;
 use http::{HeaderMap, header};
+use std::fs::File;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 /// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
@@ -34,23 +38,40 @@ pub struct Sink {
     pub collected: BytesMut,
     /// Commits what has come, while more comes. `None`: nobody knows of how much it is a part.
     pub steps: Option<Steps>,
+    /// Up to where what went from socket to file is settled, or being so; none before the first of it.
+    settled: Option<u64>,
+    settling: Option<JoinHandle<()>>,
 }
 
 impl Sink {
+    /// Takes octets from `at` on, before `limit`.
+    pub fn new(intake: Intake, prelude: Vec<u8>, at: u64, limit: u64) -> Self {
+        let (open_ended, collected) = (false, BytesMut::new());
+        Self { intake, prelude, at, limit, open_ended, collected, steps: None, settled: None, settling: None }
+    }
+
     pub async fn pump(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
-        while let Some(bytes) = self.next(frames).await? {
-            self.push(&bytes)?;
+        while let Some(came) = self.next(frames).await? {
+            match came {
+                Came::Octets(bytes) => self.push(&bytes)?,
+                Came::InSocket => self.pipe(frames).await?,
+            }
             let written = self.written();
             if let Some(steps) = &mut self.steps {
                 steps.look(&self.intake, written);
             }
         }
+        if let Some(settling) = self.settling.take() {
+            let _ = settling.await;
+        }
         Ok(())
     }
 
-    /// The next frame. What has come is committed while it stays away.
-    async fn next(&mut self, frames: &mut Frames<'_>) -> Result<Option<Bytes>, Problem> {
-        let mut frame = std::pin::pin!(frames.next());
+    /// What comes next. What has come is committed while it stays away.
+    async fn next(&mut self, frames: &mut Frames<'_>) -> Result<Option<Came>, Problem> {
+        // The prelude's octets are looked at.
+        let unseen = self.at >= self.prelude.len() as u64 && self.at < self.limit;
+        let mut frame = std::pin::pin!(frames.next_or_in_socket(unseen));
         loop {
             let due = self.steps.as_ref().and_then(|steps| steps.due(self.at));
             let Some(due) = due else { return frame.await };
@@ -67,13 +88,38 @@ impl Sink {
         }
     }
 
+    /// Moves what waits in the socket to the file. What belongs to it besides is done beside it, so far behind and no further.
+    async fn pipe(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
+        self.flush()?;
+        let Some(piped) = frames.piped(self.limit - self.at)? else { return Ok(()) };
+        let len = piped.len();
+        self.intake.write_from(self.at, len, &mut Socket(piped)).map_err(write_problem)?;
+        let from = *self.settled.get_or_insert(self.at);
+        self.at += len;
+        if self.at - from < WRITEBACK_BYTES {
+            return Ok(());
+        }
+        self.settled = Some(self.at);
+        if let Some(settling) = self.settling.take() {
+            let _ = settling.await;
+        }
+        let (intake, range) = (self.intake.another(), ByteRange::new(from, self.at));
+        self.settling = Some(tokio::task::spawn_blocking(move || {
+            // What cannot be read now cannot be committed either, and that is told.
+            let _ = intake.settle(range);
+        }));
+        Ok(())
+    }
+
     pub fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {
         if self.at + bytes.len() as u64 > self.limit {
             let code = if self.open_ended { Code::TooLarge } else { Code::RangeInvalid };
             return Err(Problem::new(code, format!("more bytes came than the {} that may", self.limit)));
         }
         self.compare_prelude(bytes)?;
-        if self.collected.is_empty() && bytes.len() >= WRITE_BYTES {
+        // What is large is not copied: what the copy takes would be held as long as the sender sends.
+        if bytes.len() >= WRITE_BYTES {
+            self.flush()?;
             self.intake.write_at(self.at, bytes).map_err(write_problem)?;
             self.at += bytes.len() as u64;
             return Ok(());
@@ -106,6 +152,27 @@ impl Sink {
     /// Up to where everything is in the file.
     pub fn written(&self) -> u64 {
         self.at - self.collected.len() as u64
+    }
+}
+
+/// What comes next of a body.
+pub enum Came {
+    /// These.
+    Octets(Bytes),
+    /// What waits in the socket.
+    InSocket,
+}
+
+/// From a socket to the file.
+struct Socket(Piped);
+
+impl Source for Socket {
+    fn put(&mut self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        self.0.put(file, offset, len)
+    }
+
+    fn skip(&mut self, len: u64) -> io::Result<()> {
+        self.0.skip(len)
     }
 }
 
@@ -151,10 +218,19 @@ impl<'a> Frames<'a> {
     pub fn new(shared: &Arc<Shared>, body: &'a mut Inbound) -> Self {
         Self { body, shared: shared.clone(), ahead: None, came: 0, waited: Duration::ZERO }
     }
+
     /// The next bytes; `None` at the end. A body that breaks off is an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        match self.next_or_in_socket(false).await? {
+            Some(Came::Octets(bytes)) => Ok(Some(bytes)),
+            Some(Came::InSocket) | None => Ok(None),
+        }
+    }
+
+    /// The same; or, for whoever need not see them, that they have come to the socket, where [`Frames::piped`] has them.
+    async fn next_or_in_socket(&mut self, unseen: bool) -> Result<Option<Came>, Problem> {
         if let Some(ahead) = self.ahead.take() {
-            return Ok(Some(ahead));
+            return Ok(Some(Came::Octets(ahead)));
         }
         let patience = self.shared.patience;
         if self.came >= patience.least_bytes {
@@ -162,7 +238,14 @@ impl<'a> Frames<'a> {
         }
         let begun = Instant::now();
         let left = patience.within.saturating_sub(self.waited).min(patience.silence);
-        let next = timeout(left, self.body.data()).await;
+        let body = &mut *self.body;
+        let next = timeout(left, async {
+            match unseen && body.is_in_socket() {
+                true => Some(body.in_socket().await.map(|()| Came::InSocket)),
+                false => body.data().await.map(|data| data.map(Came::Octets)),
+            }
+        });
+        let next = next.await;
         self.waited += begun.elapsed();
         let Ok(next) = next else {
             let (came, secs) = (self.came, self.waited.as_secs());
@@ -170,11 +253,24 @@ impl<'a> Frames<'a> {
             return Err(Problem::new(Code::RequestTimeout, detail));
         };
         let next = next.transpose().map_err(|error| Problem::new(Code::BodyTruncated, error))?;
-        if let Some(bytes) = &next {
-            self.came += bytes.len() as u64;
-            self.shared.metrics.received(bytes.len() as u64);
+        if let Some(Came::Octets(bytes)) = &next {
+            self.count(bytes.len() as u64);
         }
         Ok(next)
+    }
+
+    /// What has come to the socket, at most so many octets; `None`: nothing has, after all.
+    fn piped(&mut self, most: u64) -> Result<Option<Piped>, Problem> {
+        let piped = self.body.piped(most).map_err(|error| Problem::new(Code::BodyTruncated, error))?;
+        if let Some(piped) = &piped {
+            self.count(piped.len());
+        }
+        Ok(piped)
+    }
+
+    fn count(&mut self, octets: u64) {
+        self.came += octets;
+        self.shared.metrics.received(octets);
     }
 
     /// Reads on until the prelude is there; its bytes come again from [`Frames::next`].

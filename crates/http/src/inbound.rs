@@ -10,8 +10,11 @@
 //!  the rest of the body ◀───────── the socket ◀───┘        the answer says `Connection: close`
 //! ```
 //!
+//! Whoever puts the body into a file takes it from the socket without a copy ([`Inbound::piped`]).
+//!
 //! hyper never learns that the body came to its end, so the connection ends with the answer: worth it for bodies that take longer than a new connection does.
 
+use crate::pipe::Piped;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Request;
 use http::request::Parts;
@@ -24,7 +27,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
@@ -106,7 +109,56 @@ impl Inbound {
     }
 }
 
+impl Inbound {
+    /// Whether what comes next waits in the socket, so that [`Inbound::piped`] may have it.
+    pub fn is_in_socket(&self) -> bool {
+        cfg!(target_os = "linux") && self.long.as_ref().is_some_and(|long| long.drained && long.left > 0)
+    }
+
+    /// Waits until octets have come to the socket, where [`Inbound::is_in_socket`]. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// If the connection broke off.
+    pub async fn in_socket(&mut self) -> io::Result<()> {
+        let Some(long) = &mut self.long else { return Ok(()) };
+        if std::mem::take(&mut long.full) {
+            // There may always be more: the thread's other connections have their turn.
+            tokio::task::yield_now().await;
+        }
+        poll_fn(|cx| long.direct.0.read().as_ref().poll_read_ready(cx)).await
+    }
+
+    /// Takes what has come to the socket, at most so many octets, for whoever puts them into a file at once; `None`: nothing has, after all.
+    ///
+    /// # Errors
+    /// If the connection broke off.
+    pub fn piped(&mut self, most: u64) -> io::Result<Option<Piped>> {
+        let Some(long) = &mut self.long else { return Ok(None) };
+        let most = most.min(long.left);
+        let taken = {
+            let half = long.direct.0.read();
+            let stream: &TcpStream = half.as_ref();
+            stream.try_io(Interest::READABLE, || Piped::take(stream, most))
+        };
+        let piped = match taken {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            taken => taken?,
+        };
+        if piped.is_empty() {
+            return Err(long.broken_off());
+        }
+        long.left -= piped.len();
+        long.full = piped.len() >= READ_BYTES as u64;
+        Ok(Some(piped))
+    }
+}
+
 impl Long {
+    fn broken_off(&self) -> io::Error {
+        let why = format!("the connection ended {} octets before the body", self.left);
+        io::Error::new(io::ErrorKind::UnexpectedEof, why)
+    }
+
     /// The next octets from the socket.
     async fn rest(&mut self) -> io::Result<Option<Bytes>> {
         if self.left == 0 {
@@ -119,8 +171,7 @@ impl Long {
         let most = READ_BYTES.min(usize::try_from(self.left).unwrap_or(READ_BYTES));
         let bytes = poll_fn(|cx| self.direct.0.poll_octets(most, cx)).await?;
         if bytes.is_empty() {
-            let why = format!("the connection ended {} octets before the body", self.left);
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+            return Err(self.broken_off());
         }
         self.left -= bytes.len() as u64;
         self.full = bytes.len() == READ_BYTES;
@@ -250,6 +301,7 @@ mod tests {
     use super::*;
     use crate::{Body, Server, ServerLimits, full, shutdown};
     use http::{Request, Response};
+    use std::os::unix::fs::FileExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// What is sent: more than sockets and hyper's buffer hold.
@@ -291,6 +343,52 @@ mod tests {
             answer.push_str(std::str::from_utf8(&some[..read]).unwrap());
         }
         answer
+    }
+
+    /// Puts the body into a file, what can be straight from the socket. Answers with how many octets are in their right places, and whether any went so.
+    async fn store(request: Request<Incoming>) -> Response<Body> {
+        let (_, mut body) = Inbound::of(request);
+        let file = tempfile::tempfile().unwrap();
+        let (mut at, mut piped) = (0, 0);
+        while !body.is_over() {
+            if !body.is_in_socket() {
+                let bytes = body.data().await.unwrap().unwrap();
+                file.write_all_at(&bytes, at).unwrap();
+                at += bytes.len() as u64;
+                continue;
+            }
+            if let Err(error) = body.in_socket().await {
+                return Response::new(full(format!("{error} true")));
+            }
+            let Some(mut waiting) = body.piped(u64::MAX).unwrap() else { continue };
+            let len = waiting.len();
+            // Half of it is not wanted, and what is left at the end is lost with no harm to the next.
+            waiting.put(&file, at, len / 4).unwrap();
+            waiting.skip(len / 2).unwrap();
+            (at, piped) = (at + len, piped + len);
+        }
+        let mut octets = vec![0; usize::try_from(at).unwrap()];
+        let whole = file.metadata().unwrap().len();
+        file.read_exact_at(&mut octets[..usize::try_from(whole).unwrap()], 0).unwrap();
+        let right = octets.iter().enumerate().filter(|(at, found)| **found == octet(*at) || **found == 0).count();
+        Response::new(full(format!("{right} {}", piped > 0)))
+    }
+
+    #[tokio::test]
+    async fn what_waits_in_a_socket_goes_into_a_file_to_its_right_place_and_nobody_elses() {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let serving = tokio::spawn(server.run(|request, _| store(request), stopped));
+        let send = async || {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            exchange(&mut stream, LEN, "").await
+        };
+        let answers = tokio::join!(send(), send(), send());
+        for answer in [answers.0, answers.1, answers.2] {
+            assert!(answer.ends_with(&format!("\r\n\r\n{LEN} true")), "{answer}");
+        }
+        stop.trigger();
+        serving.await.unwrap();
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use crate::index::Stored;
 use crate::spool::Shared;
 use crate::state::State;
 use crate::sums::{self, Running, Sums};
-use crate::sys;
+use crate::sys::{self, Disk, Source};
 use crate::upload::Offer;
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// After so many bytes the kernel is asked to begin writing them out: large enough for sequential writes, small enough
 /// that the sync at the end finds little to do.
-const WRITEBACK_BYTES: u64 = 4 << 20;
+pub const WRITEBACK_BYTES: u64 = 4 << 20;
 
 /// Pages so far behind are dropped from the cache: they are on disk by then, and nobody needs them before the slow uplink
 /// comes to them. What is not yet written out stays; nothing waits here. So an upload of any size leaves a router, and
@@ -114,29 +114,85 @@ impl Intake {
     /// If the spool is full, or the bytes lie past the total.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
         let range = ByteRange::new(offset, offset.saturating_add(bytes.len() as u64));
-        let mut live = self.live.state();
-        if live.broken {
-            return Err(broken().into());
-        }
-        if let Some(total) = live.total.filter(|total| range.end > *total) {
-            return Err(WriteError::PastTotal { last: range.end - 1, total });
-        }
-        let gaps: Vec<ByteRange> =
-            live.written.missing(range.end).map(|gap| gap.intersect(range)).filter(|gap| !gap.is_empty()).collect();
-        for gap in gaps {
-            self.promise(&mut live, gap.len())?;
+        let live = self.live.clone();
+        let mut state = live.state();
+        for gap in gaps(&state, range)? {
             let part = &bytes[(gap.start - offset) as usize..(gap.end - offset) as usize];
-            self.shared.disk.write(&self.live.file, part, gap.start)?;
-            live.written.insert(gap);
-            let total = live.total;
-            self.running.feed(self.shared.grid, total, gap.start, part, &mut live.sums);
-            live.promised -= gap.len();
-            let mut room = self.shared.room();
-            room.promised -= gap.len();
-            room.written += gap.len();
+            self.fill(&mut state, gap, |disk, file| disk.write(file, part, gap.start))?;
+            let total = state.total;
+            self.running.feed(self.shared.grid, total, gap.start, part, &mut state.sums);
         }
-        drop(live);
+        drop(state);
         self.write_out(range);
+        Ok(())
+    }
+
+    /// Writes the next `len` octets of a source at `offset` of Z; those that somebody has written already are dropped. Nobody sums them up, nor
+    /// are they written out, before [`Intake::settle`] does.
+    ///
+    /// # Errors
+    /// As [`Intake::write_at`]. Then the source may hold some that are lost.
+    pub fn write_from(&mut self, offset: u64, len: u64, source: &mut impl Source) -> Result<(), WriteError> {
+        let range = ByteRange::new(offset, offset.saturating_add(len));
+        let live = self.live.clone();
+        let mut state = live.state();
+        let mut at = offset;
+        for gap in gaps(&state, range)? {
+            source.skip(gap.start - at)?;
+            self.fill(&mut state, gap, |disk, file| disk.write_from(source, file, gap.start, gap.len()))?;
+            at = gap.end;
+        }
+        drop(state);
+        Ok(source.skip(range.end - at)?)
+    }
+
+    /// Writes what nobody has written yet.
+    fn fill(
+        &self,
+        state: &mut LiveState,
+        gap: ByteRange,
+        write: impl FnOnce(&Disk, &File) -> io::Result<()>,
+    ) -> Result<(), WriteError> {
+        self.promise(state, gap.len())?;
+        write(&self.shared.disk, &self.live.file)?;
+        state.written.insert(gap);
+        state.promised -= gap.len();
+        let mut room = self.shared.room();
+        room.promised -= gap.len();
+        room.written += gap.len();
+        Ok(())
+    }
+
+    /// Does behind a sender what [`Intake::write_from`] leaves: sums up the records that are whole by `range`, and keeps the kernel writing out. Reads
+    /// them, from the page cache mostly.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn settle(&self, range: ByteRange) -> io::Result<()> {
+        let unknown: Vec<(u64, ByteRange)> = {
+            let state = self.live.state();
+            let Some(total) = state.total else { return Ok(()) };
+            let grid = self.shared.grid;
+            let octets = grid.records_in(range).map(|record| (record, grid.record(record, total)));
+            let is_due = |(record, octets): &(u64, ByteRange)| {
+                state.written.contains(*octets) && !state.stored.contains(*octets) && state.sums.get(*record).is_none()
+            };
+            octets.filter(is_due).collect()
+        };
+        let mut found = Vec::with_capacity(unknown.len());
+        let mut buffer = Vec::new();
+        for (record, octets) in unknown {
+            buffer.resize(octets.len() as usize, 0);
+            self.live.file.read_exact_at(&mut buffer, octets.start)?;
+            found.push((record, octets, sums::sum_of(&buffer)));
+        }
+        let mut state = self.live.state();
+        // What was recorded meanwhile is not kept twice.
+        let found = found.into_iter().filter(|(_, octets, _)| !state.stored.contains(*octets));
+        let found: Vec<_> = found.map(|(record, _, sum)| (record, sum)).collect();
+        found.into_iter().for_each(|(record, sum)| state.sums.insert(record, sum));
+        drop(state);
+        self.start_writing_out(range);
         Ok(())
     }
 
@@ -146,11 +202,19 @@ impl Intake {
         if range.end < from + WRITEBACK_BYTES {
             return;
         }
-        sys::start_writeback(&self.live.file, from, range.end - from);
-        if let Some(old) = from.checked_sub(CACHED_BYTES) {
-            sys::drop_cache(&self.live.file, old, range.end - from);
-        }
+        self.start_writing_out(ByteRange::new(from, range.end));
         self.written_out = Some(range.end);
+    }
+
+    fn start_writing_out(&self, range: ByteRange) {
+        // Who does not sync leaves it to the kernel.
+        if !self.shared.sync {
+            return;
+        }
+        sys::start_writeback(&self.live.file, range.start, range.len());
+        if let Some(old) = range.start.checked_sub(CACHED_BYTES) {
+            sys::drop_cache(&self.live.file, old, range.len());
+        }
     }
 
     /// Makes sure that room for `bytes` is promised: beforehand up to [`PROMISED_MAX`] where the total is known, in steps otherwise.
@@ -307,6 +371,17 @@ impl fmt::Debug for Intake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Intake").field("id", &self.live.id).finish_non_exhaustive()
     }
+}
+
+/// What of `range` nobody has written yet.
+fn gaps(state: &LiveState, range: ByteRange) -> Result<Vec<ByteRange>, WriteError> {
+    if state.broken {
+        return Err(broken().into());
+    }
+    if let Some(total) = state.total.filter(|total| range.end > *total) {
+        return Err(WriteError::PastTotal { last: range.end - 1, total });
+    }
+    Ok(state.written.missing(range.end).map(|gap| gap.intersect(range)).filter(|gap| !gap.is_empty()).collect())
 }
 
 fn broken() -> io::Error {

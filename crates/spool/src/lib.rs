@@ -10,12 +10,10 @@
 //! Bounds: memory per upload that is being received is its set of ranges, at most [`SPANS_MAX`] spans; a spool at rest
 //! holds no upload in memory, and opening it costs the same with 10 uploads or 100,000.
 //!
-//! The API blocks. [`Intake::write_at`] is a plain `pwrite` into the page cache, good enough to call from an event loop;
+//! The API blocks. [`Intake::write_at`] and [`Intake::write_from`] write into the page cache, good enough to call from an event loop;
 //! everything else waits for the disk.
 
 mod committer;
-#[cfg(test)]
-mod cost;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -33,12 +31,13 @@ mod upload;
 
 pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
 pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
-pub use intake::Intake;
+pub use intake::{Intake, WRITEBACK_BYTES};
 pub use outside::{Checked, Damage, Finding, View, check};
 pub use payload::Payload;
 pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
 pub use spool::{Begin, Settings, Spool};
 pub use state::State;
+pub use sys::Source;
 pub use upload::{Change, Offer, Reason, Upload};
 
 /// The most separate spans that one upload may be stored in: 16 KiB of index per upload at worst. Senders that cut an

@@ -15,6 +15,21 @@ use libc::statvfs as statvfs_call;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use libc::statvfs64 as statvfs_call;
 
+/// Where octets come from that are not in memory.
+pub trait Source {
+    /// Moves the next `len` octets to `offset` of a file.
+    ///
+    /// # Errors
+    /// If the file does not take all of them.
+    fn put(&mut self, file: &File, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Drops the next `len` octets.
+    ///
+    /// # Errors
+    /// If they cannot be had.
+    fn skip(&mut self, len: u64) -> io::Result<()>;
+}
+
 /// What acknowledgement rests on. `kill -9` leaves the page cache as it is, so a test that kills notices no missing sync; in
 /// this crate's own tests each act is noted down, and they assert the order.
 #[derive(Default)]
@@ -41,6 +56,13 @@ impl Disk {
     /// Writes octets into a payload.
     pub fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)?;
+        self.note(|| Act::Write);
+        Ok(())
+    }
+
+    /// Has somebody else write octets into a payload.
+    pub fn write_from(&self, source: &mut impl Source, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        source.put(file, offset, len)?;
         self.note(|| Act::Write);
         Ok(())
     }

@@ -2,10 +2,11 @@
 #![allow(missing_docs)]
 
 use hoop_spool::{
-    Begin, Change, CommitError, Intake, Offer, Place, Queue, ReadError, Reason, Settings, Spool, State, Upload,
+    Begin, Change, CommitError, Intake, Offer, Place, Queue, ReadError, Reason, Settings, Source, Spool, State, Upload,
 };
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
@@ -109,6 +110,45 @@ fn a_flipped_bit_in_any_record_is_noticed_by_whoever_reads_any_of_it() {
         }
     }
     assert!(read(&spool, whole()).is_ok());
+}
+
+/// Octets of Z that are not in memory, from there on.
+struct Elsewhere(u64);
+
+impl Source for Elsewhere {
+    fn put(&mut self, file: &File, offset: u64, len: u64) -> io::Result<()> {
+        assert_eq!(offset, self.0, "each goes to its place");
+        self.0 += len;
+        file.write_all_at(&z(ByteRange::new(offset, offset + len)), offset)
+    }
+
+    fn skip(&mut self, len: u64) -> io::Result<()> {
+        self.0 += len;
+        Ok(())
+    }
+}
+
+#[test]
+fn what_came_from_elsewhere_is_summed_up_and_overwrites_nothing() {
+    for settled in [ByteRange::new(0, 0), record(1), whole()] {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = open(folder.path());
+        let (mut first, mut second) = (take(&spool), take(&spool));
+        let theirs = record(1).start + 5;
+        first.write_at(theirs, &[9; 45]).unwrap();
+        second.write_from(0, record(2).end, &mut Elsewhere(0)).unwrap();
+        second.settle(settled).unwrap();
+        second.write_from(record(2).end, TOTAL - record(2).end, &mut Elsewhere(record(2).end)).unwrap();
+        assert!(second.write_from(TOTAL, 1, &mut Elsewhere(TOTAL)).is_err(), "there is no more");
+        assert_eq!(second.commit(whole(), NOW).unwrap(), State::Stored);
+        let mut expected = z(whole());
+        expected[theirs as usize..][..45].fill(9);
+        assert!(read(&spool, whole()).unwrap() == expected);
+        for number in 0..4 {
+            spoil_disk(folder.path(), record(number).end - 1);
+            assert_eq!(damaged(&spool, record(number)), record(number));
+        }
+    }
 }
 
 #[test]
