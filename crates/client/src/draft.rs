@@ -112,7 +112,7 @@ impl Sending {
         on_break: OnBreak,
     ) -> Self {
         let (sealed, id) = (draft.sealed.clone(), draft.key.upload_id());
-        let target = Target::Gateway { dest: draft.post.clone(), permit: None };
+        let target = Target::Gateway { dest: draft.post.clone(), permit: None, deadline: None };
         Self(tokio::spawn(async move {
             let (range, patience) = (sealed.after_first(), config.gateway_patience);
             let (config, link_too, elsewhere) = (&config, &mut link, RangeSet::new());

@@ -31,6 +31,9 @@ pub struct PushOptions {
     pub plain: bool,
     /// How to encipher. Default: `aes256gcm`.
     pub suite: Suite,
+    /// How soon it should be at the service: gateways deliver what has the earliest deadline first, and may go outside their hours or
+    /// their budget for it. Default: whenever its turn comes; when going on, as was said at first.
+    pub deadline: Option<Duration>,
 }
 
 /// What happens on the way; for a display.

@@ -74,6 +74,8 @@ struct Push<'a> {
     at_service: RangeSet,
     /// The gateways that were tried.
     tried: Vec<Origin>,
+    /// When it should be at the service, in seconds since 1970.
+    deadline: Option<u32>,
 }
 
 /// What the other end said when it had everything.
@@ -194,7 +196,12 @@ impl Client {
 impl<'a> Push<'a> {
     fn new(client: &'a Client, options: &'a PushOptions, on_event: OnEvent, bytes: u64, body: Vec<BodyPiece>) -> Self {
         let (timings, held, at_service) = (Timings::default(), BTreeMap::new(), RangeSet::new());
-        Self { client, options, on_event, timings, bytes, body, early: false, held, at_service, tried: Vec::new() }
+        let deadline = options.deadline.map(|within| {
+            let secs = u32::try_from(within.as_secs()).unwrap_or(u32::MAX);
+            client.config().clock.unix().plus_secs(secs).as_secs()
+        });
+        let (early, tried) = (false, Vec::new());
+        Self { client, options, on_event, timings, bytes, body, early, held, at_service, tried, deadline }
     }
 }
 
@@ -229,6 +236,7 @@ impl Push<'_> {
         let now = self.client.config().clock.unix().as_secs();
         let mut record = record(upload, &ticket, self.bytes, sealed.layout().total(), now);
         record.gateway = gateway.origin().map(ToString::to_string);
+        record.deadline = self.deadline;
         record.saved =
             sealed.is_kept().then(|| Saved::of(&ticket, sealed.prelude().salt(), sealed.plaintext())).flatten();
         let saving = tokio::spawn(self.client.clone().save(record.clone()));
@@ -293,7 +301,7 @@ impl Push<'_> {
             }
             let config = self.client.config();
             let patience = config.gateway_patience.min(config.retry_max_time);
-            let target = course.ticket.at_gateway();
+            let target = course.ticket.at_gateway(self.deadline);
             // What this one has, it says itself.
             let elsewhere = self.elsewhere(Some(&origin));
             let held = self.held.entry(origin.clone()).or_default().clone();
@@ -591,6 +599,7 @@ fn record(upload: &Upload, ticket: &IssuedTicket, bytes: u64, total: u64, now: u
         state: State::Receiving.name().to_owned(),
         finished: false,
         held: BTreeMap::new(),
+        deadline: None,
         saved: None,
     }
 }

@@ -53,6 +53,9 @@ pub struct UploadRecord {
     /// What gateways have acknowledged of it, by their origins, in the form of `Content-Range`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, String>,
+    /// When it should be at the service, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<u32>,
     /// How to go on with it; `None`: it cannot be, or need not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<Saved>,
@@ -214,6 +217,7 @@ mod tests {
             state: "stored".into(),
             finished,
             held: BTreeMap::new(),
+            deadline: None,
             saved: None,
         }
     }

@@ -48,9 +48,9 @@ pub struct IssuedTicket {
 }
 
 impl IssuedTicket {
-    /// The upload's way by a gateway.
-    pub(crate) fn at_gateway(&self) -> Target {
-        Target::Gateway { dest: self.post.clone(), permit: self.permit.clone() }
+    /// The upload's way by a gateway, which should have it at the service by then, in seconds since 1970.
+    pub(crate) fn at_gateway(&self, deadline: Option<u32>) -> Target {
+        Target::Gateway { dest: self.post.clone(), permit: self.permit.clone(), deadline }
     }
 
     /// Its way to the service itself, which may keep us waiting so long for a final state.

@@ -46,6 +46,8 @@ pub(crate) enum Target {
         dest: Url,
         /// The service's permit, in base64url.
         permit: Option<String>,
+        /// When the upload should be there, in seconds since 1970.
+        deadline: Option<u32>,
     },
     /// The service itself, at the path of its post URL.
     Service {
@@ -258,6 +260,9 @@ impl Transfer<'_> {
         };
         if let Some((name, value)) = shown {
             headers.insert(name, HeaderValue::try_from(value).expect("checked with the ticket"));
+        }
+        if let Target::Gateway { deadline: Some(deadline), .. } = self.target {
+            headers.insert("hoop-deadline", deadline.into());
         }
         let mut answer_timeout = self.config.stall_timeout;
         if let Target::Service { wait_secs, .. } = self.target

@@ -17,7 +17,6 @@ use crate::status;
 use crate::steps::Steps;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::BytesMut;
 use hoop_http::{Code, Inbound, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{
@@ -57,6 +56,8 @@ struct Announced {
     dest: Dest,
     /// `Hoop-Permit`.
     permit: Option<Vec<u8>>,
+    /// `Hoop-Deadline`.
+    deadline: Option<UnixTime>,
     /// `Content-Length`.
     length: Option<u64>,
     /// Of a `PUT`.
@@ -116,8 +117,8 @@ fn announced(
         return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
     }
     let expects_continue = headers.contains_key(header::EXPECT);
-    let permit = permit(headers)?;
-    Ok(Announced { device, dest, permit, length, part, expects_continue })
+    let (permit, deadline) = (permit(headers)?, deadline(headers)?);
+    Ok(Announced { device, dest, permit, deadline, length, part, expects_continue })
 }
 
 /// A destination that this gateway delivers to, in its one spelling.
@@ -143,6 +144,23 @@ pub fn permit(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Problem> {
     let Some(value) = headers.get(status::PERMIT) else { return Ok(None) };
     let invalid = || Problem::new(Code::PermitInvalid, "Hoop-Permit is not base64url").field("Hoop-Permit");
     URL_SAFE_NO_PAD.decode(value.as_bytes()).map(Some).map_err(|_| invalid())
+}
+
+/// What `Hoop-Deadline` says, if it is there: until when the upload should be at its service, in seconds since 1970.
+pub fn deadline(headers: &HeaderMap) -> Result<Option<UnixTime>, Problem> {
+    let mut values = headers.get_all(status::DEADLINE).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let digits = value.to_str().ok().filter(|text| text.bytes().all(|octet| octet.is_ascii_digit()));
+    let seconds = digits.and_then(|text| text.parse().ok()).filter(|_| values.next().is_none());
+    let detail = "Hoop-Deadline is one number of seconds since 1970";
+    let invalid = || Problem::new(Code::RequestInvalid, detail).field("Hoop-Deadline");
+    seconds.map(|seconds| Some(UnixTime(seconds))).ok_or_else(invalid)
+}
+
+/// An offer with the sender's deadline, which no later counts than the service would take the upload.
+pub fn with_deadline(offer: Offer, deadline: Option<UnixTime>) -> Offer {
+    let latest = offer.expires.plus_secs(KEEP_SECS);
+    Offer { deadline: deadline.map(|deadline| deadline.min(latest)), ..offer }
 }
 
 pub fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
@@ -178,7 +196,7 @@ fn early_problem(detail: impl std::fmt::Display) -> Problem {
 
 /// Everything from the first byte of the body on.
 async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) -> Result<Taken, Problem> {
-    let Announced { device, dest, permit, length, part, expects_continue } = announced;
+    let Announced { device, dest, permit, deadline, length, part, expects_continue } = announced;
     let mut frames = Frames::new(shared, body);
     let (offer, range) = match part {
         Some(part) => {
@@ -194,7 +212,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
         }
         None => (sealed_offer(shared, &frames.prelude().await?, length, dest.url.clone())?, None),
     };
-    let offer = Offer { device, ..offer };
+    let offer = with_deadline(Offer { device, ..offer }, deadline);
     let (total, prelude) = (offer.total, offer.prelude.clone());
     let layout = total.map(|total| layout(shared, total)).transpose()?;
     if let Some((layout, range)) = layout.zip(range) {
@@ -218,7 +236,8 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
     let limit = range.map_or(total.unwrap_or(shared.max_upload_bytes), |range| range.end);
     let open_ended = total.is_none();
     let steps = layout.map(|layout| Steps::new(shared, layout, from));
-    let sink = Sink { intake, prelude, at: from, limit, open_ended, collected: BytesMut::new(), steps };
+    let mut sink = Sink::new(intake, prelude, from, limit);
+    (sink.open_ended, sink.steps) = (open_ended, steps);
     let receiving = Receiving { shared: shared.clone(), sink: Some(sink), layout, from };
     receiving.run(frames).await
 }

@@ -15,7 +15,7 @@ pub(crate) mod fields;
 mod turns;
 
 use crate::intake::refuse_body;
-use crate::offload::{Taken, checked_dest, dest_of, layout, offload, permit};
+use crate::offload::{Taken, checked_dest, deadline, dest_of, layout, offload, permit};
 use crate::pages::Page;
 use crate::routes::receipt;
 use crate::shared::{Shared, store_problem};
@@ -328,6 +328,7 @@ impl Call<'_> {
             progress: self.interim.clone().zip(self.fields.interop),
             asked_first: headers.contains_key(header::EXPECT),
             permit: permit(headers)?,
+            deadline: deadline(headers)?,
         };
         let body = body.take().expect("it is taken once");
         match tokio::spawn(append.run(body)).await {

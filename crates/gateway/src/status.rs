@@ -16,6 +16,7 @@ pub const TOTAL: HeaderName = HeaderName::from_static("hoop-total");
 pub const MISSING: HeaderName = HeaderName::from_static("hoop-missing");
 pub const PRELUDE: HeaderName = HeaderName::from_static("hoop-prelude");
 pub const PERMIT: HeaderName = HeaderName::from_static("hoop-permit");
+pub const DEADLINE: HeaderName = HeaderName::from_static("hoop-deadline");
 pub const GATEWAY: HeaderName = HeaderName::from_static("hoop-gateway");
 pub const CUT_THROUGH: HeaderName = HeaderName::from_static("hoop-cut-through");
 pub const EARLY: HeaderName = HeaderName::from_static("hoop-early");

@@ -5,6 +5,7 @@ mod support;
 use bytes::Bytes;
 use hoop_gateway::Config;
 use hoop_http::{Clock, empty, full, streamed};
+use hoop_spool::{KEEP_SECS, Settings, Spool};
 use hoop_units::{ByteRange, UnixTime, UploadId};
 use http::Request;
 use std::net::SocketAddr;
@@ -194,6 +195,50 @@ async fn a_ticket_that_has_expired_is_refused_with_410_and_within_its_grace_take
     refused(&reply, 410, "ticket-expired", "");
     let reply = post(gateway.address, NOWHERE, &sealed(2, 10, UnixTime(now.0 - 200))).await;
     assert_eq!(reply.status, 201);
+}
+
+#[tokio::test]
+async fn a_deadline_is_seconds_since_1970_may_change_and_counts_no_longer_than_the_service_takes_the_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = start(config(folder.path())).await;
+    let z = sealed(1, 100_000, LATER);
+    let begun = |deadline: &str| {
+        let range = format!("bytes 0-{}/{}", border(1) - 1, z.len());
+        send(
+            gateway.address,
+            put_request(NOWHERE, &z, &range).header("hoop-deadline", deadline),
+            full(z[..border(1) as usize].to_vec()),
+        )
+    };
+    for wrong in ["", "soon", "-1", "+1", "1.5", "4294967296", "Sat, 21 Nov 2026 12:00:00 GMT"] {
+        refused(&begun(wrong).await, 400, "request-invalid", "Hoop-Deadline");
+    }
+    let twice = Request::post(format!("/offload?dest={NOWHERE}")).header("hoop-deadline", 1).header("hoop-deadline", 2);
+    refused(&send(gateway.address, twice, full(z.clone())).await, 400, "request-invalid", "Hoop-Deadline");
+
+    assert_eq!(begun("1795003200").await.status, 202);
+    // One that says nothing changes nothing.
+    assert_eq!(put(gateway.address, NOWHERE, &z, ByteRange::new(border(1), z.len() as u64)).await.status, 201);
+    let again = || Request::post(format!("/offload?dest={NOWHERE}"));
+    let other = sealed(2, 10, LATER);
+    assert_eq!(send(gateway.address, again().header("hoop-deadline", u32::MAX), full(other.clone())).await.status, 201);
+    let third = sealed(3, 10, LATER);
+    assert_eq!(
+        send(gateway.address, again().header("hoop-deadline", 1_795_003_200), full(third.clone())).await.status,
+        201
+    );
+    assert_eq!(
+        send(gateway.address, again().header("hoop-deadline", 1_795_003_300), full(third.clone())).await.status,
+        201
+    );
+    gateway.stop().await;
+
+    let spool = Spool::open(Settings::new(folder.path())).unwrap();
+    let deadline = |z: &[u8]| spool.get(id_of(z)).unwrap().unwrap().deadline.unwrap().0;
+    let expires = spool.get(id_of(&other)).unwrap().unwrap().expires;
+    assert_eq!(deadline(&z), 1_795_003_200);
+    assert_eq!(deadline(&other), expires.plus_secs(KEEP_SECS).0);
+    assert_eq!(deadline(&third), 1_795_003_300);
 }
 
 #[tokio::test]

@@ -4,29 +4,55 @@ mod support;
 
 use hoop_dispatch::{DailyWindow, Hours};
 use hoop_gateway::Pacing;
-use hoop_http::Clock;
-use http::Method;
+use hoop_http::{Clock, full};
+use http::{Method, Request};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use support::service::{Service, Weather};
-use support::{GENEROUS, LATER, config, id_of, post, sealed, start, status, until_state};
+use support::{GENEROUS, LATER, Running, config, id_of, post, sealed, send, start, status, until_state};
 
 const NOON: u64 = 1_795_003_200;
 const OPEN: u64 = NOON + 30 * 60;
 const SHUT: u64 = NOON + 90 * 60;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn outside_the_window_nothing_is_begun_and_what_is_under_way_ends_and_goes_on_when_it_opens() {
-    let service = Service::start(|_, _, _, _| Weather::Fair).await;
-    let folder = tempfile::tempdir().unwrap();
-    let time = Arc::new(AtomicU64::new(SHUT));
+/// A gateway that delivers from noon to one, and whose clock shows `time`.
+async fn gateway(folder: &Path, time: &Arc<AtomicU64>) -> Running {
     let seen = time.clone();
-    let mut config = config(folder.path());
+    let mut config = config(folder);
     config.clock = Clock::with_wall(move || SystemTime::UNIX_EPOCH + Duration::from_secs(seen.load(Ordering::Relaxed)));
     let hours = Hours::new(vec![DailyWindow { from: 12 * 60, to: 13 * 60, rate: None }]).unwrap();
     config.pacing = Pacing { hours, utc_offset: Some(0), ..Pacing::default() };
-    let gateway = start(config).await;
+    start(config).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_the_window_goes_what_would_miss_its_deadline_and_nothing_else() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = gateway(folder.path(), &Arc::new(AtomicU64::new(SHUT))).await;
+    let offer = async |seed, deadline: Option<u64>| {
+        let z = sealed(seed, 100_000, LATER);
+        let request = Request::post(format!("/offload?dest={}", service.dest()));
+        let request = deadline.iter().fold(request, |request, deadline| request.header("hoop-deadline", *deadline));
+        assert_eq!(send(gateway.address, request, full(z.clone())).await.status, 201);
+        id_of(&z)
+    };
+    let (never, missed) = (offer(1, None).await, offer(2, Some(SHUT - 1)).await);
+    let (tomorrow, soon) = (offer(3, Some(OPEN + 2 * 86_400)).await, offer(4, Some(SHUT + 3_600)).await);
+    until_state(gateway.address, soon, "accepted").await;
+    for waits in [never, missed, tomorrow] {
+        assert_eq!(status(gateway.address, waits).await["state"], "stored");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outside_the_window_nothing_is_nothing_is_begun_and_what_is_under_way_ends_and_goes_on_when_it_opens() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let folder = tempfile::tempdir().unwrap();
+    let time = Arc::new(AtomicU64::new(SHUT));
+    let gateway = gateway(folder.path(), &time).await;
     // Each that is stored makes the gateway look up, as its own tick does.
     let offer = async |seed| {
         let z = sealed(seed, 100_000, LATER);

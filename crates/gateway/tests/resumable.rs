@@ -273,6 +273,7 @@ async fn what_is_wrong_with_a_part_is_said_and_changes_nothing() {
         (part(&upload, 1001, "?0"), "offset-mismatch"),
         (part(&upload, 1000, "?1"), "length-inconsistent"),
         (part(&upload, 1000, "?0").header("upload-length", "5"), "length-inconsistent"),
+        (part(&upload, 1000, "?0").header("hoop-deadline", "tomorrow"), "request-invalid"),
         (Request::put(&upload), "method-not-allowed"),
         (part("/offload/r/AAAAAAAAAAAAAAAAAAAAAA", 0, "?0"), "upload-unknown"),
         (part("/offload/r/x", 0, "?0"), "upload-unknown"),

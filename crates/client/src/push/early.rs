@@ -177,7 +177,7 @@ impl Push<'_> {
         on_sent: OnSent,
     ) -> SentEarly {
         let range = ByteRange::new(0, sealed.layout().record(0).end);
-        let (config, target) = (self.client.config(), ticket.at_gateway());
+        let (config, target) = (self.client.config(), ticket.at_gateway(self.deadline));
         let (id, patience, on_break) = (ticket.id, config.gateway_patience, self.on_break());
         let (sealed, elsewhere) = (sealed.clone(), RangeSet::new());
         let transfer = Transfer { config, link, target, id, sealed, elsewhere, held, patience, on_sent, on_break };

@@ -36,6 +36,7 @@ impl Client {
         on_event(Event::Ticket { id, ahead: true });
         let mut push = Push::new(self, options, on_event, record.bytes, Vec::new());
         let read = |(origin, ranges): (&String, &String)| Some((origin.parse().ok()?, Held::of(ranges.parse().ok()?)));
+        push.deadline = push.deadline.or(record.deadline);
         push.held = record.held.iter().filter_map(read).collect();
         let course = Course { ticket, sealed: Arc::new(sealed), record };
         push.go_on(course).await

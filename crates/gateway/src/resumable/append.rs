@@ -3,9 +3,9 @@
 use super::{Kind, RESOURCE_SECS, Refusal, Turn, fields, remaining, tail_of};
 use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink, linger, refuse_body};
-use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records};
+use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records, with_deadline};
 use crate::shared::{Shared, store_problem};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hoop_http::{Code, Inbound, Interim, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
 use hoop_spool::{Begin, Intake, Offer, Resource, State, Token, Upload};
@@ -33,6 +33,8 @@ pub struct Append {
     pub asked_first: bool,
     /// `Hoop-Permit`.
     pub permit: Option<Vec<u8>>,
+    /// `Hoop-Deadline`.
+    pub deadline: Option<UnixTime>,
 }
 
 /// What a part came to.
@@ -90,6 +92,7 @@ impl Append {
                 Opening::Short(seen, ended) => return self.keep_short(seen, ended).await,
             },
         };
+        let offer = with_deadline(offer, self.deadline);
         let (id, prelude) = (offer.id, offer.prelude.clone());
         let valid = self.consent(&offer).await?;
         let (begun, _promise) = begin(&self.shared, offer, Some(ByteRange::new(start, self.total)), valid).await?;
@@ -105,9 +108,8 @@ impl Append {
             self.resource.upload = Some(id);
             self.keep().await?;
         }
-        let (limit, collected) = (self.total, BytesMut::new());
         // It steps for itself, since its sender is told of each.
-        let sink = Sink { intake, prelude, at: start, limit, open_ended: false, collected, steps: None };
+        let sink = Sink::new(intake, prelude, start, self.total);
         self.receive(sink, &mut frames, layout, start).await
     }
 

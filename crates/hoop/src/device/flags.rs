@@ -103,6 +103,9 @@ pub struct HandFlags {
     /// How long to stay for --wait after it is stored [default: until it is settled]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
+    /// How soon it should be at the service, from now: gateways deliver what has the earliest deadline first
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<Span>,
     /// How long to try without progress
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub retry_max_time: Span,

@@ -54,7 +54,8 @@ fn plan(flags: &PushFlags, clock: Clock) -> Result<(Client, Upload, PushOptions)
 }
 
 fn options(flags: &HandFlags) -> PushOptions {
-    PushOptions { wait: flags.wait.into(), timeout: request::timeout(flags.timeout), ..PushOptions::default() }
+    let (timeout, deadline) = (request::timeout(flags.timeout), flags.deadline.map(|span| span.0));
+    PushOptions { wait: flags.wait.into(), timeout, deadline, ..PushOptions::default() }
 }
 
 /// Shows how it goes and what came of it.
