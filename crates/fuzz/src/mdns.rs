@@ -19,11 +19,21 @@ pub fn mdns(octets: &[u8]) {
 fn packet(octets: &[u8]) {
     const KNOWN: [u8; 11] = [1, 5, 12, 13, 16, 28, 33, 47, 64, 65, 255];
     let questions = octets.get(4..6).unwrap_or(&[0, 0]);
-    let end = octets.get(12..).and_then(|names| names.iter().position(|octet| *octet == 0)).map_or(0, |at| at + 13);
-    let is_known = matches!(octets.get(end..end + 2), Some([0, kind]) if KNOWN.contains(kind));
-    let is_plain = octets.get(12..end).is_some_and(|name| name.iter().all(|octet| *octet < 0xc0));
-    if questions == [0, 0] || (questions == [0, 1] && is_known && is_plain) {
+    let is_known = name_end(octets, 12)
+        .is_some_and(|end| matches!(octets.get(end..end + 2), Some([0, kind]) if KNOWN.contains(kind)));
+    if questions == [0, 0] || (questions == [0, 1] && is_known) {
         mdns_sd::fuzz_api::parse_packet(octets);
+    }
+}
+
+/// Behind the name at `at`, if it is one without a pointer (RFC 1035 §3.1).
+fn name_end(octets: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match octets.get(at)? {
+            0 => return Some(at + 1),
+            len @ 1..64 => at += 1 + usize::from(*len),
+            _ => return None,
+        }
     }
 }
 

@@ -186,10 +186,15 @@ impl Destinations {
     /// resolved here.
     pub fn check(&self, text: &str) -> Result<Dest, Problem> {
         let invalid = |detail: &str| Problem::new(Code::DestInvalid, detail).field("dest");
+        let too_long = || invalid(&format!("`dest` is longer than {DEST_MAX} bytes"));
         if text.len() > DEST_MAX {
-            return Err(invalid(&format!("`dest` is longer than {DEST_MAX} bytes")));
+            return Err(too_long());
         }
         let url = Url::parse(text).map_err(|error| invalid(&format!("`dest` is not a URL: {error}")))?;
+        // The one spelling that is kept may be longer than what was sent: a name of another script, as ASCII.
+        if url.as_str().len() > DEST_MAX {
+            return Err(too_long());
+        }
         let origin = Origin::of(&url).map_err(|error| invalid(&error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(invalid("`dest` names a user; authority travels inside the seal"));
