@@ -140,6 +140,10 @@ CREATE TABLE room (kept INTEGER NOT NULL);  -- one row: the sum of stored_bytes 
 INSERT INTO room VALUES (0);
 ";
 
+/// So many statements are kept compiled: all that are run again and again, some 40, of 7 KiB each. With fewer places than statements
+/// each would be thrown out before it comes round again, and to compile one takes longer than to run it.
+const STATEMENTS: usize = 64;
+
 /// What is due, seen in one of three ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Queue {
@@ -244,6 +248,8 @@ pub struct Index {
     db: Connection,
     /// Whether what is stored is due before all of it is.
     cut_through: bool,
+    /// At this time nothing that waits was ripe, and nothing has been put off since.
+    ripened: Option<UnixTime>,
 }
 
 /// An index could not be opened.
@@ -275,7 +281,8 @@ impl Index {
         if !steps.is_empty() {
             db.execute_batch(&format!("BEGIN; {} PRAGMA user_version = {FORMAT}; COMMIT;", steps.concat()))?;
         }
-        Ok(Self { db, cut_through })
+        db.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(Self { db, cut_through, ripened: None })
     }
 
     pub const fn db(&self) -> &Connection {
@@ -441,6 +448,9 @@ impl Index {
     /// Makes `change`; `None` if there is no such upload.
     pub fn change(&mut self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
         let cut_through = self.cut_through;
+        if change.next_attempt.is_some() {
+            self.ripened = None;
+        }
         let tx = self.db.transaction()?;
         let id = id.as_bytes().as_slice();
         let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
@@ -462,10 +472,8 @@ impl Index {
         let asked = change.next_attempt.is_some() && !state.is_final();
         let delivered = change.delivered.clone().map_or_else(|| decode_ranges(&known.delivered), Ok)?;
         let is_due = asked || is_due(state, cut_through, &known, &decode_ranges(&known.stored)?, &delivered);
-        // Once final, the row is kept for whoever asks again, as long as the ticket's and at least one KEEP_SECS.
-        let forget = i64::from(if state.is_final() { expires.max(now.0) } else { expires }) + i64::from(KEEP_SECS);
         tx.prepare_cached(
-            "UPDATE upload SET state = :state, updated = :now, forget_at = :forget,
+            "UPDATE upload SET state = :state, updated = :now,
                  payload = CASE WHEN :freed THEN 0 ELSE payload END,
                  delivered = coalesce(:delivered, delivered),
                  attempts = coalesce(:attempts, attempts),
@@ -481,7 +489,6 @@ impl Index {
             ":id": id,
             ":state": state.number(),
             ":now": now.0,
-            ":forget": forget,
             ":freed": freed.is_some(),
             ":delivered": change.delivered.as_ref().map(encode_ranges),
             ":attempts": change.attempts,
@@ -495,6 +502,11 @@ impl Index {
             ":answer": change.answer,
             ":received": received,
         })?;
+        if state.is_final() {
+            // The row is kept for whoever asks again, as long as the ticket's and at least one KEEP_SECS.
+            let forget = i64::from(expires.max(now.0)) + i64::from(KEEP_SECS);
+            tx.prepare_cached("UPDATE upload SET forget_at = ?2 WHERE id = ?1")?.execute(params![id, forget])?;
+        }
         if let Some(bytes) = freed {
             tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
         }
@@ -505,6 +517,9 @@ impl Index {
     /// Moves uploads whose time has come at `now` from those that wait to those that are due, at most [`RIPEN_BATCH`]. Whether
     /// there may be more.
     pub fn ripen(&mut self, now: UnixTime) -> Result<bool, StoreError> {
+        if self.ripened == Some(now) {
+            return Ok(false);
+        }
         let late = i64::from(now.0) + i64::from(LONGEST_WAIT_SECS);
         let mut ripe = Vec::new();
         for (sql, time) in ripe_queries().iter().zip([i64::from(now.0), late]) {
@@ -512,15 +527,16 @@ impl Index {
             let rows = statement.query_map(params![time, signed(RIPEN_BATCH as u64)], |row| row.get::<_, i64>(0))?;
             ripe.extend(rows.collect::<Result<Vec<_>, _>>()?);
         }
-        if ripe.is_empty() {
-            return Ok(false);
+        let more = ripe.len() >= RIPEN_BATCH;
+        if !ripe.is_empty() {
+            let tx = self.db.transaction()?;
+            for seq in &ripe {
+                tx.prepare_cached("UPDATE upload SET ready = 1 WHERE seq = ?1")?.execute([seq])?;
+            }
+            tx.commit()?;
         }
-        let tx = self.db.transaction()?;
-        for seq in &ripe {
-            tx.prepare_cached("UPDATE upload SET ready = 1 WHERE seq = ?1")?.execute([seq])?;
-        }
-        tx.commit()?;
-        Ok(ripe.len() >= RIPEN_BATCH)
+        self.ripened = (!more).then_some(now);
+        Ok(more)
     }
 
     /// The next devices after `after` that have something ready in `queue`, ascending.
@@ -719,14 +735,15 @@ fn record(tx: &Connection, now_stored: &Stored, cut_through: bool) -> Outcome {
             },
             |row| row.get::<_, i64>(0),
         )?;
-    write_sums(tx, seq, sums)?;
+    write_sums(tx, seq, sums, known.is_some())?;
     tx.prepare_cached("UPDATE room SET kept = kept + ?1")?.execute([signed(*added)])?;
     Ok(Ok(state))
 }
 
-fn write_sums(tx: &Connection, seq: i64, sums: &Sums) -> Result<(), rusqlite::Error> {
+fn write_sums(tx: &Connection, seq: i64, sums: &Sums, more: bool) -> Result<(), rusqlite::Error> {
     for (number, new) in sums.parts() {
-        let mut part = read_sums(tx, seq, number)?;
+        // A row that is new has none.
+        let mut part = if more { read_sums(tx, seq, number)? } else { sums::decode(&[]) };
         part.iter_mut().zip(new.iter()).filter(|(_, new)| **new != 0).for_each(|(sum, new)| *sum = *new);
         tx.prepare_cached("INSERT OR REPLACE INTO sums VALUES (?1, ?2, ?3)")?.execute(params![
             seq,

@@ -14,6 +14,8 @@
 //! everything else waits for the disk.
 
 mod committer;
+#[cfg(test)]
+mod cost;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -56,7 +56,7 @@ impl Settings {
 /// The store; cheap to clone.
 #[derive(Clone)]
 pub struct Spool {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.

@@ -107,6 +107,9 @@ fn what_was_put_off_is_not_due_before_its_time_and_waits_for_nobody_then() {
     // Put off before the clock was set back: due now.
     change(&spool, 2, Change { next_attempt: Some(NOW.plus_secs(8 * 3_600)), ..Change::default() });
     assert_eq!(due(&spool, NOW, ONE), [1, 2, 3]);
+    // Put off to the very second that was looked at last.
+    change(&spool, 3, Change { next_attempt: Some(NOW), ..Change::default() });
+    assert_eq!(due(&spool, NOW, ONE), [1, 2, 3]);
 }
 
 #[test]

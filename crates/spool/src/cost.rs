@@ -1,0 +1,241 @@
+//! What an upload costs the index, counted as SQLite does it: so that nobody adds to it unseen.
+#![allow(unsafe_code)]
+
+use crate::KEEP_SECS;
+use crate::index::{Place, Queue};
+use crate::spool::{Begin, Settings, Spool};
+use crate::state::State;
+use crate::upload::{Change, Offer, Reason};
+use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use rusqlite::ffi;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex};
+
+const NOW: UnixTime = UnixTime(1_000_000);
+const DEVICE: DeviceId = DeviceId([7; 16]);
+const TOTAL: u64 = 100_000;
+
+/// Uploads that are counted together: pages are split now and then.
+const UPLOADS: u32 = 100;
+
+#[test]
+fn a_small_upload_costs_one_transaction_until_it_is_stored_and_one_until_it_is_sent() {
+    let (_folder, spool) = open();
+    let meter = Meter::new(&spool);
+    let phases: [fn(&Spool, u32); 3] = [take, send, answer];
+    let mut sums = [Cost::default(); 3];
+    for number in 0..2 * UPLOADS {
+        for (sum, phase) in sums.iter_mut().zip(phases) {
+            phase(&spool, number);
+            let cost = meter.take();
+            // The first find the trees small, and compile what the others use again.
+            sum.add(if number < UPLOADS { Cost::default() } else { cost });
+        }
+    }
+    let of_each = |transactions, statements| Cost {
+        transactions: transactions * UPLOADS,
+        statements: statements * UPLOADS,
+        compiled: 0,
+        pages: 0,
+    };
+    let [stored, sent, over] = sums.map(|sum| Cost { pages: 0, ..sum });
+    assert_eq!(stored, of_each(1, 9), "from the first octet to `stored`");
+    assert_eq!(sent, of_each(1, 15), "from `stored` to the first octet sent");
+    assert_eq!(over, of_each(2, 10), "`received` and `accepted`");
+    // With what the splitting of pages takes.
+    let most = [10, 5, 13].map(|pages| pages * UPLOADS);
+    assert!(sums.iter().zip(most).all(|(sum, most)| sum.pages > 0 && sum.pages <= most), "{sums:?}, at most {most:?}");
+}
+
+#[test]
+fn nothing_that_an_upload_needs_in_its_life_reads_the_whole_table() {
+    let (_folder, spool) = open();
+    let meter = Meter::new(&spool);
+    for number in 0..3 {
+        take(&spool, number);
+        send(&spool, number);
+    }
+    change(&spool, 0, Change { next_attempt: Some(NOW.plus_secs(9)), ..Change::default() });
+    assert_eq!(spool.due_of(NOW.plus_secs(9), Queue::Send, DEVICE, Place::START, 9).unwrap().len(), 3);
+    answer(&spool, 0);
+    let (reason, range) = (Reason::new("spool-damaged", ""), ByteRange::new(128, 70_000));
+    spool.spoil(offer(1).id, &[range].into_iter().collect(), &reason, NOW).unwrap();
+    let Begin::Take(mut intake) = spool.begin(&Offer { prelude: Vec::new(), ..offer(4) }).unwrap() else { panic!() };
+    intake.write_at(128, &[7; 200]).unwrap();
+    intake.commit(ByteRange::new(128, 328), NOW).unwrap();
+    drop(intake);
+    spool.abandon(offer(5).id).unwrap();
+    spool.sweep(offer(1).id.0[0]).unwrap();
+    let ended = [2, 4].map(|times| spool.end(&reason, NOW.plus_secs(times * KEEP_SECS), 9).unwrap());
+    assert_eq!(ended, [4, 2], "one is forgotten, one had no prelude, two expire; and these are forgotten");
+    assert!(spool.tally().unwrap().is_empty());
+    let queries = meter.queries();
+    assert!(queries.iter().any(|sql| sql.starts_with("DELETE")) && queries.len() > 20, "{queries:?}");
+    let index = spool.shared.index();
+    for sql in queries {
+        let mut statement = index.db().prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().unwrap() {
+            let step = row.get::<_, String>("detail").unwrap();
+            let whole = ["upload", "sums", "holding"].map(|table| format!("SCAN {table}"));
+            assert!(!whole.iter().any(|whole| step.starts_with(whole)), "{sql}: {step}");
+        }
+    }
+}
+
+fn open() -> (tempfile::TempDir, Spool) {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { first_record: 128, sync: false, ..Settings::new(folder.path()) };
+    let spool = Spool::open(settings).unwrap();
+    (folder, spool)
+}
+
+fn offer(number: u32) -> Offer {
+    let mut id = [0; 16];
+    // Spread as random ids are.
+    id[..4].copy_from_slice(&(number + 1).wrapping_mul(0x9e37_79b1).to_be_bytes());
+    Offer {
+        id: UploadId(id),
+        prelude: vec![7; 128],
+        total: Some(TOTAL),
+        dest: "https://photos.example/hoop/post".into(),
+        expires: NOW.plus_secs(1_000 + number),
+        device: DEVICE,
+        deadline: None,
+    }
+}
+
+/// As a gateway takes an upload in.
+fn take(spool: &Spool, number: u32) {
+    let offer = offer(number);
+    assert!(spool.get(offer.id).unwrap().is_none());
+    spool.held_by(DEVICE).unwrap();
+    let Begin::Take(mut intake) = spool.begin(&offer).unwrap() else { panic!("it is new") };
+    intake.write_at(128, &[7; TOTAL as usize - 128]).unwrap();
+    assert_eq!(intake.commit(ByteRange::new(128, TOTAL), NOW).unwrap(), State::Stored);
+}
+
+/// As it finds that one is due, and begins to send it.
+fn send(spool: &Spool, number: u32) {
+    for queue in [Queue::Send, Queue::Small] {
+        assert_eq!(spool.due_devices(NOW, queue, None, 64).unwrap(), [DEVICE]);
+        assert!(!spool.due_of(NOW, queue, DEVICE, Place::START, 64).unwrap().is_empty());
+    }
+    spool.due_devices(NOW, Queue::Ask, None, 64).unwrap();
+    spool.next_due(NOW).unwrap();
+    let upload = spool.get(offer(number).id).unwrap().unwrap();
+    change(spool, number, Change { state: Some(State::Delivering), ..Change::default() });
+    spool.payload(upload.id).unwrap().read_at(0, &mut [0; TOTAL as usize]).unwrap();
+}
+
+/// As it records what the service said.
+fn answer(spool: &Spool, number: u32) {
+    let all = Some([ByteRange::new(0, TOTAL)].into_iter().collect());
+    change(spool, number, Change { state: Some(State::Received), delivered: all, ..Change::default() });
+    change(spool, number, Change { state: Some(State::Accepted), answer: Some(vec![7; 200]), ..Change::default() });
+}
+
+fn change(spool: &Spool, number: u32, change: Change) {
+    spool.change(offer(number).id, &change, NOW).unwrap().unwrap();
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Cost {
+    /// Those that changed something: each waits for the disk.
+    transactions: u32,
+    /// Without those of triggers.
+    statements: u32,
+    /// Statements that were compiled for it, but BEGIN and COMMIT.
+    compiled: u32,
+    /// Pages that were written into the log.
+    pages: u32,
+}
+
+impl Cost {
+    fn add(&mut self, more: Self) {
+        self.transactions += more.transactions;
+        self.statements += more.statements;
+        self.compiled += more.compiled;
+        self.pages += more.pages;
+    }
+}
+
+/// Counts what a spool's index does.
+struct Meter {
+    spool: Spool,
+    noted: Arc<Mutex<Noted>>,
+}
+
+#[derive(Default)]
+struct Noted {
+    cost: Cost,
+    queries: BTreeSet<String>,
+}
+
+impl Meter {
+    fn new(spool: &Spool) -> Self {
+        let noted = Arc::<Mutex<Noted>>::default();
+        let context: *mut c_void = Arc::as_ptr(&noted).cast_mut().cast();
+        let index = spool.shared.index();
+        // SAFETY: the connection is open; the meter takes both away again before what they are given is gone.
+        unsafe {
+            let mask = ffi::SQLITE_TRACE_STMT as c_uint;
+            assert_eq!(ffi::sqlite3_trace_v2(index.db().handle(), mask, Some(on_statement), context), ffi::SQLITE_OK);
+            ffi::sqlite3_commit_hook(index.db().handle(), Some(on_commit), context);
+        }
+        drop(index);
+        Self { spool: spool.clone(), noted }
+    }
+
+    /// What it came to since this was asked last.
+    fn take(&self) -> Cost {
+        let (mut pages, mut highest) = (0, 0);
+        let index = self.spool.shared.index();
+        let status = ffi::SQLITE_DBSTATUS_CACHE_WRITE;
+        // SAFETY: the connection is open, and the two numbers outlive the call.
+        let code = unsafe { ffi::sqlite3_db_status(index.db().handle(), status, &raw mut pages, &raw mut highest, 1) };
+        assert_eq!(code, ffi::SQLITE_OK);
+        Cost { pages: pages.unsigned_abs(), ..std::mem::take(&mut self.noted.lock().unwrap().cost) }
+    }
+
+    /// All statements that there were, but BEGIN and COMMIT.
+    fn queries(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.noted.lock().unwrap().queries)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        let index = self.spool.shared.index();
+        // SAFETY: the connection is open.
+        unsafe {
+            ffi::sqlite3_trace_v2(index.db().handle(), 0, None, std::ptr::null_mut());
+            ffi::sqlite3_commit_hook(index.db().handle(), None, std::ptr::null_mut());
+        }
+    }
+}
+
+unsafe extern "C" fn on_statement(_: c_uint, noted: *mut c_void, statement: *mut c_void, sql: *mut c_void) -> c_int {
+    // SAFETY: the meter's own; a statement that begins to run; its text. As SQLite's documentation has it.
+    let (noted, runs, sql) = unsafe {
+        let runs = ffi::sqlite3_stmt_status(statement.cast(), ffi::SQLITE_STMTSTATUS_RUN, 0);
+        (&*noted.cast::<Mutex<Noted>>(), runs, CStr::from_ptr(sql.cast()))
+    };
+    let (mut noted, sql) = (noted.lock().unwrap(), sql.to_string_lossy());
+    let is_query = !sql.starts_with("BEGIN") && !sql.starts_with("COMMIT");
+    // A trigger is told as a comment.
+    if !sql.starts_with("--") {
+        noted.cost.statements += 1;
+        noted.cost.compiled += u32::from(runs == 0 && is_query);
+        noted.queries.extend(is_query.then(|| sql.into_owned()));
+    }
+    0
+}
+
+unsafe extern "C" fn on_commit(noted: *mut c_void) -> c_int {
+    // SAFETY: the meter's own.
+    let noted = unsafe { &*noted.cast::<Mutex<Noted>>() };
+    noted.lock().unwrap().cost.transactions += 1;
+    0
+}
