@@ -43,7 +43,7 @@ async function breakOff(scene, photo) {
   return { id, stored };
 }
 
-scenarios(({ test }) => {
+scenarios(({ test, browser }) => {
   const HELD = { permission: "granted", house: { links: ["gateway"] } };
 
   test("after a reload the same photo goes on from what the gateway has, and arrives once", HELD, async (scene) => {
@@ -60,6 +60,9 @@ scenarios(({ test }) => {
     assert.ok(taken <= free.total - stored + HEADS, `${taken} octets came, and ${free.total - stored} were missing`);
     await house.assertArrived(photo);
   });
+
+  // What is kept is found again in both; who may go on with it is decided in the same way.
+  if (browser !== "chromium") return;
 
   test("another photo of the same name, length and time is another upload, and what was begun of the first never arrives", HELD, async (scene) => {
     const { house } = scene;

@@ -14,9 +14,9 @@ const STEP_MS = 30_000;
 const PICTURES = fileURLToPath(new URL("../../.cache/browser/", import.meta.url));
 
 /** Calls `define({ browser, test })` for each browser; `test(claim, options, body)` is one scenario in it, and `body` gets a Scene and the
- *  test's own context. */
-export function scenarios(define) {
-  for (const browser of BROWSERS) {
+ *  test's own context. `among`: in these browsers alone, for what depends on servers rather than on a browser's engine. */
+export function scenarios(define, { among = BROWSERS } = {}) {
+  for (const browser of BROWSERS.filter((name) => among.includes(name))) {
     describe(browser, () => {
       let running;
       before(async () => (running = await launch(browser)), { timeout: TEST_MS });
