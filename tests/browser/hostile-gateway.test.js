@@ -3,6 +3,7 @@
 // web/test/handover.test.mjs; here is what only a browser shows.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import http from "node:http";
 import { scenarios } from "./scenarios.js";
 
@@ -48,7 +49,7 @@ const said = (status, headers = {}, body = "") => (request, response) => {
   request.resume().on("end", () => response.writeHead(status, headers).end(body));
 };
 const html = (body, status = 200) => said(status, { "Content-Type": "text/html" }, body);
-const problem = (code) => said(403, { "Content-Type": "application/problem+json" }, JSON.stringify({ code, title: SCRIPT, detail: SCRIPT }));
+const problem = (code, status = 403) => said(status, { "Content-Type": "application/problem+json" }, JSON.stringify({ code, title: SCRIPT, detail: SCRIPT }));
 const both = (answer) => ({ PUT: answer, HEAD: answer });
 const noise = (request) => request.socket.end(Buffer.from("ffd8ffe000104a4600000000", "hex"));
 
@@ -85,6 +86,10 @@ const AT_THE_UPLOAD = {
   "a refusal with script for a code": [both(problem(SCRIPT))],
   "a refusal with a code of the library's own": [both(problem("file-changed"))],
   "word that the user has stopped it": [both(problem("aborted"))],
+  "a conflict with what it knows": [both(problem("upload-conflict", 409))],
+  "a permit that is not its": [both(problem("permit-invalid"))],
+  "partial content": [both(said(206, { "Hoop-State": "stored", "Hoop-Missing": "" }))],
+  "a part of it, over and over": [both(said(202, { "Hoop-State": "receiving", "Hoop-Missing": "" }))],
   "one octet after another": [both(drip)],
   "a redirect in a circle": [both((request, response) => said(307, { Location: request.url })(request, response))],
   "\"stored\" for the first segment, unread": [
@@ -122,6 +127,43 @@ const AT_THE_BRIDGE = {
 };
 /** Those that bring script. The library reads the others the same way in both browsers. */
 const WITH_SCRIPT = ["answers that are none", "a refusal with script for a code"];
+
+/** A true gateway that the stranger has deliver what he makes of an upload. */
+const BEHIND = 24667;
+/** docs/protocol.md §1. */
+const RECORD = 65_536;
+
+/** What the true gateway made of it. */
+const spoilt = [];
+/** Says "stored", and has something else delivered: `spoil` gets the octets and the total, and returns both. */
+const delivering = (spoil) => async (request, response) => {
+  const [first, , length] = request.headers["content-range"].match(/\d+/g).map(Number);
+  const [body, total] = spoil(Buffer.concat(await request.toArray()), length);
+  const headers = { "Host": "hoop.local", "Hoop-Version": "1", "Hoop-Prelude": request.headers["hoop-prelude"], "Content-Length": body.length };
+  const range = { "Content-Range": `bytes ${first}-${first + body.length - 1}/${total}` };
+  const forward = http.request({ host: "127.0.0.1", port: BEHIND, method: "PUT", path: request.url, headers: { ...headers, ...range } });
+  const [answer] = await once(forward.end(body), "response");
+  const told = Buffer.concat(await answer.toArray());
+  spoilt.push(answer.statusCode < 300 ? "taken" : `refused: ${told}`);
+  response.writeHead(201, { "Hoop-State": "stored", "Hoop-Missing": "" }).end();
+};
+const altered = (octets, total) => {
+  for (let at = 100; at < octets.length; at += RECORD) octets[at] ^= 1;
+  return [octets, total];
+};
+const stretched = (octets, total) => [octets.subarray(0, 2 * RECORD), total + RECORD];
+const forgotten = said(404);
+const stored = said(201, { "Hoop-State": "stored", "Hoop-Missing": "" });
+const word = (state) => said(200, { "Hoop-State": state, "Hoop-Missing": "" });
+
+/** Once all of it is with a stranger: what he does with it, and what he says when he is asked later. */
+const AFTER_THE_UPLOAD = {
+  "thrown away, and forgotten": [stored, forgotten],
+  "thrown away, and said to be with the service": [stored, word("received")],
+  "thrown away, and said to be on its way for ever": [stored, word("delivering")],
+  "delivered with a bit of each record flipped, and forgotten": [delivering(altered), forgotten],
+  "delivered under a longer total, and said to be on its way for ever": [delivering(stretched), word("delivering")],
+};
 
 /** Chooses a photo and sends it. */
 async function send(scene, bytes, number) {
@@ -214,7 +256,8 @@ scenarios(({ test, browser }) => {
   });
 
   test("who claims to have it all is believed that much; that it is delivered the service says, and no link leads to him", strange, async (scene) => {
-    const stranger = await startStranger({ PUT: said(201, { "Hoop-State": "accepted", "Hoop-Missing": "", "Location": HACK_URL }) });
+    const claim = { "Hoop-State": "accepted", "Hoop-Missing": "", "Location": HACK_URL };
+    const stranger = await startStranger({ PUT: said(201, claim), HEAD: said(200, { "Hoop-State": "delivering", "Hoop-Missing": "" }) });
     try {
       await send(scene, SMALL, 0);
       await scene.answer("offer", "proceed");
@@ -228,7 +271,41 @@ scenarios(({ test, browser }) => {
       await stranger.stop();
     }
   });
+
+  test("what a stranger says is stored, and throws away or spoils, arrives once from a page that stays", strange, async (scene) => {
+    await scene.house.startGateway({ port: BEHIND });
+    // The library asks whether it has arrived, and is answered at once; ten minutes are two seconds.
+    await scene.page.evaluateOnNewDocument(impatient);
+    const photos = [];
+    for (const [what, [put, head]] of Object.entries(AFTER_THE_UPLOAD)) {
+      const stranger = await startStranger({ PUT: put, HEAD: head });
+      try {
+        photos.push(await send(scene, 200_000, photos.length));
+        await scene.answer("offer", "proceed");
+        assert.equal((await scene.state("free")).way, "direct", what);
+        assert.equal((await scene.state("delivered")).way, "service", what);
+        assert.deepEqual(scene.phases.slice(scene.phases.indexOf("free"), -2), ["free", "handing"], `${what}: the page says that it is needed again`);
+        await scene.house.assertArrived(...photos);
+        assert.ok(!scene.requests.includes(`POST ${scene.house.origin}/photos`), `${what}: nothing went the ordinary way`);
+      } finally {
+        await stranger.stop();
+      }
+    }
+    assert.deepEqual(spoilt, ["taken", "taken"], "what was spoilt was on its way, too");
+  });
 });
+
+/** In this page the clock goes three hundred times as fast, the service is not asked to wait, and is asked again soon. */
+function impatient() {
+  const now = performance.now.bind(performance);
+  performance.now = () => 300 * now();
+  const wait = window.setTimeout;
+  // The library's other waits of that length are of 15 and 30 s.
+  const isBetweenQuestions = (ms) => ms > 2500 && ms % 15_000 > 0;
+  window.setTimeout = (act, ms, ...rest) => wait(act, isBetweenQuestions(ms) || ms === 60_000 ? 100 : ms, ...rest);
+  const ask = window.fetch;
+  window.fetch = (address, { headers: { Prefer, ...headers } = {}, ...how } = {}) => ask(address, { ...how, headers });
+}
 
 /** From now on a page's clock goes ten times as fast. */
 function hastenClock() {

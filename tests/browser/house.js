@@ -87,13 +87,14 @@ export class House {
     this.#walls.push(this.wall);
   }
 
-  async startService() {
-    const { signIn, routes = signIn ? '[user]\npath = "/me"\njson = "/id"\nsign_in = "/login"\nrequired = true\n' : null, serviceFlags = [] } = this.#options;
+  /** `flags`: in the place of `serviceFlags`. */
+  async startService(flags = this.#options.serviceFlags ?? []) {
+    const { signIn, routes = signIn ? '[user]\npath = "/me"\njson = "/id"\nsign_in = "/login"\nrequired = true\n' : null } = this.#options;
     if (routes !== null) await writeFile(this.file("routes.toml"), routes);
     this.service = await start(HOOP, [
       "service", "--listen", this.#listen("service", 443), "--origin", ORIGIN, "--upstream", `http://${ADDRESS}:${WALL_PORT}`,
       "--keys", this.file("keys"), "--tls-cert", this.file("certificate.pem"), "--tls-key", this.file("key.pem"),
-      "--state-dir", this.file("service-state"), ...(routes === null ? [] : ["--routes", this.file("routes.toml")]), ...serviceFlags,
+      "--state-dir", this.file("service-state"), ...(routes === null ? [] : ["--routes", this.file("routes.toml")]), ...flags,
     ], { ready: "listening on" });
   }
 

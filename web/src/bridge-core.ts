@@ -24,6 +24,8 @@ const DEST_MAX = 1024;
 const PRELUDE_MAX = 1024;
 /** 113 octets, and room for what comes. */
 const PERMIT_MAX = 1024;
+/** As many as a service may list. */
+const GATEWAYS_MAX = 256;
 /** Refusals that pass by themselves. With a page, it is the page's to say what then. */
 const PASSING = new Set([408, 429, 500, 502, 503, 504, 507]);
 
@@ -94,6 +96,8 @@ export class Bridge {
   #bye = false;
   /** When there was last something to do. */
   #busyAt: number;
+  /** The gateway's name, once it is known: said to a page that names it first. */
+  name: string | undefined;
 
   constructor(now: number) {
     this.#busyAt = now;
@@ -192,7 +196,8 @@ export class Bridge {
       this.#effects.push({ do: "post", to: origin, message: { hoop: 1, type: "refused", ...refusal } });
       return;
     }
-    const { id, dest, total, prelude, permit } = data as unknown as Begin;
+    const { id, dest, total, prelude, permit, gateways } = data as unknown as Begin;
+    const { name } = this;
     const same = this.#upload?.id === id && this.#upload.dest === dest && this.#upload.total === total;
     if (!same) this.#acknowledged = 0;
     this.#origin = origin;
@@ -201,7 +206,7 @@ export class Bridge {
     this.#ended = false;
     this.#failure = null;
     this.#busyAt = now;
-    this.#post({ hoop: 1, type: "ready", id });
+    this.#post({ hoop: 1, type: "ready", id, ...(gateways && name && { gateway: gateways.includes(name) ? name : null }) });
   }
 
   #put(data: Record<string, unknown>, upload: Upload, now: number): void {
@@ -293,6 +298,8 @@ export function judge(data: Record<string, unknown>, origin: string): { code: st
   if (typeof data.prelude !== "string" || data.prelude.length > PRELUDE_MAX || !/^[\w-]+$/.test(data.prelude)) return invalid("prelude");
   const { permit } = data;
   if (permit !== undefined && (typeof permit !== "string" || permit.length > PERMIT_MAX || !/^[\w-]+$/.test(permit))) return invalid("permit");
+  const { gateways } = data;
+  if (gateways !== undefined && (!Array.isArray(gateways) || gateways.length > GATEWAYS_MAX)) return invalid("gateways");
   if (typeof data.dest !== "string" || data.dest.length > DEST_MAX) return invalid("dest");
   if (!URL.canParse(data.dest)) return { code: "dest-invalid", detail: "`dest` is not a URL" };
   const dest = new URL(data.dest);

@@ -121,7 +121,10 @@ function host(origin: string): string {
   return origin.replace(/^https:\/\//, "");
 }
 
-function start(opener: Window): void {
+async function start(opener: Window): Promise<void> {
+  // Told to the gateway's own page, and to no other.
+  const test = await fetch("/test", { cache: "no-store" }).then((answer) => answer.json()).catch(() => undefined);
+  bridge.name = text(test?.gateway);
   const hello: Hello = { hoop: 1, type: "hello", version: words.version ?? "" };
   const greet = () => {
     if (bridge.begun || isAlone()) return clearInterval(greeting);

@@ -1,6 +1,7 @@
 // From the page to the gateway, where the browser lets it (Local Network Access).
 
 import { overHttp } from "./http.ts";
+import { calledOf } from "./way.ts";
 import type { Parcel, Way } from "./way.ts";
 
 /** `granted`, `prompt`, `denied` as the Permissions API has it; `unsupported`: this browser never lets an https page talk to an http gateway. */
@@ -33,25 +34,28 @@ export type Probe = "gateway" | "no-gateway" | "not-hoop" | "spool-full";
 const REACHED = /\.local$|^[\d.]+$|^\[/;
 
 /** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. */
-export async function probe(gateway: string, asked: boolean, signal?: AbortSignal): Promise<Probe> {
-  const attempt = async (space: object): Promise<Probe> => {
+export const probe = async (gateway: string, asked: boolean, signal?: AbortSignal) => (await test(gateway, asked, "", signal))[0];
+
+/** What is there, and as which of the names in `query` it answers. */
+async function test(gateway: string, asked: boolean, query: string, signal?: AbortSignal): Promise<[Probe, called?: unknown]> {
+  const attempt = async (space: object): Promise<[Probe, called?: unknown]> => {
     const limit = new AbortController();
     const abort = () => limit.abort();
     const clock = asked ? undefined : setTimeout(abort, PROBE_MS);
     signal?.addEventListener("abort", abort);
     try {
       signal?.throwIfAborted();
-      const response = await fetch(`${gateway}/test`, {
+      const response = await fetch(`${gateway}/test${query}`, {
         ...space, headers: { "Hoop-Version": "1" }, credentials: "omit", cache: "no-store", redirect: "error", signal: limit.signal,
       });
       setTimeout(abort, PROBE_MS);
-      if (!(Number(response.headers.get("content-length") ?? 0) <= TEST_MAX)) return "not-hoop";
-      if (response.status === 503) return "spool-full";
-      const said: unknown = JSON.parse(await short(response));
-      return response.ok && (said as { hoop?: unknown } | null)?.hoop === "gateway" ? "gateway" : "not-hoop";
+      if (!(Number(response.headers.get("content-length") ?? 0) <= TEST_MAX)) return ["not-hoop"];
+      if (response.status === 503) return ["spool-full"];
+      const said = JSON.parse(await short(response)) as { hoop?: unknown; gateway?: unknown } | null;
+      return response.ok && said?.hoop === "gateway" ? ["gateway", said.gateway] : ["not-hoop"];
     } catch (error) {
       signal?.throwIfAborted();
-      return error instanceof SyntaxError || error instanceof RangeError ? "not-hoop" : "no-gateway";
+      return [error instanceof SyntaxError || error instanceof RangeError ? "not-hoop" : "no-gateway"];
     } finally {
       clearTimeout(clock);
       signal?.removeEventListener("abort", abort);
@@ -59,9 +63,9 @@ export async function probe(gateway: string, asked: boolean, signal?: AbortSigna
     }
   };
   const { hostname, protocol } = new URL(gateway);
-  const first = protocol === "https:" || REACHED.test(hostname) ? await attempt({ targetAddressSpace: "local" }) : "no-gateway";
+  const first: Awaited<ReturnType<typeof attempt>> = protocol === "https:" || REACHED.test(hostname) ? await attempt({ targetAddressSpace: "local" }) : ["no-gateway"];
   // Where page and gateway are on one machine, the space is another one, and naming the wrong one fails.
-  return first === "no-gateway" ? attempt({}) : first;
+  return first[0] === "no-gateway" ? attempt({}) : first;
 }
 
 /** The body, if it is no longer than `/test` ever is. */
@@ -75,5 +79,11 @@ async function short(response: Response): Promise<string> {
   return text;
 }
 
-export const direct = (gateway: string, parcel: Parcel): Way =>
-  overHttp("direct", `${gateway}/offload/${parcel.id}?dest=${encodeURIComponent(parcel.dest)}`, parcel, gateway);
+export async function direct(gateway: string, parcel: Parcel): Promise<Way | Probe> {
+  const { id, dest, gateways } = parcel;
+  const way = overHttp("direct", `${gateway}/offload/${id}?dest=${encodeURIComponent(dest)}`, parcel, gateway);
+  if (!gateways) return way;
+  const [probe, said] = await test(gateway, false, `?gateways=${gateways.join()}`);
+  way.called = calledOf(gateways, said);
+  return probe === "gateway" ? way : probe;
+}

@@ -1,12 +1,14 @@
 // After "free to leave": what the service says of an upload, until nothing more can come.
 
+import { Doubt, isDone } from "./doubt.ts";
 import { unbase64url } from "./octets.ts";
 import { openAnswer, response } from "./seal.ts";
 import { status } from "./service.ts";
-import type { Ticket } from "./service.ts";
+import type { Status, Ticket } from "./service.ts";
 import { HoopError } from "./types.ts";
 import type { Phase } from "./types.ts";
 import { pause } from "./upload.ts";
+import type { Answer } from "./way.ts";
 
 /** Between questions while the gateway carries it, or while it waits for its owner: from 2 s to a minute. */
 const LEAST_MS = 2000;
@@ -24,19 +26,33 @@ export interface News {
 
 const OVER = ["rejected", "unknown", "stopped", "expired", "refused"];
 
+const NOTHING: Status = { state: "announced", answer: null };
+
 /** Of a browser's six connections to a server over HTTP/1.1, so many wait for news; whoever comes later asks now and then. */
 const WAITING_MAX = 2;
 let waiting = 0;
 
-/** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway. */
-export async function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal): Promise<void> {
+/** Whoever has said that it will deliver the upload. */
+export interface Carrier {
+  /** What it says of the upload now, if it can be asked. */
+  look?(): Promise<Answer>;
+  /** Sends what the service lacks past it. */
+  mend(): Promise<void>;
+}
+
+/** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway; what a gateway does not deliver is sent past it. */
+export async function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal, carrier?: Carrier): Promise<void> {
+  const doubt = new Doubt(performance.now());
   let last = "";
   for (let wait = LEAST_MS; !signal.aborted && Date.now() / 1000 < ticket.expires + AFTER_S; ) {
     const began = performance.now();
-    const waits = waiting < WAITING_MAX;
+    // Asked before the service, which never goes back.
+    const said = last === "received" ? undefined : await carrier?.look?.();
+    const waits = waiting < WAITING_MAX && !(said && isDone(said));
     if (waits) waiting++;
-    const told = await status(ticket.upload_id, waits, signal).catch(() => undefined);
+    const told = await status(ticket.upload_id, waits, signal).catch(({ code }) => (code === "upload-unknown" ? NOTHING : undefined));
     if (waits) waiting--;
+    if (carrier && doubt.weigh(said, told, performance.now())) await carrier.mend();
     if (told && told.state !== last) {
       last = told.state;
       wait = LEAST_MS;

@@ -24,6 +24,8 @@ const WHOLE = ["stored", "delivering", "received", "accepted", "held", "rejected
 const ENDED = ["stopped", "expired", "refused"];
 /** Refusals that pass: timeouts, busy, paused, broken off, unwell. 507 is none of them: a full disk stays full for longer than people wait. */
 const PASSING = [0, 408, 423, 425, 429, 500, 502, 503, 504];
+/** As well: a request that broke off, and at a service, that somebody sends it another total just now. */
+const PASSING_CODES = ["body-truncated", "range-invalid"];
 
 export type Step =
   | { do: "put"; segment: number; first: number; last: number }
@@ -93,7 +95,7 @@ export class Handover {
       this.#todo = this.#todo.map((_, index) => span(this.#layout, index));
       return this.#best ? this.#stall() : undefined;
     }
-    if (PASSING.includes(answer.status) || answer.code === "body-truncated") return this.#stall(answer);
+    if (PASSING.includes(answer.status) || PASSING_CODES.includes(answer.code!)) return this.#stall(answer);
     this.#fail(answer.code ?? "not-hoop");
   }
 

@@ -93,16 +93,34 @@ export function send(
   });
 }
 
-/** Ranges of `parcel` by `PUT {url}`. */
-export function overHttp(name: Name, url: string, parcel: Parcel, gateway?: string): Way {
-  const headers = { "Hoop-Version": "1" };
-  const permit: Record<string, string> = gateway && parcel.permit ? { "Hoop-Permit": parcel.permit } : {};
-  return {
-    name, gateway, parallel: PARALLEL,
-    put: (first, last, blob, onsent, signal) => request("PUT", url, {
-      ...headers, ...permit, "Content-Type": "application/octet-stream", "Content-Range": `bytes ${first}-${last}/${parcel.total}`, "Hoop-Prelude": parcel.prelude,
-    }, blob, onsent, signal),
-    look: (signal) => request("HEAD", url, headers, null, () => {}, signal),
-    close() {},
-  };
+/** Whether a gateway's preflight lets permits through, of those gateways where that has shown. */
+const takesPermits = new Map<string, boolean>();
+
+/** Ranges of `parcel` by `PUT {url}`. `token`: T, for the service itself. */
+export function overHttp(name: Name, url: string, parcel: Parcel, gateway = "", token?: string): Way {
+  const { total, prelude, permit } = parcel;
+  const headers: Record<string, string> = { "Hoop-Version": "1", ...(token && { "Hoop-Token": token }) };
+
+  async function put(first: number, last: number, blob: Blob, onsent: (octets: number) => void, signal: AbortSignal): Promise<Answer> {
+    const fields = { ...headers, "Content-Type": "application/octet-stream", "Content-Range": `bytes ${first}-${last}/${total}`, "Hoop-Prelude": prelude };
+    let moved = false;
+    const sent = (octets: number) => {
+      moved = true;
+      onsent(octets);
+    };
+    if (gateway && permit && takesPermits.get(gateway) !== false) {
+      const answer = await request("PUT", url, { ...fields, "Hoop-Permit": permit }, blob, sent, signal);
+      if (answer.status) takesPermits.set(gateway, true);
+      if (takesPermits.has(gateway) || moved || answer.still || signal.aborted) return answer;
+    }
+    // A gateway that is older than permits lets no page send one, which looks like one that is away; and it asks for none.
+    const answer = await request("PUT", url, fields, blob, onsent, signal);
+    if (!gateway || !permit || !answer.status) return answer;
+    // One that asks for a permit was away for a moment, and gets it next.
+    const knows = !!answer.code?.startsWith("permit-");
+    takesPermits.set(gateway, knows);
+    return knows ? { status: 0 } : answer;
+  }
+
+  return { name, gateway, parallel: PARALLEL, put, look: (signal) => request("HEAD", url, headers, null, () => {}, signal), close() {} };
 }

@@ -11,16 +11,19 @@ import type { Message } from "./message.ts";
 import { own } from "./own.ts";
 import { decide as decideBy, DEFAULTS } from "./policy.ts";
 import { settings, status, stop, ticket } from "./service.ts";
+import type { Ticket } from "./service.ts";
 import { begin, resume } from "./upload.ts";
 import type { Upload } from "./upload.ts";
 import { HoopError } from "./types.ts";
 import type { Offloadable, OffloadOptions, Policy, Question, Receipt, Settings, State } from "./types.ts";
 import type { Parcel, Way } from "./way.ts";
-import { openBridge } from "./window.ts";
+import type { openBridge } from "./window.ts";
 
 const GATEWAYS = ["http://hoop.local:4667"];
 /** A rate is an average over so long. */
 const RATE_MS = 5000;
+/** A gateway that has gone is not waited for to hear what became of an upload. */
+const LOOK_MS = 2500;
 
 /** What form.ts, policy.ts and hoop.ts add. */
 export interface Hooks {
@@ -156,7 +159,9 @@ class Conductor {
         // Leave was given, and nobody is there.
         if (why !== "no-gateway" || (await permission()) === "granted") continue;
       }
-      const opening = await this.#ask("bridge", () => bridge(gateway), shut);
+      // Here before the click, within which a window has to open at once.
+      const { openBridge } = await windows();
+      const opening = await this.#ask("bridge", () => bridge(gateway, openBridge), shut);
       if (!opening) return "declined";
       if (typeof opening !== "string") return opening;
       why = opening;
@@ -206,13 +211,18 @@ class Conductor {
       await drop(kept.id).catch(() => {});
       this.#unlock();
     }
-    const { method, url, authorization } = this.#message;
-    const fresh = await ticket(method, url.pathname + url.search, authorization, this.#signal);
+    const fresh = await this.#ticket();
     // Before it is kept, where another page could find it.
     await this.#lock(fresh.upload_id);
     this.#upload = await begin(this.#message, fresh, owner);
     this.#made();
     return false;
+  }
+
+  /** A ticket for this message; `more` as `Wanted` has it. */
+  #ticket(more?: { key: string; gateway: string }): Promise<Ticket> {
+    const { method, url, authorization } = this.#message;
+    return ticket({ method, target: url.pathname + url.search, ...more }, authorization, this.#signal);
   }
 
   #made(): void {
@@ -224,11 +234,11 @@ class Conductor {
     const upload = this.#upload!;
     for (;;) {
       this.#opening = opening;
-      const way = opening ? await opening.way(upload.parcel) : own(upload.parcel);
+      const way = opening ? await this.#way(opening) : own(upload.parcel, upload.ticket.token);
       const why = typeof way === "string" ? way : await this.#by(way);
       if (why === undefined) {
         this.#opening = undefined;
-        return this.#free((way as Way).name);
+        return this.#free((way as Way).name, way as Way);
       }
       if (!opening) return await this.#refused(new HoopError(why));
       opening = await this.#afterGateway(opening, why);
@@ -237,6 +247,17 @@ class Conductor {
         return this.#ordinary(new HoopError(why));
       }
     }
+  }
+
+  /** The way to a gateway. If the service takes uploads from certain gateways only: if this is one of them, and with a permit for it, as far as can be known. */
+  async #way(opening: Opening): Promise<Way | string> {
+    const { gateways, ...parcel } = this.#upload!.parcel;
+    const way = await opening.way(this.#upload!.parcel);
+    if (!gateways || typeof way === "string") return way;
+    const { called } = way;
+    // Of several, the ticket came with a permit for none.
+    if (called && gateways.length > 1) parcel.permit = (await this.#ticket({ key: this.#upload!.ticket.key, gateway: called }).catch(() => undefined))?.permit ?? undefined;
+    return called !== null && parcel.permit ? opening.way(parcel) : "gateway-forbidden";
   }
 
   /** Hands it over by one way: undefined, or a code why the other side has not got it. That is a stranger's word, and stops nothing. */
@@ -266,7 +287,8 @@ class Conductor {
   /** Not even the service takes it sealed. */
   async #refused(error: HoopError): Promise<Receipt> {
     if (error.code === "upload-done") return this.#free("service");
-    if (error.code.startsWith("upload-")) throw error;
+    // Another's prelude or total that the service was told first says nothing of what is the user's.
+    if (error.code.startsWith("upload-") && error.code !== "upload-conflict") throw error;
     // Only when it is certain that nothing of this arrives any more may it go once more.
     await this.#upload!.stop().catch(() => {
       throw error;
@@ -275,11 +297,11 @@ class Conductor {
     return this.#ordinary(error);
   }
 
-  /** The page may go. */
-  #free(way: Way["name"]): Receipt {
-    const { id, total } = this.#upload!.parcel;
-    const { ticket } = this.#upload!;
-    this.#upload!.forget().catch(() => {});
+  /** The page may go. `by`: the way that it went by. */
+  #free(way: Way["name"], by?: Way): Receipt {
+    const upload = this.#upload!;
+    const { id, total } = upload.parcel;
+    upload.forget().catch(() => {});
     this.#upload = undefined;
     this.#guarded(false);
     this.#tell({ phase: way === "service" ? "received" : "free", way, sent: total, rate: undefined, windowOnly: undefined });
@@ -295,7 +317,8 @@ class Conductor {
       });
       for (const wake of waiting.splice(0)) wake(news);
     };
-    follow(ticket, hear, new AbortController().signal).catch(() => {});
+    const carrier = by?.gateway ? { look: by.name === "direct" ? () => by.look(AbortSignal.timeout(LOOK_MS)) : undefined, mend: () => this.#mend(upload) } : undefined;
+    follow(upload.ticket, hear, new AbortController().signal, carrier).catch(() => {});
     return {
       way, phase, id, monitor, total,
       delivered: (signal) => new Promise((resolve, reject) => {
@@ -311,6 +334,17 @@ class Conductor {
         else waiting.push(wake);
       }),
     };
+  }
+
+  /** The gateway does not deliver: the service gets from here what it lacks. If that does not work either, all stays as it was. */
+  async #mend(upload: Upload): Promise<void> {
+    if (this.#signal.aborted) return;
+    const { phase, way, sent } = this.#state;
+    this.#tell({ phase: "handing", way: "service" });
+    this.#guarded(true);
+    const why = await upload.handOver(own(upload.parcel, upload.ticket.token), ({ sent }) => this.#tell({ sent }), this.#signal).catch(coded);
+    this.#guarded(false);
+    this.#tell(why ? { phase, way, sent } : { phase: "received" });
   }
 
   /** As if there were no library. Only for what was not begun, or was stopped. */
@@ -395,18 +429,20 @@ function safely(call: () => void): void {
 const shut = (opening: Opening | string) => typeof opening !== "string" && opening.close();
 
 const here = (gateway: string): Opening => ({
-  way: async (parcel) => direct(gateway, parcel),
+  way: (parcel) => direct(gateway, parcel),
   // Leave may have been taken back meanwhile.
-  again: async () => ((await permission()) === "granted" ? here(gateway) : bridge(gateway)),
+  again: async () => ((await permission()) === "granted" ? here(gateway) : bridge(gateway, (await windows()).openBridge)),
   close() {},
 });
 
-async function bridge(gateway: string): Promise<Opening | string> {
-  const window = await openBridge(gateway);
+const windows = () => import("./hoop-card.ts");
+
+async function bridge(gateway: string, open: typeof openBridge): Promise<Opening | string> {
+  const window = await open(gateway);
   if (typeof window === "string") return window;
   const again = () => {
     window.close();
-    return bridge(gateway);
+    return bridge(gateway, open);
   };
   return { way: (parcel) => window.begin(parcel), again, close: () => window.close() };
 }

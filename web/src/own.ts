@@ -3,4 +3,5 @@
 import { overHttp } from "./http.ts";
 import type { Parcel, Way } from "./way.ts";
 
-export const own = (parcel: Parcel): Way => overHttp("service", `${parcel.dest}/${parcel.id}`, parcel);
+/** `token`: T, by which a service that takes uploads from certain gateways only knows the device. */
+export const own = (parcel: Parcel, token: string): Way => overHttp("service", `${parcel.dest}/${parcel.id}`, parcel, "", token);

@@ -16,11 +16,25 @@ export interface Ticket {
   expires: number;
   max_bytes: number;
   /** The service's permit for gateways, base64url. */
-  permit?: string;
+  permit?: string | null;
+  /** The names of the only gateways that may bring uploads. */
+  gateways?: string[] | null;
+}
+
+/** What a ticket is for. */
+export interface Wanted {
+  method: string;
+  target: string;
+  /** K, base64url, if there is one already: then the same upload gets another ticket, with another permit. */
+  key?: string;
+  /** The name of the gateway that the permit is to be for. */
+  gateway?: string;
 }
 
 export interface Status {
   state: string;
+  /** Octets of the upload that it has. */
+  received?: number;
   answer: string | null;
   reason?: { code: string; detail?: string } | null;
 }
@@ -56,14 +70,14 @@ async function call(path: string, init: RequestInit = {}, timeout = TIMEOUT_MS):
 }
 
 /** A ticket for one upload to this page's origin. */
-export async function ticket(method: string, target: string, authorization?: string, signal?: AbortSignal): Promise<Ticket> {
+export async function ticket(wanted: Wanted, authorization?: string, signal?: AbortSignal): Promise<Ticket> {
   const headers = { "Content-Type": "application/json", ...(authorization && { Authorization: authorization }) };
-  const response = await call("/hoop/tickets", { method: "POST", headers, body: JSON.stringify({ method, target }), signal });
-  const { post, tickets } = await response.json();
+  const response = await call("/hoop/tickets", { method: "POST", headers, body: JSON.stringify(wanted), signal });
+  const { post, tickets, gateways } = await response.json();
   const [first] = tickets;
   if (!URL.canParse(post) || new URL(post).origin !== location.origin || !/^[\da-f]{32}$/.test(first.upload_id))
     throw new HoopError("not-hoop");
-  return { ...first, post };
+  return { ...first, post, gateways };
 }
 
 /** The user's settings; undefined if the service does not say. */

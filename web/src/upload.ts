@@ -76,7 +76,7 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
   const per = Math.max(1, Math.floor(segmentOf(plain.size) / rs));
   const sealing: Sealer = await sealer(plain, unbase64url(ticket.key), ticket.suite, kept.salt, rs, unbase64url(ticket.ticket), per);
   const { layout, prelude } = sealing;
-  const parcel: Parcel = { id, dest: ticket.post, total: layout.total, prelude, ...(ticket.permit && { permit: ticket.permit }) };
+  const parcel: Parcel = { id, dest: ticket.post, total: layout.total, prelude, permit: ticket.permit ?? undefined, gateways: ticket.gateways ?? undefined };
   let noted = false;
 
   /** Seals a segment, and has its print on disk before anybody else sees it. */

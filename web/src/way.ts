@@ -26,6 +26,8 @@ export interface Way {
   name: Name;
   /** The gateway's origin. */
   gateway?: string;
+  /** Which of `Parcel.gateways` the gateway says that it is; null: none of them. Undefined where it does not say. */
+  called?: string | null;
   /** How many segments may be under way at once. */
   parallel: number;
   /** Sends octets `first` to `last` of Z. Never rejects; `onsent` gets octets that the socket has taken. */
@@ -46,7 +48,12 @@ export interface Parcel {
   prelude: string;
   /** The service's consent to a gateway's disk being filled, base64url. */
   permit?: string;
+  /** The names of the gateways that may bring it to the service, where only certain ones may: the gateway is asked which it is. */
+  gateways?: string[];
 }
+
+/** The one of these names that a gateway says is its own; null if it says that none is, undefined if it says nothing of the kind. */
+export const calledOf = (names: string[], said: unknown) => (said === null || names.includes(said as string) ? (said as string | null) : undefined);
 
 /** A code of a refusal, if it reads as one: it may be shown, and comes from a stranger. */
 export const cleanCode = (code: unknown) => (typeof code === "string" && /^[a-z-]{1,40}$/.test(code) ? code : undefined);

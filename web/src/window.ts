@@ -2,7 +2,7 @@
 
 import { BRIDGE_FEATURES, BRIDGE_PATH, BRIDGE_QUEUE } from "./bridge-messages.ts";
 import type { Answer as FromWindow, FromBridge } from "./bridge-messages.ts";
-import { cleanCode, ownUrl } from "./way.ts";
+import { calledOf, cleanCode, ownUrl } from "./way.ts";
 import type { Answer, Parcel, Way } from "./way.ts";
 
 /** How long the window may take to load and say hello. */
@@ -26,7 +26,7 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
   if (!other) return Promise.resolve("popup-blocked");
   const target = new URL(gateway).origin;
   const waiting = new Map<number, { resolve(answer: Answer): void; onsent?(octets: number): void }>();
-  let begun: ((refusal?: string) => void) | undefined;
+  let begun: ((refusal?: string, called?: unknown) => void) | undefined;
   let hello: ((outcome: Bridge | NoWindow) => void) | undefined;
   let seq = 0;
   let heard = performance.now();
@@ -41,7 +41,7 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
     // Only what belongs to its work shows that a window is at it.
     if (message.type === "ready" || waiting.has((message as FromWindow).seq)) heard = performance.now();
     if (message.type === "hello") hello?.(bridge);
-    if (message.type === "ready") begun?.();
+    if (message.type === "ready") begun?.(undefined, message.gateway);
     if (message.type === "refused") begun?.(cleanCode(message.code) ?? "not-hoop");
     if (message.type === "progress") waiting.get(message.seq)?.onsent?.(count(message.sent));
     if (message.type === "answer") {
@@ -79,8 +79,12 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
 
   const bridge: Bridge = {
     async begin(parcel) {
+      let called: unknown;
       const refusal = await new Promise<string | undefined>((resolve) => {
-        begun = resolve;
+        begun = (refusal, said) => {
+          called = said;
+          resolve(refusal);
+        };
         heard = performance.now();
         say({ type: "begin", ...parcel });
         setTimeout(resolve, HELLO_MS, "no-gateway");
@@ -88,7 +92,7 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
       begun = undefined;
       if (refusal) return refusal;
       return {
-        name: "bridge", gateway, parallel: BRIDGE_QUEUE - 1,
+        name: "bridge", gateway, called: calledOf(parcel.gateways ?? [], called), parallel: BRIDGE_QUEUE - 1,
         put: (first, last, blob, onsent, signal) => ask({ type: "put", first, last, blob }, signal, onsent),
         look: (signal) => ask({ type: "look" }, signal),
         close() {

@@ -113,6 +113,19 @@ test("a begin that is not for the page's own site, or malformed, is refused and 
   }
 });
 
+test("a page that names gateways is told whether this is one of them, and never another name", () => {
+  const [own, other] = ["1a".repeat(16), "2b".repeat(16)];
+  const said = (name, gateways) => {
+    const bench = new Bench();
+    bench.bridge.name = name;
+    return bench.hear({ ...BEGIN, gateways }).posted[0][1];
+  };
+  assert.equal(said(own, [other, own]).gateway, own);
+  assert.equal(said(own, [other]).gateway, null);
+  for (const silent of [said(own, undefined), said(undefined, [own])]) assert.deepEqual([silent.type, "gateway" in silent], ["ready", false]);
+  for (const gateways of ["x", own, {}, Array(257).fill(own)]) assert.equal(said(own, gateways).code, "request-invalid", JSON.stringify(gateways).slice(0, 50));
+});
+
 test("what is no message of ours, or comes before begin or from a sandbox, is ignored", () => {
   const bench = new Bench();
   for (const noise of [null, undefined, 7, "begin", [], {}, { type: "begin" }, { ...BEGIN, hoop: 2 }, { hoop: 1, type: "evil" }, put(1, 0, 9), look(2), END]) {

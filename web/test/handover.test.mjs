@@ -210,6 +210,16 @@ test("an upload that was stopped is not pressed on with, and a full spool is not
   }
 });
 
+test("a service that is sent another total just now is waited for", () => {
+  const gateway = new Gateway(six);
+  let lies = 2;
+  const world = {
+    put: ({ first, last }) => (lies-- > 0 ? { status: 400, code: "range-invalid" } : (gateway.put(first, last), gateway.answer())),
+    look: () => gateway.answer(true),
+  };
+  assert.equal(run(six, new Handover(six, 1), dice(1), world).do, "done");
+});
+
 test("a window that was closed, or has tried long enough, is not waited for", () => {
   for (const code of ["window-closed", "no-gateway"]) {
     const machine = new Handover(six, 2);

@@ -38,7 +38,7 @@ async function until(holds) {
 /** A new world: a gateway that may be reached and takes everything, a service that gives tickets. */
 function begin(change = {}) {
   world = {
-    permission: "granted", settings: { policy: "ask", min_bytes: 0, types: {}, saved: false, owner: null }, log: [], reported: [], windows: [], tickets: 0,
+    permission: "granted", wanted: [], puts: [], settings: { policy: "ask", min_bytes: 0, types: {}, saved: false, owner: null }, log: [], reported: [], windows: [], tickets: 0,
     probe: async () => json({ hoop: "gateway" }), put: async () => 201, stop: () => new Response(null, { status: 204 }), ...change,
   };
 }
@@ -51,14 +51,20 @@ globalThis.fetch = async (address, init = {}) => {
   const method = init.method ?? "GET";
   world.log.push(`${method} ${url.host}${url.pathname}`);
   init.signal?.throwIfAborted();
-  if (url.host === "hoop.local:4667") return world.probe(init.signal);
+  if (url.host !== "photos.example") return world.probe(init.signal, url);
   if (url.pathname === "/hoop/settings") return (await world.slow?.()) ?? json(world.settings);
   if (url.pathname === "/hoop/tickets") {
     world.tickets++;
     const id = (++serial).toString(16).padStart(32, "0");
     const key = Buffer.alloc(32, serial).toString("base64url");
     const fixed = { token: "dG9rZW4", suite: "aes256gcm", record_size: 65_536, expires: Math.ceil(Date.now() / 1000) + 1000, max_bytes: 2 ** 40 };
-    return json({ post: "https://photos.example/hoop/post", tickets: [{ upload_id: id, ticket: Buffer.alloc(107, 7).toString("base64url"), key, ...fixed }] });
+    const wanted = JSON.parse(init.body);
+    world.wanted.push(wanted);
+    const { gateways = null } = world;
+    const named = wanted.gateway ?? (gateways?.length > 1 ? undefined : (gateways?.[0] ?? "any"));
+    const permit = named === "any" || gateways?.includes(named) ? `permit-for-${named}` : null;
+    const ticket = { upload_id: id, ticket: Buffer.alloc(107, 7).toString("base64url"), key, permit, ...fixed };
+    return json({ post: "https://photos.example/hoop/post", tickets: [ticket], gateways });
   }
   if (method === "DELETE") return world.stop();
   if (url.pathname.startsWith("/hoop/uploads/")) return method === "GET" ? json({ code: "upload-unknown" }, 404) : new Response(null, { status: 204 });
@@ -81,30 +87,39 @@ stand("XMLHttpRequest", class {
     return "content-type: text/plain\r\nlocation: /photos/1\r\n";
   }
   getResponseHeader(name) {
-    return { "hoop-state": "stored", "hoop-missing": "", "hoop-total": this.headers["Content-Range"]?.split("/")[1] }[name] ?? null;
+    const total = this.headers["Content-Range"]?.split("/")[1];
+    return { "hoop-state": this.state ?? "stored", "hoop-missing": "", "hoop-total": total }[name] ?? null;
   }
   abort() {
-    this.end(0);
+    this.end({ status: 0 });
   }
-  end(status) {
+  end({ status, code, state }) {
     if (this.over) return;
-    [this.over, this.status] = [true, status];
+    Object.assign(this, { over: true, status, state, responseText: JSON.stringify({ code }) });
     this.onloadend();
   }
   send(body) {
-    world.log.push(`${this.method} ${this.url.host}${this.url.pathname}`);
-    this.upload.onprogress?.({ loaded: body?.size ?? 0 });
-    world.put(this.url).then((status) => this.end(status));
+    const { method, url: { host, pathname }, headers } = this;
+    world.log.push(`${method} ${host}${pathname}`);
+    if (method === "PUT") world.puts.push({ host, pathname, permit: headers["Hoop-Permit"], token: headers["Hoop-Token"] });
+    // The service has nothing yet.
+    const isNew = method === "HEAD" && host === "photos.example";
+    const answer = isNew ? Promise.resolve({ status: 404, code: "upload-unknown" }) : world.put(this.url, this);
+    // A browser that its preflight stopped sends nothing.
+    if (!answer.stopped) this.upload.onprogress?.({ loaded: body?.size ?? 0 });
+    Promise.resolve(answer).then((answer) => this.end(typeof answer === "number" ? { status: answer } : answer));
   }
 });
 
 function openWindow() {
   const opened = {
-    closed: false, heard: [],
+    closed: false, heard: [], messages: [],
     close: () => void (opened.closed = true),
     postMessage(message) {
       opened.heard.push(message.type);
-      if (message.type === "begin") opened.say({ type: "ready", id: message.id });
+      opened.messages.push(message);
+      if (message.type === "begin") opened.say({ type: "ready", id: message.id, gateway: message.gateways && world.called });
+      if (message.type === "put" && world.called) queueMicrotask(() => opened.say({ type: "answer", seq: message.seq, status: 201, state: "stored", missing: "" }));
     },
     say: (message) => page.dispatchEvent(Object.assign(new Event("message"), { source: opened, origin: "http://hoop.local:4667", data: { hoop: 1, ...message } })),
   };
@@ -227,3 +242,101 @@ test("the ordinary way tells how far it has come, and gives the application's an
   const answer = await receipt.delivered();
   assert.deepEqual([receipt.way, answer.status, answer.headers.get("location"), await answer.text(), seen], ["ordinary", 201, "/photos/1", "done", [true]]);
 });
+
+/** A gateway of its own for each test: what shows of one is remembered. */
+const gateway = () => `http://10.0.0.${++serial}:4667`;
+const [ONE, OTHER] = ["1a".repeat(16), "2b".repeat(16)];
+/** A gateway that tells its name to a page that names it first. */
+const called = (name) => async (_signal, url) => {
+  const names = url.searchParams.get("gateways")?.split(",");
+  return json({ hoop: "gateway", gateway: names && (names.includes(name) ? name : null) });
+};
+const atGateway = () => world.puts.filter(({ host }) => host !== "photos.example");
+
+test("where the service lists several gateways, the one that is here gets a permit in its name, and the ticket stays the same", async () => {
+  begin({ gateways: [ONE, OTHER], probe: called(OTHER) });
+  assert.equal(await outcome(offload(photo(), { policy: "always", gateways: [gateway()] })), "direct");
+  const [first, second] = world.wanted;
+  assert.deepEqual([first.gateway, second.gateway, world.wanted.length], [undefined, OTHER, 2]);
+  assert.equal(typeof second.key, "string");
+  assert.deepEqual(atGateway().map(({ permit }) => permit), [`permit-for-${OTHER}`]);
+});
+
+test("by its window, too; and the window never hears the token", async () => {
+  begin({ permission: "denied", gateways: [ONE, OTHER], called: ONE });
+  const ask = ({ proceed }) => {
+    proceed();
+    queueMicrotask(() => world.windows[0].say({ type: "hello" }));
+  };
+  assert.equal(await outcome(offload(photo(), { policy: "always", ask })), "bridge");
+  const { messages } = world.windows[0];
+  const begins = messages.filter(({ type }) => type === "begin");
+  assert.deepEqual(begins.map(({ gateways, permit }) => [gateways, permit]), [[[ONE, OTHER], undefined], [undefined, `permit-for-${ONE}`]]);
+  assert.ok(!JSON.stringify(messages).includes("dG9rZW4"));
+});
+
+test("a gateway that is none of those that the service lists gets nothing, and one that does not say gets what has a permit", async () => {
+  const older = async () => json({ hoop: "gateway" });
+  for (const [gateways, probe, way] of [
+    [[ONE], called(OTHER), "ordinary"], [[ONE, OTHER], called("3c".repeat(16)), "ordinary"], [[ONE, OTHER], older, "ordinary"], [[ONE], older, "direct"],
+  ]) {
+    begin({ gateways, probe });
+    assert.equal(await outcome(offload(photo(), { policy: "always", gateways: [gateway()] })), way);
+    assert.deepEqual(atGateway().map(({ permit }) => permit), way === "direct" ? [`permit-for-${ONE}`] : []);
+  }
+});
+
+test("a conflict at a gateway means another way: the service gets it from the page, which shows its token there alone", async () => {
+  for (const refusal of [{ status: 409, code: "upload-conflict" }, { status: 403, code: "permit-invalid" }, { status: 403, code: "permit-required" }]) {
+    begin({ put: async ({ host }) => (host === "photos.example" ? 201 : refusal) });
+    assert.equal(await outcome(offload(photo(), { policy: "always", gateways: [gateway()] })), "service");
+    assert.deepEqual(world.puts.map(({ host, token }) => [host === "photos.example", token]), [[false, undefined], [true, "dG9rZW4"]]);
+    assert.equal(count("POST photos.example/photos"), 0);
+  }
+});
+
+test("a service that was told another prelude first gets the upload as ever, once it has stopped what it was told", async () => {
+  begin({ put: async ({ pathname }) => (pathname === "/photos" ? 201 : { status: 409, code: "upload-conflict" }) });
+  assert.equal(await outcome(offload(photo(), { policy: "always", gateways: [gateway()] })), "ordinary");
+  assert.deepEqual([count("DELETE photos.example"), count("POST photos.example/photos")], [1, 1]);
+});
+
+/** Nothing was sent: what a preflight's refusal looks like, and a gateway that is away. */
+const stopped = () => Object.assign(Promise.resolve(0), { stopped: true });
+
+test("a gateway whose preflight lets no permit through gets the upload without one, and is not offered another", async () => {
+  begin({ put: (_url, { headers }) => (headers["Hoop-Permit"] ? stopped() : Promise.resolve(201)) });
+  const gateways = [gateway()];
+  for (let uploads = 1; uploads <= 2; uploads++) assert.equal(await outcome(offload(photo(), { policy: "always", gateways })), "direct");
+  assert.deepEqual(atGateway().map(({ permit }) => permit), ["permit-for-any", undefined, undefined]);
+});
+
+test("a gateway that was away for a moment, and asks for permits, gets the permit", async () => {
+  let away = true;
+  const put = (_url, { method, headers }) => {
+    if (method === "HEAD") return Promise.resolve(404);
+    if (!headers["Hoop-Permit"]) return Promise.resolve({ status: 403, code: "permit-required" });
+    if (!away) return Promise.resolve(201);
+    away = false;
+    return stopped();
+  };
+  begin({ put });
+  assert.equal(await outcome(offload(photo(), { policy: "always", gateways: [gateway()] })), "direct");
+  assert.deepEqual(atGateway().map(({ permit }) => permit), ["permit-for-any", undefined, "permit-for-any"]);
+});
+
+for (const [lie, word] of Object.entries({ "knows nothing of it any more": { status: 404, code: "upload-unknown" }, "says that the service has it": { status: 200, state: "received" } })) {
+  test(`from a page that stays, the service gets what a gateway took that ${lie}`, async () => {
+    begin({ put: async (_url, { method }) => (method === "PUT" ? 201 : word) });
+    const phases = [];
+    const onstate = ({ phase, way }) => phases.at(-1)?.[0] !== phase && phases.push([phase, way]);
+    const receipt = await offload(photo(), { policy: "always", gateways: [gateway()], onstate });
+    assert.deepEqual([receipt.way, receipt.phase], ["direct", "free"]);
+    await until(() => phases.at(-1)[0] === "received");
+    assert.deepEqual(phases.slice(-3), [["free", "direct"], ["handing", "service"], ["received", "service"]]);
+    // Uploads of other tests go on.
+    const puts = world.puts.filter(({ pathname }) => pathname.includes(receipt.id));
+    assert.deepEqual(puts.map(({ host }) => host === "photos.example"), [false, true]);
+    assert.equal(count("POST photos.example/photos"), 0);
+  });
+}

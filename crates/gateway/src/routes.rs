@@ -7,14 +7,19 @@ use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
 use crate::status::{CUT_THROUGH, write_headers};
 use crate::{bridge, hosts, resumable};
 use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
+use hoop_seal::signing::GatewayId;
 use hoop_spool::{State, Upload};
 use hoop_units::{DeviceId, UploadId};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde::Serialize;
+use serde_json::Value;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Names that a page may ask about at once: as many as a service may list.
+const NAMES_MAX: usize = 256;
 
 /// Less room than this counts as none: a photo.
 const ROOM_MIN: u64 = 1 << 20;
@@ -24,9 +29,9 @@ struct Test {
     hoop: &'static str,
     version: &'static str,
     free_bytes: u64,
-    /// The gateway's name, for services that bind permits to it; pages are not told, since two sites could know a household again by it.
+    /// The gateway's name, for services that bind permits to it; see [`told_name`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    gateway: Option<String>,
+    gateway: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -78,7 +83,7 @@ async fn route(
     }
     let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
-        (&Method::GET | &Method::HEAD, "/test") => test(shared, page).await,
+        (&Method::GET | &Method::HEAD, "/test") => test(shared, page, query).await,
         (&Method::POST, "/offload") => {
             let taken = offload(shared, None, query, &head.headers, device, body).await?;
             Ok(receipt(shared, &taken, &base))
@@ -137,18 +142,38 @@ fn place(shared: &Shared, base: &str, peer: Peer) -> Place {
     Place { base, everywhere }
 }
 
-async fn test(shared: &Arc<Shared>, page: Option<&Page>) -> Result<Response<Body>, Problem> {
+async fn test(shared: &Arc<Shared>, page: Option<&Page>, query: Option<&str>) -> Result<Response<Body>, Problem> {
+    let gateway = told_name(shared.key.id(), page, query)?;
     let free = shared.blocking(|shared| shared.spool.free_bytes()).await;
     let free_bytes = free.map_err(|error| store_problem(&error.into()))?;
     let status = if free_bytes < ROOM_MIN { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     // Two sites shall not know one household again by it.
     let free_bytes = if page.is_some() { rounded_down(free_bytes) } else { free_bytes };
-    let gateway = page.is_none().then(|| shared.key.id().to_string());
     let mut response = json(status, &Test { hoop: "gateway", version: env!("CARGO_PKG_VERSION"), free_bytes, gateway });
     if status != StatusCode::OK {
         response.headers_mut().insert(header::RETRY_AFTER, FULL_RETRY_AFTER.as_secs().into());
     }
     Ok(response)
+}
+
+/// What is said of the gateway's name. To pages nothing, since two sites could know a household again by it; but to one that brings the names of gateways whose uploads its
+/// service takes (`?gateways=NAME,NAME`), whether this is one of them, null if not.
+///
+/// # Errors
+/// `request-invalid`.
+fn told_name(own: GatewayId, page: Option<&Page>, query: Option<&str>) -> Result<Option<Value>, Problem> {
+    if page.is_none() {
+        return Ok(Some(own.to_string().into()));
+    }
+    let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let Some((_, names)) = pairs.find(|(name, _)| name == "gateways") else { return Ok(None) };
+    let invalid = |detail: String| Problem::new(Code::RequestInvalid, detail).field("gateways");
+    if names.split(',').count() > NAMES_MAX {
+        return Err(invalid(format!("{NAMES_MAX} names are the most")));
+    }
+    let names: Result<Vec<GatewayId>, _> = names.split(',').map(str::parse).collect();
+    let names = names.map_err(|error| invalid(error.to_string()))?;
+    Ok(Some(names.contains(&own).then(|| own.to_string()).into()))
 }
 
 /// To a power of two.

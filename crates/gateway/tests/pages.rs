@@ -7,6 +7,7 @@ use hoop_http::{Body, empty, full};
 use hoop_units::{ByteRange, UploadId};
 use http::Request;
 use http::request::Builder;
+use serde_json::Value;
 use std::net::SocketAddr;
 use support::{
     LATER, Reply, Running, config, connect, get, head, id_of, post, put, put_request, sealed, send, start, status,
@@ -290,6 +291,26 @@ async fn a_page_learns_of_the_room_only_roughly() {
     let reply = send(full_up.address, by(SITE, Request::get("/test")), empty()).await;
     assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (503, "60"));
     readable(&reply, SITE);
+}
+
+#[tokio::test]
+async fn a_page_learns_the_gateways_name_only_if_it_has_it_already() {
+    let (gateway, _folder) = gateway().await;
+    let own = get(gateway.address, "/test").await.json()["gateway"].as_str().unwrap().to_owned();
+    let other = "2b".repeat(16);
+    let ask = async |query: &str| send(gateway.address, by(SITE, Request::get(format!("/test{query}"))), empty()).await;
+    for (query, told) in [
+        (String::new(), None),
+        (format!("?gateways={other}"), Some(Value::Null)),
+        (format!("?gateways={other},{own}"), Some(own.as_str().into())),
+    ] {
+        let reply = ask(&query).await;
+        readable(&reply, SITE);
+        assert_eq!(reply.json().get("gateway"), told.as_ref(), "{query}");
+    }
+    for query in ["?gateways=", "?gateways=all", &format!("?gateways={}", vec![other.as_str(); 257].join(","))] {
+        assert_eq!(ask(query).await.code(), "request-invalid", "{}", &query[..14]);
+    }
 }
 
 #[tokio::test]

@@ -57,6 +57,8 @@ export interface View {
 }
 export declare class Bridge {
     #private;
+    /** The gateway's name, once it is known: said to a page that names it first. */
+    name: string | undefined;
     constructor(now: number);
     /** The effects since the last call, to be done in this order. */
     take(): Effect[];

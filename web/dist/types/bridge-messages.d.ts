@@ -20,6 +20,8 @@ export interface Begin extends Message<"begin"> {
     prelude: string;
     /** The service's permit as base64url, as in `Hoop-Permit`. */
     permit?: string;
+    /** Names of gateways, 256 at most, of which the gateway is to say which is its own. */
+    gateways?: string[];
 }
 /** Octets `first` to `last` of Z, both inclusive, as in `Content-Range`. */
 export interface Put extends Message<"put"> {
@@ -48,6 +50,8 @@ export interface Hello extends Message<"hello"> {
 /** `begin` was taken. */
 export interface Ready extends Message<"ready"> {
     id: string;
+    /** If `begin` named gateways: this one's name, if it is among them; else null. */
+    gateway?: string | null;
 }
 /** `begin` was not taken. */
 export interface Refused extends Message<"refused"> {

@@ -6,5 +6,5 @@ export declare function permission(): Promise<Permission>;
 /** What answers at a gateway's address: `gateway`, or a code why it cannot be used. */
 export type Probe = "gateway" | "no-gateway" | "not-hoop" | "spool-full";
 /** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. */
-export declare function probe(gateway: string, asked: boolean, signal?: AbortSignal): Promise<Probe>;
-export declare const direct: (gateway: string, parcel: Parcel) => Way;
+export declare const probe: (gateway: string, asked: boolean, signal?: AbortSignal) => Promise<Probe>;
+export declare function direct(gateway: string, parcel: Parcel): Promise<Way | Probe>;

@@ -1,6 +1,7 @@
 import type { Ticket } from "./service.ts";
 import { HoopError } from "./types.ts";
 import type { Phase } from "./types.ts";
+import type { Answer } from "./way.ts";
 export interface News {
     phase: Phase;
     answer?: Response;
@@ -8,5 +9,12 @@ export interface News {
     /** Nothing more can come. */
     final: boolean;
 }
-/** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway. */
-export declare function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal): Promise<void>;
+/** Whoever has said that it will deliver the upload. */
+export interface Carrier {
+    /** What it says of the upload now, if it can be asked. */
+    look?(): Promise<Answer>;
+    /** Sends what the service lacks past it. */
+    mend(): Promise<void>;
+}
+/** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway; what a gateway does not deliver is sent past it. */
+export declare function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal, carrier?: Carrier): Promise<void>;

@@ -1,2 +1,3 @@
 export { Card } from "./card.ts";
 export { diagnose } from "./diagnose.ts";
+export { openBridge } from "./window.ts";

@@ -1,2 +1,3 @@
 import type { Parcel, Way } from "./way.ts";
-export declare const own: (parcel: Parcel) => Way;
+/** `token`: T, by which a service that takes uploads from certain gateways only knows the device. */
+export declare const own: (parcel: Parcel, token: string) => Way;

@@ -11,10 +11,23 @@ export interface Ticket {
     expires: number;
     max_bytes: number;
     /** The service's permit for gateways, base64url. */
-    permit?: string;
+    permit?: string | null;
+    /** The names of the only gateways that may bring uploads. */
+    gateways?: string[] | null;
+}
+/** What a ticket is for. */
+export interface Wanted {
+    method: string;
+    target: string;
+    /** K, base64url, if there is one already: then the same upload gets another ticket, with another permit. */
+    key?: string;
+    /** The name of the gateway that the permit is to be for. */
+    gateway?: string;
 }
 export interface Status {
     state: string;
+    /** Octets of the upload that it has. */
+    received?: number;
     answer: string | null;
     reason?: {
         code: string;
@@ -32,7 +45,7 @@ export interface Note {
     monitor?: string;
 }
 /** A ticket for one upload to this page's origin. */
-export declare function ticket(method: string, target: string, authorization?: string, signal?: AbortSignal): Promise<Ticket>;
+export declare function ticket(wanted: Wanted, authorization?: string, signal?: AbortSignal): Promise<Ticket>;
 /** The user's settings; undefined if the service does not say. */
 export declare function settings(signal?: AbortSignal): Promise<Settings | undefined>;
 /** The service's status of an upload. With `wait`, it waits for a change to a final state or `held`. */

@@ -19,6 +19,8 @@ export type Way = "direct" | "bridge" | "service" | "ordinary";
 /** Where an upload stands, for people.
  *
  *  ```text
+ *                          ┌────────┐ the gateway does not deliver: to the service, from here
+ *                          ▼        │
  *  looking ─▶ asking ─▶ handing ─▶ free ─▶ received ─▶ delivered │ held │ failed │ stopped
  *     └─────────┴─────────┴─▶ ordinary │ failed
  *  ``` */

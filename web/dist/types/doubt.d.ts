@@ -1,0 +1,15 @@
+import type { Status } from "./service.ts";
+import type { Answer } from "./way.ts";
+/** So long may the service get nothing new. A gateway has others to serve, too, and nobody waits in front of the page as at a command line; but a page is not kept
+ *  open for ever. */
+export declare const PATIENCE_MS = 600000;
+/** How often the page sends what is missing by itself: a service that has not taken it by then will not. */
+export declare const MENDS = 3;
+/** Whether the gateway says that it carries it no longer. */
+export declare const isDone: ({ status, state }: Answer) => boolean;
+export declare class Doubt {
+    #private;
+    constructor(now: number);
+    /** Whether the page is to send what the service lacks, by what the gateway said (if it was asked) and the service after that (if it answered). */
+    weigh(said: Answer | undefined, told: Pick<Status, "state" | "received" | "reason"> | undefined, now: number): boolean;
+}

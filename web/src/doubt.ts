@@ -1,0 +1,40 @@
+// Whether a gateway that said "stored" is still to be relied on, by what it and the service say while the page stays (docs/protocol.md §5). Pure: no clock, no network.
+
+import type { Status } from "./service.ts";
+import type { Answer } from "./way.ts";
+
+/** So long may the service get nothing new. A gateway has others to serve, too, and nobody waits in front of the page as at a command line; but a page is not kept
+ *  open for ever. */
+export const PATIENCE_MS = 600_000;
+/** How often the page sends what is missing by itself: a service that has not taken it by then will not. */
+export const MENDS = 3;
+
+/** What a gateway says of an upload that it has still to deliver; anything else is its word that it need not, or will not. */
+const CARRYING = ["receiving", "stored", "delivering"];
+/** What a service says of an upload that it has not got. */
+const COMING = ["announced", "receiving"];
+
+/** Whether the gateway says that it carries it no longer. */
+export const isDone = ({ status, state }: Answer) => status === 404 || (!!state && !CARRYING.includes(state));
+
+export class Doubt {
+  #received = 0;
+  #since: number;
+  #mends = 0;
+
+  constructor(now: number) {
+    this.#since = now;
+  }
+
+  /** Whether the page is to send what the service lacks, by what the gateway said (if it was asked) and the service after that (if it answered). */
+  weigh(said: Answer | undefined, told: Pick<Status, "state" | "received" | "reason"> | undefined, now: number): boolean {
+    const received = told?.received ?? 0;
+    // Nobody could send it anything now, or it has come on.
+    if (!told || told.reason || received > this.#received) [this.#received, this.#since] = [Math.max(received, this.#received), now];
+    const due = (said && isDone(said)) || now - this.#since >= PATIENCE_MS;
+    if (!due || !told || told.reason || !COMING.includes(told.state) || this.#mends === MENDS) return false;
+    this.#mends++;
+    this.#since = now;
+    return true;
+  }
+}
