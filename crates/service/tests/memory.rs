@@ -1,5 +1,6 @@
 //! What passes through takes no memory. In a process of its own, so that nothing else counts.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::time::Duration;

@@ -3,6 +3,7 @@
 //!
 //! `HOOP_SEED` repeats a run's choices, `HOOP_CYCLES` makes it longer.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use hoop_powercut::{Journal, Recorder, Rules, note};

@@ -1,5 +1,6 @@
 //! Keys, tokens, cookies and plaintext appear in no log, answer or file.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use base64::Engine as _;

@@ -1,5 +1,6 @@
 //! Whoever watches uploads takes little memory. In a process of its own, so that nothing else counts.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use serde_json::json;

@@ -1,0 +1,322 @@
+//! What bounds a device: refusals before anything is stored, quotas, rates, connections, slow senders. Loopback addresses stand for devices.
+
+use crate::support::service::{Service, Weather, plain};
+use crate::support::{
+    GENEROUS, LATER, Running, border, config, head, id_of, post, prelude_header, sealed, start, until_state,
+};
+use hoop_gateway::{Config, DeviceLimits, Patience};
+use hoop_http::ServerLimits;
+use http::Method;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+
+async fn gateway_with(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    change(&mut config);
+    (start(config).await, folder)
+}
+
+/// No limits but these, which hold on loopback, too.
+fn limits(change: impl FnOnce(&mut DeviceLimits)) -> DeviceLimits {
+    let mut limits = DeviceLimits {
+        quota_bytes: Some(0),
+        uploads: 0,
+        begun_per_minute: 0,
+        requests_per_second: 0,
+        connections: 0,
+        loopback: true,
+    };
+    change(&mut limits);
+    limits
+}
+
+/// A device: an address of loopback's network.
+#[derive(Clone, Copy)]
+struct Device(u8);
+
+impl Device {
+    async fn connect(self, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, self.0), 0).into()).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    /// Sends a request and returns the answer's text.
+    async fn say(self, to: SocketAddr, head: &str, body: &[u8]) -> String {
+        let mut stream = self.connect(to).await;
+        let head =
+            format!("{head} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // An answer may come before all of it was taken.
+        let _ = stream.write_all(body).await;
+        answer(&mut stream).await
+    }
+
+    async fn post(self, to: SocketAddr, dest: &str, z: &[u8]) -> String {
+        self.say(to, &format!("POST /offload?dest={dest}"), z).await
+    }
+}
+
+/// What comes until the connection ends.
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut text = Vec::new();
+    let read = tokio::time::timeout(GENEROUS, stream.read_to_end(&mut text)).await.expect("the connection should end");
+    let _ = read;
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or_default()
+}
+
+/// A service that nothing is delivered to, so that what is handed over stays.
+async fn shut() -> Service {
+    Service::start(
+        |_, method, _, _| if *method == Method::PUT { Weather::Answer(plain(503, "")) } else { Weather::Fair },
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_destination_that_nothing_can_be_delivered_to_is_refused_before_anything_is_stored() {
+    let not_hoop = Service::start(|_, _, _, _| Weather::Answer(plain(404, ""))).await;
+    let (gateway, _folder) = gateway_with(|config| {
+        let private: IpAddr = [10, 255, 255, 1].into();
+        config.resolve.insert(("rebound.example".to_owned(), 443), vec![private]);
+    })
+    .await;
+    let z = sealed(1, 200_000, LATER);
+    for (dest, code) in
+        [(not_hoop.dest(), "dest-not-hoop"), ("https://rebound.example/hoop/post".to_owned(), "dest-forbidden")]
+    {
+        for _ in 0..2 {
+            let reply = post(gateway.address, &dest, &z).await;
+            assert_eq!(reply.code(), code, "{reply:?}");
+            assert!(!reply.json().to_string().contains("10.255"), "pages must not learn where names lead");
+        }
+    }
+    assert_eq!(head(gateway.address, id_of(&z)).await.status, 404);
+    assert_eq!(not_hoop.count(&Method::GET, "/.well-known/hoop"), 1, "it is remembered");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_a_destination_is_silent_uploads_are_taken() {
+    let silent = Service::start(|_, _, _, _| Weather::Silence).await;
+    let (gateway, _folder) = gateway_with(|_| {}).await;
+    for seed in 1..=3 {
+        let reply = post(gateway.address, &silent.dest(), &sealed(seed, 1000, LATER)).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_fills_its_share_leaves_the_others_theirs() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| (limits.quota_bytes, limits.uploads) = (Some(250_000), 5));
+    })
+    .await;
+    let (to, dest) = (gateway.address, service.dest());
+    let (greedy, other) = (Device(2), Device(3));
+    for seed in 1..=2 {
+        assert_eq!(status(&greedy.post(to, &dest, &sealed(seed, 100_000, LATER)).await), "201");
+    }
+    let refused = greedy.post(to, &dest, &sealed(3, 100_000, LATER)).await;
+    assert!(
+        refused.contains("507") && refused.contains("spool-full") && refused.contains("retry-after: 60"),
+        "{refused}"
+    );
+    assert!(refused.contains("one device may have 250000 bytes"), "{refused}");
+    assert_eq!(status(&greedy.post(to, &dest, &sealed(2, 100_000, LATER)).await), "201", "what it has is no more");
+    assert_eq!(status(&other.post(to, &dest, &sealed(4, 100_000, LATER)).await), "201");
+    for seed in 10..13 {
+        assert_eq!(status(&greedy.post(to, &dest, &sealed(seed, 10, LATER)).await), "201");
+    }
+    let refused = greedy.post(to, &dest, &sealed(13, 10, LATER)).await;
+    assert!(refused.contains("spool-full") && refused.contains("5 uploads"), "{refused}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_delivered_makes_room_in_a_devices_share() {
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let (gateway, _folder) =
+        gateway_with(|config| config.device = limits(|limits| limits.quota_bytes = Some(150_000))).await;
+    for seed in 1..=3 {
+        let z = sealed(seed, 100_000, LATER);
+        assert_eq!(status(&Device(2).post(gateway.address, &service.dest(), &z).await), "201");
+        until_state(gateway.address, id_of(&z), "accepted").await;
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_so_many_uploads_in_all_none_is_begun() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| config.max_uploads = 2).await;
+    for seed in 1..=2 {
+        assert_eq!(post(gateway.address, &service.dest(), &sealed(seed, 10, LATER)).await.status, 201);
+    }
+    let refused = post(gateway.address, &service.dest(), &sealed(3, 10, LATER)).await;
+    assert_eq!(
+        (refused.status.as_u16(), refused.code().as_str(), refused.header("retry-after")),
+        (507, "spool-full", "60")
+    );
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_in_a_hurry_is_told_to_wait_and_another_is_served() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| (limits.requests_per_second, limits.begun_per_minute) = (5, 2));
+    })
+    .await;
+    let to = gateway.address;
+    for seed in 1..=2 {
+        assert_eq!(status(&Device(2).post(to, &service.dest(), &sealed(seed, 10, LATER)).await), "201");
+    }
+    let refused = Device(2).post(to, &service.dest(), &sealed(3, 10, LATER)).await;
+    assert!(refused.contains("too-many-requests") && refused.contains("retry-after: "), "{refused}");
+    let mut last = String::new();
+    for _ in 0..200 {
+        last = Device(2).say(to, "GET /test", b"").await;
+        if status(&last) != "200" {
+            break;
+        }
+    }
+    assert!(last.contains("429") && last.contains("requests a second") && last.contains("retry-after: 1"), "{last}");
+    assert_eq!(status(&Device(3).say(to, "GET /test", b"").await), "200");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_trickles_is_cut_off_and_its_whole_records_are_kept() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| {
+        config.patience = Patience { silence: GENEROUS, least_bytes: 1000, within: Duration::from_millis(300) };
+    })
+    .await;
+    let z = sealed(1, 200_000, LATER);
+    let mut stream = Device(2).connect(gateway.address).await;
+    let request = format!(
+        "PUT /offload/{}?dest={} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\nContent-Range: bytes 0-{}/{}\r\n\
+         Hoop-Prelude: {}\r\n\r\n",
+        id_of(&z),
+        service.dest(),
+        gateway.address,
+        z.len(),
+        z.len() - 1,
+        z.len(),
+        prelude_header(&z)
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let first = border(1) as usize;
+    stream.write_all(&z[..first]).await.unwrap();
+    let (mut reading, mut writing) = stream.into_split();
+    let trickle = async {
+        for octet in &z[first..] {
+            if writing.write_all(&[*octet]).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    let mut text = vec![0; 4096];
+    let read = tokio::select! {
+        read = tokio::time::timeout(GENEROUS, reading.read(&mut text)) => read.unwrap().unwrap(),
+        () = trickle => unreachable!(),
+    };
+    let said = String::from_utf8_lossy(&text[..read]);
+    assert!(said.contains("408") && said.contains("request-timeout") && said.contains("too slow"), "{said}");
+    let kept = head(gateway.address, id_of(&z)).await;
+    assert_eq!(kept.header("hoop-missing"), format!("{first}-{}", z.len() - 1));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_that_do_not_come_or_do_not_end_end_the_connection() {
+    let (gateway, _folder) = gateway_with(|config| {
+        config.limits = ServerLimits { head_timeout: Duration::from_millis(200), ..config.limits.clone() };
+    })
+    .await;
+    // One that stops in the middle, and one that says nothing.
+    for begun in ["GET /test HTTP/1.1\r\nHost: hoop.local\r\nX: ", ""] {
+        let mut stream = Device(2).connect(gateway.address).await;
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        answer(&mut stream).await;
+    }
+    // One that was answered, and says nothing more.
+    let mut stream = Device(2).connect(gateway.address).await;
+    stream.write_all(b"GET /test HTTP/1.1\r\nHost: hoop.local\r\n\r\n").await.unwrap();
+    assert_eq!(status(&answer(&mut stream).await), "200");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_head_ends_at_its_bound() {
+    let (gateway, _folder) = gateway_with(|_| {}).await;
+    let mut stream = Device(2).connect(gateway.address).await;
+    stream.write_all(b"GET /test HTTP/1.1\r\nHost: hoop.local\r\nX: ").await.unwrap();
+    let mut sent = 0;
+    while stream.write_all(&[b'a'; 64 << 10]).await.is_ok() {
+        sent += 64 << 10;
+        assert!(sent < 64 << 20, "nothing ends it");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_takes_every_connection_locks_nobody_out() {
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| limits.connections = 4);
+        config.limits.connections = 6;
+    })
+    .await;
+    let mut held = Vec::new();
+    for device in [2, 3] {
+        for _ in 0..40 {
+            let mut stream = Device(device).connect(gateway.address).await;
+            stream.write_all(b"GET /test HTTP/1.1\r\nHost: hoop.local\r\nX: ").await.unwrap();
+            held.push(stream);
+        }
+    }
+    for device in [4, 5, 4] {
+        assert_eq!(status(&Device(device).say(gateway.address, "GET /test", b"").await), "200");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_so_many_that_wait_a_device_is_refused() {
+    let (gateway, _folder) = gateway_with(|config| config.device = limits(|limits| limits.connections = 1)).await;
+    let mut held = Vec::new();
+    let mut refused = None;
+    for _ in 0..200 {
+        let mut stream = Device(2).connect(gateway.address).await;
+        let mut first = [0; 512];
+        if let Ok(Ok(read)) = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut first)).await {
+            refused = Some(String::from_utf8_lossy(&first[..read]).into_owned());
+            break;
+        }
+        held.push(stream);
+    }
+    let refused = refused.expect("a device may not wait without end");
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("too-many-requests"), "{refused}");
+    assert!(held.len() >= 64, "{}", held.len());
+    drop(held);
+    // Those that waited are served in turn, which is when it shows that they have gone.
+    let end = tokio::time::Instant::now() + GENEROUS;
+    while status(&Device(2).say(gateway.address, "GET /test", b"").await) != "200" {
+        assert!(tokio::time::Instant::now() < end, "it is never served again");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    gateway.stop().await;
+}

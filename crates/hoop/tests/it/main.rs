@@ -1,0 +1,9 @@
+//! The tests of the `hoop` program, one binary of them: each file is a module, and `cargo test -p hoop push::` runs one.
+
+mod cli;
+mod common;
+mod early;
+mod library;
+mod push;
+mod resume;
+mod spool;

@@ -1,0 +1,20 @@
+//! The tests of a whole service, one binary of them: each file is a module, and `cargo test -p hoop-service post::` runs one. Beside it
+//! stand those that need a process to themselves: its memory is measured, its log is caught, or all that it does to a folder recorded.
+
+mod broken;
+mod crash;
+mod garbage;
+mod keep_alive;
+mod metrics;
+mod notes;
+mod owners;
+mod pages;
+mod post;
+mod proxy;
+mod replay;
+mod settings;
+mod signatures;
+mod slow;
+mod support;
+mod tickets;
+mod tls;

@@ -1,0 +1,198 @@
+//! Everything that is not the service's own passes through to the application.
+
+use crate::support::upstream::{Behaviour, Upstream, answer};
+use crate::support::wire::read_until;
+use crate::support::{PATIENCE, Sidecar, played, wire};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+#[tokio::test]
+async fn a_request_passes_as_it_came_but_for_what_belongs_to_the_hop() {
+    let upstream = Upstream::new(|_, _| {
+        answer("418 I'm a teapot\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nX-Down: 1\r\nKeep-Alive: timeout=5", "short")
+    })
+    .await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let fields = [
+        ("Host", "photos.example:8443"),
+        ("Cookie", "session=1"),
+        ("Authorization", "Basic x"),
+        ("X-Forwarded-For", "203.0.113.9"),
+        ("X-Forwarded-Proto", "gopher"),
+        ("X-Forwarded-Prefix", "/evil"),
+        ("Forwarded", "for=203.0.113.9"),
+        ("X-Real-IP", "203.0.113.9"),
+        ("Connection", "close, X-Hop"),
+        ("X-Hop", "1"),
+        ("TE", "trailers"),
+        ("X-Twice", "1"),
+        ("X-Twice", "2"),
+    ];
+    let reply = sidecar.send("DELETE", "/a//b/../c?d=%20&e", &fields, b"body").await;
+    assert_eq!((reply.status, &reply.body[..]), (418, &b"short"[..]));
+    let cookies: Vec<_> =
+        reply.fields.iter().filter(|(name, _)| name == "set-cookie").map(|(_, v)| v.as_str()).collect();
+    assert_eq!((cookies, reply.field("x-down")), (vec!["a=1", "b=2"], Some("1")));
+    assert_eq!((reply.field("content-length"), reply.field("keep-alive")), (Some("5"), None));
+    let arrival = &upstream.arrivals()[0];
+    assert_eq!(arrival.line(), "DELETE /a//b/../c?d=%20&e HTTP/1.1");
+    assert_eq!(arrival.body, b"body");
+    for (name, expected) in [
+        ("host", vec!["photos.example:8443"]),
+        ("cookie", vec!["session=1"]),
+        ("authorization", vec!["Basic x"]),
+        ("content-length", vec!["4"]),
+        ("x-forwarded-for", vec!["127.0.0.1"]),
+        ("x-forwarded-proto", vec!["https"]),
+        ("x-forwarded-host", vec!["photos.example:8443"]),
+        ("x-forwarded-prefix", vec![]),
+        ("forwarded", vec![]),
+        ("x-real-ip", vec![]),
+        ("x-hop", vec![]),
+        ("te", vec![]),
+        ("transfer-encoding", vec![]),
+        ("x-twice", vec!["1", "2"]),
+    ] {
+        assert_eq!(arrival.fields(name), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_proxys_forwarding_fields_are_kept_and_appended_to() {
+    let upstream = Upstream::willing().await;
+    let sidecar =
+        Sidecar::with(upstream.address, |config| config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()]).await;
+    let fields =
+        [("X-Forwarded-For", "198.51.100.7"), ("X-Forwarded-Proto", "http"), ("X-Forwarded-Host", "other.example")];
+    sidecar.send("GET", "/", &fields, b"").await;
+    let arrival = &upstream.arrivals()[0];
+    assert_eq!(arrival.fields("x-forwarded-for"), ["198.51.100.7, 127.0.0.1"]);
+    assert_eq!(arrival.fields("x-forwarded-proto"), ["http"]);
+    assert_eq!(arrival.fields("x-forwarded-host"), ["other.example"]);
+}
+
+#[tokio::test]
+async fn what_was_chunked_stays_chunked_both_ways() {
+    let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n".to_vec();
+    let upstream = Upstream::new(move |_, _| Behaviour::Answer(chunks.clone())).await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let reply = sidecar.send("POST", "/", &[("Transfer-Encoding", "chunked")], b"3\r\nabc\r\n0\r\n\r\n").await;
+    assert_eq!((reply.field("transfer-encoding"), reply.field("content-length")), (Some("chunked"), None));
+    assert!(reply.body.ends_with(b"0\r\n\r\n"));
+    let arrival = &upstream.arrivals()[0];
+    assert_eq!(arrival.fields("transfer-encoding"), ["chunked"]);
+    assert!(arrival.fields("content-length").is_empty());
+    assert_eq!(arrival.body, b"3\r\nabc\r\n0\r\n\r\n");
+}
+
+#[tokio::test]
+async fn answers_without_a_body_keep_what_they_say_of_it() {
+    let upstream = Upstream::new(|_, arrival| {
+        Behaviour::Answer(match arrival.line().split(' ').nth(1).unwrap() {
+            "/head" => b"HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nETag: \"x\"\r\n\r\n".to_vec(),
+            "/304" => b"HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n".to_vec(),
+            _ => b"HTTP/1.1 204 No Content\r\nX: y\r\n\r\n".to_vec(),
+        })
+    })
+    .await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let head = sidecar.send("HEAD", "/head", &[], b"").await;
+    assert_eq!((head.status, head.field("content-length"), head.body.len()), (200, Some("12345"), 0));
+    let unchanged = sidecar.send("GET", "/304", &[("If-None-Match", "\"x\"")], b"").await;
+    assert_eq!((unchanged.status, unchanged.field("etag"), unchanged.body.len()), (304, Some("\"x\""), 0));
+    let nothing = sidecar.send("GET", "/204", &[], b"").await;
+    assert_eq!((nothing.status, nothing.field("x"), nothing.body.len()), (204, Some("y"), 0));
+    assert_eq!(nothing.field("transfer-encoding"), None);
+}
+
+#[tokio::test]
+async fn an_application_that_is_down_or_hangs_up_is_a_502() {
+    let upstream = Upstream::new(|_, _| Behaviour::TakeAndClose).await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    assert_eq!(sidecar.send("GET", "/", &[], b"").await.problem(), (502, "upstream-broken".into()));
+    let (listener, sidecar) = played().await;
+    drop(listener);
+    assert_eq!(sidecar.send("GET", "/", &[], b"").await.problem(), (502, "upstream-unreachable".into()));
+    let own = sidecar.send("GET", "/.well-known/hoop", &[], b"").await;
+    assert_eq!(own.status, 200, "what is the service's own does not need it");
+}
+
+#[tokio::test]
+async fn a_websocket_passes_in_both_directions() {
+    let (listener, sidecar) = played().await;
+    let mut client = TcpStream::connect(sidecar.address).await.unwrap();
+    let fields =
+        [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Key", "x3JJHMbDL1EzLkh9GBhXDw==")];
+    client.write_all(&wire::request("GET", "/socket", &fields, b"")).await.unwrap();
+    let (mut application, _) = listener.accept().await.unwrap();
+    let head = String::from_utf8(read_until(&mut application, b"\r\n\r\n").await).unwrap().to_ascii_lowercase();
+    assert!(head.contains("connection: upgrade\r\n") && head.contains("upgrade: websocket\r\n"), "{head}");
+    assert!(head.contains("sec-websocket-key: x3jjhmbdl1ezlkh9gbhxdw==\r\n"), "{head}");
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: y\r\n\r\nfirst";
+    application.write_all(switch.as_bytes()).await.unwrap();
+    let reply = read_until(&mut client, b"first").await;
+    let reply = String::from_utf8(reply).unwrap().to_ascii_lowercase();
+    assert!(reply.starts_with("http/1.1 101") && reply.contains("upgrade: websocket\r\n"), "{reply}");
+    assert!(reply.contains("sec-websocket-accept: y\r\n"), "{reply}");
+    for n in 0..3 {
+        client.write_all(&[n; 70_000]).await.unwrap();
+        let mut got = vec![9; 70_000];
+        application.read_exact(&mut got).await.unwrap();
+        application.write_all(&got).await.unwrap();
+        client.read_exact(&mut got).await.unwrap();
+        assert_eq!(got, [n; 70_000]);
+    }
+    drop(application);
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0, "one end closes, so does the other");
+    sidecar.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_streams_as_it_comes() {
+    let (listener, sidecar) = played().await;
+    let mut client = TcpStream::connect(sidecar.address).await.unwrap();
+    client.write_all(&wire::request("GET", "/events", &[], b"")).await.unwrap();
+    let (mut application, _) = listener.accept().await.unwrap();
+    read_until(&mut application, b"\r\n\r\n").await;
+    application.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n").await.unwrap();
+    for n in 0..3 {
+        let event = format!("data: {n}\n\n");
+        application.write_all(event.as_bytes()).await.unwrap();
+        // The next is written only once this one has come.
+        read_until(&mut client, event.as_bytes()).await;
+    }
+}
+
+#[tokio::test]
+async fn when_the_client_goes_away_the_applications_connection_ends() {
+    for answered in [false, true] {
+        let (listener, sidecar) = played().await;
+        let mut client = TcpStream::connect(sidecar.address).await.unwrap();
+        client.write_all(&wire::request("GET", "/slow", &[], b"")).await.unwrap();
+        let (mut application, _) = listener.accept().await.unwrap();
+        read_until(&mut application, b"\r\n\r\n").await;
+        if answered {
+            application.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegin").await.unwrap();
+            read_until(&mut client, b"begin").await;
+        }
+        drop(client);
+        let ended = tokio::time::timeout(PATIENCE, application.read(&mut [0])).await.expect("it ends in time");
+        assert!(matches!(ended, Ok(0) | Err(_)), "answered: {answered}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_leave_gets_it_once_the_application_listens() {
+    let (listener, sidecar) = played().await;
+    let mut client = TcpStream::connect(sidecar.address).await.unwrap();
+    let head = "POST /up HTTP/1.1\r\nHost: photos.example\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    client.write_all(head.as_bytes()).await.unwrap();
+    let (mut application, _) = listener.accept().await.unwrap();
+    let seen = read_until(&mut application, b"\r\n\r\n").await;
+    assert!(!String::from_utf8(seen).unwrap().to_ascii_lowercase().contains("expect:"));
+    assert_eq!(read_until(&mut client, b"\r\n\r\n").await, b"HTTP/1.1 100 Continue\r\n\r\n");
+    client.write_all(b"hello").await.unwrap();
+    assert_eq!(read_until(&mut application, b"hello").await, b"hello");
+    application.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+    assert!(read_until(&mut client, b"\r\n\r\n").await.starts_with(b"HTTP/1.1 204"));
+}
