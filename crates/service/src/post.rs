@@ -14,7 +14,7 @@ use crate::state::{State, Upload, blocking};
 use crate::status;
 use hoop_http::{Body, Code, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
-use hoop_units::{ByteRange, ContentRange, UnixTime, UploadId};
+use hoop_units::{ByteRange, ContentRange, UploadId};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use std::sync::Arc;
@@ -50,9 +50,10 @@ pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<Up
             (Err((problem.retry_after(Duration::from_secs(2)), None)), Some(source))
         }
     };
-    // Whoever waits for leave to send (RFC 9110 §10.1.1) has sent nothing that could be thrown away.
+    // Whoever waits for leave to send (RFC 9110 §10.1.1) has sent nothing that could be thrown away. The answer goes out meanwhile:
+    // a sender that reads it stops, and its uplink carries no more of what nobody wants.
     if let Some(mut source) = source.filter(|source| source.has_begun() || !waits_for_leave) {
-        source.drain().await;
+        tokio::spawn(async move { source.drain().await });
     }
     match answer {
         Ok(upload) => {
@@ -60,22 +61,25 @@ pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<Up
                 Ok(Some(settled)) if upload.state != State::Receiving => settled,
                 _ => upload,
             };
-            report(&upload, core.clock.unix())
+            report(core, &upload)
         }
-        Err((problem, upload)) => {
-            core.counters.refuse(problem.code);
-            tracing::debug!(code = %problem.code, "a message was refused");
-            let mut response = problem.into_response();
-            if let Some(upload) = upload {
-                status::add_headers(response.headers_mut(), &upload);
-            }
-            response
-        }
+        Err((problem, upload)) => refuse(core, problem, upload.as_ref()),
     }
 }
 
+/// The answer to a message that is refused, with how its upload stands if that is known.
+fn refuse(core: &Core, problem: Problem, upload: Option<&Upload>) -> Response<Body> {
+    core.counters.refuse(problem.code);
+    tracing::debug!(code = %problem.code, "a message was refused");
+    let mut response = problem.into_response();
+    if let Some(upload) = upload {
+        status::add_headers(response.headers_mut(), upload);
+    }
+    response
+}
+
 /// The answer to a message whose octets are all here.
-fn report(upload: &Upload, now: UnixTime) -> Response<Body> {
+fn report(core: &Core, upload: &Upload) -> Response<Body> {
     let gone = match upload.state {
         State::Stopped => Code::UploadStopped,
         State::Expired => Code::UploadExpired,
@@ -83,9 +87,7 @@ fn report(upload: &Upload, now: UnixTime) -> Response<Body> {
         state if state.is_final() => return status::response(StatusCode::OK, upload),
         _ => return status::response(StatusCode::ACCEPTED, upload),
     };
-    let mut response = intake::refused(gone, now.since(upload.updated)).into_response();
-    status::add_headers(response.headers_mut(), upload);
-    response
+    refuse(core, intake::refused(gone, core.clock.unix().since(upload.updated)), Some(upload))
 }
 
 /// `HEAD /hoop/post/{id}`.
@@ -192,8 +194,11 @@ impl Message {
         }
         let mut octets = Vec::new();
         let reading = read_prelude(source, &mut octets);
-        let late = |_| Problem::new(Code::RequestTimeout, "the prelude did not come in 15 s");
-        let prelude = tokio::time::timeout(PRELUDE_TIMEOUT, reading).await.map_err(late)??;
+        let Ok(prelude) = tokio::time::timeout(PRELUDE_TIMEOUT, reading).await else {
+            source.give_up();
+            return Err(Problem::new(Code::RequestTimeout, "the prelude did not come in 15 s"));
+        };
+        let prelude = prelude?;
         let ahead = octets.split_off(prelude.len());
         let admission = Some(Admission::new(&core.policy, prelude, total)?);
         Ok(Self { admission, range: ByteRange::new(0, total), ahead, prelude: Vec::new() })

@@ -68,6 +68,11 @@ impl Source {
         self.begun
     }
 
+    /// Nothing more is waited for, also while draining.
+    pub const fn give_up(&mut self) {
+        self.pace.left = Duration::ZERO;
+    }
+
     /// The next octets; none at the end.
     ///
     /// # Errors
@@ -88,8 +93,7 @@ impl Source {
                 Ok(Some(Err(_))) => return Err(Problem::new(Code::BodyTruncated, "the body broke off")),
                 Ok(None) => return Ok(None),
                 Err(_) => {
-                    // Nothing more is waited for, also while draining.
-                    self.pace.left = Duration::ZERO;
+                    self.give_up();
                     let detail = format!("less than 64 KiB came in {} s", self.pace.full.as_secs());
                     return Err(Problem::new(Code::RequestTimeout, detail));
                 }

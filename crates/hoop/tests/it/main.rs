@@ -4,6 +4,7 @@ mod cli;
 mod common;
 mod early;
 mod library;
+mod owner;
 mod push;
 mod resume;
 mod spool;
