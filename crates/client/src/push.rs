@@ -301,6 +301,8 @@ impl Push<'_> {
             }
             let config = self.client.config();
             let patience = config.gateway_patience.min(config.retry_max_time);
+            // Whoever is waited for no longer than that is not called for longer either.
+            link = link.with_timeout(config.gateway_connect_timeout.min(patience));
             let target = course.ticket.at_gateway(self.deadline);
             // What this one has, it says itself.
             let elsewhere = self.elsewhere(Some(&origin));

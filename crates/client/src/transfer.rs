@@ -154,7 +154,7 @@ impl Transfer<'_> {
         let whole: RangeSet = [self.sealed.whole()].into_iter().collect();
         let mut missing = known.map(|known| self.wanted(known));
         let mut least = whole.len();
-        let mut held = 0;
+        let mut held = self.held.ranges().len();
         let mut last_progress = Instant::now();
         let mut failures = 0;
         loop {

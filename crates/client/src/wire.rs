@@ -73,6 +73,11 @@ impl Link {
         Self::new(self.connector.clone(), self.origin.clone())
     }
 
+    /// The same, whose next connections may take so long.
+    pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { connector: self.connector.with_timeout(timeout), ..self }
+    }
+
     /// Connects, unless that has been done.
     pub(crate) async fn open(&mut self) -> Result<&mut Connection, ConnectError> {
         if self.connection.as_ref().is_none_or(|connection| !connection.is_open()) {
