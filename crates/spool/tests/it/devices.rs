@@ -1,6 +1,4 @@
 //! Whose uploads they are: the order in which a device's are due, what it holds here, and what is due before all of it has come.
-#![allow(missing_docs)]
-
 use hoop_spool::{Begin, Change, Held, Intake, Offer, Place, Queue, Settings, Spool, State};
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::path::Path;

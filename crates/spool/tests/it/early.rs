@@ -1,6 +1,4 @@
 //! Uploads whose prelude comes after their records: what is kept of them, for how long, and how many.
-#![allow(missing_docs)]
-
 use hoop_spool::{
     Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Place, Queue, Reason, Settings, Spool, State,
 };

@@ -1,7 +1,5 @@
 //! `kill -9` at random moments: whatever was acknowledged is intact. A second copy of this test binary is the victim; it says
 //! what it acknowledges over a pipe.
-#![allow(missing_docs)]
-
 use hoop_spool::{Begin, Offer, Settings, Spool};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
@@ -69,7 +67,7 @@ fn victim() {
 
 fn kill_one(folder: &Path, random: &mut Random, acknowledged: &mut BTreeMap<u64, Vec<ByteRange>>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["victim", "--exact", "--ignored", "--nocapture"])
+        .args(["crash::victim", "--exact", "--ignored", "--nocapture"])
         .env(FOLDER, folder)
         .env(SEED, random.next(u64::from(u32::MAX)).to_string())
         .stdout(Stdio::piped())

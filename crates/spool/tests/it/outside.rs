@@ -1,6 +1,4 @@
 //! The folder seen from outside: what a view shows while a gateway writes, what a check finds, and what it mends.
-#![allow(missing_docs)]
-
 use hoop_spool::{
     Begin, Change, Checked, Damage, Finding, Intake, Offer, OpenError, Settings, Spool, State, View, check,
 };

@@ -1,6 +1,4 @@
 //! The spool against a simple model: random operations by several senders, with the spool closed and opened at random points.
-#![allow(missing_docs)]
-
 use hoop_spool::{Begin, Change, CommitError, Intake, Offer, Settings, Spool, State, Tally};
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use proptest::prelude::*;

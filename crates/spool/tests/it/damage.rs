@@ -1,6 +1,4 @@
 //! What the disk spoils is noticed before anyone gets it, goes missing, and may be brought again.
-#![allow(missing_docs)]
-
 use hoop_spool::{
     Begin, Change, CommitError, Intake, Offer, Place, Queue, ReadError, Reason, Settings, Source, Spool, State, Upload,
 };

@@ -1,6 +1,4 @@
 //! Resources: what is kept of uploads that come in pieces of any length.
-#![allow(missing_docs)]
-
 use hoop_spool::{Begin, Offer, RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Settings, Spool, State, Token};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 

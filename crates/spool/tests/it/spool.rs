@@ -1,6 +1,4 @@
 //! The spool's promises, one by one.
-#![allow(missing_docs)]
-
 use hoop_spool::{
     Begin, BeginError, Change, CommitError, DueOf, Intake, KEEP_SECS, Offer, OpenError, Place, Queue, Reason,
     SPANS_MAX, Settings, Spool, State, WriteError,

@@ -1,6 +1,4 @@
 //! Folders of every format there was, made by their own SQL: all that is in them survives, and a later format is left alone.
-#![allow(missing_docs)]
-
 use hoop_spool::{Begin, Held, OpenError, Place, Queue, Reason, Settings, Spool, State, Tally, Upload};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rusqlite::Connection;
@@ -8,14 +6,14 @@ use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
 const STEPS: [&str; 6] = [
-    include_str!("formats/1.sql"),
-    include_str!("formats/2.sql"),
-    include_str!("formats/3.sql"),
-    include_str!("formats/4.sql"),
-    include_str!("formats/5.sql"),
-    include_str!("formats/6.sql"),
+    include_str!("../formats/1.sql"),
+    include_str!("../formats/2.sql"),
+    include_str!("../formats/3.sql"),
+    include_str!("../formats/4.sql"),
+    include_str!("../formats/5.sql"),
+    include_str!("../formats/6.sql"),
 ];
-const ROWS: &str = include_str!("formats/rows.sql");
+const ROWS: &str = include_str!("../formats/rows.sql");
 
 fn id(number: u8) -> UploadId {
     UploadId([number; 16])
