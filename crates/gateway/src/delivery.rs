@@ -4,7 +4,7 @@
 use crate::shared::Shared;
 use crate::transfer::{Ended, attempt, put_off};
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
-use hoop_http::{Code, Dice, Origin, Shutdown};
+use hoop_http::{Code, Dice, Shutdown};
 use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
-use url::Url;
 
 const _: () = assert!(SMALL_BYTES == hoop_dispatch::SMALL_BYTES, "spool and dispatcher agree on what is small");
 
@@ -241,7 +240,8 @@ const fn queue(list: List) -> Queue {
 }
 
 fn entry(due: DueOf) -> Entry<Place> {
-    let origin = Url::parse(&due.dest).ok().and_then(|url| Origin::of(&url).ok());
-    let origin = origin.map_or(due.dest, |origin| origin.to_string());
+    // In the one spelling that is kept, an origin is what stands before the path.
+    let path = due.dest.match_indices('/').nth(2).map_or(due.dest.len(), |(at, _)| at);
+    let origin = due.dest[..path].to_owned();
     Entry { id: due.id, origin, total: due.total, deadline: due.deadline, place: due.place }
 }

@@ -5,14 +5,12 @@ use crate::steps::Steps;
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Inbound, Piped, Problem};
 use hoop_seal::{Prelude, PreludeError};
-use hoop_spool::{Intake, Source, WRITEBACK_BYTES, WriteError};
-use hoop_units::ByteRange;
+use hoop_spool::{Intake, Source, WriteError};
 use http::{HeaderMap, header};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 /// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
@@ -38,31 +36,25 @@ pub struct Sink {
     pub collected: BytesMut,
     /// Commits what has come, while more comes. `None`: nobody knows of how much it is a part.
     pub steps: Option<Steps>,
-    /// Up to where what went from socket to file is settled, or being so; none before the first of it.
-    settled: Option<u64>,
-    settling: Option<JoinHandle<()>>,
 }
 
 impl Sink {
     /// Takes octets from `at` on, before `limit`.
     pub fn new(intake: Intake, prelude: Vec<u8>, at: u64, limit: u64) -> Self {
         let (open_ended, collected) = (false, BytesMut::new());
-        Self { intake, prelude, at, limit, open_ended, collected, steps: None, settled: None, settling: None }
+        Self { intake, prelude, at, limit, open_ended, collected, steps: None }
     }
 
     pub async fn pump(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
         while let Some(came) = self.next(frames).await? {
             match came {
                 Came::Octets(bytes) => self.push(&bytes)?,
-                Came::InSocket => self.pipe(frames).await?,
+                Came::InSocket => self.pipe(frames)?,
             }
             let written = self.written();
             if let Some(steps) = &mut self.steps {
                 steps.look(&self.intake, written);
             }
-        }
-        if let Some(settling) = self.settling.take() {
-            let _ = settling.await;
         }
         Ok(())
     }
@@ -88,26 +80,13 @@ impl Sink {
         }
     }
 
-    /// Moves what waits in the socket to the file. What belongs to it besides is done beside it, so far behind and no further.
-    async fn pipe(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
+    /// Moves what waits in the socket to the file.
+    fn pipe(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
         self.flush()?;
         let Some(piped) = frames.piped(self.limit - self.at)? else { return Ok(()) };
         let len = piped.len();
         self.intake.write_from(self.at, len, &mut Socket(piped)).map_err(write_problem)?;
-        let from = *self.settled.get_or_insert(self.at);
         self.at += len;
-        if self.at - from < WRITEBACK_BYTES {
-            return Ok(());
-        }
-        self.settled = Some(self.at);
-        if let Some(settling) = self.settling.take() {
-            let _ = settling.await;
-        }
-        let (intake, range) = (self.intake.another(), ByteRange::new(from, self.at));
-        self.settling = Some(tokio::task::spawn_blocking(move || {
-            // What cannot be read now cannot be committed either, and that is told.
-            let _ = intake.settle(range);
-        }));
         Ok(())
     }
 
@@ -167,8 +146,8 @@ pub enum Came {
 struct Socket(Piped);
 
 impl Source for Socket {
-    fn put(&mut self, file: &File, offset: u64, len: u64) -> io::Result<()> {
-        self.0.put(file, offset, len)
+    fn put(&mut self, file: &File, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        self.0.put(file, offset, len, look)
     }
 
     fn skip(&mut self, len: u64) -> io::Result<()> {

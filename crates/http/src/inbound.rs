@@ -361,9 +361,11 @@ mod tests {
                 return Response::new(full(format!("{error} true")));
             }
             let Some(mut waiting) = body.piped(u64::MAX).unwrap() else { continue };
-            let len = waiting.len();
+            let (len, mut seen) = (waiting.len(), Vec::new());
             // Half of it is not wanted, and what is left at the end is lost with no harm to the next.
-            waiting.put(&file, at, len / 4).unwrap();
+            waiting.put(&file, at, len / 4, |bytes| seen.extend_from_slice(bytes)).unwrap();
+            let expected = (0..seen.len()).map(|index| octet(usize::try_from(at).unwrap() + index));
+            assert!(seen.iter().copied().eq(expected) && seen.len() as u64 == len / 4, "it is shown what went by");
             waiting.skip(len / 2).unwrap();
             (at, piped) = (at + len, piped + len);
         }

@@ -1,35 +1,40 @@
 //! From a socket into a file without a copy of ours: [`Piped`] (Linux, `splice(2)`).
 //!
 //! A thread has one pipe for all its connections. It is filled from one socket and emptied into one file before anything else runs on the
-//! thread, so it never holds octets of two, and an idle connection has none.
+//! thread, so it never holds octets of two, and an idle connection has none. Whoever looks at what goes by reads it from a second pipe, which holds
+//! the same pages (`tee(2)`): they are near the processor then, and the file's own need not be read back, which a small machine may have written out by then.
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use system::Pipes;
 
 /// What a pipe takes at most: as much as a user without privileges may ask for. Larger moves make nothing faster.
 const PIPE_BYTES: usize = 1 << 20;
 
+/// What is looked at, at once.
+const LOOK_BYTES: usize = 64 << 10;
+
 thread_local! {
-    static PIPE: Cell<Option<system::Pipe>> = const { Cell::new(None) };
+    static PIPES: Cell<Option<Pipes>> = const { Cell::new(None) };
 }
 
 /// Octets that were taken from a socket, on their way. What is left when this is dropped is lost.
 #[derive(Debug)]
 pub struct Piped {
-    pipe: Option<system::Pipe>,
+    pipes: Option<Pipes>,
     left: u64,
 }
 
 impl Piped {
     /// Takes what has come, at most so many octets; none at the end. `WouldBlock`: nothing has.
     pub(crate) fn take(socket: &impl std::os::fd::AsFd, most: u64) -> io::Result<Self> {
-        let pipe = PIPE.take().map_or_else(|| system::Pipe::new(PIPE_BYTES), Ok)?;
+        let pipes = PIPES.take().map_or_else(Pipes::new, Ok)?;
         let most = usize::try_from(most).unwrap_or(PIPE_BYTES).min(PIPE_BYTES);
-        match pipe.fill(socket, most) {
-            Ok(left) => Ok(Self { pipe: Some(pipe), left }),
+        match pipes.fill(socket, most) {
+            Ok(left) => Ok(Self { pipes: Some(pipes), left }),
             Err(error) => {
-                PIPE.set(Some(pipe));
+                PIPES.set(Some(pipes));
                 Err(error)
             }
         }
@@ -45,12 +50,12 @@ impl Piped {
         self.left == 0
     }
 
-    /// Moves the next `len` to `offset` of a file.
+    /// Moves the next `len` to `offset` of a file, and shows them to `look`, in order.
     ///
     /// # Errors
     /// If the file does not take them, or there are fewer.
-    pub fn put(&mut self, file: &File, offset: u64, len: u64) -> io::Result<()> {
-        self.spend(len, |pipe, done| pipe.put(file, offset + done, len - done))
+    pub fn put(&mut self, file: &File, offset: u64, len: u64, mut look: impl FnMut(&[u8])) -> io::Result<()> {
+        self.spend(len, |pipes, done| pipes.put(file, offset + done, len - done, &mut look))
     }
 
     /// Drops the next `len`.
@@ -58,14 +63,14 @@ impl Piped {
     /// # Errors
     /// If there are fewer.
     pub fn skip(&mut self, len: u64) -> io::Result<()> {
-        self.spend(len, |pipe, done| pipe.skip(len - done))
+        self.spend(len, |pipes, done| pipes.skip(len - done))
     }
 
-    fn spend(&mut self, len: u64, mut step: impl FnMut(&system::Pipe, u64) -> io::Result<u64>) -> io::Result<()> {
-        let pipe = self.pipe.as_ref().filter(|_| len <= self.left).ok_or(io::ErrorKind::UnexpectedEof)?;
+    fn spend(&mut self, len: u64, mut step: impl FnMut(&mut Pipes, u64) -> io::Result<u64>) -> io::Result<()> {
+        let pipes = self.pipes.as_mut().filter(|_| len <= self.left).ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut done = 0;
         while done < len {
-            match step(pipe, done)? {
+            match step(pipes, done)? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 moved => (done, self.left) = (done + moved, self.left - moved),
             }
@@ -76,47 +81,83 @@ impl Piped {
 
 impl Drop for Piped {
     fn drop(&mut self) {
-        // One that still holds something is of no use to others.
-        PIPE.set(self.pipe.take().filter(|_| self.left == 0));
+        // Those that still hold something are of no use to others.
+        PIPES.set(self.pipes.take().filter(|_| self.left == 0));
     }
 }
 
 #[cfg(target_os = "linux")]
 mod system {
+    use super::{LOOK_BYTES, PIPE_BYTES};
     use rustix::io::Errno;
-    use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+    use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
     use std::fs::File;
     use std::io::{self, Read as _};
     use std::os::fd::{AsFd, OwnedFd};
 
+    /// The pipe that octets go through, and the one to look at them.
     #[derive(Debug)]
-    pub struct Pipe {
+    pub struct Pipes {
+        way: Pipe,
+        window: Pipe,
+        seen: Vec<u8>,
+    }
+
+    #[derive(Debug)]
+    struct Pipe {
         read: File,
         write: OwnedFd,
     }
 
     impl Pipe {
-        pub fn new(bytes: usize) -> io::Result<Self> {
+        fn new() -> io::Result<Self> {
             let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
             // A user with many pipes gets small ones: slower, and right.
-            let _ = fcntl_setpipe_size(&write, bytes);
+            let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
             Ok(Self { read: read.into(), write })
+        }
+    }
+
+    impl Pipes {
+        pub fn new() -> io::Result<Self> {
+            Ok(Self { way: Pipe::new()?, window: Pipe::new()?, seen: vec![0; LOOK_BYTES] })
         }
 
         pub fn fill(&self, socket: &impl AsFd, most: usize) -> io::Result<u64> {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-            again(|| splice(socket, None, &self.write, None, most, flags))
+            again(|| splice(socket, None, &self.way.write, None, most, flags))
         }
 
-        pub fn put(&self, file: &File, mut offset: u64, most: u64) -> io::Result<u64> {
-            let most = usize::try_from(most).unwrap_or(usize::MAX);
-            again(|| splice(&self.read, None, file, Some(&mut offset), most, SpliceFlags::MOVE))
+        pub fn put(
+            &mut self,
+            file: &File,
+            mut offset: u64,
+            most: u64,
+            look: &mut impl FnMut(&[u8]),
+        ) -> io::Result<u64> {
+            let most = usize::try_from(most).unwrap_or(PIPE_BYTES);
+            let len = again(|| tee(&self.way.read, &self.window.write, most, SpliceFlags::NONBLOCK))?;
+            let mut left = len;
+            while left > 0 {
+                let most = usize::try_from(left).unwrap_or(PIPE_BYTES).min(self.seen.len());
+                let seen = (&self.window.read).read(&mut self.seen[..most])?;
+                look(&self.seen[..seen]);
+                left -= seen as u64;
+            }
+            let mut left = len;
+            while left > 0 {
+                let most = usize::try_from(left).unwrap_or(PIPE_BYTES);
+                match again(|| splice(&self.way.read, None, file, Some(&mut offset), most, SpliceFlags::MOVE))? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    moved => left -= moved,
+                }
+            }
+            Ok(len)
         }
 
-        pub fn skip(&self, most: u64) -> io::Result<u64> {
-            let mut dropped = [0; 4096];
-            let most = usize::try_from(most).unwrap_or(usize::MAX).min(dropped.len());
-            (&self.read).read(&mut dropped[..most]).map(|count| count as u64)
+        pub fn skip(&mut self, most: u64) -> io::Result<u64> {
+            let most = usize::try_from(most).unwrap_or(usize::MAX).min(self.seen.len());
+            (&self.way.read).read(&mut self.seen[..most]).map(|count| count as u64)
         }
     }
 
@@ -135,12 +176,12 @@ mod system {
     use std::fs::File;
     use std::io;
 
-    /// There is none.
+    /// There are none.
     #[derive(Debug)]
-    pub enum Pipe {}
+    pub enum Pipes {}
 
-    impl Pipe {
-        pub fn new(_: usize) -> io::Result<Self> {
+    impl Pipes {
+        pub fn new() -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }
 
@@ -148,11 +189,11 @@ mod system {
             match *self {}
         }
 
-        pub fn put(&self, _: &File, _: u64, _: u64) -> io::Result<u64> {
+        pub fn put(&mut self, _: &File, _: u64, _: u64, _: &mut impl FnMut(&[u8])) -> io::Result<u64> {
             match *self {}
         }
 
-        pub fn skip(&self, _: u64) -> io::Result<u64> {
+        pub fn skip(&mut self, _: u64) -> io::Result<u64> {
             match *self {}
         }
     }

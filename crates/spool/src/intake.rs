@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// After so many bytes the kernel is asked to begin writing them out: large enough for sequential writes, small enough
 /// that the sync at the end finds little to do.
-pub const WRITEBACK_BYTES: u64 = 4 << 20;
+const WRITEBACK_BYTES: u64 = 4 << 20;
 
 /// Pages so far behind are dropped from the cache: they are on disk by then, and nobody needs them before the slow uplink
 /// comes to them. What is not yet written out stays; nothing waits here. So an upload of any size leaves a router, and
@@ -127,8 +127,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Writes the next `len` octets of a source at `offset` of Z; those that somebody has written already are dropped. Nobody sums them up, nor
-    /// are they written out, before [`Intake::settle`] does.
+    /// Writes the next `len` octets of a source at `offset` of Z; those that somebody has written already are dropped.
     ///
     /// # Errors
     /// As [`Intake::write_at`]. Then the source may hold some that are lost.
@@ -139,11 +138,22 @@ impl Intake {
         let mut at = offset;
         for gap in gaps(&state, range)? {
             source.skip(gap.start - at)?;
-            self.fill(&mut state, gap, |disk, file| disk.write_from(source, file, gap.start, gap.len()))?;
+            let (grid, total) = (self.shared.grid, state.total);
+            let (mut seen, mut running, mut sums) = (gap.start, self.running.clone(), Sums::default());
+            self.fill(&mut state, gap, |disk, file| {
+                disk.write_from(source, file, gap, &mut |bytes| {
+                    running.feed(grid, total, seen, bytes, &mut sums);
+                    seen += bytes.len() as u64;
+                })
+            })?;
+            self.running = running;
+            state.sums.add(sums);
             at = gap.end;
         }
         drop(state);
-        Ok(source.skip(range.end - at)?)
+        source.skip(range.end - at)?;
+        self.write_out(range);
+        Ok(())
     }
 
     /// Writes what nobody has written yet.
@@ -163,57 +173,20 @@ impl Intake {
         Ok(())
     }
 
-    /// Does behind a sender what [`Intake::write_from`] leaves: sums up the records that are whole by `range`, and keeps the kernel writing out. Reads
-    /// them, from the page cache mostly.
-    ///
-    /// # Errors
-    /// If they cannot be read.
-    pub fn settle(&self, range: ByteRange) -> io::Result<()> {
-        let unknown: Vec<(u64, ByteRange)> = {
-            let state = self.live.state();
-            let Some(total) = state.total else { return Ok(()) };
-            let grid = self.shared.grid;
-            let octets = grid.records_in(range).map(|record| (record, grid.record(record, total)));
-            let is_due = |(record, octets): &(u64, ByteRange)| {
-                state.written.contains(*octets) && !state.stored.contains(*octets) && state.sums.get(*record).is_none()
-            };
-            octets.filter(is_due).collect()
-        };
-        let mut found = Vec::with_capacity(unknown.len());
-        let mut buffer = Vec::new();
-        for (record, octets) in unknown {
-            buffer.resize(octets.len() as usize, 0);
-            self.live.file.read_exact_at(&mut buffer, octets.start)?;
-            found.push((record, octets, sums::sum_of(&buffer)));
-        }
-        let mut state = self.live.state();
-        // What was recorded meanwhile is not kept twice.
-        let found = found.into_iter().filter(|(_, octets, _)| !state.stored.contains(*octets));
-        let found: Vec<_> = found.map(|(record, _, sum)| (record, sum)).collect();
-        found.into_iter().for_each(|(record, sum)| state.sums.insert(record, sum));
-        drop(state);
-        self.start_writing_out(range);
-        Ok(())
-    }
-
     /// Keeps the kernel writing out behind a sender that writes in order.
     fn write_out(&mut self, range: ByteRange) {
         let from = *self.written_out.get_or_insert(range.start);
         if range.end < from + WRITEBACK_BYTES {
             return;
         }
-        self.start_writing_out(ByteRange::new(from, range.end));
         self.written_out = Some(range.end);
-    }
-
-    fn start_writing_out(&self, range: ByteRange) {
         // Who does not sync leaves it to the kernel.
         if !self.shared.sync {
             return;
         }
-        sys::start_writeback(&self.live.file, range.start, range.len());
-        if let Some(old) = range.start.checked_sub(CACHED_BYTES) {
-            sys::drop_cache(&self.live.file, old, range.len());
+        sys::start_writeback(&self.live.file, from, range.end - from);
+        if let Some(old) = from.checked_sub(CACHED_BYTES) {
+            sys::drop_cache(&self.live.file, old, range.end - from);
         }
     }
 

@@ -33,7 +33,7 @@ mod upload;
 
 pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
 pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
-pub use intake::{Intake, WRITEBACK_BYTES};
+pub use intake::Intake;
 pub use outside::{Checked, Damage, Finding, View, check};
 pub use payload::Payload;
 pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};

@@ -54,6 +54,14 @@ impl Sums {
         part[(record % PART_RECORDS) as usize] = sum;
     }
 
+    /// Notes all of these.
+    pub fn add(&mut self, more: Self) {
+        for (number, part) in more.0 {
+            let found = part.iter().enumerate().filter(|(_, sum)| **sum != 0);
+            found.for_each(|(index, sum)| self.insert(number * PART_RECORDS + index as u64, *sum));
+        }
+    }
+
     /// A record's checksum, if it is noted.
     pub fn get(&self, record: u64) -> Option<u32> {
         let sum = self.0.get(&(record / PART_RECORDS))?[(record % PART_RECORDS) as usize];

@@ -1,6 +1,7 @@
 //! What reaches the disk: [`Disk`], and the system calls that the standard library lacks.
 #![allow(unsafe_code)]
 
+use hoop_units::ByteRange;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -17,11 +18,11 @@ use libc::statvfs64 as statvfs_call;
 
 /// Where octets come from that are not in memory.
 pub trait Source {
-    /// Moves the next `len` octets to `offset` of a file.
+    /// Moves the next `len` octets to `offset` of a file, and shows them to `look`, in order.
     ///
     /// # Errors
     /// If the file does not take all of them.
-    fn put(&mut self, file: &File, offset: u64, len: u64) -> io::Result<()>;
+    fn put(&mut self, file: &File, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> io::Result<()>;
 
     /// Drops the next `len` octets.
     ///
@@ -61,8 +62,14 @@ impl Disk {
     }
 
     /// Has somebody else write octets into a payload.
-    pub fn write_from(&self, source: &mut impl Source, file: &File, offset: u64, len: u64) -> io::Result<()> {
-        source.put(file, offset, len)?;
+    pub fn write_from(
+        &self,
+        source: &mut impl Source,
+        file: &File,
+        at: ByteRange,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<()> {
+        source.put(file, at.start, at.len(), look)?;
         self.note(|| Act::Write);
         Ok(())
     }
