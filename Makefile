@@ -49,5 +49,5 @@ powercut: ## Cuts the power of a spool and of a service's state at any point, CY
 vectors: ## Makes the shared test vectors again
 	@cargo run --quiet -p hoop-seal --example make-vectors
 
-router: ## Builds the gateway alone, small, into target/router/hoop
-	@cargo build --profile router -p hoop --no-default-features --features gateway
+router: ## Builds the gateway alone, small and static, into target/router/hoop
+	@tools/router

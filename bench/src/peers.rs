@@ -24,6 +24,15 @@ pub enum Peer {
     SpliceSynced,
 }
 
+/// Which `hoop gateway`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Build {
+    /// The ordinary one, beside this program.
+    Ordinary,
+    /// What routers get: the gateway alone, small, static with musl (`make router`). Its allocator holds less and is slower.
+    Router,
+}
+
 impl Peer {
     /// What the tables call it.
     pub const fn name(self) -> &'static str {
@@ -46,11 +55,11 @@ impl Peer {
     ///
     /// # Panics
     /// If it does not start.
-    pub fn start(self, folder: &Path, cgroup: Option<&Cgroup>) -> Running {
+    pub fn start(self, folder: &Path, build: Build, cgroup: Option<&Cgroup>) -> Running {
         let folder = folder.canonicalize().expect("the folder is there");
         let address = free_address();
         let mut command = match self {
-            Self::Gateway | Self::GatewayUnsynced => gateway(&folder, address),
+            Self::Gateway | Self::GatewayUnsynced => gateway(&folder, build, address),
             Self::Nginx | Self::NginxThenSynced => nginx(&folder, address),
             Self::Splice | Self::SpliceSynced => splice(&folder, address),
         };
@@ -119,8 +128,11 @@ impl Drop for Running {
     }
 }
 
-fn gateway(folder: &Path, address: SocketAddr) -> Command {
-    let mut command = Command::new(router_build());
+fn gateway(folder: &Path, build: Build, address: SocketAddr) -> Command {
+    let mut command = Command::new(match build {
+        Build::Ordinary => ordinary_build(),
+        Build::Router => router_build(),
+    });
     command.args(["gateway", "--no-mdns", "--allow-dest", "127.0.0.1", "--max-upload", "64GiB", "--listen"]);
     command.arg(address.to_string()).arg("--spool").arg(folder.join("spool"));
     command
@@ -170,6 +182,13 @@ pub fn cpu_seconds(pid: u32) -> f64 {
 /// If there is none.
 pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
+}
+
+/// `hoop` beside this program.
+fn ordinary_build() -> PathBuf {
+    let path = std::env::current_exe().expect("this program has a path").with_file_name("hoop");
+    assert!(path.is_file(), "{} is not built: `bench/run` does", path.display());
+    path
 }
 
 /// `target/router/hoop` (`make router`), beside the folder that this program was built into.

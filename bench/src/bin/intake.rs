@@ -4,13 +4,13 @@
 //! The sender is the same for all: `sendfile` from a file in memory over connections that are kept alive as long as the server lets them (the gateway ends one after 256 KiB and more). Servers take turns in each round. CPU seconds are the server's alone (user and system); resident is the peak, `VmHWM`.
 //! The gateway's ordinary answer means *synced*; `--no-sync` is there to compare like with like.
 //!
-//! The gateway is the one that routers get: built alone, with the profile `router` (`make router`).
+//! The gateway is the ordinary build; where memory is looked at, it is the one that routers get (`make router`).
 //!
 //! `--rounds N` runs more rounds; `--only posts`, `small` or `limited` one of the three tables; `--kb N` and `--clients N` one size and one number of senders
 //! (no figure then).
 
 use hoop_bench::chart::{Axis, Figure, Panel, Series};
-use hoop_bench::peers::{Cgroup, Peer};
+use hoop_bench::peers::{Build, Cgroup, Peer};
 use hoop_bench::posts::{Cost, SealedBody, run};
 use hoop_bench::{Table, Verdict, median, number, rounds, spread, word};
 use std::process::{Command, ExitCode};
@@ -89,7 +89,7 @@ fn table(verdict: &mut Verdict, sizes: &[u64], unit: Unit, name: &str) {
         for (place, (size, body)) in sizes.iter().zip(&bodies).enumerate() {
             let posts = unit.posts(*size, clients);
             for (side, peers) in [UNSYNCED, SYNCED].into_iter().enumerate() {
-                let costs = turns(&peers, |peer| measure(peer, None, body, posts, clients));
+                let costs = turns(&peers, |peer| measure(peer, Build::Ordinary, None, body, posts, clients));
                 let rates: Vec<Vec<f64>> = costs.iter().map(|costs| unit.rates(costs, body, posts)).collect();
                 for (index, peer) in peers.into_iter().enumerate() {
                     let others = rates.iter().enumerate().filter(|(other, _)| *other != index);
@@ -139,7 +139,7 @@ fn limited(verdict: &mut Verdict) {
         Table::new(["memory", "server", "MB/s, median", "min-max", "CPU s/GiB", "of nginx", "resident KiB", "limits"]);
     for limit in [None, Some(32 << 20)] {
         let memory = limit.map_or("free".to_owned(), |bytes: u64| format!("{} MiB", bytes >> 20));
-        let costs = turns(&peers, |peer| measure(peer, limit, &body, 1, 1));
+        let costs = turns(&peers, |peer| measure(peer, Build::Router, limit, &body, 1, 1));
         for (index, peer) in peers.iter().enumerate() {
             let of =
                 |index: usize, value: fn(&Cost) -> f64| median(&costs[index].iter().map(value).collect::<Vec<_>>());
@@ -185,10 +185,10 @@ fn turns(peers: &[Peer], measure: impl Fn(Peer) -> Cost) -> Vec<Vec<Cost>> {
     costs
 }
 
-fn measure(peer: Peer, limit: Option<u64>, body: &SealedBody, posts: u64, clients: u64) -> Cost {
+fn measure(peer: Peer, build: Build, limit: Option<u64>, body: &SealedBody, posts: u64, clients: u64) -> Cost {
     let folder = tempfile::Builder::new().prefix("hoop-intake").tempdir_in(".").expect("a folder on disk");
     let cgroup = limit.map(Cgroup::new);
-    let server = peer.start(folder.path(), cgroup.as_ref());
+    let server = peer.start(folder.path(), build, cgroup.as_ref());
     let cost = run(peer, &server, folder.path(), body, posts, clients);
     drop(server);
     drop(folder);

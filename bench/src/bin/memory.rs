@@ -5,7 +5,7 @@
 //!
 //! `--gb N` sends another amount.
 
-use hoop_bench::peers::{Cgroup, Peer};
+use hoop_bench::peers::{Build, Cgroup, Peer};
 use hoop_bench::posts::{SealedBody, run};
 use hoop_bench::{Table, Verdict, number};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         let folder = tempfile::Builder::new().prefix("hoop-memory").tempdir_in(".").expect("a folder on disk");
         let cgroup = Cgroup::new(limit_mib << 20);
         let body = SealedBody::of_plaintext(total / clients);
-        let server = Peer::Gateway.start(folder.path(), Some(&cgroup));
+        let server = Peer::Gateway.start(folder.path(), Build::Router, Some(&cgroup));
         let cost = run(Peer::Gateway, &server, folder.path(), &body, clients, clients);
         let holds = verdict.at_most(&format!("{clients} senders, resident KiB"), cost.resident_kib, resident_limit);
         table.row([

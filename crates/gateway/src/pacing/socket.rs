@@ -127,7 +127,7 @@ mod system {
 
     /// Seconds that local time is ahead of UTC at `now`.
     pub fn utc_offset(now: UnixTime) -> i32 {
-        let time = libc::time_t::from(now.0);
+        let time = now.0.into();
         // SAFETY: all zero is a valid value of that struct; both pointers are to locals.
         let local = unsafe {
             let mut local: libc::tm = zeroed();
