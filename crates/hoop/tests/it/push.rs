@@ -4,7 +4,7 @@ use crate::common::{
     self, App, Breaker, PATIENCE, always, eventually, free_port, gateway, holds, noise_file, run, service,
 };
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Everything that one upload needs.
 struct World {
@@ -195,6 +195,19 @@ fn a_service_without_hoop_gets_the_ordinary_request() {
     assert_eq!(app.uploads().len(), 2);
     let rejected = run(folder.path(), &["push", "-d", "x", &format!("{}/status/413", app.origin())]).exits(5);
     assert!(rejected.out.contains("The application has rejected it"), "{rejected}");
+}
+
+#[test]
+fn a_deadline_is_told_to_the_gateway() {
+    let world = World::new();
+    noise_file(world.path(), "file", 100);
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let begun = now();
+    world.push(&["--deadline", "6h", "-T", "file"], "/dav/").exits(0);
+    let listed = run(world.path(), &["spool", "--spool", "spool", "list", "--json"]).exits(0);
+    let deadline = listed.json()["deadline"].as_u64().expect("it has one");
+    assert!((begun + 21_600..=now() + 21_600).contains(&deadline), "{deadline}");
+    world.push(&["--deadline", "soon", "-T", "file"], "/dav/").exits(2);
 }
 
 #[test]
