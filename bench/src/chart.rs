@@ -25,6 +25,9 @@ const COLOURS: [RGBColor; 7] = [
 
 const GREY: RGBColor = RGBColor(110, 110, 110);
 const WIDTH: u32 = 900;
+
+/// What a legend takes beside its panel.
+const LEGEND_WIDTH: u32 = 210;
 const TITLE_HEIGHT: u32 = 44;
 const FONT: &str = "sans-serif";
 
@@ -178,9 +181,10 @@ impl Panel {
         let x = self.x.range(points().map(|point| point.0).filter(finite));
         let limits = self.limits.iter().map(|limit| limit.1);
         let y = self.y.range(points().map(|point| point.1).chain(limits).filter(finite));
+        let has_bars = self.series.iter().any(|series| matches!(series.style, Style::Bars { .. }));
         let mut chart = ChartBuilder::on(area)
             .margin(10)
-            .margin_right(24)
+            .margin_right(if has_bars { LEGEND_WIDTH + 24 } else { 24 })
             .x_label_area_size(44)
             .y_label_area_size(64)
             .build_cartesian_2d(x.clone(), y.clone())?;
@@ -242,9 +246,12 @@ impl Panel {
             let key = |(x, y)| PathElement::new([(x, y), (x + 14, y)], BLACK.stroke_width(1));
             chart.draw_series(line)?.label(name).legend(key);
         }
+        // Bars leave no room for it.
+        let right = i32::try_from(chart.plotting_area().dim_in_pixel().0)?;
+        let beside = SeriesLabelPosition::Coordinate(right + 10, 0);
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(if has_bars { beside } else { SeriesLabelPosition::UpperRight })
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.2))
             .label_font((FONT, 13))
