@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often something is killed before the application that can be asked again, unless `HOOP_CYCLES` says otherwise.
-const KILLS: u32 = 150;
+const KILLS: u32 = 50;
 
 /// How often before the application that cannot: fewer, for the time that it takes.
 const KILLS_FORGETFUL: u32 = 50;
