@@ -82,10 +82,15 @@ pub fn again(core: &Core, upload: &Upload, reason: Reason, least: Option<Duratio
 
 /// The application may have it: `unknown`, unless the route says that twice does no harm.
 pub fn lost(core: &Core, upload: &Upload, code: Code, detail: String) -> Change {
-    match route(core, upload).on_unknown {
-        OnUnknown::Hold => Change::Lost(Reason::new(Code::AnswerLost, detail)),
-        OnUnknown::Retry => again(core, upload, Reason::new(code, detail), None),
+    match may_have_it_twice(core, upload) {
+        false => Change::Lost(Reason::new(Code::AnswerLost, detail)),
+        true => again(core, upload, Reason::new(code, detail), None),
     }
+}
+
+/// Whether the upload's route says that the application may be asked again though it may have taken it.
+pub fn may_have_it_twice(core: &Core, upload: &Upload) -> bool {
+    route(core, upload).on_unknown == OnUnknown::Retry
 }
 
 fn route<'a>(core: &'a Core, upload: &Upload) -> &'a crate::routes::Route {

@@ -10,7 +10,7 @@ use crate::clean;
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::replay::{self, Outcome};
 use crate::state::{Change, Changed, Reason, State, StoreError, Upload};
-use crate::verdict::{again, judged, lost};
+use crate::verdict::{again, judged, lost, may_have_it_twice};
 use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;
 use std::collections::BTreeMap;
@@ -135,7 +135,9 @@ impl Worker {
         let Some(upload) = self.core.store.load(id).await? else { return Ok(()) };
         let detail = || "the replay was interrupted".to_owned();
         let change = match upload.state {
-            State::Committing => lost(&self.core, &upload, Code::AnswerLost, detail()),
+            State::Committing if !(at_start && may_have_it_twice(&self.core, &upload)) => {
+                lost(&self.core, &upload, Code::AnswerLost, detail())
+            }
             _ if at_start => Change::Recover,
             // What broke an attempt may break the next: not at once.
             _ => again(&self.core, &upload, Reason::new(Code::Internal, detail()), None),

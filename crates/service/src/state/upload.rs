@@ -210,7 +210,8 @@ pub enum Change {
     },
     /// The application may have it, and its answer was lost.
     Lost(Reason),
-    /// This process has ended in the middle of a replay that the application cannot have taken, or may take twice.
+    /// This process has ended, or let go, in the middle of a replay that the application cannot have taken, or may take twice. That is no
+    /// failure of the application's: the attempt does not count, and the next is due at once.
     Recover,
     /// Its owner has signed in again; the credentials are in this token.
     Release {
@@ -255,7 +256,8 @@ impl Upload {
         self.paused &= !to.is_final();
         match change {
             Change::Claim => self.attempts = self.attempts.saturating_add(1),
-            Change::Commit | Change::Recover => {}
+            Change::Commit => {}
+            Change::Recover => self.attempts = self.attempts.saturating_sub(1),
             Change::Retry { at, reason } => (self.next_attempt, self.reason) = (Some(at), Some(reason)),
             Change::Answered { reason, answer, receipt, .. } => {
                 (self.reason, self.answer, self.receipt) = (reason, Some(answer), receipt);
@@ -405,6 +407,20 @@ mod tests {
             assert!(upload(State::Committing).apply(change.clone(), UnixTime(5)).is_err());
             assert!(upload(State::Accepted).apply(change, UnixTime(5)).is_err());
         }
+    }
+
+    #[test]
+    fn an_attempt_that_ended_with_the_process_does_not_lengthen_the_back_off() {
+        let mut upload = upload(State::Received);
+        for change in [Change::Claim, Change::Commit, Change::Recover, Change::Claim, Change::Recover] {
+            upload.apply(change, UnixTime(5)).unwrap();
+        }
+        assert_eq!((upload.state, upload.attempts, upload.next_attempt), (State::Received, 0, None));
+        let failed = Change::Retry { at: UnixTime(9), reason: Reason::new(Code::UpstreamBusy, "") };
+        for change in [Change::Claim, failed, Change::Claim, Change::Recover] {
+            upload.apply(change, UnixTime(5)).unwrap();
+        }
+        assert_eq!(upload.attempts, 1);
     }
 
     #[test]
