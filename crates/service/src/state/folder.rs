@@ -36,12 +36,12 @@ impl Bodies for Folder {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true).mode(0o600);
         let file = options.open(self.file(id))?;
-        Ok(Arc::new(SealedFile { file, unnamed: AtomicBool::new(true), folder: self.path.clone() }))
+        Ok(Arc::new(SealedFile::new(file, true, &self.path)))
     }
 
     fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
         let file = OpenOptions::new().read(true).write(true).open(self.file(id))?;
-        Ok(Arc::new(SealedFile { file, unnamed: AtomicBool::new(false), folder: self.path.clone() }))
+        Ok(Arc::new(SealedFile::new(file, false, &self.path)))
     }
 
     fn remove(&self, id: UploadId) -> io::Result<()> {
@@ -74,7 +74,25 @@ struct SealedFile {
     file: File,
     /// Whether the file's name has yet to be synced, with the folder that holds it.
     unnamed: AtomicBool,
+    /// Whether a sync has failed: Linux says so once, drops the pages, and calls the next sync a success.
+    broken: AtomicBool,
     folder: PathBuf,
+}
+
+impl SealedFile {
+    fn new(file: File, unnamed: bool, folder: &Path) -> Self {
+        let (unnamed, broken) = (AtomicBool::new(unnamed), AtomicBool::new(false));
+        Self { file, unnamed, broken, folder: folder.to_owned() }
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_data()?;
+        if self.unnamed.load(Ordering::Acquire) {
+            File::open(&self.folder)?.sync_all()?;
+            self.unnamed.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
 }
 
 impl Sealed for SealedFile {
@@ -87,12 +105,10 @@ impl Sealed for SealedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()?;
-        if self.unnamed.load(Ordering::Acquire) {
-            File::open(&self.folder)?.sync_all()?;
-            self.unnamed.store(false, Ordering::Release);
+        if self.broken.load(Ordering::Acquire) {
+            return Err(io::Error::other("an earlier sync of this body failed"));
         }
-        Ok(())
+        self.sync_all().inspect_err(|_| self.broken.store(true, Ordering::Release))
     }
 }
 
@@ -111,5 +127,21 @@ mod tests {
         assert_eq!(found, [UploadId([48; 16]), UploadId([49; 16])]);
         assert_eq!(folder.idle(0, 2, &|_| true).unwrap().len(), 2);
         assert_eq!(folder.idle(3600, 2, &|_| true).unwrap(), []);
+    }
+
+    #[test]
+    fn after_a_sync_that_failed_no_other_succeeds_until_the_body_is_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let id = UploadId([1; 16]);
+        folder.create(id).unwrap().sync().unwrap();
+        // A character device cannot be synced.
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+        let mut body = SealedFile::new(null, false, dir.path());
+        assert!(body.sync().is_err());
+        body.file = OpenOptions::new().read(true).write(true).open(folder.file(id)).unwrap();
+        body.write_at(b"later", 0).unwrap();
+        assert!(body.sync().is_err());
+        folder.open(id).unwrap().sync().unwrap();
     }
 }

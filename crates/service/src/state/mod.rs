@@ -107,7 +107,8 @@ pub trait Sealed: Send + Sync {
     fn write_at(&self, octets: &[u8], offset: u64) -> io::Result<()>;
     /// Fills the buffer from an offset.
     fn read_at(&self, octets: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Syncs what was written.
+    /// Syncs what was written. Once that has failed it fails for good, as what is lost may look synced the next time: the body is opened
+    /// anew, and what the index does not count is written again.
     fn sync(&self) -> io::Result<()>;
 }
 
