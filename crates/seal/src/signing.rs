@@ -46,14 +46,50 @@ const PERMIT: &[u8] = b"hoop-permit-v1";
 const RECEIPT: &[u8] = b"hoop-receipt-v1";
 const GATEWAY: &[u8] = b"hoop-gateway-v1";
 
+/// The y of the eight points of small order, and those of them that can be written as y + p too (p = 2^255 - 19).
+const SMALL_ORDER: [[u8; 32]; 7] = [
+    [0; 32],
+    y(1, 0, 0),
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf,
+        0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20,
+        0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ],
+    y(0xec, 0xff, 0x7f),
+    y(0xed, 0xff, 0x7f),
+    y(0xee, 0xff, 0x7f),
+];
+
+/// An y that is all the same but for its ends.
+const fn y(first: u8, all: u8, last: u8) -> [u8; 32] {
+    let mut octets = [all; 32];
+    (octets[0], octets[31]) = (first, last);
+    octets
+}
+
 /// The public half of a key that signs. Written as 43 characters of base64url.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
-    /// Whether the signature at the end of `octets` is by this key.
+    /// Whether the signature at the end of `octets` is by this key. A key that has no secret has signed nothing.
     fn has_signed(&self, word: &[u8], origin: &str, body: &[u8], signature: &[u8]) -> bool {
-        UnparsedPublicKey::new(&ED25519, &self.0).verify(&message(word, origin, body), signature).is_ok()
+        !self.is_of_small_order()
+            && UnparsedPublicKey::new(&ED25519, &self.0).verify(&message(word, origin, body), signature).is_ok()
+    }
+}
+
+impl PublicKey {
+    /// Whether the point has order 1, 2, 4 or 8: one signature by such a key fits many messages, and anybody can write it (RFC 8032
+    /// leaves the check to those who need it).
+    fn is_of_small_order(&self) -> bool {
+        let mut y = self.0;
+        // The sign of x.
+        y[31] &= 0x7f;
+        SMALL_ORDER.contains(&y)
     }
 }
 
@@ -486,6 +522,24 @@ mod tests {
     const ORIGIN: &str = "https://photos.example";
     const OTHER: &str = "https://other.example";
     const ID: UploadId = UploadId([7; 16]);
+
+    #[test]
+    fn a_key_that_has_no_secret_has_signed_nothing() {
+        let mut fitting = 0;
+        for y in SMALL_ORDER {
+            for sign in [0, 0x80] {
+                let mut key = y;
+                key[31] |= sign;
+                // The signature of that kind: R is the neutral point, S is 0. It fits an eighth of all messages or more.
+                let signature = [super::y(1, 0, 0), [0; 32]].concat();
+                let fits = |n: u8| UnparsedPublicKey::new(&ED25519, &key).verify(&[n], &signature).is_ok();
+                fitting += u32::from((0..=255).any(fits));
+                let signed = |n: u8| PublicKey(key).has_signed(GATEWAY, ORIGIN, &[n], &signature);
+                assert!(!(0..=255).any(signed), "{key:02x?}");
+            }
+        }
+        assert!(fitting > 0, "ring knows them all by itself now");
+    }
 
     fn ring(n: u8) -> Keyring {
         Keyring::new(ServiceKey::new(KwsId([n; 4]), [n; 32]))
