@@ -11,7 +11,7 @@ use crate::shared::{Shared, store_problem};
 use crate::status::Status;
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Origin, Peer, Problem, Server, ServerLimits, Shutdown, full, json, read_limited};
-use hoop_spool::{Change, Reason, Upload};
+use hoop_spool::{Change, Reason, State, Upload};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -151,30 +151,31 @@ fn asked(form: &[u8]) -> Result<Asked, Problem> {
 
 /// Ends what was asked for, as stopped. Returns how many uploads that were.
 async fn drop_uploads(shared: &Arc<Shared>, asked: Asked) -> Result<usize, Problem> {
-    let dropped = shared.blocking(move |shared| {
+    let ended = shared.blocking(move |shared| {
         let of_device = |device| {
-            let ids = shared.spool.recent(usize::MAX, |upload| {
-                (upload.device == device && !upload.state.is_final()).then_some(upload.id)
-            });
-            ids.map(|ids| ids.into_iter().flatten().collect::<Vec<_>>())
+            shared.spool.all(|upload| (upload.device == device && !upload.state.is_final()).then_some(upload.id))
         };
         let ids = match asked {
             Asked::Upload(id) => vec![id],
             Asked::Device(device) => of_device(device)?,
         };
         let reason = Reason::new(Code::UploadStopped.name(), "this gateway's owner dropped it");
-        let change =
-            Change { state: Some(hoop_spool::State::Stopped), reason: Some(Some(reason)), ..Change::default() };
-        let mut dropped = 0;
+        let change = Change { state: Some(State::Stopped), reason: Some(Some(reason)), ..Change::default() };
+        let mut ended = Vec::new();
         for id in ids {
-            dropped += usize::from(shared.spool.change(id, &change, shared.clock.unix())?.is_some());
+            ended.push((id, shared.spool.change(id, &change, shared.clock.unix())?));
+            // What is on its way ends where it is.
+            shared.slots.stop(id);
         }
-        Ok(dropped)
+        Ok(ended)
     });
-    let dropped = dropped.await.map_err(|error: hoop_spool::StoreError| store_problem(&error))?;
-    match (dropped, asked) {
-        (0, Asked::Upload(id)) => Err(Problem::new(Code::UploadUnknown, format_args!("{id}")).field("id")),
-        _ => Ok(dropped),
+    let ended = ended.await.map_err(|error: hoop_spool::StoreError| store_problem(&error))?;
+    match (&ended[..], asked) {
+        ([(id, None)], Asked::Upload(_)) => Err(Problem::new(Code::UploadUnknown, format_args!("{id}")).field("id")),
+        ([(_, Some(state))], Asked::Upload(_)) if *state != State::Stopped => {
+            Err(Problem::new(Code::UploadConflict, format_args!("it is {} already", state.name())).field("id"))
+        }
+        _ => Ok(ended.iter().filter(|(_, state)| *state == Some(State::Stopped)).count()),
     }
 }
 

@@ -48,6 +48,24 @@ impl Taken {
     pub fn of(upload: &Upload) -> Self {
         Self { id: upload.id, state: upload.state, total: upload.total, stored: upload.stored.clone() }
     }
+
+    /// The receipt of an upload that takes no more octets, unless it has ended without them.
+    pub fn whole(upload: &Upload) -> Result<Self, Problem> {
+        match given_up(upload.state) {
+            Some(problem) => Err(problem),
+            None => Ok(Self::of(upload)),
+        }
+    }
+}
+
+/// The refusal of more of an upload that has come to its end and will not be delivered: nothing of it is kept.
+fn given_up(state: State) -> Option<Problem> {
+    match state {
+        State::Stopped => Some(Problem::new(Code::UploadStopped, "")),
+        State::Expired => Some(Problem::new(Code::UploadExpired, "")),
+        State::Refused => Some(Problem::new(Code::UploadConflict, "the service has refused it")),
+        _ => None,
+    }
 }
 
 /// What a request says of itself before its body comes.
@@ -229,7 +247,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
             if !expects_continue {
                 linger(frames.body).await;
             }
-            return Ok(Taken::of(&upload));
+            return Taken::whole(&upload);
         }
     };
     let from = range.map_or(0, |range| range.start);
@@ -460,7 +478,9 @@ pub fn record(shared: &Shared, intake: &Intake, range: ByteRange, total: u64) ->
     let (state, stored) = match intake.commit(range, shared.clock.unix()) {
         Ok(state) => (state, intake.stored()),
         // Another sender completed it while this one was still sending, or the service has it by another way.
-        Err(CommitError::Ended(state)) => (state, [ByteRange::new(0, total)].into_iter().collect()),
+        Err(CommitError::Ended(state)) if given_up(state).is_none() => {
+            (state, [ByteRange::new(0, total)].into_iter().collect())
+        }
         Err(error) => return Err(error),
     };
     if state == State::Stored && shared.progress.running().contains(&intake.id()) {
@@ -484,6 +504,7 @@ async fn commit(shared: &Arc<Shared>, intake: Intake, range: ByteRange, total: u
 pub fn commit_problem(error: CommitError) -> Problem {
     match error {
         CommitError::Full => full_problem("the disk became full"),
+        CommitError::Ended(state) if let Some(problem) = given_up(state) => problem,
         error @ (CommitError::Ended(_) | CommitError::Conflict(_)) => Problem::new(Code::UploadConflict, error),
         error @ CommitError::TooManySpans(_) => Problem::new(Code::RangeTooMany, error),
         error @ CommitError::NotWritten => {

@@ -616,15 +616,22 @@ impl Index {
         Ok(tally)
     }
 
-    /// What `map` makes of the uploads that came last, newest first. One at a time, since a row may have 64 KiB.
-    pub fn recent<T>(&self, limit: usize, map: impl Fn(&Upload) -> T) -> Result<Vec<T>, StoreError> {
+    /// What `map` makes of the uploads that came last before the one with this number, newest first, and the number of the last of them.
+    /// One at a time, since a row may have 64 KiB.
+    pub fn recent<T>(
+        &self,
+        before: i64,
+        limit: usize,
+        map: impl Fn(&Upload) -> T,
+    ) -> Result<(Vec<T>, Option<i64>), StoreError> {
         let mut statement = self.db.prepare_cached(RECENT)?;
-        let mut rows = statement.query([signed(limit as u64)])?;
-        let mut found = Vec::new();
+        let mut rows = statement.query([before, signed(limit as u64)])?;
+        let (mut found, mut last) = (Vec::new(), None);
         while let Some(row) = rows.next()? {
             found.push(map(&read_upload(row)?));
+            last = Some(row.get("seq")?);
         }
-        Ok(found)
+        Ok((found, last))
     }
 
     /// Uploads whose time is over: open ones to expire, final ones to forget.
@@ -672,8 +679,7 @@ impl Index {
     }
 }
 
-/// The condition holds for every row; it is there so that the plan is a search along the key, which the tests look for.
-const RECENT: &str = "SELECT * FROM upload WHERE seq > 0 ORDER BY seq DESC LIMIT ?1";
+const RECENT: &str = "SELECT * FROM upload WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
 
 /// Records within a transaction that octets are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
 fn record(tx: &Connection, now_stored: &Stored, cut_through: bool) -> Outcome {

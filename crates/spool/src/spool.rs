@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// How many uploads [`Spool::all`] reads at a time: some milliseconds.
+const PAGE: usize = 256;
+
 /// How a spool is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -577,7 +580,22 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn recent<T>(&self, limit: usize, map: impl Fn(&Upload) -> T) -> Result<Vec<T>, StoreError> {
-        self.shared.index().recent(limit, map)
+        self.shared.index().recent(i64::MAX, limit, map).map(|(found, _)| found)
+    }
+
+    /// What `map` makes of all uploads, newest first. Others get at the index in between: [`PAGE`] uploads hold it up at a time. `map` must not
+    /// use the spool.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn all<T>(&self, map: impl Fn(&Upload) -> Option<T>) -> Result<Vec<T>, StoreError> {
+        let (mut all, mut next) = (Vec::new(), Some(i64::MAX));
+        while let Some(before) = next {
+            let (found, last) = self.shared.index().recent(before, PAGE, &map)?;
+            all.extend(found.into_iter().flatten());
+            next = last;
+        }
+        Ok(all)
     }
 
     /// A number that grows whenever something is recorded: as long as it stays, so does all that the spool says.

@@ -101,7 +101,7 @@ impl Append {
             Begin::Complete(upload) => {
                 linger(frames.body).await;
                 self.finish().await?;
-                return Ok(Appended::Whole(Taken::of(&upload)));
+                return Ok(Appended::Whole(Taken::whole(&upload)?));
             }
         };
         if self.resource.upload != Some(id) {

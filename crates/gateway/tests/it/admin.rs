@@ -84,6 +84,8 @@ async fn the_owner_sees_whose_uploads_are_for_whom_and_drops_one_or_all_of_a_dev
     assert_eq!(house.press("/drop", &format!("id={}", id_of(&uploads[0]))).await.status, 303);
     let dropped = status(house.address, id_of(&uploads[0])).await;
     assert_eq!((&dropped["state"], &dropped["reason"]["code"]), (&"stopped".into(), &"upload-stopped".into()));
+    let again = post(house.address, &service.dest(), &uploads[0]).await;
+    assert_eq!((again.status.as_u16(), again.code()), (410, "upload-stopped".into()), "nothing of it is kept");
     assert_eq!(status(house.address, id_of(&uploads[1])).await["finished_at"], serde_json::Value::Null);
     assert_eq!(house.press("/drop", "device=127.0.0.1").await.status, 303);
     for z in &uploads {
