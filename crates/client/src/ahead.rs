@@ -27,7 +27,8 @@ pub(crate) struct Pouch(pub(crate) PathBuf);
 
 /// What a ticket is good for: origin, method, path, suite, and whose it is. The credentials are in it as a hash.
 pub(crate) fn fit(origin: &Origin, request: &TicketRequest<'_>) -> String {
-    let path = request.target.split_once('?').map_or(request.target, |(path, _)| path);
+    let target = request.target.unwrap_or_default();
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
     let credentials = [&request.credentials.authorization, &request.credentials.cookie];
     let [authorization, cookie] = credentials.map(|value| value.as_ref().map_or(&b""[..], |value| value.as_bytes()));
     let parts = [origin.as_str(), request.method.as_str(), path, request.suite.name()].map(str::as_bytes);
@@ -137,7 +138,8 @@ mod tests {
         let with = |target: &str, cookie: Option<&'static str>| {
             let credentials = Credentials { cookie: cookie.map(HeaderValue::from_static), ..Credentials::default() };
             let (method, suite) = (&Method::POST, Suite::Aes256Gcm);
-            fit(&origin, &TicketRequest { method, target, count: 1, suite, credentials: &credentials, key: None })
+            let (credentials, target) = (&credentials, Some(target));
+            fit(&origin, &TicketRequest { method, target, count: 1, suite, credentials, key: None, gateway: None })
         };
         assert_eq!(with("/a?j", None), with("/a?k", None));
         assert_ne!(with("/a", None), with("/b", None));

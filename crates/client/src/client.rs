@@ -54,9 +54,9 @@ impl Client {
         };
         let mut service = Link::new(self.connector(), upload.origin().map_err(UploadError::from)?);
         let target = upload.target();
-        let (method, credentials) = (&upload.method, &upload.credentials);
+        let (method, target, credentials) = (&upload.method, Some(&*target), &upload.credentials);
         let mut left = count;
-        let mut request = TicketRequest { method, target: &target, count: 0, suite, credentials, key: None };
+        let mut request = TicketRequest { method, target, count: 0, suite, credentials, key: None, gateway: None };
         let fit = ahead::fit(service.origin(), &request);
         while left > 0 {
             request.count = left.min(TICKETS_MAX);

@@ -12,9 +12,11 @@
 //! What a gateway has acknowledged is its to deliver: whoever comes next is sent the rest. A device that stays finds out if that does
 //! not come, and sends it itself. What the service has is the measure; nobody is believed against it.
 
+mod admit;
 mod early;
 mod resume;
 
+use self::admit::Asker;
 use self::early::{Completed, Early};
 use crate::ahead;
 use crate::client::Client;
@@ -40,9 +42,10 @@ use hoop_units::{Backoff, ByteRange, RangeSet, UploadId};
 use http::{HeaderValue, Method, Response, StatusCode};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use url::Url;
 
@@ -56,6 +59,9 @@ const PREFER_WAIT_SECS: u32 = 30;
 /// Gateways that one upload is tried at, once it is stored and the first of them gets on with nothing: a liar on every address of a LAN
 /// must not keep the device from the service.
 const GATEWAYS_MAX: usize = 4;
+
+/// Gateways that it is tried at in all: as many as one search finds on a LAN, for where most of them are not the service's to use.
+const TRIED_MAX: usize = 16;
 
 /// One push under way.
 struct Push<'a> {
@@ -150,8 +156,8 @@ impl Client {
     /// A ticket for `upload` that was fetched ahead.
     fn ticket_at_hand(&self, upload: &Upload, suite: Suite, origin: &Origin) -> Option<IssuedTicket> {
         let target = upload.target();
-        let (method, credentials) = (&upload.method, &upload.credentials);
-        let request = TicketRequest { method, target: &target, count: 1, suite, credentials, key: None };
+        let (method, target, credentials) = (&upload.method, Some(&*target), &upload.credentials);
+        let request = TicketRequest { method, target, count: 1, suite, credentials, key: None, gateway: None };
         self.pouch()?.take(&ahead::fit(origin, &request), self.config().clock.unix())
     }
 
@@ -164,8 +170,8 @@ impl Client {
         key: Option<&UploadKey>,
     ) -> Result<IssuedTicket, PushError> {
         let target = upload.target();
-        let (method, credentials) = (&upload.method, &upload.credentials);
-        let mut request = TicketRequest { method, target: &target, count: 1, suite, credentials, key };
+        let (method, target, credentials) = (&upload.method, Some(&*target), &upload.credentials);
+        let mut request = TicketRequest { method, target, count: 1, suite, credentials, key, gateway: None };
         let clock = &self.config().clock;
         let mut attempt = 0;
         loop {
@@ -210,6 +216,19 @@ struct Course {
     ticket: IssuedTicket,
     sealed: Arc<Sealed>,
     record: UploadRecord,
+    /// The record's first writing, while it is under way: a later one must not be overtaken by it.
+    saving: Option<JoinHandle<io::Result<()>>>,
+    /// Whoever asks for more permits.
+    asker: Asker,
+}
+
+impl Course {
+    /// Once what was first written down of it is there.
+    async fn saved(&mut self) {
+        if let Some(saving) = self.saving.take() {
+            let _ = saving.await;
+        }
+    }
 }
 
 impl Push<'_> {
@@ -239,16 +258,17 @@ impl Push<'_> {
         record.deadline = self.deadline;
         record.saved =
             sealed.is_kept().then(|| Saved::of(&ticket, sealed.prelude().salt(), sealed.plaintext())).flatten();
-        let saving = tokio::spawn(self.client.clone().save(record.clone()));
-        let mut course = Course { ticket, sealed: Arc::new(sealed), record };
+        let saving = Some(tokio::spawn(self.client.clone().save(record.clone())));
+        let asker = Asker::of(upload, service, self.options.suite);
+        let mut course = Course { ticket, sealed: Arc::new(sealed), record, saving, asker };
         let handed = match gateway {
-            Gateway::Early(early) => match self.complete(early, &course.ticket, &course.sealed).await? {
+            Gateway::Early(early) => match self.complete(early, &mut course).await? {
                 Completed::Stored(handed) => Ok(handed),
-                Completed::Rest(link, known) => self.hand_over(Ok(link), known, &mut course).await,
+                Completed::Rest(found, known) => self.hand_over(found, known, &mut course).await,
             },
             Gateway::Found(found) => self.hand_over(found, Some(everything), &mut course).await,
         };
-        let _ = saving.await;
+        course.saved().await;
         self.conclude(handed, course).await
     }
 
@@ -295,7 +315,6 @@ impl Push<'_> {
             };
             let origin = link.origin().clone();
             let way = Way::Gateway(origin.clone());
-            self.tell(Event::Way { way: way.clone(), because: because.take() });
             if !self.tried.contains(&origin) {
                 self.tried.push(origin.clone());
             }
@@ -303,7 +322,18 @@ impl Push<'_> {
             let patience = config.gateway_patience.min(config.retry_max_time);
             // Whoever is waited for no longer than that is not called for longer either.
             link = link.with_timeout(config.gateway_connect_timeout.min(patience));
-            let target = course.ticket.at_gateway(self.deadline);
+            let permit = match self.admit(&mut link, course).await {
+                Ok(permit) => permit,
+                Err(reason) => {
+                    // What it has, it cannot bring there.
+                    self.held.remove(&origin);
+                    because = Some(reason);
+                    gateway = self.another().await;
+                    continue;
+                }
+            };
+            self.tell(Event::Way { way: way.clone(), because: because.take() });
+            let target = course.ticket.at_gateway(permit, self.deadline);
             // What this one has, it says itself.
             let elsewhere = self.elsewhere(Some(&origin));
             let held = self.held.entry(origin.clone()).or_default().clone();
@@ -320,8 +350,16 @@ impl Push<'_> {
             }
             self.keep(course).await;
             because = Some(reason);
-            gateway = discovery::find(self.client.config(), self.client.connector(), &self.tried).await;
+            gateway = self.another().await;
         }
+    }
+
+    /// A gateway that was not tried yet.
+    async fn another(&self) -> Result<Link, String> {
+        if self.tried.len() >= TRIED_MAX {
+            return Err(format!("{TRIED_MAX} gateways were tried"));
+        }
+        discovery::find(self.client.config(), self.client.connector(), &self.tried).await
     }
 
     async fn hand_over_directly(&mut self, because: String, course: &Course) -> Result<HandedOver, PushError> {
@@ -365,6 +403,7 @@ impl Push<'_> {
         let held = self.held.iter().map(|(origin, held)| (origin.to_string(), held.ranges()));
         let held = held.filter(|(_, ranges)| !ranges.is_empty());
         course.record.held = held.map(|(origin, ranges)| (origin, ranges.to_string())).collect();
+        course.saved().await;
         if let Err(error) = self.client.clone().save(course.record.clone()).await {
             tracing::debug!(%error, "cannot write down who has what");
         }
@@ -446,7 +485,7 @@ impl Push<'_> {
         let told = field(handed.answer.headers(), "hoop-state").and_then(State::by_name);
         match (&handed.way, told) {
             // Others have the rest.
-            (_, Some(State::Receiving)) | (Way::Gateway(_), None) => State::Stored,
+            (_, Some(State::Announced | State::Receiving)) | (Way::Gateway(_), None) => State::Stored,
             (_, Some(state)) => state,
             (Way::Direct | Way::Plain, None) => State::Received,
         }
@@ -471,7 +510,7 @@ impl Push<'_> {
         self.held.clear();
         self.at_service = self.ask_service(course).await.unwrap_or_default();
         let next = match self.tried.len() < GATEWAYS_MAX {
-            true => discovery::find(self.client.config(), self.client.connector(), &self.tried).await,
+            true => self.another().await,
             false => Err(because.clone()),
         };
         self.hand_over(next.map_err(|_| because), None, course).await
@@ -602,6 +641,7 @@ fn record(upload: &Upload, ticket: &IssuedTicket, bytes: u64, total: u64, now: u
         finished: false,
         held: BTreeMap::new(),
         deadline: None,
+        permits: BTreeMap::new(),
         saved: None,
     }
 }

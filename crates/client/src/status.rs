@@ -10,6 +10,8 @@ use std::fmt;
 /// How far an upload has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum State {
+    /// The service knows of it by a note alone: nothing of it has come.
+    Announced,
     /// Some of it is there.
     Receiving,
     /// The gateway has all of it on disk.
@@ -36,7 +38,8 @@ pub enum State {
 
 impl State {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
+        Self::Announced,
         Self::Receiving,
         Self::Stored,
         Self::Delivering,
@@ -53,6 +56,7 @@ impl State {
     /// Its name on the wire.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Announced => "announced",
             Self::Receiving => "receiving",
             Self::Stored => "stored",
             Self::Delivering => "delivering",
@@ -78,7 +82,7 @@ impl State {
     /// Whether nothing more will happen by itself.
     pub const fn is_settled(self) -> bool {
         match self {
-            Self::Receiving | Self::Stored | Self::Delivering | Self::Received => false,
+            Self::Announced | Self::Receiving | Self::Stored | Self::Delivering | Self::Received => false,
             Self::Accepted | Self::Held | Self::Rejected | Self::Unknown => true,
             Self::Stopped | Self::Expired | Self::Refused => true,
         }

@@ -56,6 +56,9 @@ pub struct UploadRecord {
     /// When it should be at the service, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<u32>,
+    /// Permits for gateways that the service lists, by their names, in base64url.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub permits: BTreeMap<String, String>,
     /// How to go on with it; `None`: it cannot be, or need not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<Saved>,
@@ -218,6 +221,7 @@ mod tests {
             finished,
             held: BTreeMap::new(),
             deadline: None,
+            permits: BTreeMap::new(),
             saved: None,
         }
     }

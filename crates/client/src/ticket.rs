@@ -17,6 +17,12 @@ use url::Url;
 /// The most tickets in one request (`docs/protocol.md` section 7).
 pub const TICKETS_MAX: u8 = 16;
 
+/// The most gateways that a service lists (`docs/protocol.md` section 6, `GET /test?gateways`).
+const GATEWAYS_MAX: usize = 256;
+
+/// The longest URL of a service that is taken: no gateway takes a longer one as its destination.
+const URL_MAX: usize = 1024;
+
 /// How long the service may think about tickets.
 const TICKET_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -43,19 +49,20 @@ pub struct IssuedTicket {
     pub post: Url,
     /// The service's permit for gateways, in base64url.
     pub permit: Option<String>,
-    /// Whether the service takes uploads from certain gateways only, and from devices that show T.
-    pub listed: bool,
+    /// The names of the only gateways that the service takes uploads from, besides devices that show T; `None`: any. At most
+    /// [`GATEWAYS_MAX`].
+    pub gateways: Option<Vec<String>>,
 }
 
 impl IssuedTicket {
-    /// The upload's way by a gateway, which should have it at the service by then, in seconds since 1970.
-    pub(crate) fn at_gateway(&self, deadline: Option<u32>) -> Target {
-        Target::Gateway { dest: self.post.clone(), permit: self.permit.clone(), deadline }
+    /// The upload's way by a gateway, which is shown this permit and should have it at the service by then, in seconds since 1970.
+    pub(crate) fn at_gateway(&self, permit: Option<String>, deadline: Option<u32>) -> Target {
+        Target::Gateway { dest: self.post.clone(), permit, deadline }
     }
 
     /// Its way to the service itself, which may keep us waiting so long for a final state.
     pub(crate) fn at_service(&self, wait_secs: u32) -> Target {
-        let token = self.listed.then(|| self.token.clone());
+        let token = self.gateways.as_ref().map(|_| self.token.clone());
         Target::Service { post: self.post.path().to_owned(), wait_secs, token }
     }
 }
@@ -64,12 +71,15 @@ impl IssuedTicket {
 #[derive(Clone, Debug)]
 pub(crate) struct TicketRequest<'a> {
     pub(crate) method: &'a Method,
-    pub(crate) target: &'a str,
+    /// `None`: any route.
+    pub(crate) target: Option<&'a str>,
     pub(crate) count: u8,
     pub(crate) suite: Suite,
     pub(crate) credentials: &'a Credentials,
     /// A K of our own, for one ticket.
     pub(crate) key: Option<&'a UploadKey>,
+    /// The name of the gateway that the permit is to be for.
+    pub(crate) gateway: Option<&'a str>,
 }
 
 /// No ticket.
@@ -156,6 +166,9 @@ async fn ask(link: &mut Link, path: &str, asked: &TicketRequest<'_>) -> Result<R
     if let Some(key) = asked.key {
         body["key"] = URL_SAFE_NO_PAD.encode(key.0).into();
     }
+    if let Some(gateway) = asked.gateway {
+        body["gateway"] = gateway.into();
+    }
     let mut request = link.request(Method::POST, path, full(body.to_string()));
     let headers = request.headers_mut();
     headers.insert(header::CONTENT_TYPE, const { HeaderValue::from_static("application/json") });
@@ -200,7 +213,7 @@ async fn well_known(link: &mut Link) -> Result<Option<String>, LinkError> {
 /// The path of the tickets resource that the well-known document of `origin` names.
 pub(crate) fn tickets_path(document: &[u8], origin: &Origin) -> Option<String> {
     let document = serde_json::from_slice::<WellKnown>(document).ok().filter(|document| document.hoop == 1)?;
-    let url = Url::parse(&document.tickets).ok()?;
+    let url = Url::parse(&document.tickets).ok().filter(|url| url.as_str().len() <= URL_MAX)?;
     Origin::of(&url).is_ok_and(|named| named == *origin).then(|| url.path().to_owned())
 }
 
@@ -209,11 +222,17 @@ impl TicketsDocument {
     pub(crate) fn check(&self) -> Result<Vec<IssuedTicket>, String> {
         let post = Url::parse(&self.post).map_err(|error| format!("`post` is no URL: {error}"))?;
         Origin::of(&post).map_err(|error: OriginError| format!("`post`: {error}"))?;
+        if post.as_str().len() > URL_MAX {
+            return Err(format!("`post` is longer than {URL_MAX} octets"));
+        }
         if self.tickets.is_empty() {
             return Err("there is none".to_owned());
         }
-        let listed = self.gateways.is_some();
-        self.tickets.iter().map(|ticket| ticket.check(&post, listed)).collect()
+        let gateways = self.gateways.as_ref();
+        if gateways.is_some_and(|names| names.len() > GATEWAYS_MAX) {
+            return Err(format!("`gateways` names more than {GATEWAYS_MAX}"));
+        }
+        self.tickets.iter().map(|ticket| ticket.check(&post, gateways)).collect()
     }
 
     /// One ticket in the form of the wire.
@@ -230,14 +249,12 @@ impl TicketsDocument {
             max_bytes: ticket.max_bytes,
             permit: ticket.permit.clone(),
         };
-        // Which they are is not kept: only whether any are listed counts.
-        let gateways = ticket.listed.then(Vec::new);
-        Self { post: ticket.post.to_string(), tickets: vec![document], gateways }
+        Self { post: ticket.post.to_string(), tickets: vec![document], gateways: ticket.gateways.clone() }
     }
 }
 
 impl TicketDocument {
-    fn check(&self, post: &Url, listed: bool) -> Result<IssuedTicket, String> {
+    fn check(&self, post: &Url, gateways: Option<&Vec<String>>) -> Result<IssuedTicket, String> {
         let decode = |name: &str, text: &str| {
             URL_SAFE_NO_PAD.decode(text).map_err(|_| format!("`{name}` is not base64url without padding"))
         };
@@ -265,7 +282,7 @@ impl TicketDocument {
             max_bytes: self.max_bytes,
             post: post.clone(),
             permit: self.permit.clone(),
-            listed,
+            gateways: gateways.cloned(),
         })
     }
 }
@@ -295,7 +312,7 @@ pub(crate) mod tests {
             max_bytes: 1 << 30,
             post: "https://photos.example/hoop/post".parse().unwrap(),
             permit: Some("cGVybWl0".to_owned()),
-            listed: true,
+            gateways: Some(vec!["0123456789abcdef".repeat(2)]),
         }
     }
 
@@ -306,7 +323,7 @@ pub(crate) mod tests {
         let read = serde_json::from_str::<TicketsDocument>(&text).unwrap().check().unwrap().remove(0);
         assert_eq!((read.id, read.ticket, read.key), (issued.id, issued.ticket, issued.key));
         assert_eq!((read.token, read.expires, read.post), (issued.token, issued.expires, issued.post));
-        assert_eq!((read.permit, read.listed), (issued.permit, true));
+        assert_eq!((read.permit, read.gateways), (issued.permit, issued.gateways));
     }
 
     #[test]
@@ -317,11 +334,26 @@ pub(crate) mod tests {
             document.check().unwrap_err()
         };
         assert!(wrong(&|d| d.post = "ftp://x/".into()).starts_with("`post`"));
+        let long = format!("https://photos.example/{}", "a".repeat(URL_MAX));
+        assert!(wrong(&|d| d.post.clone_from(&long)).starts_with("`post` is longer"));
         assert!(wrong(&|d| d.tickets.clear()).starts_with("there is none"));
         assert!(wrong(&|d| d.tickets[0].upload_id = "08".repeat(16)).contains("different uploads"));
         assert!(wrong(&|d| d.tickets[0].record_size = 4096).contains("record_size"));
         assert!(wrong(&|d| d.tickets[0].key = "AAAA".into()).contains("`key`"));
         assert!(wrong(&|d| d.tickets[0].suite = "rot13".into()).contains("`suite`"));
         assert!(wrong(&|d| d.tickets[0].ticket = "%".into()).contains("`ticket`"));
+        assert!(wrong(&|d| d.gateways = Some(vec!["0".repeat(32); GATEWAYS_MAX + 1])).contains("`gateways`"));
+    }
+
+    #[test]
+    fn a_tickets_path_that_fits_into_no_request_is_not_followed() {
+        let origin: Origin = "https://photos.example".parse().unwrap();
+        let named = |len: usize| {
+            let tickets = format!("https://photos.example/{}", "t".repeat(len));
+            tickets_path(serde_json::json!({"hoop": 1, "tickets": tickets}).to_string().as_bytes(), &origin)
+        };
+        assert_eq!(named(10), Some("/tttttttttt".to_owned()));
+        assert_eq!(named(URL_MAX), None);
+        assert_eq!(named(70_000), None, "longer than any path of a request");
     }
 }

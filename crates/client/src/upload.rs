@@ -138,6 +138,9 @@ impl Upload {
         if ![Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
             return Err(UploadError::Method(self.method.clone()));
         }
+        if self.target().len() > HEAD_MAX {
+            return Err(UploadError::Head { len: self.target().len(), fields: self.headers.len() });
+        }
         if let Some((name, _)) = self.headers.iter().find(|(name, _)| OWNED.contains(&name.as_str())) {
             return Err(UploadError::Header(name.clone()));
         }
@@ -278,6 +281,8 @@ mod tests {
         let mut long = upload();
         long.headers.push(("x-long".parse().unwrap(), "x".repeat(HEAD_MAX).parse().unwrap()));
         assert!(matches!(long.measure(Dice).unwrap().into_plaintext(""), Err(UploadError::Head { .. })));
+        let far = Upload { url: format!("https://photos.example/{}", "x".repeat(70_000)).parse().unwrap(), ..upload() };
+        assert!(matches!(far.measure(Dice), Err(UploadError::Head { .. })), "nor in a request that is not sealed");
         let many = Upload { payload: Payload::Form(vec![Part::text("a", "b"); PARTS_MAX + 1]), ..upload() };
         assert!(matches!(many.measure(Dice), Err(UploadError::Parts(_))));
     }

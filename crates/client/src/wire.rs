@@ -95,7 +95,8 @@ impl Link {
     pub(crate) fn request(&self, method: Method, path_and_query: &str, body: Body) -> Request<Body> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
-        *request.uri_mut() = path_and_query.parse().expect("paths are made of URLs");
+        *request.uri_mut() =
+            path_and_query.parse().expect("paths are made of URLs, which are bounded where they are read");
         let host = HeaderValue::from_str(self.origin.authority()).expect("an authority is ASCII");
         let headers = request.headers_mut();
         headers.insert(header::HOST, host);

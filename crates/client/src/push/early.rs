@@ -7,7 +7,7 @@
 //!     └── otherwise: begun anew, under another key       what broke or was refused: as ever
 //! ```
 
-use super::{Gateway, HandedOver, Prepared, Push, seal, within_limit};
+use super::{Course, Gateway, HandedOver, Prepared, Push, seal, within_limit};
 use crate::config::GatewayChoice;
 use crate::draft::{Draft, Sending, SentEarly, added_up};
 use crate::error::PushError;
@@ -15,7 +15,7 @@ use crate::outcome::{Event, Way};
 use crate::sealed::Sealed;
 use crate::tags::Tags;
 use crate::ticket::IssuedTicket;
-use crate::transfer::{Held, OnSent, Transfer, TransferError};
+use crate::transfer::{Held, OnSent, Target, Transfer, TransferError};
 use crate::upload::{Measured, Upload};
 use crate::wire::Link;
 use hoop_http::{Connector, Dice, Origin};
@@ -48,8 +48,8 @@ enum Begun {
 pub(super) enum Completed {
     /// All of it is stored.
     Stored(HandedOver),
-    /// To be done as ever: the gateway, and what it is known to lack.
-    Rest(Link, Option<RangeSet>),
+    /// To be done as ever: the gateway, or why it is not to be used, and what it is known to lack.
+    Rest(Result<Link, String>, Option<RangeSet>),
 }
 
 impl Push<'_> {
@@ -131,31 +131,34 @@ impl Push<'_> {
     }
 
     /// Sends what the ticket was needed for, while the other records may still be on their way.
-    pub(super) async fn complete(
-        &mut self,
-        early: Early,
-        ticket: &IssuedTicket,
-        sealed: &Arc<Sealed>,
-    ) -> Result<Completed, PushError> {
+    pub(super) async fn complete(&mut self, early: Early, course: &mut Course) -> Result<Completed, PushError> {
         let Early { origin, mut sending, held, on_sent } = early;
-        self.held.insert(origin.clone(), held.clone());
         self.tried.push(origin.clone());
         let way = Way::Gateway(origin.clone());
-        self.tell(Event::Way { way: way.clone(), because: None });
-        let (mut link, mut ended) = (Link::new(self.gateway_connector(), origin), false);
+        let (mut link, mut ended) = (Link::new(self.gateway_connector(), origin.clone()), false);
         if sending.is_over() {
-            let Some((free, end)) = sending.end().await else { return Ok(Completed::Rest(link, None)) };
+            let Some((free, end)) = sending.end().await else { return Ok(Completed::Rest(Ok(link), None)) };
             (link, ended) = (free, true);
             if let Err(error) = end {
                 // Refused: everything is sent with its prelude.
                 not_early(error)?;
-                return Ok(Completed::Rest(link, Some([sealed.whole()].into_iter().collect())));
+                return Ok(Completed::Rest(Ok(link), Some([course.sealed.whole()].into_iter().collect())));
             }
         }
-        let mut end = self.record_0(&mut link, ticket, sealed, held, on_sent).await;
+        let permit = match self.admit(&mut link, course).await {
+            Ok(permit) => permit,
+            Err(reason) => {
+                let another = self.another().await.map_err(|_| reason);
+                return Ok(Completed::Rest(another, None));
+            }
+        };
+        self.tell(Event::Way { way: way.clone(), because: None });
+        self.held.insert(origin, held.clone());
+        let target = course.ticket.at_gateway(permit, self.deadline);
+        let mut end = self.record_0(&mut link, target, (course.ticket.id, &course.sealed), held, on_sent).await;
         if !ended && matches!(end, Ok(None)) {
             // What is missing is on its way.
-            let Some((free, rest)) = sending.end().await else { return Ok(Completed::Rest(link, None)) };
+            let Some((free, rest)) = sending.end().await else { return Ok(Completed::Rest(Ok(link), None)) };
             (link, end) = (free, rest);
         }
         match end {
@@ -163,22 +166,22 @@ impl Push<'_> {
                 self.early = true;
                 Ok(Completed::Stored(HandedOver { way, answer, link }))
             }
-            Ok(None) => Ok(Completed::Rest(link, None)),
-            Err(error) => not_early(error).map(|()| Completed::Rest(link, None)),
+            Ok(None) => Ok(Completed::Rest(Ok(link), None)),
+            Err(error) => not_early(error).map(|()| Completed::Rest(Ok(link), None)),
         }
     }
 
     async fn record_0(
         &self,
         link: &mut Link,
-        ticket: &IssuedTicket,
-        sealed: &Arc<Sealed>,
+        target: Target,
+        (id, sealed): (UploadId, &Arc<Sealed>),
         held: Held,
         on_sent: OnSent,
     ) -> SentEarly {
         let range = ByteRange::new(0, sealed.layout().record(0).end);
-        let (config, target) = (self.client.config(), ticket.at_gateway(self.deadline));
-        let (id, patience, on_break) = (ticket.id, config.gateway_patience, self.on_break());
+        let config = self.client.config();
+        let (patience, on_break) = (config.gateway_patience, self.on_break());
         let (sealed, elsewhere) = (sealed.clone(), RangeSet::new());
         let transfer = Transfer { config, link, target, id, sealed, elsewhere, held, patience, on_sent, on_break };
         transfer.once(range).await

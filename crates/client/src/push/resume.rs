@@ -3,7 +3,7 @@
 //! The record has the ticket, the salt and the plaintext's parts, and the tags beside it what was sealed, so the very same Z is sealed again,
 //! or nothing is. What the service has and gateways have acknowledged is not sent once more.
 
-use super::{Course, HandedOver, Push, said};
+use super::{Asker, Course, HandedOver, Push, said};
 use crate::client::Client;
 use crate::discovery;
 use crate::error::PushError;
@@ -21,6 +21,7 @@ use hoop_seal::{ContentKey, Prelude, RECORD_SIZE};
 use hoop_units::{RangeSet, UploadId};
 use std::io;
 use std::sync::Arc;
+use url::Url;
 
 impl Client {
     /// Goes on with an upload of this device that did not come to its end, or whose gateway is not to be relied on, from where gateways
@@ -38,7 +39,10 @@ impl Client {
         let read = |(origin, ranges): (&String, &String)| Some((origin.parse().ok()?, Held::of(ranges.parse().ok()?)));
         push.deadline = push.deadline.or(record.deadline);
         push.held = record.held.iter().filter_map(read).collect();
-        let course = Course { ticket, sealed: Arc::new(sealed), record };
+        let url: Url = record.url.parse().map_err(|_| ResumeError::NotKept("its record is damaged"))?;
+        let service = Link::new(self.connector(), Origin::of(&url).map_err(crate::UploadError::from)?);
+        let asker = Asker::of_kept(service, ticket.suite);
+        let course = Course { ticket, sealed: Arc::new(sealed), record, saving: None, asker };
         push.go_on(course).await
     }
 

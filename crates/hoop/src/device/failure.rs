@@ -6,7 +6,8 @@ use hoop_client::{PushError, ResumeError, SourceError, State, StatusError, Ticke
 /// The code for the state in which an upload was left.
 pub const fn exit_of(state: State) -> Exit {
     match state {
-        State::Receiving | State::Stored | State::Delivering | State::Received | State::Accepted => Exit::Done,
+        State::Announced | State::Receiving | State::Stored => Exit::Done,
+        State::Delivering | State::Received | State::Accepted => Exit::Done,
         State::Held => Exit::Held,
         State::Rejected => Exit::Rejected,
         State::Unknown => Exit::Unknown,

@@ -4,6 +4,7 @@ mod cli;
 mod common;
 mod early;
 mod library;
+mod named;
 mod owner;
 mod push;
 mod resume;
