@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./sources.mjs";
 
-const { Doubt, MENDS, PATIENCE_MS } = await load("doubt");
+const { Doubt, HOURS_MS, MENDS, PATIENCE_MS } = await load("doubt");
 const NOTHING = { state: "announced" };
 const some = (received) => ({ state: "receiving", received });
 const CARRIES = { status: 200, state: "delivering" };
@@ -17,6 +17,33 @@ test("a gateway that carries it is waited for while the service gets any of it, 
   assert.equal(doubt.weigh(CARRIES, some(4), now + PATIENCE_MS - 1), false);
   assert.equal(doubt.weigh(CARRIES, some(4), now + PATIENCE_MS), true);
   assert.equal(doubt.weigh(undefined, some(4), now + PATIENCE_MS + 1), false, "what was sent has its time, too");
+});
+
+test("a gateway that has all of it is waited for until the hour that it tells, as long as it tells it, and no longer", () => {
+  const hour = 3_600_000;
+  const night = (left) => ({ status: 200, state: "stored", missing: "", retryAfter: left / 1000 });
+  const wait = (tells) => {
+    const doubt = new Doubt(0);
+    for (let now = 0; ; now += 60_000) if (doubt.weigh(tells(now), some(1), now)) return now;
+  };
+  // Counted from the last minute before the hour.
+  assert.equal(wait((now) => night(Math.max(0, 8 * hour - now))), 8 * hour - 60_000 + PATIENCE_MS);
+  assert.equal(wait((now) => (now < hour ? night(8 * hour - now) : { status: 0 })), hour - 60_000 + PATIENCE_MS, "one that has gone");
+  assert.equal(wait(() => night(hour)), hour + PATIENCE_MS, "one that puts it off for ever");
+  assert.equal(wait(() => night(1e12)), HOURS_MS + PATIENCE_MS, "one that tells no hour of any day");
+  for (const less of [{ state: "receiving" }, { missing: "500-999" }, { status: 503 }, { retryAfter: undefined }]) {
+    assert.equal(wait((now) => ({ ...night(8 * hour - now), ...less })), PATIENCE_MS, JSON.stringify(less));
+  }
+});
+
+test("each time that the service has got something, the next hour counts", () => {
+  const doubt = new Doubt(0);
+  const night = { status: 200, state: "delivering", missing: "", retryAfter: 3600 };
+  for (let received = 1; received < 5; received++) {
+    const at = received * 4_000_000;
+    assert.equal(doubt.weigh(CARRIES, some(received), at), false);
+    for (const later of [1, 1_800_000, 3_590_000]) assert.equal(doubt.weigh(night, some(received), at + later), false, `${received}, ${later}`);
+  }
 });
 
 test("what a gateway knows nothing of, or says is delivered or over, is not its to deliver any more", () => {

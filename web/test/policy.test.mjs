@@ -31,6 +31,13 @@ test("a whole media type wins over its family, and names of Object.prototype are
   assert.equal(decide(DEFAULTS, said, [{ type: "constructor", size: 1 }]), "ask");
 });
 
+test("every type can be named at once, and gives way to any that says more", () => {
+  const said = form({ "data-hoop": "never", "data-hoop-types": "*/*: always, video/*: ask" });
+  assert.equal(decide(DEFAULTS, said, [photo]), "always");
+  assert.equal(decide(DEFAULTS, said, [{ type: "", size: 1 }]), "always", "one that the browser does not know");
+  assert.equal(decide(DEFAULTS, said, [film]), "ask");
+});
+
 test("the least size counts all files together, and is met by as many bytes as it names", () => {
   const said = form({ "data-hoop": "always", "data-hoop-min": "6 MB" });
   assert.equal(decide(DEFAULTS, said, [photo, photo]), "always");

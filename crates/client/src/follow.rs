@@ -5,7 +5,7 @@ use crate::outcome::{Event, OnEvent, WaitFor};
 use crate::status::{State, Status};
 use crate::store::UploadRecord;
 use crate::wire::{Link, LinkError};
-use hoop_http::{Origin, empty};
+use hoop_http::{Origin, empty, retry_after};
 use hoop_seal::UploadKey;
 use hoop_units::UploadId;
 use http::{HeaderValue, Method, StatusCode};
@@ -19,6 +19,10 @@ const POLL_MAX: Duration = Duration::from_secs(2);
 
 /// How long the other end may think about a status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A gateway that sends at certain hours is waited for until they come, once for each time that the service has got something: they come
+/// every day.
+const HOURS_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// How long the service is asked to wait for a final state before it answers (`Prefer: wait`, RFC 7240).
 const PREFER_WAIT_SECS: u64 = 20;
@@ -60,17 +64,26 @@ impl Word {
 /// What both say.
 struct Heard {
     gateway: Word,
+    /// In how long the gateway goes on, if it says that it is not the time for it.
+    wait: Option<Duration>,
     /// `None`: it was not asked.
     service: Option<Word>,
 }
 
 impl Heard {
+    /// Whether the gateway has all of it, and waits for its hours.
+    fn is_not_its_time(&self) -> bool {
+        let whole =
+            matches!(&self.gateway, Word::Status(status) if matches!(status.state, State::Stored | State::Delivering));
+        whole && self.wait.is_some()
+    }
+
     /// Whose word counts: the service's, if it knows the upload and says more of it than that it lacks something.
     fn settle(self) -> Result<Status, StatusError> {
         match (self.service, self.gateway) {
             (Some(Word::Status(service)), Word::Status(gateway)) => {
                 // Where it is with the gateway is news as well, as long as the service has not got it all.
-                let gateway_knows = service.state == State::Receiving && !gateway.is_claim();
+                let gateway_knows = service.state <= State::Receiving && !gateway.is_claim();
                 Ok(if gateway_knows { *gateway } else { *service })
             }
             (Some(Word::Status(service)), Word::Unknown | Word::Silence(_)) => Ok(*service),
@@ -87,18 +100,20 @@ struct Progress {
     received: u64,
     /// Since when.
     since: Instant,
+    /// Until when the gateway has said that it is not its time.
+    shut: Option<Instant>,
 }
 
 impl Progress {
     /// Why the gateway is not to be relied on, by what was just heard. `due`: the service has had no more for too long.
-    fn doubt(&mut self, heard: &Heard, due: bool, patience: Duration) -> Option<String> {
+    fn doubt(&mut self, heard: &Heard, due: bool, patience: Duration, now: Instant) -> Option<String> {
         let received = match heard.service.as_ref()? {
             Word::Status(status) if status.state > State::Delivering => return None,
             Word::Status(status) => status.received.unwrap_or(0),
             Word::Unknown => 0,
             // Nobody could send it anything now.
             Word::Silence(_) => {
-                self.since = Instant::now();
+                (self.since, self.shut) = (now, None);
                 return None;
             }
         };
@@ -113,8 +128,15 @@ impl Progress {
             Word::Status(_) | Word::Silence(_) => {}
         }
         if received > self.received {
-            (self.received, self.since) = (received, Instant::now());
+            *self = Self { received, since: now, shut: None };
             return None;
+        }
+        if heard.is_not_its_time() {
+            let shut = *self.shut.get_or_insert(now + heard.wait.unwrap_or_default().min(HOURS_MAX));
+            if now < shut {
+                self.since = now;
+                return None;
+            }
         }
         due.then(|| format!("the service has got no more of it for {} s", patience.as_secs()))
     }
@@ -163,7 +185,7 @@ impl Follower<'_> {
     ) -> Followed {
         let mut followed = Followed { state, status: None, timed_out: false, doubt: None };
         let mut service = self.service_link();
-        let mut progress = Progress { received: 0, since: Instant::now() };
+        let mut progress = Progress { received: 0, since: Instant::now(), shut: None };
         let mut pause = POLL_MIN;
         loop {
             let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -173,7 +195,8 @@ impl Follower<'_> {
                 if doubting { left().unwrap_or(Duration::MAX).min(patience) } else { left().unwrap_or(Duration::MAX) };
             let heard = self.hear(gateway.as_mut(), service.as_mut(), longest, patience.is_zero()).await;
             if doubting {
-                followed.doubt = progress.doubt(&heard, patience.is_zero(), self.client.config().service_patience);
+                let longest = self.client.config().service_patience;
+                followed.doubt = progress.doubt(&heard, patience.is_zero(), longest, Instant::now());
             }
             if let Ok(status) = heard.settle() {
                 let news = followed.status.as_ref() != Some(&status);
@@ -207,9 +230,11 @@ impl Follower<'_> {
     /// Asks the gateway; and the service, which is given so long to wait for a final state, if the gateway knows nothing, speaks for
     /// others without proof, or `both` are to be asked.
     async fn hear(&self, gateway: Option<&mut Link>, service: Option<&mut Link>, wait: Duration, both: bool) -> Heard {
-        let mut heard = Heard { gateway: Word::Silence("it was not asked".to_owned()), service: None };
+        let mut heard = Heard { gateway: Word::Silence("it was not asked".to_owned()), wait: None, service: None };
         if let Some(gateway) = gateway {
-            heard.gateway = Word::of(self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await);
+            let asked = self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await;
+            heard.wait = asked.as_ref().map_or(None, |(_, wait)| *wait);
+            heard.gateway = Word::of(asked.map(|(status, _)| status));
             if matches!(&heard.gateway, Word::Status(status) if !status.is_claim()) && !both {
                 return heard;
             }
@@ -218,7 +243,8 @@ impl Follower<'_> {
             let claims = matches!(heard.gateway, Word::Status(_) | Word::Unknown);
             // Whoever checks what a gateway says wants to know now.
             let wait = Some(wait.as_secs().min(PREFER_WAIT_SECS)).filter(|secs| *secs > 0 && !claims);
-            let word = Word::of(self.ask_at(service, &format!("{}/{}", uploads.path(), self.id), wait).await);
+            let asked = self.ask_at(service, &format!("{}/{}", uploads.path(), self.id), wait).await;
+            let word = Word::of(asked.map(|(status, _)| status));
             heard.service = Some(match word {
                 Word::Status(status) => Word::Status(Box::new(Status { proven: true, ..*status })),
                 word => word,
@@ -227,18 +253,90 @@ impl Follower<'_> {
         heard
     }
 
-    async fn ask_at(&self, link: &mut Link, path: &str, wait_secs: Option<u64>) -> Result<Option<Status>, LinkError> {
+    /// The status there, and the `Retry-After` that comes with it.
+    async fn ask_at(
+        &self,
+        link: &mut Link,
+        path: &str,
+        wait_secs: Option<u64>,
+    ) -> Result<(Option<Status>, Option<Duration>), LinkError> {
         let mut request = link.request(Method::GET, path, empty());
         if let Some(secs) = wait_secs {
             let value = HeaderValue::try_from(format!("wait={secs}")).expect("a number is ASCII");
             request.headers_mut().insert("prefer", value);
         }
         let answer = link.ask(request, STATUS_TIMEOUT + Duration::from_secs(wait_secs.unwrap_or(0))).await?;
-        Ok((answer.status() == StatusCode::OK).then(|| Status::read(answer.body(), self.id, self.key)).flatten())
+        if answer.status() != StatusCode::OK {
+            return Ok((None, None));
+        }
+        let wait = retry_after(answer.headers(), self.client.config().clock.wall());
+        Ok((Status::read(answer.body(), self.id, self.key), wait))
     }
 
     fn service_link(&self) -> Option<Link> {
         let uploads = Url::parse(&self.record.uploads).ok()?;
         Some(Link::new(self.client.connector(), Origin::of(&uploads).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(120);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn status(json: &str) -> Word {
+        Word::Status(Box::new(Status::read(json.as_bytes(), UploadId([1; 16]), &UploadKey([2; 32])).unwrap()))
+    }
+
+    fn heard(gateway: &str, wait: Option<Duration>, received: u64) -> Heard {
+        let service = status(&format!(r#"{{"state":"receiving","received":{received}}}"#));
+        let gateway = if gateway.is_empty() {
+            Word::Silence("gone".to_owned())
+        } else {
+            status(&format!(r#"{{"state":"{gateway}"}}"#))
+        };
+        Heard { gateway, wait, service: Some(service) }
+    }
+
+    /// After how long the gateway is not relied on any longer, if it says this each minute.
+    fn doubted_after(tells: impl Fn(Duration) -> Heard) -> Duration {
+        let begun = Instant::now();
+        let mut progress = Progress { received: 0, since: begun, shut: None };
+        let mut minutes = (1..6_000).map(|minute| Duration::from_secs(60 * minute));
+        let doubted = minutes.find(|passed| {
+            let now = begun + *passed;
+            let due = now - progress.since >= PATIENCE;
+            progress.doubt(&tells(*passed), due, PATIENCE, now).is_some()
+        });
+        doubted.expect("it is relied on for ever")
+    }
+
+    #[test]
+    fn a_gateway_that_has_all_of_it_is_waited_for_until_the_hour_that_it_tells_as_long_as_it_tells_it() {
+        let night = |now: Duration| Some((8 * HOUR).saturating_sub(now)).filter(|left| !left.is_zero());
+        let minute = Duration::from_secs(60);
+        let end = 8 * HOUR - minute + PATIENCE;
+        assert_eq!(doubted_after(|now| heard("stored", night(now), 0)), end);
+        assert_eq!(doubted_after(|now| heard("delivering", night(now), 0)), end);
+        let gone = |now: Duration| if now <= HOUR { heard("stored", night(now), 0) } else { heard("", None, 0) };
+        assert_eq!(doubted_after(gone), HOUR + PATIENCE, "one that has gone");
+        let ever = doubted_after(|_| heard("stored", Some(HOUR), 0));
+        assert_eq!(ever, HOUR + PATIENCE, "one that puts it off for ever");
+        let none = doubted_after(|_| heard("stored", Some(1000 * HOUR), 0));
+        assert_eq!(none, HOURS_MAX + PATIENCE, "one that tells no hour of any day");
+        for (state, wait) in [("receiving", Some(HOUR)), ("stored", None)] {
+            assert_eq!(doubted_after(|_| heard(state, wait, 0)), PATIENCE, "{state}");
+        }
+    }
+
+    #[test]
+    fn an_upload_that_the_service_knows_by_its_note_alone_is_where_the_gateway_says() {
+        let announced = || status(r#"{"state":"announced","total":9}"#);
+        let gateway = Heard { gateway: status(r#"{"state":"stored"}"#), wait: None, service: Some(announced()) };
+        assert_eq!(gateway.settle().unwrap().state, State::Stored);
+        let none = Heard { gateway: Word::Unknown, wait: None, service: Some(announced()) };
+        assert_eq!(none.settle().unwrap().state, State::Announced);
     }
 }

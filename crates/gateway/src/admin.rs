@@ -200,7 +200,7 @@ struct Row {
 async fn look(shared: &Arc<Shared>) -> Result<View, Problem> {
     let view = shared.blocking(|shared| {
         let row = |upload: &Upload| {
-            let mut status = Status::of(upload, &shared.progress);
+            let mut status = Status::of(upload, shared);
             // Sealed for the device, and long.
             status.answer = None;
             Row { device: upload.device.to_string(), status }

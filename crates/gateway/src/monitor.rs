@@ -14,7 +14,7 @@ pub use words::Lang;
 
 use crate::pages::Page;
 use crate::shared::{Shared, store_problem};
-use crate::status::{Status, write_headers};
+use crate::status::{Status, write_headers, write_wait};
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
 use hoop_spool::{State, StoreError, Upload};
@@ -103,7 +103,7 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
         Err(problem) if form == Form::Html => return Ok(refusal(&problem, lang)),
         Err(problem) => return Err(problem),
     };
-    let status = Status::of(&upload, &visit.shared.progress);
+    let status = Status::of(&upload, visit.shared);
     let mut response = match form {
         Form::Json => json(StatusCode::OK, &status),
         Form::Html => {
@@ -118,6 +118,7 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
     write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
+    write_wait(headers, &upload, visit.shared);
     Ok(response)
 }
 
@@ -198,7 +199,7 @@ impl Topic {
         match self {
             Self::Upload(id) => {
                 let upload = shared.spool.get(id)?;
-                Ok(upload.map(|upload| Known::Upload(Box::new(Status::of(&upload, &shared.progress)))))
+                Ok(upload.map(|upload| Known::Upload(Box::new(Status::of(&upload, shared)))))
             }
             Self::Overview => Ok(Some(Known::Overview(Box::new(Overview::of(shared)?)))),
         }

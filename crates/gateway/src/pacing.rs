@@ -197,14 +197,24 @@ impl Pacer {
     pub fn gate(&self) -> Gate {
         let now = self.clock.unix();
         let state = self.state();
-        let shut = match self.pacing.hours.at(self.second_of_day(now)) {
-            Opening::Open(_) => state.budget.as_ref().and_then(|budget| budget.shut_for(LEAST)),
-            Opening::Shut { opens_in } => Some(opens_in),
-        };
-        match shut {
+        match self.shut_for(&state, now) {
             None => Gate::Open,
             Some(_) if self.pacing.deadlines_wait => Gate::Shut,
             Some(secs) => Gate::Urgent { now, opens: now.plus_secs(secs), rate: state.known },
+        }
+    }
+
+    /// When something may be sent again that has no deadline, if it may not now.
+    pub fn opens(&self) -> Option<UnixTime> {
+        let now = self.clock.unix();
+        self.shut_for(&self.state(), now).map(|secs| now.plus_secs(secs))
+    }
+
+    /// For how many seconds neither hours nor budget let anything out.
+    fn shut_for(&self, state: &State, now: UnixTime) -> Option<u32> {
+        match self.pacing.hours.at(self.second_of_day(now)) {
+            Opening::Open(_) => state.budget.as_ref().and_then(|budget| budget.shut_for(LEAST)),
+            Opening::Shut { opens_in } => Some(opens_in),
         }
     }
 

@@ -94,6 +94,11 @@ impl Progress {
         self.lock().keys().copied().collect()
     }
 
+    /// Whether it is one of them.
+    pub fn is_running(&self, id: UploadId) -> bool {
+        self.lock().contains_key(&id)
+    }
+
     /// A number that grows whenever something moves.
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)

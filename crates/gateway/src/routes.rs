@@ -4,7 +4,7 @@ use crate::monitor::{self, Place, Visit};
 use crate::offload::{Taken, offload};
 use crate::pages::{self, Admission, Page};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
-use crate::status::{CUT_THROUGH, write_headers};
+use crate::status::{CUT_THROUGH, write_headers, write_wait};
 use crate::{bridge, hosts, resumable};
 use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
@@ -224,6 +224,7 @@ async fn standing(shared: &Arc<Shared>, page: Option<&Page>, id: &str) -> Result
     let mut response = Response::new(empty());
     write_headers(response.headers_mut(), upload.id, upload.state, upload.total, &upload.stored);
     promise(shared, response.headers_mut());
+    write_wait(response.headers_mut(), &upload, shared);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }

@@ -1,12 +1,12 @@
 //! Statuses on the wire (`docs/protocol.md` §5 and §8): what this gateway says of an upload, and what a service said.
 
-use crate::progress::Progress;
+use crate::shared::Shared;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Origin;
 use hoop_spool::{State, Upload};
-use hoop_units::{ByteRange, RangeSet, UploadId};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -47,6 +47,19 @@ pub fn write_headers(headers: &mut HeaderMap, id: UploadId, state: State, total:
     headers.insert(MISSING, text(wanted_text(state, stored, total)));
 }
 
+/// When an upload that lies here whole is delivered further, if it is not the time for that now (`--window`, `--budget`).
+fn goes_on(upload: &Upload, shared: &Shared) -> Option<UnixTime> {
+    let waits = matches!(upload.state, State::Stored | State::Delivering) && !shared.progress.is_running(upload.id);
+    if waits { shared.pacer.opens() } else { None }
+}
+
+/// Tells whoever asks about such an upload when: nothing more happens to it before.
+pub fn write_wait(headers: &mut HeaderMap, upload: &Upload, shared: &Shared) {
+    if let Some(at) = goes_on(upload, shared) {
+        headers.insert(header::RETRY_AFTER, at.since(shared.clock.unix()).into());
+    }
+}
+
 /// What is in the way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReasonDocument {
@@ -84,8 +97,9 @@ pub struct Status {
 }
 
 impl Status {
-    pub fn of(upload: &Upload, progress: &Progress) -> Self {
-        let (on_its_way, rate_bps) = progress.of(upload.id);
+    pub fn of(upload: &Upload, shared: &Shared) -> Self {
+        let (on_its_way, rate_bps) = shared.progress.of(upload.id);
+        let next_attempt = upload.next_attempt.max(goes_on(upload, shared));
         let origin = Url::parse(&upload.dest).ok().and_then(|url| Origin::of(&url).ok());
         Self {
             id: upload.id.to_hex(),
@@ -98,7 +112,7 @@ impl Status {
             updated: upload.updated.0,
             reason: upload.reason.clone().map(|reason| ReasonDocument { code: reason.code, detail: reason.detail }),
             attempts: upload.attempts,
-            next_attempt: upload.next_attempt.map(|at| at.0),
+            next_attempt: next_attempt.map(|at| at.0),
             answer: upload.answer.as_ref().map(|answer| URL_SAFE_NO_PAD.encode(answer)),
             dest_origin: origin.map(|origin| origin.to_string()).unwrap_or_default(),
             stored: upload.stored.len(),

@@ -3,6 +3,8 @@ import type { Answer } from "./way.ts";
 /** So long may the service get nothing new. A gateway has others to serve, too, and nobody waits in front of the page as at a command line; but a page is not kept
  *  open for ever. */
 export declare const PATIENCE_MS = 600000;
+/** A gateway that sends at certain hours is waited for until they come, once for each time that the service has got something: they come every day. */
+export declare const HOURS_MS = 86400000;
 /** How often the page sends what is missing by itself: a service that has not taken it by then will not. */
 export declare const MENDS = 3;
 /** Whether the gateway says that it carries it no longer. */

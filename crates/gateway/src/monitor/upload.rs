@@ -217,7 +217,7 @@ fn way_words(status: &Status, lang: Lang) -> &'static str {
 
 /// What is in the way, and when it is tried next.
 fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
-    let Some(reason) = &status.reason else { return String::new() };
+    let Some(reason) = &status.reason else { return its_time(status, state, lang, now) };
     // Most ends are told by the headline; of a refusal only the code says why.
     let mut html = match state.is_final() && state != State::Refused {
         true => "<section class=card>".to_owned(),
@@ -241,6 +241,17 @@ fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
         text(&reason.code),
         text(&reason.detail)
     )
+}
+
+/// When what lies here whole, and has nothing in the way but the hour, goes on.
+fn its_time(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+    let secs = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
+    if secs == 0 || !matches!(state, State::Stored | State::Delivering) {
+        return String::new();
+    }
+    let waits = lang.text("It waits for its time.", "Il attend son heure.");
+    let next = lang.text("Delivery goes on", "La livraison continue");
+    format!("<section class=\"card way\"><h2>{waits}</h2><p>{next} {}.</p></section>", lang.within(secs.into()))
 }
 
 /// The steps that an upload takes, as far as it came.
@@ -359,6 +370,22 @@ mod tests {
             finished_at: None,
             rate_bps: Some(1_000_000),
         }
+    }
+
+    #[test]
+    fn what_waits_for_its_hours_says_when_it_goes_on_and_what_has_a_reason_says_that() {
+        let html = page(&waiting(), Lang::En);
+        assert!(html.contains("It waits for its time.") && html.contains("Delivery goes on in 2 h"), "{html}");
+        for other in
+            [Status { next_attempt: Some(NOW.0), ..waiting() }, Status { state: "receiving", ..waiting() }, status()]
+        {
+            let html = page(&other, Lang::En);
+            assert!(!html.contains("It waits for its time."), "{html}");
+        }
+    }
+
+    fn waiting() -> Status {
+        Status { state: "stored", reason: None, next_attempt: Some(NOW.0 + 7_200), ..status() }
     }
 
     /// Without the spaces that keep a line together.

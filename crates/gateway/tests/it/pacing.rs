@@ -1,7 +1,7 @@
 //! The hours of delivery over real sockets; the rates are measured in the lab (`bench/run background`).
 
 use crate::support::service::{Service, Weather};
-use crate::support::{GENEROUS, LATER, Running, config, id_of, post, sealed, send, start, status, until_state};
+use crate::support::{GENEROUS, LATER, Running, config, head, id_of, post, sealed, send, start, status, until_state};
 use hoop_dispatch::{DailyWindow, Hours};
 use hoop_gateway::Pacing;
 use hoop_http::{Clock, full};
@@ -40,9 +40,22 @@ async fn outside_the_window_goes_what_would_miss_its_deadline_and_nothing_else()
     let (never, missed) = (offer(1, None).await, offer(2, Some(SHUT - 1)).await);
     let (tomorrow, soon) = (offer(3, Some(OPEN + 2 * 86_400)).await, offer(4, Some(SHUT + 3_600)).await);
     until_state(gateway.address, soon, "accepted").await;
+    // From half past one until noon.
+    let wait = 22 * 3_600 + 1_800;
     for waits in [never, missed, tomorrow] {
-        assert_eq!(status(gateway.address, waits).await["state"], "stored");
+        let status = status(gateway.address, waits).await;
+        assert_eq!(
+            (&status["state"], status["next_attempt"].as_u64()),
+            (&"stored".into(), Some(SHUT + wait)),
+            "{status}"
+        );
+        assert_eq!(
+            head(gateway.address, waits).await.header("retry-after"),
+            wait.to_string(),
+            "a page is told as well"
+        );
     }
+    assert_eq!(head(gateway.address, soon).await.header("retry-after"), "", "nothing more happens to it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
