@@ -126,19 +126,15 @@ pub struct Offered<'a> {
 /// `permit-required`, `permit-invalid`, `permit-unverifiable`, `length-required`; `prelude-needed` for early records.
 pub async fn consent(shared: &Arc<Shared>, offered: &Offered<'_>) -> Result<Option<Permit>, Problem> {
     let mut known = last_good(shared, offered.dest);
-    let demanded = shared.permits_required || known.as_ref().is_some_and(|known| known.permits_required);
+    let demanded = demander(shared, known.as_deref());
     let Some(octets) = offered.permit else {
         return match (demanded, offered.early) {
-            (false, _) => Ok(None),
-            (true, true) => {
+            (None, _) => Ok(None),
+            (Some(_), true) => {
                 let detail = "an upload for that service is taken with its permit only, which comes with the ticket";
                 Err(Problem::new(Code::PreludeNeeded, detail).field("Hoop-Early"))
             }
-            (true, false) => {
-                let who = if shared.permits_required { "this gateway" } else { "the service" };
-                let detail = format!("{who} demands the service's permit, from the ticket's answer");
-                Err(Problem::new(Code::PermitRequired, detail).field("Hoop-Permit"))
-            }
+            (Some(who), false) => Err(required(who)),
         };
     };
     let mut opened = known.as_deref().map(|known| open(octets, offered.dest, known));
@@ -150,7 +146,7 @@ pub async fn consent(shared: &Arc<Shared>, offered: &Offered<'_>) -> Result<Opti
     let permit = match opened {
         Some(Ok(permit)) => permit,
         Some(Err(error)) => return Err(invalid(error)),
-        None if !demanded => return Ok(None),
+        None if demanded.is_none() => return Ok(None),
         None => {
             let detail = "the service's keys cannot be had now, and its permit not be checked";
             return Err(Problem::new(Code::PermitUnverifiable, detail).retry_after(UNVERIFIABLE_RETRY_AFTER));
@@ -162,6 +158,26 @@ pub async fn consent(shared: &Arc<Shared>, offered: &Offered<'_>) -> Result<Opti
     };
     permit.covers(offered.id, total, shared.key.id()).map_err(invalid)?;
     Ok(Some(permit))
+}
+
+/// Refuses whoever shows no permit where one is demanded, before it is known which upload comes.
+///
+/// # Errors
+/// `permit-required`.
+pub fn demand(shared: &Arc<Shared>, dest: &Dest, permit: Option<&[u8]>) -> Result<(), Problem> {
+    let demanded = demander(shared, last_good(shared, dest).as_deref());
+    demanded.filter(|_| permit.is_none()).map_or(Ok(()), |who| Err(required(who)))
+}
+
+/// Who demands permits, if anybody does.
+fn demander(shared: &Shared, known: Option<&WellKnown>) -> Option<&'static str> {
+    let service = known.is_some_and(|known| known.permits_required).then_some("the service");
+    if shared.permits_required { Some("this gateway") } else { service }
+}
+
+fn required(who: &str) -> Problem {
+    let detail = format!("{who} demands the service's permit, from the ticket's answer");
+    Problem::new(Code::PermitRequired, detail).field("Hoop-Permit")
 }
 
 fn invalid(error: impl fmt::Display) -> Problem {

@@ -14,6 +14,7 @@ mod append;
 pub(crate) mod fields;
 mod turns;
 
+use crate::door;
 use crate::intake::refuse_body;
 use crate::offload::{Taken, checked_dest, deadline, dest_of, layout, offload, permit};
 use crate::pages::Page;
@@ -159,6 +160,7 @@ impl Call<'_> {
             return self.plain(head, body).await;
         }
         let dest = checked_dest(self.shared, &dest_of(query)?).await?;
+        self.demand_permit(&dest, &head.headers)?;
         total.map(|total| layout(self.shared, total)).transpose()?;
         let now = self.shared.clock.unix();
         let (token, resource) =
@@ -183,6 +185,12 @@ impl Call<'_> {
             Appended::Whole(taken) => Ok(self.whole(&taken)),
             Appended::Part { offset, expires } => Ok(self.created(&location, offset, expires)),
         }
+    }
+
+    /// Refuses octets for a service whose permit is demanded and not shown, before any is read: which upload they are of is known later.
+    fn demand_permit(&self, dest: &str, headers: &HeaderMap) -> Result<(), Problem> {
+        let dest = self.shared.destinations.check(dest)?;
+        door::demand(self.shared, &dest, permit(headers)?.as_deref())
     }
 
     /// Takes all of Z at once, as from any other sender.
@@ -317,6 +325,7 @@ impl Call<'_> {
                 "name it in Upload-Length, or send all that remains with Upload-Complete: ?1 and Content-Length";
             return Err(Problem::new(Code::LengthRequired, detail).field("Upload-Length").into());
         };
+        self.demand_permit(&resource.dest, headers)?;
         let append = Append {
             shared: self.shared.clone(),
             token,

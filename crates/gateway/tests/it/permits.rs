@@ -132,6 +132,44 @@ async fn nobody_fills_the_disk_without_the_services_consent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_resumable_upload_without_its_permit_is_refused_before_any_octet_of_it_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = service("required").await;
+    let gateway = gateway(folder.path(), |_| {}).await;
+    let z = sealed(1, 200_000, LATER);
+    let create = |complete: &str| {
+        Request::post(format!("/offload?dest={}", service.dest()))
+            .header("upload-draft-interop-version", 8)
+            .header("upload-complete", complete)
+            .header("upload-length", z.len())
+    };
+    let permit = URL_SAFE_NO_PAD.encode(permit(&z, &service.origin, &ring(7), |_| {}));
+    // All of it, its beginning, less than its prelude, and nothing yet.
+    for (complete, len) in [("?1", z.len()), ("?0", 100_000), ("?0", 20), ("?0", 0)] {
+        let reply = send(gateway.address, create(complete), full(z[..len].to_vec())).await;
+        assert_eq!((reply.status.as_u16(), reply.code().as_str()), (403, "permit-required"), "{len}: {reply:?}");
+        assert_eq!(reply.header("location"), "", "nothing to go on with");
+    }
+    assert_eq!(kept_bytes(&folder), 0, "not one file");
+
+    let created = send(gateway.address, create("?0").header("hoop-permit", &permit), full(z[..100_000].to_vec())).await;
+    assert_eq!((created.status.as_u16(), created.header("upload-offset")), (201, "100000"), "{created:?}");
+    let rest = || {
+        Request::patch(created.header("location"))
+            .header("upload-offset", 100_000)
+            .header("upload-complete", "?1")
+            .header("content-type", "application/partial-upload")
+    };
+    let without = send(gateway.address, rest(), full(z[100_000..].to_vec())).await;
+    assert_eq!((without.status.as_u16(), without.code().as_str()), (403, "permit-required"), "nor later parts");
+    let whole = send(gateway.address, rest().header("hoop-permit", &permit), full(z[100_000..].to_vec())).await;
+    assert_eq!(whole.status, 201, "{whole:?}");
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(service.bytes(id_of(&z)), z);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_permit_for_this_gateway_is_taken_and_the_service_is_shown_who_delivers() {
     let proofs = Arc::new(Mutex::new(Vec::new()));
     let seen = proofs.clone();
