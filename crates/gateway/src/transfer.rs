@@ -7,13 +7,13 @@
 use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
 use crate::service::{Again, Answer, PREFER_WAIT, Service, Word};
 use crate::shared::Shared;
-use crate::status::{self, ServiceStatus};
+use crate::status::{self, ServiceStatus, delivered_from_missing};
 use hoop_dispatch::Failure;
 use hoop_http::{Code, streamed};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE};
 use hoop_spool::{Change, Payload, ReadError, Reason, State, StoreError, Upload};
 use hoop_units::{ByteRange, ContentRange, RangeSet, UnixTime, UploadId};
-use http::{Method, StatusCode, header};
+use http::{HeaderName, Method, StatusCode, header};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -211,6 +211,7 @@ impl Transfer<'_> {
             };
             let before = self.has.len();
             let answer = self.send(&payload, range).await?;
+            self.note_kept(&answer).await?;
             match self.service.judge(&answer, self.upload.total) {
                 Word::TooLong if self.message_bytes > u64::from(RECORD_SIZE) => {
                     self.message_bytes = (self.message_bytes.min(range.len()) / 2).max(u64::from(RECORD_SIZE));
@@ -316,6 +317,13 @@ impl Transfer<'_> {
             }
             Err(error) => store_failed(&error),
         }
+    }
+
+    /// A refusal can say what the service has all the same: of a message that its owner's pause broke off, say.
+    async fn note_kept(&mut self, answer: &Answer) -> Result<(), Stop> {
+        let Some(has) = kept_of(answer, self.upload.total) else { return Ok(()) };
+        self.has = has.clone();
+        self.record(Change { delivered: Some(has), ..Change::default() }).await
     }
 
     /// Asks what became of it.
@@ -461,6 +469,13 @@ impl Transfer<'_> {
         let path = &self.service.dest.url[self.service.dest.origin.as_str().len()..];
         format!("{path}/{}", self.upload.id)
     }
+}
+
+/// What the service has of an unfinished upload, by a refusal that tells.
+fn kept_of(answer: &Answer, total: u64) -> Option<RangeSet> {
+    let text = |name: &HeaderName| answer.headers.get(name)?.to_str().ok();
+    let unfinished = !answer.status.is_success() && text(&status::STATE) == Some(State::Receiving.name());
+    text(&status::MISSING).filter(|_| unfinished).and_then(|missing| delivered_from_missing(missing, total))
 }
 
 fn base64url(octets: &[u8]) -> String {

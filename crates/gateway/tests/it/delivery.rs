@@ -185,6 +185,29 @@ async fn a_paused_upload_waits_with_its_reason_and_is_delivered_once_it_is_resum
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_service_kept_of_a_message_that_a_pause_broke_off_counts_as_delivered() {
+    let z = sealed(1, 100_000, LATER);
+    let missing = format!("{}-{}", border(1), z.len() - 1);
+    let service = Service::start(move |_, method, _, _| match *method == Method::PUT {
+        true => {
+            // For an hour: nobody asks again meanwhile.
+            let problem = Problem::new(Code::UploadPaused, "").retry_after(Duration::from_secs(3600));
+            let mut answer = problem.into_response();
+            let headers = answer.headers_mut();
+            headers.insert("hoop-state", HeaderValue::from_static("receiving"));
+            headers.insert("hoop-missing", missing.parse().unwrap());
+            Weather::Answer(answer)
+        }
+        false => Weather::Fair,
+    })
+    .await;
+    let (gateway, _folder) = gateway().await;
+    post(gateway.address, &service.dest(), &z).await;
+    let status = until(gateway.address, id_of(&z), "the pause", |status| reason(status) == "upload-paused").await;
+    assert_eq!(status["delivered"].as_u64(), Some(border(1)), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_that_blames_the_upload_ends_it_with_its_reason() {
     for (code, state) in [
         (Code::TicketForeign, "refused"),
