@@ -12,6 +12,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// An upload that is given up in less is told of: time to call whoever could help.
+const SOON_SECS: u32 = 86_400;
+
 /// What has happened since the service began.
 #[derive(Default)]
 pub struct Counters {
@@ -78,6 +81,8 @@ fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
 async fn text(core: &Core) -> Result<String, Problem> {
     let counts = core.store.with(|index| index.counts()).await.map_err(store_problem)?;
     let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?;
+    let soon = core.clock.unix().plus_secs(SOON_SECS);
+    let ending = core.store.with(move |index| index.ending(soon)).await.map_err(store_problem)?;
     let mut out = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
         let _ = writeln!(out, "# HELP hoop_service_{name} {help}\n# TYPE hoop_service_{name} {kind}");
@@ -89,6 +94,9 @@ async fn text(core: &Core) -> Result<String, Problem> {
     let counter = |value: &AtomicU64| one(value.load(Ordering::Relaxed));
     let states: Vec<_> = counts.iter().map(|(state, n)| (format!("{{state=\"{}\"}}", state.name()), *n)).collect();
     metric("uploads", "gauge", "Uploads in the index, by state.", &states);
+    let help =
+        "Uploads that are given up within a day, if their device, the application or their owner does not come back.";
+    metric("uploads_ending", "gauge", help, &one(ending));
     metric("stored_bytes", "gauge", "What uploads whose bodies are kept have, or will have, on disk.", &one(stored));
     metric("stored_bytes_max", "gauge", "The most of that (--max-stored).", &one(core.max_stored_bytes));
     let counters = &core.counters;

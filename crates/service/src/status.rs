@@ -1,10 +1,10 @@
 //! How an upload is shown: the headers of `docs/protocol.md` §5 and the document of §8.
 
-use crate::state::{Marked, Reason, State, Upload};
+use crate::state::{LINGER_SECS, Marked, Reason, State, Upload};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, json};
-use hoop_units::RangeSet;
+use hoop_units::{RangeSet, UnixTime};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -24,6 +24,7 @@ pub fn document(upload: &Upload) -> Value {
         "received": upload.received.len(),
         "missing": missing(upload),
         "expires": upload.expires.0,
+        "ends": ends(upload).map(|at| at.0),
         "updated": upload.updated.0,
         "reason": reason,
         "attempts": upload.attempts,
@@ -42,6 +43,7 @@ pub fn announced(marked: &Marked, state: &str) -> Value {
         "received": 0,
         "missing": "",
         "expires": marked.expires.0,
+        "ends": (state == "announced").then_some(marked.expires.0),
         "updated": marked.created.0,
         "reason": marked.refusal().map(|code| json!({"code": code.name(), "detail": ""})),
         "attempts": 0,
@@ -49,6 +51,11 @@ pub fn announced(marked: &Marked, state: &str) -> Value {
         "answer": null,
         "receipt": null,
     })
+}
+
+/// When an upload is given up that waits for something; none: it has ended.
+fn ends(upload: &Upload) -> Option<UnixTime> {
+    (!upload.state.is_final()).then(|| upload.expires.plus_secs(LINGER_SECS))
 }
 
 fn missing(upload: &Upload) -> String {

@@ -223,6 +223,8 @@ fn only_what_is_long_over_and_disposed_of_is_forgotten(index: &Arc<dyn Index>) {
     let end = 1_000 + 2 * LINGER_SECS;
     assert_eq!(index.overdue(UnixTime(1_000 + LINGER_SECS), 9).unwrap(), []);
     assert_eq!(index.overdue(UnixTime(1_001 + LINGER_SECS), 9).unwrap(), [id(3)], "what still waits");
+    let ending = |before| index.ending(UnixTime(before)).unwrap();
+    assert_eq!((ending(1_000 + LINGER_SECS), ending(1_001 + LINGER_SECS)), (0, 1), "and is told before");
     assert_eq!(index.forget(UnixTime(end), 9).unwrap(), 0);
     assert_eq!(index.forget(UnixTime(end + 1), 9).unwrap(), 1);
     assert_eq!([1, 2, 3].map(|n| index.load(id(n)).unwrap().is_some()), [false, true, true]);

@@ -93,6 +93,8 @@ pub trait Index: Notes + SavedSettings + Send + Sync {
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// What the uploads whose bodies are kept have, or will have, on disk, in bytes.
     fn stored(&self) -> Result<u64, StoreError>;
+    /// How many uploads that wait for something will be given up before `before`, if nothing more happens to them.
+    fn ending(&self, before: UnixTime) -> Result<u64, StoreError>;
     /// How many uploads there are in each state.
     fn counts(&self) -> Result<Vec<(State, u64)>, StoreError>;
     /// Notes that a body was deleted.

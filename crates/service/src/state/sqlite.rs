@@ -235,6 +235,12 @@ impl Index for SqliteIndex {
         self.ids(sql, &[&now.0.saturating_sub(super::LINGER_SECS), &rows(limit)])
     }
 
+    fn ending(&self, before: UnixTime) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM uploads WHERE expires < ?1 AND state IN ('receiving', 'received', 'held')";
+        let before = before.0.saturating_sub(super::LINGER_SECS);
+        Ok(self.reader().prepare_cached(sql)?.query_row([before], |row| row.get::<_, u32>(0)).map(u64::from)?)
+    }
+
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         let sql = format!("SELECT id FROM uploads WHERE has_body AND state IN {FINAL} LIMIT ?1");
         self.ids(&sql, &[&rows(limit)])

@@ -28,6 +28,7 @@ async fn what_happens_is_counted_and_told_on_loopback_alone() {
     for line in [
         "hoop_service_uploads{state=\"accepted\"} 1",
         "hoop_service_uploads{state=\"held\"} 0",
+        "hoop_service_uploads_ending 0",
         "hoop_service_tickets_total 1",
         "hoop_service_messages_total 1",
         "hoop_service_replays_total 1",

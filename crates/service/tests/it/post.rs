@@ -456,8 +456,13 @@ async fn an_upload_begun_in_time_may_end_late_and_clocks_may_jump() {
     // Set back again: what is done stays done.
     offset.store(0, Ordering::Relaxed);
     assert_eq!(first.post(&sidecar).await.status, 200);
-    let third = seal(&ticket(&sidecar).await, &octets(200_000, 1));
+    assert_eq!(sidecar.status(&one.id).await["ends"], serde_json::Value::Null);
+    let three = ticket(&sidecar).await;
+    let (third, third_id) = (seal(&three, &octets(200_000, 1)), three.id.clone());
     third.put(sidecar.address, third.records(1, 2)).await;
+    let status = sidecar.status(&third_id).await;
+    let (expires, ends) = (status["expires"].as_u64().unwrap(), status["ends"].as_u64().unwrap());
+    assert_eq!(ends - expires, 7 * DAY, "until then it may still come: {status}");
     offset.store(15 * DAY, Ordering::Relaxed);
     assert_eq!(third.post(&sidecar).await.problem(), (410, "upload-expired".into()));
     assert_eq!(upstream.whole().len(), 1);
