@@ -345,6 +345,7 @@ mod tests {
                 "[[route]]\npath = \"/\"\n[[route.rule]]\nthen = \"held\"\njson = {pointer = \"a\", equals = 1}",
                 "begin with `/`",
             ),
+            ("[[route]]\npath = \"/\"\non_unknown = \"sometimes\"", "sometimes"),
             ("[user]\npath = \"/me\"", "`user.json` is missing"),
             ("not toml", "line 1"),
         ] {

@@ -134,6 +134,64 @@ async fn a_route_for_which_twice_is_once_sends_again_when_the_answer_was_lost() 
 }
 
 #[tokio::test]
+async fn whether_a_lost_answer_costs_a_second_attempt_is_for_the_first_route_that_fits() {
+    let route = |fields: &str| format!("[[route]]\n{fields}\n");
+    let cases = [
+        (String::new(), "unknown"),
+        (route("path = \"/upload\"\non_unknown = \"hold\""), "unknown"),
+        (route("path = \"/upload\""), "unknown"),
+        (route("path = \"/other\"\non_unknown = \"retry\""), "unknown"),
+        (route("path = \"/upload\"\nmethod = \"PUT\"\non_unknown = \"retry\""), "unknown"),
+        (route("path = \"/upload\"") + &route("path = \"/\"\non_unknown = \"retry\""), "unknown"),
+        (route("path = \"/upload\"\non_unknown = \"retry\""), "accepted"),
+        (route("path = \"/upload\"\nmethod = \"POST\"\non_unknown = \"retry\""), "accepted"),
+        (route("path = \"/other\"") + &route("path = \"/\"\non_unknown = \"retry\""), "accepted"),
+    ];
+    for (text, state) in cases {
+        let upstream = Upstream::new(|number, _| match number {
+            0 => Behaviour::TakeAndClose,
+            _ => answer("201 Created", ""),
+        })
+        .await;
+        let routes = Routes::parse(&text).unwrap();
+        let sidecar = Sidecar::with(upstream.address, |config| config.routes = routes).await;
+        let ticket = ticket(&sidecar).await;
+        seal(&ticket, b"perhaps").post(&sidecar).await;
+        sidecar.reaches(&ticket.id, state).await;
+        sidecar.stop().await;
+        assert_eq!(upstream.whole().len(), if state == "unknown" { 1 } else { 2 }, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_route_for_which_twice_is_once_sends_again_however_the_answer_was_lost() {
+    let lost = [
+        Behaviour::TakeAndKeep,
+        Behaviour::Answer(b"HTTP/1.1 2".to_vec()),
+        Behaviour::Answer(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()),
+        Behaviour::Answer(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"upload\":".to_vec()),
+    ];
+    for behaviour in lost {
+        let first = behaviour.clone();
+        let upstream = Upstream::new(move |number, _| match number {
+            0 => first.clone(),
+            _ => answer("200 OK\r\nContent-Type: application/json", "{\"upload\":{\"result\":\"Success\"}}"),
+        })
+        .await;
+        let text = "[[route]]\npath = \"/upload\"\npreset = \"mediawiki\"\non_unknown = \"retry\"";
+        let sidecar = Sidecar::with(upstream.address, |config| {
+            config.routes = Routes::parse(text).unwrap();
+            config.answer_timeout = Duration::from_secs(1);
+        })
+        .await;
+        let ticket = ticket(&sidecar).await;
+        seal(&ticket, b"idempotent").post(&sidecar).await;
+        let status = sidecar.reaches(&ticket.id, "accepted").await;
+        assert_eq!((status["attempts"].as_u64(), upstream.whole().len()), (Some(2), 2), "{behaviour:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_busy_application_is_tried_again_and_a_redirect_is_not_followed() {
     let upstream = Upstream::new(|number, _| match number {
         0 => answer("503 Service Unavailable\r\nRetry-After: 1", ""),
