@@ -1,0 +1,35 @@
+"""Every test that ARCHITECTURE.md names beside a promise is there: a test that was renamed or taken out leaves a promise without one."""
+
+import re
+import unittest
+
+from metadata import ROOT
+
+BROWSER = ROOT / "tests" / "browser"
+
+
+def table():
+    """The rows of the table, without its head."""
+    lines = (ROOT / "ARCHITECTURE.md").read_text().split("| promise | tests |", 1)[1].splitlines()[2:]
+    return [line for line in lines if line.startswith("|")]
+
+
+class Promises(unittest.TestCase):
+    def test_each_test_that_is_named_exists(self):
+        sources = "\n".join(path.read_text() for path in sorted((ROOT / "crates").rglob("*.rs")))
+        scripts = "\n".join(path.read_text() for path in sorted(BROWSER.glob("**/*.js")) if "node_modules" not in path.parts)
+        tests = set(re.findall(r"fn (\w+)\(", sources))
+        rows = table()
+        self.assertGreater(len(rows), 12)
+        for row in rows:
+            with self.subTest(row[:60]):
+                told = row.split("|")[2]
+                named = re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){2,})`", told)
+                quoted = re.findall(r'"([^"]+)"', told)
+                self.assertTrue(named or quoted, "a promise without a test")
+                self.assertEqual([name for name in named if name not in tests], [])
+                self.assertEqual([name for name in quoted if name not in scripts], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
