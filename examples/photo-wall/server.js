@@ -117,7 +117,8 @@ if (sessions) {
   });
 }
 
-// The answers of the last requests that carried a key; a request whose body broke off is forgotten, and may come again.
+// The answers of the last requests that carried a key; a request of which nothing was stored (its body broke off, or it was refused) is
+// forgotten, and may come again.
 const answered = new Map();
 const KEYS = 10_000;
 
@@ -129,12 +130,17 @@ async function once(request, response, next) {
     const settled = resolvers();
     answered.set(key, settled.promise);
     if (answered.size > KEYS) answered.delete(answered.keys().next().value);
-    response.locals.settle = settled.resolve;
-    request.once("close", () => {
-      if (request.complete) return;
-      answered.delete(key);
-      settled.resolve(null);
-    });
+    let open = true;
+    response.locals.settle = (answer) => {
+      open = false;
+      settled.resolve(answer);
+    };
+    response.locals.forget = () => {
+      if (open) answered.delete(key);
+      response.locals.settle(null);
+    };
+    request.once("close", () => request.complete || response.locals.forget());
+    response.once("finish", response.locals.forget);
     return next();
   }
   request.resume();
@@ -161,7 +167,11 @@ app.post("/photos", signedIn, once, upload.array("photo", FILES_MAX), fromOurFor
   if (request.accepts(["html", "json"]) === "html" && request.get("accept")?.includes("text/html")) return response.redirect(303, "/");
   response.status(201).json({ photos });
 });
-app.use((error, _request, response, _next) => response.status(error.status ?? 400).json({ error: error.message }));
+app.use((error, _request, response, _next) => {
+  // Also if the connection broke after the last octet, when no answer is finished any more.
+  response.locals.forget?.();
+  response.status(error.status ?? 400).json({ error: error.message });
+});
 
 const server = app.listen(Number(process.env.PORT ?? 8000), process.env.HOST ?? "127.0.0.1", () => {
   console.log(JSON.stringify({ event: "listening", port: server.address().port }));

@@ -61,6 +61,17 @@ test("without sign-in a form of many photos is taken as it is", async (t) => {
   assert.equal((await ask("/me")).status, 404);
 });
 
+test("a request of which nothing was stored is forgotten, and one that was is stored once", async (t) => {
+  const { ask, photos } = await startWall(t);
+  const send = (body) => ask("/photos", { method: "POST", body, headers: { "idempotency-key": '"one"', accept: "application/json" } });
+  const wrong = form();
+  wrong.append("film", new Blob(["no photo"]), "film.mp4");
+  for (let time = 0; time < 2; time++) assert.equal((await send(wrong)).status, 400, "a field that the wall does not know");
+  const first = await (await send(form())).json();
+  assert.deepEqual(await (await send(form())).json(), first);
+  assert.deepEqual((await readdir(photos)).filter((name) => first.photos.some(({ file }) => file === name)).length, 1);
+});
+
 test("with sign-in a stranger is sent to sign in, and nothing of his is kept", async (t) => {
   const { ask, photos } = await startWall(t, { SIGN_IN: "1" });
   for (const cookie of ["", "session=guessed"]) {

@@ -46,7 +46,7 @@ fn every_upload_answered_2xx_arrives_exactly_once_though_gateway_and_service_are
     println!("the application was asked again {repeats} times");
     for upload in &run.promised {
         let times = run.arrived.get(&upload.sha256).copied().unwrap_or(0);
-        assert_eq!(times, 1, "upload {} arrived {times} times; {}", upload.id, monitor(&run.house, &upload.id));
+        assert_eq!(times, 1, "upload {} arrived {times} times; {}", upload.id, status(&run.house, &upload.id));
     }
 }
 
@@ -190,16 +190,12 @@ fn pictures(wall: &Program) -> BTreeMap<String, u32> {
     counts
 }
 
-/// Whether the service says so: a device that found no gateway went to the service itself.
 fn is_unknown(house: &House, id: &str) -> bool {
-    get(house, &format!("{ORIGIN}/hoop/uploads/{id}")).contains("\"state\":\"unknown\"")
+    status(house, id).contains("\"state\":\"unknown\"")
 }
 
-fn monitor(house: &House, id: &str) -> String {
-    get(house, &format!("{}monitor?ID={id}", house.gateway_url()))
-}
-
-fn get(house: &House, url: &str) -> String {
-    let output = house.curl().args(["-H", "Accept: application/json", url]).output();
+/// What the service says: a device that found no gateway went to the service itself.
+fn status(house: &House, id: &str) -> String {
+    let output = house.curl().args(["-H", "Accept: application/json", &format!("{ORIGIN}/hoop/uploads/{id}")]).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
