@@ -2,7 +2,7 @@
 //!
 //! Whatever waits in the line's queue delays everybody in the house, so the delay above the least that was ever seen tells how
 //! full the queue is, whoever filled it (LEDBAT, RFC 6817; LEDBAT++, draft-irtf-iccrg-ledbat-plus-plus). Below the target the rate
-//! grows, above it shrinks by as much as the delay is too long, at most to half within a tenth of a second.
+//! grows, above it shrinks by the more, the longer the delay is; from a whole line to the floor within half a second.
 //!
 //! Where it differs from LEDBAT, and why:
 //!
@@ -10,6 +10,9 @@
 //!   line's round trip; a rate can be less than that, and paced packets find the queue empty.
 //! - The target is some milliseconds (RFC 6817: 100 ms; LEDBAT++: 60 ms), plus what two packets take on this line: that much the
 //!   line itself makes of two packets sent together, at 1.15 Mbit/s some 21 ms.
+//! - The other end holds the acknowledgement of a single packet back, for the next packet or for 40 to 200 ms (RFC 9293 §3.8.6.3),
+//!   which looks like a full queue. On a connection whose window lost packets have made small, every packet is such a one. That time
+//!   is not counted; see [`Background::handle_rtt`].
 //! - Of several paths the least delayed counts: they share the uplink's queue, and any of them may have another of its own further on.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -49,11 +52,25 @@ const PACKET_BYTES: u64 = 1_500;
 const TWO_PACKETS: Duration = Duration::from_millis(24);
 const TWO_PACKETS_MAX: Duration = Duration::from_millis(60);
 
+/// An acknowledgement that waits for a second packet is taken to wait no longer than this: what Linux waits, as most do.
+const HELD: Duration = Duration::from_millis(40);
+
+/// Others wait longer, which nothing says. While single packets keep the rate at the bottom, so much more a second is taken for their
+/// waiting, until the rate comes off the bottom: rightly, or only to find the queue full.
+const HELD_MORE: f64 = 0.04;
+const HELD_MAX: Duration = Duration::from_millis(200);
+
+/// The bottom: at twice the floor two packets are 188 ms apart, so that the second fetches any acknowledgement held longer.
+const BOTTOM: Bitrate = Bitrate::bps(2 * FLOOR.as_bps());
+
 /// How fast the rate grows while the queue is empty, a second: towards what was known to fit, and beyond it.
 const CATCH_UP: f64 = 1.5;
 const GROWTH: f64 = 0.15;
 
-/// The rate falls at most to half within so long: a round trip on most lines.
+/// What was sent when the queue began to fill stands for what fits for so long; after that, the line's own rate does.
+const KNOWN_FOR: Duration = Duration::from_secs(3);
+
+/// At twice the target the rate falls to half within so long: a round trip on most lines.
 const HALVING: Duration = Duration::from_millis(100);
 
 /// So often, for so long, the rate falls to a quarter, that our own packets leave the queue and the base delay is seen (LEDBAT++
@@ -67,17 +84,19 @@ const SLOW_FOR: Duration = Duration::from_millis(400);
 pub struct Background {
     target: Duration,
     rate: f64,
-    /// What was sent when the queue began to fill, or 0: up to there the rate may grow fast.
+    /// What was sent when the queue began to fill: up to there the rate may grow fast. Infinite: nobody knows.
     known: f64,
+    known_until: Timestamp,
     /// The delay was above the target last time.
     is_over: bool,
+    /// What an acknowledgement of a single packet is taken to be held back, at most.
+    held: Duration,
     paths: BTreeMap<u64, Path>,
     delivered: VecDeque<(Timestamp, u64)>,
     capacity: Minutes<CAPACITY_MINUTES>,
     last: Option<Timestamp>,
     slow_until: Option<Timestamp>,
     slow_next: Option<Timestamp>,
-    before_slow: f64,
     /// Delivered octets count since then: not those of a time in which we kept back.
     counted_from: Option<Timestamp>,
 }
@@ -85,8 +104,11 @@ pub struct Background {
 #[derive(Clone, Debug)]
 struct Path {
     base: Minutes<BASE_MINUTES>,
-    /// The latest two.
+    last: Duration,
+    /// The latest two, less what the other end may have held back.
     recent: [Duration; 2],
+    /// Packets leave one by one.
+    is_single: bool,
     at: Timestamp,
 }
 
@@ -123,26 +145,32 @@ impl Background {
             target,
             rate: FIRST.as_bps() as f64,
             known: f64::INFINITY,
+            known_until: Timestamp::ZERO,
             is_over: false,
+            held: HELD,
             paths: BTreeMap::new(),
             delivered: VecDeque::new(),
             capacity: Minutes::new(),
             last: None,
             slow_until: None,
             slow_next: None,
-            before_slow: 0.0,
             counted_from: None,
         }
     }
 
-    /// A round-trip time on a path: whatever number stands for one destination's address.
-    pub fn handle_rtt(&mut self, path: u64, rtt: Duration, now: Timestamp) {
+    /// A round-trip time on a path: whatever number stands for one destination's address. `single`: how long after its packet the next
+    /// one left, if packets leave one by one; zero if they leave in pairs, whose acknowledgements nobody holds back.
+    pub fn handle_rtt(&mut self, path: u64, rtt: Duration, single: Duration, now: Timestamp) {
         if !self.paths.contains_key(&path) {
             self.remember(path, rtt, now);
         }
+        let held = self.held.min(single);
         let Some(path) = self.paths.get_mut(&path) else { return };
-        path.base.add(micros(rtt), now, u64::min);
-        path.recent = [path.recent[1], rtt];
+        // One that is too short on its own says nothing, either: the kernel's are, once in a while, of packets that were sent again.
+        path.base.add(micros(rtt.max(path.last)), now, u64::min);
+        path.last = rtt;
+        path.recent = [path.recent[1], rtt.saturating_sub(held)];
+        path.is_single = !single.is_zero();
         path.at = now;
     }
 
@@ -164,7 +192,10 @@ impl Background {
             self.capacity.add(delivered as u64, now, u64::max);
         }
         match self.queueing(now) {
-            Some(queueing) if !self.is_slow(queueing, now) => self.follow(queueing, passed, delivered),
+            Some(queueing) if !self.is_slow(queueing, now) => {
+                self.hold(passed, now);
+                self.follow(queueing, passed, delivered, now);
+            }
             Some(_) => {}
             // Nothing is under way, or nothing came back: neither says that there is room for more.
             None => {}
@@ -180,32 +211,56 @@ impl Background {
 
     /// How long packets wait in the uplink's queue, as far as the freshest delays tell.
     pub fn queueing(&self, now: Timestamp) -> Option<Duration> {
-        let fresh = self.paths.values().filter(|path| now.since(path.at) <= FRESH);
-        fresh.filter_map(Path::queueing).min()
+        self.fresh(now).filter_map(Path::queueing).min()
     }
 
     /// What the delay is compared with.
     pub fn target(&self) -> Duration {
-        let two = self.capacity.values().max().filter(|bps| *bps > FLOOR.as_bps());
-        let two = two.map_or(TWO_PACKETS, |bps| Bitrate::bps(bps).time_for(2 * PACKET_BYTES).min(TWO_PACKETS_MAX));
+        let two = self.capacity();
+        let two =
+            two.map_or(TWO_PACKETS, |bps| Bitrate::bps(bps as u64).time_for(2 * PACKET_BYTES).min(TWO_PACKETS_MAX));
         self.target + two
     }
 
-    fn follow(&mut self, queueing: Duration, passed: Duration, delivered: f64) {
+    /// The line's own rate, if anything was sent.
+    fn capacity(&self) -> Option<f64> {
+        self.capacity.values().max().filter(|bps| *bps > FLOOR.as_bps()).map(|bps| bps as f64)
+    }
+
+    /// Takes more, or again the least, for what the other end holds back.
+    fn hold(&mut self, passed: Duration, now: Timestamp) {
+        if !self.is_single(now) {
+            self.held = HELD;
+        } else if self.rate <= BOTTOM.as_bps() as f64 {
+            self.held = (self.held + passed.mul_f64(HELD_MORE)).min(HELD_MAX);
+        }
+    }
+
+    fn follow(&mut self, queueing: Duration, passed: Duration, delivered: f64, now: Timestamp) {
         let (target, floor) = (self.target().as_secs_f64(), FLOOR.as_bps() as f64);
         let (off, passed) = ((target - queueing.as_secs_f64()) / target, passed.as_secs_f64());
         if off < 0.0 {
-            let share = (-off).min(1.0) / 2.0 * (passed / HALVING.as_secs_f64()).min(1.0);
+            // Half of what the delay is too long, in shares of the target; far beyond it, nearly all.
+            let share = if off > -1.0 { -off / 2.0 } else { 1.0 + 0.5 / off };
+            let share = share * (passed / HALVING.as_secs_f64()).min(1.0);
             // More than what got through only fills the queue.
             let fits = self.rate.min(delivered.max(floor));
-            if !self.is_over {
-                self.known = fits;
+            let is_single = self.is_single(now);
+            if !self.is_over && !is_single {
+                self.known = self.rate.min(self.capacity().unwrap_or(f64::INFINITY));
+                self.known_until = now + KNOWN_FOR;
+            }
+            if is_single && self.rate > BOTTOM.as_bps() as f64 {
+                self.held = HELD;
             }
             self.is_over = true;
             self.rate = (fits * (1.0 - share)).max(floor);
             return;
         }
         self.is_over = false;
+        if now >= self.known_until {
+            self.known = self.known.max(self.capacity().unwrap_or_default());
+        }
         let is_known = self.rate < 0.85 * self.known;
         let growth = if is_known { CATCH_UP } else { GROWTH };
         let grown = self.rate * (1.0 + growth * off * passed);
@@ -220,7 +275,6 @@ impl Background {
     fn is_slow(&mut self, queueing: Duration, now: Timestamp) -> bool {
         if self.slow_until.is_some_and(|until| now >= until) {
             self.slow_until = None;
-            self.rate = self.before_slow;
             self.counted_from = Some(now);
         }
         let next = *self.slow_next.get_or_insert(now + SLOW_EVERY);
@@ -229,10 +283,19 @@ impl Background {
             // While others fill the queue there is nothing to be seen.
             if queueing <= 2 * self.target() {
                 self.slow_until = Some(now + SLOW_FOR);
-                self.before_slow = self.rate;
             }
         }
-        self.slow_until.is_some()
+        // What is acknowledged just after it says how it was.
+        self.slow_until.is_some() || self.counted_from.is_some_and(|from| now.since(from) < HELD_MAX)
+    }
+
+    /// Whether all that is known of the queue comes from single packets: a guess.
+    fn is_single(&self, now: Timestamp) -> bool {
+        self.fresh(now).all(|path| path.is_single)
+    }
+
+    fn fresh(&self, now: Timestamp) -> impl Iterator<Item = &Path> {
+        self.paths.values().filter(move |path| now.since(path.at) <= FRESH)
     }
 
     /// What was delivered lately; none: it was not counted for long enough.
@@ -254,7 +317,7 @@ impl Background {
         }
         let mut base = Minutes::new();
         base.add(micros(rtt.saturating_sub(full)), now, u64::min);
-        self.paths.insert(path, Path { base, recent: [rtt; 2], at: now });
+        self.paths.insert(path, Path { base, last: rtt, recent: [rtt; 2], is_single: false, at: now });
     }
 }
 

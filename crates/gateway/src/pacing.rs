@@ -231,7 +231,8 @@ impl Pacer {
             let acked = counters.acked.saturating_sub(before.acked);
             delivered += on_the_wire(acked);
             if let (Some(rtt), Some(background)) = (counters.rtt_since(&before), &mut state.background) {
-                background.handle_rtt(paced.path, rtt, now);
+                let single = if counters.is_single_since(&before) { paced.spacing() } else { Duration::ZERO };
+                background.handle_rtt(paced.path, rtt, single, now);
             }
             if counters.has_more() || acked > 0 {
                 active.push(*number);
@@ -312,6 +313,11 @@ impl State {
 }
 
 impl Paced {
+    /// The time from one packet to the next, if they leave one by one.
+    fn spacing(&self) -> Duration {
+        Bitrate::bps(self.told * 8).time_for(PACKET_BYTES - HEADER_BYTES)
+    }
+
     /// Tells the kernel, if it makes a difference.
     fn tell(&mut self, rate: Bitrate) {
         let octets = (rate.as_bps() / 8 * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES).max(1);

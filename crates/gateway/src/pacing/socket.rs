@@ -27,6 +27,8 @@ pub struct Counters {
     /// Octets that are not sent yet, and packets on their way.
     pub unsent: u32,
     pub in_flight: u32,
+    /// The congestion window, in packets.
+    pub window: u32,
 }
 
 impl Counters {
@@ -38,6 +40,12 @@ impl Counters {
     /// Whether it has something to send, or to hear of.
     pub const fn has_more(&self) -> bool {
         self.unsent > 0 || self.in_flight > 0
+    }
+
+    /// Whether packets may have left one by one since `before`: Linux keeps half of the window back for a second burst, so that below four
+    /// packets each leaves alone. Its acknowledgement then waits at the other end.
+    pub const fn is_single_since(&self, before: &Self) -> bool {
+        self.window < 4 || (before.window > 0 && before.window < 4)
     }
 
     /// The round-trip time of what was acknowledged since `before`, undoing the kernel's smoothing: each acknowledgement moves the
@@ -121,6 +129,7 @@ mod system {
                 segments_in: info.tcpi_segs_in,
                 unsent: info.tcpi_notsent_bytes,
                 in_flight: info.tcpi_unacked,
+                window: info.tcpi_snd_cwnd,
             })
         }
     }
