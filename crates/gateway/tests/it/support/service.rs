@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 pub enum Weather {
     /// Nothing special.
     Fair,
-    /// Answers this instead, without looking at the request.
+    /// Answers this instead, without looking at the request. Its body is read to the end all the same, as servers do (RFC 9112 §9.6): a connection that is
+    /// reset under a sender may take the answer with it.
     Answer(Response<Body>),
     /// Never answers.
     Silence,
@@ -135,7 +136,10 @@ async fn handle(state: Arc<Mutex<State>>, origin: String, request: Request<Incom
     };
     match weather {
         Weather::Fair => {}
-        Weather::Answer(response) => return response,
+        Weather::Answer(response) => {
+            tokio::spawn(read_some(body, usize::MAX));
+            return response;
+        }
         Weather::Silence => std::future::pending().await,
         Weather::Cut(after) => {
             let _ = read_some(body, after).await;
