@@ -7,12 +7,13 @@
 //!  head and the body's beginning ──▶ hyper ──▶ handler: Inbound
 //!                                                 │ takes over: hyper reads nothing more
 //!  what hyper had read by then ◀── drained ◀──────┤
-//!  the rest of the body ◀───────── the socket ◀───┘        the answer says `Connection: close`
+//!  the rest of the body ◀───────── the socket ◀───┘
 //! ```
 //!
 //! Whoever puts the body into a file takes it from the socket without a copy ([`Inbound::piped`]).
 //!
-//! hyper never learns that the body came to its end, so the connection ends with the answer: worth it for bodies that take longer than a new connection does.
+//! hyper never learns that the body came to its end, so it ends what it takes for the connection with the answer. If all of the body was read by then, the socket
+//! lives on: the next request is read by a new hyper. If not, the answer says `Connection: close`.
 
 use crate::pipe::Piped;
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -98,7 +99,7 @@ impl Inbound {
             };
             match next {
                 Some(Ok(bytes)) => {
-                    long.left = long.left.saturating_sub(bytes.len() as u64);
+                    long.took(bytes.len() as u64);
                     return Some(Ok(bytes));
                 }
                 Some(Err(error)) => return Some(Err(error)),
@@ -125,7 +126,7 @@ impl Inbound {
             // There may always be more: the thread's other connections have their turn.
             tokio::task::yield_now().await;
         }
-        poll_fn(|cx| long.direct.0.read().as_ref().poll_read_ready(cx)).await
+        poll_fn(|cx| long.direct.0.socket.read().as_ref().poll_read_ready(cx)).await
     }
 
     /// Takes what has come to the socket, at most so many octets, for whoever puts them into a file at once; `None`: nothing has, after all.
@@ -136,7 +137,7 @@ impl Inbound {
         let Some(long) = &mut self.long else { return Ok(None) };
         let most = most.min(long.left);
         let taken = {
-            let half = long.direct.0.read();
+            let half = long.direct.0.socket.read();
             let stream: &TcpStream = half.as_ref();
             stream.try_io(Interest::READABLE, || Piped::take(stream, most))
         };
@@ -147,13 +148,22 @@ impl Inbound {
         if piped.is_empty() {
             return Err(long.broken_off());
         }
-        long.left -= piped.len();
+        long.took(piped.len());
         long.full = piped.len() >= READ_BYTES as u64;
         Ok(Some(piped))
     }
 }
 
 impl Long {
+    /// So many octets have come.
+    fn took(&mut self, octets: u64) {
+        self.left = self.left.saturating_sub(octets);
+        // What hyper gave, it knows of.
+        if self.left == 0 && self.drained {
+            self.direct.0.whole.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn broken_off(&self) -> io::Error {
         let why = format!("the connection ended {} octets before the body", self.left);
         io::Error::new(io::ErrorKind::UnexpectedEof, why)
@@ -173,7 +183,7 @@ impl Long {
         if bytes.is_empty() {
             return Err(self.broken_off());
         }
-        self.left -= bytes.len() as u64;
+        self.took(bytes.len() as u64);
         self.full = bytes.len() == READ_BYTES;
         Ok(Some(bytes))
     }
@@ -193,11 +203,33 @@ async fn frame(body: &mut Incoming) -> Option<io::Result<Bytes>> {
     }
 }
 
+/// Both directions of a connection: one reader and one writer each at any time.
+#[derive(Debug)]
+struct Socket {
+    /// Read by hyper, or by whoever took a body over; never by both.
+    read: Mutex<OwnedReadHalf>,
+    write: Mutex<OwnedWriteHalf>,
+}
+
+impl Socket {
+    fn read(&self) -> MutexGuard<'_, OwnedReadHalf> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> MutexGuard<'_, OwnedWriteHalf> {
+        self.write.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
-    /// Read by hyper, or by whoever took the body over; never by both.
-    read: Mutex<OwnedReadHalf>,
+    socket: Arc<Socket>,
+    /// A body is read from the socket itself.
     taken: AtomicBool,
+    /// All of it has been.
+    whole: AtomicBool,
+    /// The socket outlives the hyper that reads from it.
+    stays: AtomicBool,
     /// hyper has asked for more although the body was taken over: it holds nothing of it any more.
     drained: Notify,
 }
@@ -207,13 +239,14 @@ struct Inner {
 pub(crate) struct Direct(Arc<Inner>);
 
 impl Inner {
-    fn read(&self) -> MutexGuard<'_, OwnedReadHalf> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(socket: Arc<Socket>) -> Self {
+        let [taken, whole, stays] = [false; 3].map(AtomicBool::new);
+        Self { socket, taken, whole, stays, drained: Notify::new() }
     }
 
     /// Waits for octets, at most so many, and reads them into the thread's buffer; none at the end.
     fn poll_octets(&self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let half = self.read();
+        let half = self.socket.read();
         let stream: &TcpStream = half.as_ref();
         loop {
             ready!(stream.poll_read_ready(cx))?;
@@ -234,65 +267,76 @@ impl Direct {
         self.0.taken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a body was read from it that hyper knows nothing of.
-    pub(crate) fn is_taken_over(&self) -> bool {
-        self.0.taken.load(Ordering::Relaxed)
+    /// Called once the answer is there: whether the connection ends with it, because a body was read from it of which hyper knows nothing.
+    /// It need not if the body was read to its end, and the sender, too, would go on (`keep_alive`).
+    pub(crate) fn ends_with_answer(&self, keep_alive: bool) -> bool {
+        if !self.0.taken.load(Ordering::Relaxed) {
+            return false;
+        }
+        let stays = keep_alive && self.0.whole.load(Ordering::Relaxed);
+        self.0.stays.store(stays, Ordering::Relaxed);
+        !stays
+    }
+
+    /// The connection for another hyper, after the one before has ended, if it goes on.
+    pub(crate) fn again(&self) -> Option<SharedStream> {
+        let stays = self.0.stays.load(Ordering::Relaxed);
+        stays.then(|| SharedStream(Arc::new(Inner::new(self.0.socket.clone()))))
     }
 }
 
 /// A connection that hyper reads from until it is taken over.
 #[derive(Debug)]
-pub(crate) struct SharedStream {
-    inner: Arc<Inner>,
-    write: OwnedWriteHalf,
-}
+pub(crate) struct SharedStream(Arc<Inner>);
 
 impl SharedStream {
     pub(crate) fn new(stream: TcpStream) -> Self {
         let (read, write) = stream.into_split();
-        let inner = Inner { read: Mutex::new(read), taken: AtomicBool::new(false), drained: Notify::new() };
-        Self { inner: Arc::new(inner), write }
+        Self(Arc::new(Inner::new(Arc::new(Socket { read: Mutex::new(read), write: Mutex::new(write) }))))
     }
 
     pub(crate) fn direct(&self) -> Direct {
-        Direct(self.inner.clone())
+        Direct(self.0.clone())
     }
 }
 
 impl AsyncRead for SharedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.inner.taken.load(Ordering::Relaxed) {
-            self.inner.drained.notify_one();
-            // Whoever took it over answers, and that ends the connection: nobody need be woken.
+        if self.0.taken.load(Ordering::Relaxed) {
+            self.0.drained.notify_one();
+            // Whoever took it over answers, and that ends this hyper: nobody need be woken.
             return Poll::Pending;
         }
-        Pin::new(&mut *self.inner.read()).poll_read(cx, buffer)
+        Pin::new(&mut *self.0.socket.read()).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for SharedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.write).poll_write(cx, octets)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.socket.write()).poll_write(cx, octets)
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.write).poll_write_vectored(cx, pieces)
+        Pin::new(&mut *self.0.socket.write()).poll_write_vectored(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.write.is_write_vectored()
+        self.0.socket.write().is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.write).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.socket.write()).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.write).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.0.stays.load(Ordering::Relaxed) {
+            true => Poll::Ready(Ok(())),
+            false => Pin::new(&mut *self.0.socket.write()).poll_shutdown(cx),
+        }
     }
 }
 
@@ -325,11 +369,11 @@ mod tests {
         Response::new(full(format!("{right} {}", largest <= READ_BYTES)))
     }
 
-    async fn exchange(stream: &mut TcpStream, len: usize, expect: &str) -> String {
-        let head = format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n{expect}\r\n");
+    async fn exchange(stream: &mut TcpStream, len: usize, field: &str) -> String {
+        let head = format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n{field}\r\n");
         let octets: Vec<u8> = (0..len).map(octet).collect();
         stream.write_all(head.as_bytes()).await.unwrap();
-        if !expect.is_empty() {
+        if field.starts_with("Expect") {
             let mut interim = [0; 25];
             stream.read_exact(&mut interim).await.unwrap();
             assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -394,21 +438,77 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_body_comes_whole_and_in_order_and_its_connection_ends_and_a_short_one_s_does_not() {
+    async fn a_long_body_comes_whole_and_in_order_and_the_connection_goes_on() {
         let limits = ServerLimits::default();
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
         let serving = tokio::spawn(server.run(|request, _| count(request), stopped));
+        let long = usize::try_from(LONG_BYTES).unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
         for expect in ["", "Expect: 100-continue\r\n"] {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let short = usize::try_from(LONG_BYTES).unwrap() - 1;
-            let answer = exchange(&mut stream, short, "").await;
-            assert!(!answer.contains("connection: close") && answer.ends_with(&format!("{short} true")), "{answer}");
-            let answer = exchange(&mut stream, LEN, expect).await;
-            assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
-            assert!(answer.ends_with(&format!("\r\n\r\n{LEN} true")), "{answer}");
-            assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the connection ends");
+            for len in [long - 1, LEN, long, long + 1, 10, LEN] {
+                let answer = exchange(&mut stream, len, if len > 10 { expect } else { "" }).await;
+                assert!(
+                    !answer.contains("connection:") && answer.ends_with(&format!("\r\n\r\n{len} true")),
+                    "{answer}"
+                );
+            }
         }
+        let answer = exchange(&mut stream, LEN, "Connection: x, Close\r\n").await;
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{LEN} true")), "{answer}");
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the connection ends, as was asked for");
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_long_body_at_once_is_the_next_request() {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let serving = tokio::spawn(server.run(|request, _| count(request), stopped));
+        let (mut reader, mut writer) = TcpStream::connect(address).await.unwrap().into_split();
+        let mut all = Vec::new();
+        for len in [1 << 20, 5, LEN, 1 << 18, 1 << 20] {
+            all.extend_from_slice(format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n\r\n").as_bytes());
+            all.extend((0..len).map(octet));
+        }
+        let sending = tokio::spawn(async move { writer.write_all(&all).await.map(|()| writer) });
+        let mut answers = String::new();
+        while answers.matches("true").count() < 5 {
+            let mut some = [0; 512];
+            let read = reader.read(&mut some).await.unwrap();
+            assert!(read > 0, "{answers}");
+            answers.push_str(std::str::from_utf8(&some[..read]).unwrap());
+        }
+        let bodies: Vec<&str> =
+            answers.split("\r\n\r\n").skip(1).map(|rest| &rest[..rest.find("true").unwrap()]).collect();
+        assert_eq!(bodies, ["1048576 ", "5 ", "20971520 ", "262144 ", "1048576 "], "{answers}");
+        drop(sending.await.unwrap().unwrap());
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_long_body_that_was_not_read_to_its_end_ends_the_connection() {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let refuse = async |request| {
+            let (_, mut body) = Inbound::of(request);
+            let mut read = 0;
+            while read < LEN / 2 {
+                read += body.data().await.unwrap().unwrap().len();
+            }
+            Response::new(full(format!("{read} true")))
+        };
+        let serving = tokio::spawn(server.run(move |request, _| refuse(request), stopped));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {LEN}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(&vec![0; LEN / 2]).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
         stop.trigger();
         serving.await.unwrap();
     }

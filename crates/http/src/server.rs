@@ -8,7 +8,7 @@ use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
 use crate::slots::{Handle, PeerLimit, Slot, Slots};
 use hoop_units::DeviceId;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, Version, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -158,12 +158,18 @@ impl Server {
                 let Some(place) = place else { return refuse(&stream) };
                 let handle = place.handle();
                 let Some(acceptor) = acceptor else {
-                    let stream = SharedStream::new(stream);
-                    let direct = Some(stream.direct());
-                    return converse(stream, peer, direct, handler, limits, shutdown, &handle).await;
+                    let mut next = Some(SharedStream::new(stream));
+                    while let Some(stream) = next {
+                        let direct = stream.direct();
+                        let well = converse(stream, peer, Some(&direct), &handler, &limits, &mut shutdown, &handle);
+                        next = if well.await { direct.again() } else { None };
+                    }
+                    return;
                 };
                 match tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, peer, None, handler, limits, shutdown, &handle).await,
+                    Ok(Ok(stream)) => {
+                        converse(stream, peer, None, &handler, &limits, &mut shutdown, &handle).await;
+                    }
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake took too long"),
                 }
@@ -240,16 +246,17 @@ fn refuse(stream: &TcpStream) {
     let _ = stream.try_write(&[head.as_bytes(), &body].concat());
 }
 
-/// Serves one connection until it ends or `shutdown` has let its last request finish.
+/// Serves one connection until it ends or `shutdown` has let its last request finish. Whether it ended as it should, and of itself.
 async fn converse<S, H, F>(
     stream: S,
     peer: Peer,
-    direct: Option<Direct>,
-    handler: H,
-    limits: ServerLimits,
-    mut shutdown: Shutdown,
+    direct: Option<&Direct>,
+    handler: &H,
+    limits: &ServerLimits,
+    shutdown: &mut Shutdown,
     handle: &Handle,
-) where
+) -> bool
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Fn(Request<Incoming>, Peer) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
@@ -265,15 +272,16 @@ async fn converse<S, H, F>(
             TokioIo::new(Paced::new(stream, limits.least_read)),
             service_fn(|mut request| {
                 outbox.open(&mut request);
-                direct.iter().for_each(|direct| drop(request.extensions_mut().insert(direct.clone())));
+                direct.iter().for_each(|direct| drop(request.extensions_mut().insert((*direct).clone())));
+                let keep_alive = keeps_alive(&request);
                 let answer = handler(request, peer);
-                let (outbox, handle, direct) = (outbox.clone(), handle.clone(), direct.clone());
+                let (outbox, handle) = (outbox.clone(), handle.clone());
                 async move {
                     handle.set_busy(true);
                     let mut answer = answer.await;
                     handle.set_busy(false);
                     outbox.close();
-                    if direct.is_some_and(|direct| direct.is_taken_over()) {
+                    if direct.is_some_and(|direct| direct.ends_with_answer(keep_alive)) {
                         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                     }
                     Ok::<_, Infallible>(answer)
@@ -282,18 +290,27 @@ async fn converse<S, H, F>(
         )
         .with_upgrades();
     let mut connection = pin!(connection);
-    let result = tokio::select! {
-        result = &mut connection => result,
+    let (result, of_itself) = tokio::select! {
+        result = &mut connection => (result, true),
         () = handle.evicted() => {
             tracing::debug!(peer = %peer.address, "a connection makes room for another device");
-            return;
+            return false;
         }
         () = shutdown.requested() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            (connection.await, false)
         }
     };
-    if let Err(error) = result {
+    if let Err(error) = &result {
         tracing::debug!(%error, "connection ended early");
     }
+    result.is_ok() && of_itself
+}
+
+/// Whether a sender would go on after the answer (RFC 9112 §9.3).
+fn keeps_alive<B>(request: &Request<B>) -> bool {
+    let options = request.headers().get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let closes =
+        options.flat_map(|options| options.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"));
+    request.version() == Version::HTTP_11 && !closes
 }
