@@ -82,7 +82,7 @@ pub fn judge(status: StatusCode, headers: HeaderMap, body: Bytes, total: u64) ->
     match service::judge(&Answer { status, headers, body }, total, SystemTime::UNIX_EPOCH) {
         Word::Stands { state, has, status: _ } => Some((state, has)),
         Word::Ends { state, .. } => Some((state, RangeSet::new())),
-        Word::Unknown | Word::AskHow | Word::Corrupt(_) | Word::TooLong | Word::Again(_) => None,
+        Word::Unknown | Word::AskHow | Word::Corrupt { .. } | Word::TooLong | Word::Again(_) => None,
     }
 }
 

@@ -20,7 +20,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Code, Inbound, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{
-    Begin, BeginError, Change, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, State, StoreError, Upload,
+    Begin, BeginError, Change, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, Reason, State, StoreError, Upload,
 };
 use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UnixTime, UploadId};
 use http::{HeaderMap, header};
@@ -51,19 +51,22 @@ impl Taken {
 
     /// The receipt of an upload that takes no more octets, unless it has ended without them.
     pub fn whole(upload: &Upload) -> Result<Self, Problem> {
-        match given_up(upload.state) {
+        match given_up(upload.state, upload.reason.as_ref()) {
             Some(problem) => Err(problem),
             None => Ok(Self::of(upload)),
         }
     }
 }
 
-/// The refusal of more of an upload that has come to its end and will not be delivered: nothing of it is kept.
-fn given_up(state: State) -> Option<Problem> {
+/// The refusal of more of an upload that has come to its end and will not be delivered, for the reason that is known: nothing of it is kept.
+fn given_up(state: State, reason: Option<&Reason>) -> Option<Problem> {
     match state {
         State::Stopped => Some(Problem::new(Code::UploadStopped, "")),
         State::Expired => Some(Problem::new(Code::UploadExpired, "")),
-        State::Refused => Some(Problem::new(Code::UploadConflict, "the service has refused it")),
+        State::Refused => {
+            let code = reason.and_then(|reason| Code::by_name(&reason.code)).unwrap_or(Code::UploadConflict);
+            Some(Problem::new(code, reason.map_or("the service has refused it", |reason| &reason.detail)))
+        }
         _ => None,
     }
 }
@@ -339,7 +342,7 @@ pub async fn begin(
             Err(Problem::new(Code::UploadConflict, error).field(field))
         }
         Err(error @ BeginError::TooManySpans(_)) => Err(Problem::new(Code::RangeTooMany, error)),
-        Err(error @ BeginError::TooManyEarly(_)) => Err(early_problem(error)),
+        Err(error @ (BeginError::TooManyEarly(_) | BeginError::NotBegunHere)) => Err(early_problem(error)),
         Err(BeginError::Store(error)) => Err(store_problem(&error)),
     }
 }
@@ -478,7 +481,7 @@ pub fn record(shared: &Shared, intake: &Intake, range: ByteRange, total: u64) ->
     let (state, stored) = match intake.commit(range, shared.clock.unix()) {
         Ok(state) => (state, intake.stored()),
         // Another sender completed it while this one was still sending, or the service has it by another way.
-        Err(CommitError::Ended(state)) if given_up(state).is_none() => {
+        Err(CommitError::Ended(state)) if given_up(state, None).is_none() => {
             (state, [ByteRange::new(0, total)].into_iter().collect())
         }
         Err(error) => return Err(error),
@@ -504,7 +507,7 @@ async fn commit(shared: &Arc<Shared>, intake: Intake, range: ByteRange, total: u
 pub fn commit_problem(error: CommitError) -> Problem {
     match error {
         CommitError::Full => full_problem("the disk became full"),
-        CommitError::Ended(state) if let Some(problem) = given_up(state) => problem,
+        CommitError::Ended(state) if let Some(problem) = given_up(state, None) => problem,
         error @ (CommitError::Ended(_) | CommitError::Conflict(_)) => Problem::new(Code::UploadConflict, error),
         error @ CommitError::TooManySpans(_) => Problem::new(Code::RangeTooMany, error),
         error @ CommitError::NotWritten => {

@@ -57,8 +57,8 @@ pub enum Word {
     Ends { state: State, code: Code, detail: String },
     /// It is over already; the status says how.
     AskHow,
-    /// A record did not open.
-    Corrupt(String),
+    /// A record did not open; which one, if the service says so.
+    Corrupt { record: Option<u64>, detail: String },
     /// The message was too long for something on the way.
     TooLong,
     /// Try again.
@@ -260,7 +260,10 @@ pub fn judge(answer: &Answer, total: u64, now: SystemTime) -> Word {
         Code::UploadExpired => ends(State::Expired),
         Code::AnswerLost => ends(State::Unknown),
         Code::Rejected => ends(State::Rejected),
-        Code::RecordCorrupt => Word::Corrupt(said),
+        Code::RecordCorrupt => {
+            let record = problem.field.as_deref().and_then(|field| field.strip_prefix("record ")?.parse().ok());
+            Word::Corrupt { record, detail: said }
+        }
         code if code.is_final() => ends(State::Refused),
         code => again(code, said),
     }

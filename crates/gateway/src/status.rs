@@ -154,10 +154,14 @@ impl ServiceStatus {
     }
 }
 
-/// What the service has, from what it says is missing. It names [`MISSING_MAX`] spans at most: when so many are named, what
+/// What the service has, from what it says is missing; `None` if that is no word of a service's. It names [`MISSING_MAX`] spans at most: when so many are named, what
 /// lies beyond the last is not known, and taken as missing.
 pub fn delivered_from_missing(missing: &str, total: u64) -> Option<RangeSet> {
     let missing: RangeSet = missing.parse().ok()?;
+    // Kept with the upload: a service's word must not grow the index.
+    if missing.spans() > MISSING_MAX {
+        return None;
+    }
     let mut has: RangeSet = [ByteRange::new(0, total)].into_iter().collect();
     missing.iter().for_each(|span| has.remove(span));
     if missing.spans() >= MISSING_MAX {

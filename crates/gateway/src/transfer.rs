@@ -5,9 +5,9 @@
 //! off goes out just so; now and then the service is asked whether the rest has come to it by another way.
 
 use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
-use crate::service::{Again, Answer, PREFER_WAIT, Service, Word};
+use crate::service::{Again, Answer, PREFER_WAIT, Service, Word, their_words};
 use crate::shared::Shared;
-use crate::status::{self, ServiceStatus, delivered_from_missing};
+use crate::status::{self, ReasonDocument, ServiceStatus, delivered_from_missing};
 use hoop_dispatch::Failure;
 use hoop_http::{Code, streamed};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE};
@@ -146,6 +146,11 @@ fn again(again: Again, attempts: u32) -> Ended {
 }
 
 /// Why an attempt goes no further when our own disk fails in the middle of a message.
+/// A service's reason as its own word: of our codes, and of bounded length.
+fn their_reason(reason: ReasonDocument) -> Option<Reason> {
+    Code::by_name(&reason.code).map(|code| Reason::new(code.name(), their_words(&reason.detail)))
+}
+
 fn store_failed(error: &StoreError) -> Again {
     tracing::error!(%error, "the spool failed");
     Again::new(Code::SpoolFailed, "this gateway's disk cannot be read")
@@ -337,7 +342,7 @@ impl Transfer<'_> {
             Word::Unknown => true,
             // Of an upload that is not all here, something is still to come to it.
             Word::Stands { state, .. } => *state == State::Receiving && whole,
-            Word::Ends { .. } | Word::AskHow | Word::Corrupt(_) | Word::TooLong | Word::Again(_) => false,
+            Word::Ends { .. } | Word::AskHow | Word::Corrupt { .. } | Word::TooLong | Word::Again(_) => false,
         };
         if lost && self.upload.state.keeps_payload() {
             // The service was restored from a backup, say. We still have it.
@@ -381,7 +386,7 @@ impl Transfer<'_> {
                 self.record(Change { state: Some(state), reason, ..Change::default() }).await?;
                 Err(Stop::Over)
             }
-            Word::Corrupt(detail) => self.corrupt(detail).await,
+            Word::Corrupt { record, detail } => self.corrupt(record, detail).await,
             Word::Again(again) => Err(again.into()),
             Word::Unknown => Err(Again::new(Code::UploadUnknown, "the service knows nothing at that address").into()),
             Word::AskHow => Err(Again::new(Code::UploadDone, "the service has it, and does not say how").into()),
@@ -393,7 +398,7 @@ impl Transfer<'_> {
         self.has = has;
         let status = status.map(|status| *status);
         let answer = status.as_ref().and_then(ServiceStatus::answer);
-        let reason = status.and_then(|status| status.reason).map(|reason| Reason::new(reason.code, reason.detail));
+        let reason = status.and_then(|status| status.reason).and_then(their_reason);
         // The services' own states before `received` are all `delivering` from here, once all of it is here.
         let state = match (state, self.upload.state) {
             (State::Receiving, here @ (State::Receiving | State::Received)) => here,
@@ -427,21 +432,32 @@ impl Transfer<'_> {
         let answer = self.service.ask(self.service.request(Method::GET, &target)).await?;
         let status = ServiceStatus::parse(&answer.body).filter(|_| answer.status.is_success());
         let sealed = status.as_ref().and_then(ServiceStatus::answer);
-        let reason = status.and_then(|status| status.reason).map(|reason| Reason::new(reason.code, reason.detail));
+        let reason = status.and_then(|status| status.reason).and_then(their_reason);
         let change = Change { state: Some(state), reason: Some(reason), answer: sealed, ..Change::default() };
         self.record(change).await?;
         Err(Stop::Over)
     }
 
-    /// The service could not open a record: a few more tries, then it is given up.
-    async fn corrupt(&mut self, detail: String) -> Result<(), Stop> {
-        let code = Code::RecordCorrupt.name();
-        if self.was_corrupt && self.upload.attempts + 1 >= CORRUPT_MAX {
-            let reason = Some(Some(Reason::new(code, detail)));
-            self.record(Change { state: Some(State::Refused), reason, ..Change::default() }).await?;
-            return Err(Stop::Over);
+    /// The service could not open a record: a few more tries, then that record is missing here again. Whoever else saw the prelude on the LAN may
+    /// have brought it; the device brings its own when it hears. What the service does not name is given up.
+    async fn corrupt(&mut self, record: Option<u64>, detail: String) -> Result<(), Stop> {
+        let code = Code::RecordCorrupt;
+        if !self.was_corrupt || self.upload.attempts + 1 < CORRUPT_MAX {
+            return Err(Again::new(code, detail).into());
         }
-        Err(Again::new(Code::RecordCorrupt, detail).into())
+        let reason = Reason::new(code.name(), detail);
+        let record = record.filter(|record| *record < self.layout.records());
+        let Some(range) = record.map(|record| self.layout.record(record)) else {
+            let change = Change { state: Some(State::Refused), reason: Some(Some(reason)), ..Change::default() };
+            self.record(change).await?;
+            return Err(Stop::Over);
+        };
+        let (id, again) = (self.upload.id, Again::new(code, reason.detail.clone()));
+        let gone = self.shared.blocking(move |shared| {
+            shared.spool.spoil(id, &[range].into_iter().collect(), &reason, shared.clock.unix())
+        });
+        gone.await?;
+        Err(again.into())
     }
 
     async fn record(&mut self, change: Change) -> Result<(), Stop> {

@@ -3,7 +3,7 @@
 //! A good answer holds for ten minutes, a bad one for one, and that nobody answered for half a minute. The last good answer is kept beyond
 //! that, also on disk (`services.json` in the spool): whether a service demands permits, and by which keys they are checked, must be known while the line is down.
 
-use crate::destination::Dest;
+use crate::destination::{DEST_MAX, Dest};
 use hoop_http::{Code, Origin, Problem};
 use hoop_seal::KwsId;
 use hoop_seal::signing::PublicKey;
@@ -114,6 +114,9 @@ impl WellKnown {
         }
         if document.record_size != hoop_seal::RECORD_SIZE {
             return Err(format!("it takes records of {} bytes", document.record_size));
+        }
+        if document.post.len().max(document.uploads.len()) > DEST_MAX {
+            return Err(format!("a URL in it is longer than {DEST_MAX} bytes"));
         }
         let uploads =
             Url::parse(document.uploads.trim_end_matches('/')).map_err(|error| format!("`uploads`: {error}"))?;

@@ -67,7 +67,9 @@ fn generic() -> Vec<Rule> {
         rule(Held, [status(401, 401)]),
         rule(Held, [status(300, 399), Condition::SignIn]),
         rule(Accepted, [status(300, 399)]),
-        rule(Retry, [Condition::Status(vec![(408, 408), (423, 423), (425, 425), (429, 429), (502, 504)])]),
+        rule(Retry, [Condition::Status(vec![(408, 408), (423, 423), (425, 425), (429, 429), (503, 503)])]),
+        // A proxy's word that no answer came in time, or none that it could read (RFC 9110 §15.6.3, §15.6.5).
+        rule(Unknown, [Condition::Status(vec![(502, 502), (504, 504)])]),
     ]
 }
 
@@ -142,9 +144,9 @@ mod tests {
             (Generic, "session gone", 401, &[], "", Held),
             (Generic, "sent to sign-in", 302, &[("location", "/users/sign_in")], "", Held),
             (Generic, "too many", 429, &[], "", Retry),
-            (Generic, "proxy without backend", 502, &[], "", Retry),
+            (Generic, "proxy without backend", 502, &[], "", Unknown),
             (Generic, "restarting", 503, &[], "", Retry),
-            (Generic, "slow backend", 504, &[], "", Retry),
+            (Generic, "slow backend", 504, &[], "", Unknown),
             (Generic, "broken by it", 500, &[], "", Rejected),
             (Generic, "not implemented", 501, &[], "", Rejected),
             (Generic, "too large", 413, &[], "", Rejected),

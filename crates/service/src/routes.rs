@@ -187,6 +187,7 @@ enum VerdictName {
     Accepted,
     Held,
     Retry,
+    Unknown,
     Rejected,
 }
 
@@ -257,6 +258,7 @@ impl RuleEntry {
             VerdictName::Accepted => Verdict::Accepted,
             VerdictName::Held => Verdict::Held,
             VerdictName::Retry => Verdict::Retry,
+            VerdictName::Unknown => Verdict::Unknown,
             VerdictName::Rejected => Verdict::Rejected,
         };
         Ok(Rule { when, then })

@@ -14,6 +14,8 @@ pub enum Verdict {
     Held,
     /// The application cannot take it now: try again later.
     Retry,
+    /// Somebody in front of the application speaks for it: it may have taken it, once it was sent all of it.
+    Unknown,
     /// The application does not want it.
     Rejected,
 }

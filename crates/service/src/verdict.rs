@@ -43,6 +43,10 @@ pub fn judged(core: &Core, upload: &Upload, answer: &Answer, passed: bool, diges
             let reason = Reason::new(Code::UpstreamBusy, said());
             return again(core, upload, reason, wanted_wait(core, answer));
         }
+        Verdict::Unknown if passed => return lost(core, upload, Code::UpstreamBroken, said()),
+        Verdict::Unknown => {
+            return again(core, upload, Reason::new(Code::UpstreamBroken, said()), wanted_wait(core, answer));
+        }
     };
     let receipt = digest.and_then(|digest| receipt(core, upload, state, digest));
     Change::Answered { state, reason, answer: sealed(core, upload, answer, state), receipt }

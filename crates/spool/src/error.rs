@@ -70,6 +70,9 @@ pub enum BeginError {
     /// Its prelude is still to come, and so are too many others'.
     #[error("{0} uploads wait for their preludes already")]
     TooManyEarly(usize),
+    /// Another device began it, and this one shows no prelude.
+    #[error("another device has begun this upload: its prelude is needed")]
+    NotBegunHere,
     /// In too many pieces.
     #[error("it is stored in {0} separate spans already; send what lies between them first")]
     TooManySpans(usize),

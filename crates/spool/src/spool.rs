@@ -198,8 +198,8 @@ impl Spool {
     /// the first prelude that comes is the upload's.
     ///
     /// # Errors
-    /// If there is no room for what is missing, the same id is known with something else, or too many uploads wait for
-    /// their preludes.
+    /// If there is no room for what is missing, the same id is known with something else or, without a prelude, from another device, or too
+    /// many uploads wait for their preludes.
     pub fn begin(&self, offer: &Offer) -> Result<Begin, BeginError> {
         let shared = &self.shared;
         let mut lives = shared.lives();
@@ -623,6 +623,8 @@ fn same(known: &Offer, total: Option<u64>, offer: &Offer) -> Result<(), BeginErr
         }
         () if other_total => Err(BeginError::Conflict("total")),
         () if known.dest != offer.dest => Err(BeginError::Conflict("destination")),
+        // Without a prelude, all that a sender shows is the id, which whoever follows the upload knows.
+        () if offer.is_early() && known.device != offer.device => Err(BeginError::NotBegunHere),
         () => Ok(()),
     }
 }

@@ -260,6 +260,37 @@ async fn a_record_that_never_opens_is_tried_a_few_times_and_then_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_the_service_names_as_altered_is_missing_again_and_its_device_brings_it() {
+    let (refusals, z) = (AtomicI64::new(5), sealed(1, 150_000, LATER));
+    let missing = format!("0-{}", z.len() - 1);
+    let service = Service::start(move |_, method, _, _| match *method {
+        Method::PUT if refusals.fetch_sub(1, Ordering::Relaxed) > 0 => {
+            Weather::Answer(Problem::new(Code::RecordCorrupt, "altered").field("record 1").into_response())
+        }
+        Method::HEAD if refusals.load(Ordering::Relaxed) > 0 => {
+            let answer = Response::builder().header("hoop-state", "receiving").header("hoop-missing", &missing);
+            Weather::Answer(answer.body(hoop_http::empty()).unwrap())
+        }
+        _ => Weather::Fair,
+    })
+    .await;
+    let hours = AtomicI64::new(0);
+    let clock = Clock::with_wall(move || {
+        let hour = u64::try_from(hours.fetch_add(1, Ordering::Relaxed)).unwrap();
+        SystemTime::now() + Duration::from_secs(hour * 600)
+    });
+    let (gateway, _folder) = gateway_with(|config| config.clock = clock).await;
+    let dest = service.dest();
+    assert_eq!(post(gateway.address, &dest, &z).await.status, 201);
+    let record = ByteRange::new(border(1), border(2));
+    let wanted = record.to_string();
+    let status = until(gateway.address, id_of(&z), "a record missing", |status| status["missing"] == *wanted).await;
+    assert_eq!(reason(&status), "record-corrupt");
+    assert_eq!(put(gateway.address, &dest, &z, record).await.status, 201);
+    until_state(gateway.address, id_of(&z), "accepted").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_413_of_something_on_the_way_makes_the_messages_smaller() {
     let service = Service::start(|_, method, _, headers| {
         let length: usize = headers.get("content-length").map_or(0, |length| length.to_str().unwrap().parse().unwrap());

@@ -196,8 +196,7 @@ async fn a_busy_application_is_tried_again_and_a_redirect_is_not_followed() {
     let upstream = Upstream::new(|number, _| match number {
         0 => answer("503 Service Unavailable\r\nRetry-After: 1", ""),
         1 => answer("429 Too Many Requests", ""),
-        2 => answer("502 Bad Gateway", ""),
-        3 => answer("504 Gateway Timeout", ""),
+        2 => answer("423 Locked", ""),
         _ => answer("302 Found\r\nLocation: /images/7", ""),
     })
     .await;
@@ -205,9 +204,21 @@ async fn a_busy_application_is_tried_again_and_a_redirect_is_not_followed() {
     let ticket = ticket(&sidecar).await;
     seal(&ticket, b"busy").post(&sidecar).await;
     let status = sidecar.reaches(&ticket.id, "accepted").await;
-    assert_eq!(status["attempts"], 5);
+    assert_eq!(status["attempts"], 4);
     assert_eq!(open_answer(&ticket, &status), "HTTP/1.1 302 \r\nHoop-State: accepted\r\nLocation: /images/7\r\n\r\n");
-    assert_eq!(upstream.arrivals().len(), 5, "nobody asked for /images/7");
+    assert_eq!(upstream.arrivals().len(), 4, "nobody asked for /images/7");
+}
+
+#[tokio::test]
+async fn what_a_proxy_in_front_of_the_application_did_not_hear_the_end_of_is_unknown_and_never_sent_again() {
+    for status in ["502 Bad Gateway", "504 Gateway Timeout"] {
+        let upstream = Upstream::new(move |_, _| answer(status, "")).await;
+        let sidecar = Sidecar::before(upstream.address).await;
+        let ticket = ticket(&sidecar).await;
+        seal(&ticket, b"stored behind it, perhaps").post(&sidecar).await;
+        let said = sidecar.reaches(&ticket.id, "unknown").await;
+        assert_eq!((said["reason"]["code"].as_str(), upstream.whole().len()), (Some("answer-lost"), 1), "{status}");
+    }
 }
 
 #[tokio::test]

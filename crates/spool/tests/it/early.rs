@@ -107,6 +107,8 @@ fn a_contradicting_prelude_total_or_destination_is_a_conflict() {
         ] {
             assert!(matches!(spool.begin(&offer), Err(BeginError::Conflict(found)) if found == what), "{what}");
         }
+        let stranger = Offer { device: DeviceId::from_ip([10, 0, 0, 9].into()), ..early(1) };
+        assert!(matches!(spool.begin(&stranger), Err(BeginError::NotBegunHere)), "all that it shows is the id");
     }
     put(&mut take(&spool, &ordinary(1)), ByteRange::new(7, 20));
     let other = Offer { prelude: b"another".to_vec(), ..ordinary(1) };
