@@ -11,6 +11,7 @@ use rusqlite::ffi;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const NOW: UnixTime = UnixTime(1_000_000);
 const DEVICE: DeviceId = DeviceId([7; 16]);
@@ -82,6 +83,37 @@ fn nothing_that_an_upload_needs_in_its_life_reads_the_whole_table() {
             assert!(!whole.iter().any(|whole| step.starts_with(whole)), "{sql}: {step}");
         }
     }
+}
+
+#[test]
+fn changes_that_come_together_and_what_a_sender_brings_share_a_transaction() {
+    const CHANGES: u32 = 5;
+    let (_folder, spool) = open();
+    (0..CHANGES).for_each(|number| take(&spool, number));
+    // Of one that has come to its end nothing is recorded, and nobody else is kept from it.
+    change(&spool, 0, Change { state: Some(State::Accepted), ..Change::default() });
+    let Begin::Take(mut intake) = spool.begin(&offer(CHANGES)).unwrap() else { panic!("it is new") };
+    intake.write_at(128, &[7; TOTAL as usize - 128]).unwrap();
+    let meter = Meter::new(&spool);
+    std::thread::scope(|scope| {
+        // As if another transaction were under way.
+        let index = spool.shared.index();
+        for number in 0..CHANGES {
+            let (spool, received) = (&spool, Change { state: Some(State::Received), ..Change::default() });
+            scope.spawn(move || change(spool, number, received));
+        }
+        scope.spawn(|| intake.commit(ByteRange::new(128, TOTAL), NOW).unwrap());
+        let end = Instant::now() + Duration::from_secs(60);
+        while spool.shared.committer.len() <= CHANGES as usize {
+            assert!(Instant::now() < end, "they do not come to be recorded");
+            std::thread::yield_now();
+        }
+        drop(index);
+    });
+    assert_eq!(meter.take().transactions, 1);
+    let states = (0..=CHANGES).map(|number| spool.get(offer(number).id).unwrap().unwrap().state);
+    let received = [State::Received; CHANGES as usize - 1];
+    assert_eq!(states.collect::<Vec<_>>(), [&[State::Accepted], &received[..], &[State::Stored]].concat());
 }
 
 fn open() -> (tempfile::TempDir, Spool) {

@@ -5,7 +5,7 @@
 //! length of the queue.
 
 use crate::KEEP_SECS;
-use crate::committer::Outcome;
+use crate::committer::Step;
 use crate::error::StoreError;
 use crate::resource::RESOURCES;
 use crate::state::State;
@@ -14,8 +14,10 @@ use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges,
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The format's number, kept in `user_version`.
 pub const FORMAT: u32 = STEPS.len() as u32;
@@ -229,6 +231,9 @@ pub struct Stored {
     pub now: UnixTime,
 }
 
+/// What became of a record: the upload's state, or the one that it had come to its end in.
+pub type Outcome = Result<Result<State, State>, StoreError>;
+
 /// A file that counts.
 pub struct KeptFile {
     pub seq: i64,
@@ -246,10 +251,15 @@ pub struct Changed {
 
 pub struct Index {
     db: Connection,
+    rules: Rules,
+}
+
+/// What rows are changed by.
+pub struct Rules {
     /// Whether what is stored is due before all of it is.
     cut_through: bool,
     /// At this time nothing that waits was ripe, and nothing has been put off since.
-    ripened: Option<UnixTime>,
+    ripened: Cell<Option<UnixTime>>,
 }
 
 /// An index could not be opened.
@@ -282,7 +292,7 @@ impl Index {
             db.execute_batch(&format!("BEGIN; {} PRAGMA user_version = {FORMAT}; COMMIT;", steps.concat()))?;
         }
         db.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok(Self { db, cut_through, ripened: None })
+        Ok(Self { db, rules: Rules { cut_through, ripened: Cell::default() } })
     }
 
     pub const fn db(&self) -> &Connection {
@@ -375,32 +385,30 @@ impl Index {
         Ok(payload.unwrap_or(false))
     }
 
-    /// Records what several senders have in one transaction. If that fails, each is recorded for itself, so that none is harmed by
-    /// another.
-    pub fn record_all(&mut self, all: &[&Stored]) -> Vec<Outcome> {
-        match all {
-            [_, _, ..] => self.record_together(all),
-            _ => None,
+    /// Does all steps in one transaction. If that fails, each is done in one of its own, so that none is harmed by another.
+    pub fn commit_all(&mut self, steps: &[Arc<dyn Step>]) {
+        if steps.len() > 1 && self.commit_together(steps) {
+            return;
         }
-        .unwrap_or_else(|| all.iter().map(|stored| self.record(stored)).collect())
+        for step in steps {
+            if let Err(error) = self.commit_one(&**step) {
+                step.fail(error.into());
+            }
+        }
     }
 
-    fn record_together(&mut self, all: &[&Stored]) -> Option<Vec<Outcome>> {
-        let cut_through = self.cut_through;
-        let tx = self.db.transaction().ok()?;
+    fn commit_together(&mut self, steps: &[Arc<dyn Step>]) -> bool {
+        let Ok(tx) = self.db.transaction() else { return false };
         // One that fails takes the others with it: dropped, the transaction is rolled back.
-        let recorded: Vec<_> = all.iter().map(|stored| record(&tx, stored, cut_through).ok()).collect::<Option<_>>()?;
-        tx.commit().ok()?;
-        Some(recorded.into_iter().map(Ok).collect())
+        steps.iter().all(|step| step.run(&tx, &self.rules)) && tx.commit().is_ok()
     }
 
-    /// Records that octets are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile, and nothing was recorded.
-    fn record(&mut self, stored: &Stored) -> Outcome {
-        let cut_through = self.cut_through;
+    fn commit_one(&mut self, step: &dyn Step) -> Result<(), rusqlite::Error> {
         let tx = self.db.transaction()?;
-        let recorded = record(&tx, stored, cut_through)?;
-        tx.commit()?;
-        Ok(recorded)
+        if step.run(&tx, &self.rules) {
+            tx.commit()?;
+        }
+        Ok(())
     }
 
     /// Takes `spoilt` out of what is stored, and says why. Returns the bytes that no longer count; `None` if the upload keeps none.
@@ -411,7 +419,7 @@ impl Index {
         reason: &Reason,
         now: UnixTime,
     ) -> Result<Option<u64>, StoreError> {
-        let cut_through = self.cut_through;
+        let cut_through = self.rules.cut_through;
         let tx = self.db.transaction()?;
         let id = id.as_bytes().as_slice();
         let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
@@ -445,79 +453,10 @@ impl Index {
         Ok(Some(lost))
     }
 
-    /// Makes `change`; `None` if there is no such upload.
-    pub fn change(&mut self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
-        let cut_through = self.cut_through;
-        if change.next_attempt.is_some() {
-            self.ripened = None;
-        }
-        let tx = self.db.transaction()?;
-        let id = id.as_bytes().as_slice();
-        let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
-        let Some(known) = known else { return Ok(None) };
-        let Known { payload, bytes, expires, .. } = known;
-        let before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
-        if before.is_final() {
-            return Ok(Some(Changed { state: before, freed: None }));
-        }
-        let state = change.state.filter(|next| before.may_become(*next)).unwrap_or(before);
-        let freed = (payload && !state.keeps_payload()).then_some(bytes.unsigned_abs());
-        let received =
-            matches!(state, State::Received | State::Held | State::Accepted | State::Rejected | State::Unknown);
-        let (due, ready) = match change.next_attempt {
-            Some(at) => (Some(at.0), false),
-            None => (known.due.or(Some(now.0)), known.due.is_none() || known.ready),
-        };
-        // What came while it was sent is due again; else whoever commits more says so, unless a time is asked for.
-        let asked = change.next_attempt.is_some() && !state.is_final();
-        let delivered = change.delivered.clone().map_or_else(|| decode_ranges(&known.delivered), Ok)?;
-        let is_due = asked || is_due(state, cut_through, &known, &decode_ranges(&known.stored)?, &delivered);
-        tx.prepare_cached(
-            "UPDATE upload SET state = :state, updated = :now,
-                 payload = CASE WHEN :freed THEN 0 ELSE payload END,
-                 delivered = coalesce(:delivered, delivered),
-                 attempts = coalesce(:attempts, attempts),
-                 due = :due, ready = :ready, deadline = coalesce(:deadline, deadline),
-                 reason_code = CASE WHEN :reasoned THEN :code ELSE reason_code END,
-                 reason = CASE WHEN :reasoned THEN :reason ELSE reason END,
-                 answer = coalesce(:answer, answer),
-                 received_at = CASE WHEN :received THEN coalesce(received_at, :now) ELSE received_at END,
-                 finished_at = CASE WHEN :final THEN :now ELSE NULL END
-             WHERE id = :id",
-        )?
-        .execute(named_params! {
-            ":id": id,
-            ":state": state.number(),
-            ":now": now.0,
-            ":freed": freed.is_some(),
-            ":delivered": change.delivered.as_ref().map(encode_ranges),
-            ":attempts": change.attempts,
-            ":due": due.filter(|_| is_due),
-            ":ready": ready && is_due,
-            ":deadline": change.deadline.map(|at| at.0),
-            ":final": state.is_final(),
-            ":reasoned": change.reason.is_some(),
-            ":code": change.reason.iter().flatten().map(|reason| &reason.code).next(),
-            ":reason": change.reason.iter().flatten().map(|reason| &reason.detail).next(),
-            ":answer": change.answer,
-            ":received": received,
-        })?;
-        if state.is_final() {
-            // The row is kept for whoever asks again, as long as the ticket's and at least one KEEP_SECS.
-            let forget = i64::from(expires.max(now.0)) + i64::from(KEEP_SECS);
-            tx.prepare_cached("UPDATE upload SET forget_at = ?2 WHERE id = ?1")?.execute(params![id, forget])?;
-        }
-        if let Some(bytes) = freed {
-            tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
-        }
-        tx.commit()?;
-        Ok(Some(Changed { state, freed }))
-    }
-
     /// Moves uploads whose time has come at `now` from those that wait to those that are due, at most [`RIPEN_BATCH`]. Whether
     /// there may be more.
     pub fn ripen(&mut self, now: UnixTime) -> Result<bool, StoreError> {
-        if self.ripened == Some(now) {
+        if self.rules.ripened.get() == Some(now) {
             return Ok(false);
         }
         let late = i64::from(now.0) + i64::from(LONGEST_WAIT_SECS);
@@ -535,7 +474,7 @@ impl Index {
             }
             tx.commit()?;
         }
-        self.ripened = (!more).then_some(now);
+        self.rules.ripened.set((!more).then_some(now));
         Ok(more)
     }
 
@@ -682,7 +621,7 @@ impl Index {
 const RECENT: &str = "SELECT * FROM upload WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
 
 /// Records within a transaction that octets are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
-fn record(tx: &Connection, now_stored: &Stored, cut_through: bool) -> Outcome {
+pub fn record(tx: &Connection, rules: &Rules, now_stored: &Stored) -> Outcome {
     let Stored { offer, total, stored, added, sums, now } = now_stored;
     let id = offer.id.as_bytes().as_slice();
     let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
@@ -702,7 +641,7 @@ fn record(tx: &Connection, now_stored: &Stored, cut_through: bool) -> Outcome {
         // One that was whole, until the disk spoilt some of it, does not go backwards.
         before => before,
     };
-    let due = whole || (cut_through && is_sendable(offer.is_early(), stored, &delivered));
+    let due = whole || (rules.cut_through && is_sendable(offer.is_early(), stored, &delivered));
     let seq = tx
         .prepare_cached(
             "INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered,
@@ -744,6 +683,77 @@ fn record(tx: &Connection, now_stored: &Stored, cut_through: bool) -> Outcome {
     write_sums(tx, seq, sums, known.is_some())?;
     tx.prepare_cached("UPDATE room SET kept = kept + ?1")?.execute([signed(*added)])?;
     Ok(Ok(state))
+}
+
+/// Makes `change` within a transaction; `None` if there is no such upload.
+pub fn change(
+    tx: &Connection,
+    rules: &Rules,
+    id: UploadId,
+    change: &Change,
+    now: UnixTime,
+) -> Result<Option<Changed>, StoreError> {
+    if change.next_attempt.is_some() {
+        rules.ripened.set(None);
+    }
+    let id = id.as_bytes().as_slice();
+    let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
+    let Some(known) = known else { return Ok(None) };
+    let Known { payload, bytes, expires, .. } = known;
+    let before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
+    if before.is_final() {
+        return Ok(Some(Changed { state: before, freed: None }));
+    }
+    let state = change.state.filter(|next| before.may_become(*next)).unwrap_or(before);
+    let freed = (payload && !state.keeps_payload()).then_some(bytes.unsigned_abs());
+    let received = matches!(state, State::Received | State::Held | State::Accepted | State::Rejected | State::Unknown);
+    let (due, ready) = match change.next_attempt {
+        Some(at) => (Some(at.0), false),
+        None => (known.due.or(Some(now.0)), known.due.is_none() || known.ready),
+    };
+    // What came while it was sent is due again; else whoever commits more says so, unless a time is asked for.
+    let asked = change.next_attempt.is_some() && !state.is_final();
+    let delivered = change.delivered.clone().map_or_else(|| decode_ranges(&known.delivered), Ok)?;
+    let is_due = asked || is_due(state, rules.cut_through, &known, &decode_ranges(&known.stored)?, &delivered);
+    tx.prepare_cached(
+        "UPDATE upload SET state = :state, updated = :now,
+             payload = CASE WHEN :freed THEN 0 ELSE payload END,
+             delivered = coalesce(:delivered, delivered),
+             attempts = coalesce(:attempts, attempts),
+             due = :due, ready = :ready, deadline = coalesce(:deadline, deadline),
+             reason_code = CASE WHEN :reasoned THEN :code ELSE reason_code END,
+             reason = CASE WHEN :reasoned THEN :reason ELSE reason END,
+             answer = coalesce(:answer, answer),
+             received_at = CASE WHEN :received THEN coalesce(received_at, :now) ELSE received_at END,
+             finished_at = CASE WHEN :final THEN :now ELSE NULL END
+         WHERE id = :id",
+    )?
+    .execute(named_params! {
+        ":id": id,
+        ":state": state.number(),
+        ":now": now.0,
+        ":freed": freed.is_some(),
+        ":delivered": change.delivered.as_ref().map(encode_ranges),
+        ":attempts": change.attempts,
+        ":due": due.filter(|_| is_due),
+        ":ready": ready && is_due,
+        ":deadline": change.deadline.map(|at| at.0),
+        ":final": state.is_final(),
+        ":reasoned": change.reason.is_some(),
+        ":code": change.reason.iter().flatten().map(|reason| &reason.code).next(),
+        ":reason": change.reason.iter().flatten().map(|reason| &reason.detail).next(),
+        ":answer": change.answer,
+        ":received": received,
+    })?;
+    if state.is_final() {
+        // The row is kept for whoever asks again, as long as the ticket's and at least one KEEP_SECS.
+        let forget = i64::from(expires.max(now.0)) + i64::from(KEEP_SECS);
+        tx.prepare_cached("UPDATE upload SET forget_at = ?2 WHERE id = ?1")?.execute(params![id, forget])?;
+    }
+    if let Some(bytes) = freed {
+        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
+    }
+    Ok(Some(Changed { state, freed }))
 }
 
 fn write_sums(tx: &Connection, seq: i64, sums: &Sums, more: bool) -> Result<(), rusqlite::Error> {

@@ -1,8 +1,10 @@
 //! The store: [`Spool`].
 
-use crate::committer::{Committer, Outcome};
+use crate::committer::Committer;
 use crate::error::{BeginError, OpenError, StoreError};
-use crate::index::{DueOf, FORMAT, Held, Index, IndexOpenError, Over, Place, Queue, Stored, Tally};
+use crate::index::{
+    self, Changed, DueOf, FORMAT, Held, Index, IndexOpenError, Outcome, Over, Place, Queue, Rules, Stored, Tally,
+};
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
 use crate::payload::{Payload, Sealed};
 use crate::resource::{Resource, Token};
@@ -13,6 +15,7 @@ use crate::sys::{self, Disk};
 use crate::upload::{Change, Offer, Reason, Upload};
 use crate::{EARLY_MAX, SPANS_MAX};
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -71,7 +74,7 @@ pub struct Shared {
     /// What is being received. As many as there are senders at most.
     lives: Mutex<BTreeMap<UploadId, Arc<Live>>>,
     index: Mutex<Index>,
-    committer: Committer,
+    pub committer: Committer,
     room: Mutex<Room>,
     /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
     early: Mutex<BTreeSet<UploadId>>,
@@ -107,7 +110,16 @@ impl Shared {
 
     /// Records octets that are on disk and synced, together with what others have that waits.
     pub fn record(&self, stored: &Arc<Stored>) -> Outcome {
-        self.committer.record(&self.index, stored, || self.disk.recorded())
+        let stored = stored.clone();
+        let work = move |tx: &Connection, rules: &Rules| index::record(tx, rules, &stored);
+        self.committer.commit(&self.index, work, || self.disk.recorded())
+    }
+
+    /// Makes a change, together with what others have that waits.
+    fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
+        let change = change.clone();
+        let work = move |tx: &Connection, rules: &Rules| index::change(tx, rules, id, &change, now);
+        self.committer.commit(&self.index, work, || self.disk.recorded())
     }
 
     pub fn room(&self) -> MutexGuard<'_, Room> {
@@ -249,7 +261,7 @@ impl Spool {
         }
         let change = Change { deadline: offer.deadline, ..Change::default() };
         // Nothing else has changed, so the time of the last change stays.
-        self.shared.index().change(offer.id, &change, upload.updated)?;
+        self.shared.change(offer.id, &change, upload.updated)?;
         self.shared.changed();
         upload.deadline = offer.deadline;
         Ok(upload)
@@ -360,7 +372,7 @@ impl Spool {
     /// # Errors
     /// If the index fails; then nothing changed.
     pub fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<State>, StoreError> {
-        let Some(changed) = self.shared.index().change(id, change, now)? else { return Ok(None) };
+        let Some(changed) = self.shared.change(id, change, now)? else { return Ok(None) };
         self.shared.changed();
         if let Some(bytes) = changed.freed {
             self.shared.room().kept -= bytes;
@@ -697,6 +709,7 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::committer::{Job, Step};
     use crate::sys::Act;
     use crate::upload::Offer;
 
@@ -781,9 +794,18 @@ mod tests {
             now: NOW,
         };
         // A range set that means nothing, as a damaged row has.
-        index.record_all(&[&stored(2, 100)]);
+        let record_all = |index: &mut Index, all: &[(u8, u64)]| {
+            let job = |(number, total): &(u8, u64)| {
+                let stored = stored(*number, *total);
+                Arc::new(Job::new(move |tx: &Connection, rules: &Rules| index::record(tx, rules, &stored)))
+            };
+            let jobs: Vec<_> = all.iter().map(job).collect();
+            index.commit_all(&jobs.iter().map(|job| job.clone() as Arc<dyn Step>).collect::<Vec<_>>());
+            jobs.iter().map(|job| job.take_outcome().unwrap()).collect::<Vec<_>>()
+        };
+        record_all(&mut index, &[(2, 100)]);
         index.damage(UploadId([2; 16]));
-        let outcomes = index.record_all(&[&stored(1, 100), &stored(2, 100), &stored(3, 50)]);
+        let outcomes = record_all(&mut index, &[(1, 100), (2, 100), (3, 50)]);
         assert!(matches!(outcomes[0], Ok(Ok(State::Receiving))) && matches!(outcomes[2], Ok(Ok(State::Stored))));
         assert!(matches!(outcomes[1], Err(StoreError::Damaged(_))));
         assert_eq!(index.kept().unwrap(), 150, "and none is recorded twice");
