@@ -250,16 +250,17 @@ impl Drop for Meter {
 
 unsafe extern "C" fn on_statement(_: c_uint, noted: *mut c_void, statement: *mut c_void, sql: *mut c_void) -> c_int {
     // SAFETY: the meter's own; a statement that begins to run; its text. As SQLite's documentation has it.
-    let (noted, runs, sql) = unsafe {
+    let (noted, runs, again, sql) = unsafe {
         let runs = ffi::sqlite3_stmt_status(statement.cast(), ffi::SQLITE_STMTSTATUS_RUN, 0);
-        (&*noted.cast::<Mutex<Noted>>(), runs, CStr::from_ptr(sql.cast()))
+        let again = ffi::sqlite3_stmt_status(statement.cast(), ffi::SQLITE_STMTSTATUS_REPREPARE, 1);
+        (&*noted.cast::<Mutex<Noted>>(), runs, again, CStr::from_ptr(sql.cast()))
     };
     let (mut noted, sql) = (noted.lock().unwrap(), sql.to_string_lossy());
     let is_query = !sql.starts_with("BEGIN") && !sql.starts_with("COMMIT");
     // A trigger is told as a comment.
     if !sql.starts_with("--") {
         noted.cost.statements += 1;
-        noted.cost.compiled += u32::from(runs == 0 && is_query);
+        noted.cost.compiled += u32::from((runs == 0 || again > 0) && is_query);
         noted.queries.extend(is_query.then(|| sql.into_owned()));
     }
     0

@@ -278,10 +278,10 @@ impl Index {
     /// Opens the index at `path`, making it if it is not there.
     pub fn open(path: &Path, sync: bool, cut_through: bool) -> Result<Self, IndexOpenError> {
         let db = Connection::open(path)?;
+        // Or statements are compiled anew for the values that are bound to them.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         // Exclusive before anything is read: then the log's index lives on the heap and no shared memory is mapped.
         // 256 KiB of page cache is enough for the B-trees' upper levels with 100,000 uploads.
-        // Or every statement is prepared anew for each value that is bound to it.
-        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         db.execute_batch("PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")?;
         db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         db.execute_batch(if sync { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = OFF" })?;
