@@ -1,13 +1,13 @@
 //! Group commit: [`Committer`].
 //!
 //! A transaction of the index costs one sync of its log, however much is in it. So whoever comes while another's is under way
-//! waits for its end, as ever, and then the first of those who wait commits what all of them have, in one transaction. Nobody waits for
-//! company: who is alone commits at once.
+//! waits for its end, and then the first of those who wait *leads*: it commits what all of them have, in one transaction, and tells each. Nobody waits for
+//! company: who is alone commits at once. Who does not lead never touches the index, so that a group is not as many turns at its lock.
 
 use crate::error::StoreError;
 use crate::index::{Index, Rules};
 use rusqlite::Connection;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// So many are committed in one transaction: a log of a megabyte or so, which a slow disk takes in a fraction of a second.
 const GROUP_MAX: usize = 64;
@@ -19,29 +19,61 @@ pub trait Step: Send + Sync {
 
     /// Notes that it could not be committed.
     fn fail(&self, error: StoreError);
+
+    /// Wakes whoever waits for it.
+    fn tell(&self, turn: Turn);
+}
+
+/// Where whoever brought a step stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It waits.
+    Waits,
+    /// It commits what waits, its own step first.
+    Leads,
+    /// Its step is done.
+    Done,
 }
 
 /// Commits what waits.
 #[derive(Default)]
 pub struct Committer {
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
     /// In the order of arrival. One of each sender and of each delivery at most.
-    waiting: Mutex<Vec<Arc<dyn Step>>>,
+    waiting: Vec<Arc<dyn Step>>,
+    /// Somebody leads.
+    is_led: bool,
 }
 
 /// A step, and what it came to last.
 pub struct Job<T, W> {
     work: W,
     outcome: Mutex<Option<Result<T, StoreError>>>,
+    turn: Mutex<Turn>,
+    told: Condvar,
 }
 
 impl<T, W: Fn(&Connection, &Rules) -> Result<T, StoreError>> Job<T, W> {
     pub fn new(work: W) -> Self {
-        Self { work, outcome: Mutex::default() }
+        Self { work, outcome: Mutex::default(), turn: Mutex::new(Turn::Waits), told: Condvar::new() }
     }
 
     /// `None`: it is still to be done.
     pub fn take_outcome(&self) -> Option<Result<T, StoreError>> {
         lock(&self.outcome).take()
+    }
+
+    /// Waits until it is done, or leads.
+    fn wait(&self) -> Turn {
+        let mut turn = lock(&self.turn);
+        while *turn == Turn::Waits {
+            turn = self.told.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        *turn
     }
 }
 
@@ -56,6 +88,14 @@ impl<T: Send, W: Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync>
     fn fail(&self, error: StoreError) {
         *lock(&self.outcome) = Some(Err(error));
     }
+
+    fn tell(&self, turn: Turn) {
+        let before = std::mem::replace(&mut *lock(&self.turn), turn);
+        // Who leads does not wait.
+        if before == Turn::Waits {
+            self.told.notify_one();
+        }
+    }
 }
 
 impl Committer {
@@ -67,30 +107,45 @@ impl Committer {
         committed: impl Fn(),
     ) -> Result<T, StoreError> {
         let job = Arc::new(Job::new(work));
-        self.waiting().push(job.clone());
-        // Here one waits for the transaction that is under way. What it came to is seen by others only after it.
-        let mut index = lock(index);
-        loop {
-            if let Some(outcome) = job.take_outcome() {
-                return outcome;
-            }
-            let mut waiting = self.waiting();
-            let most = waiting.len().min(GROUP_MAX);
-            let steps: Vec<Arc<dyn Step>> = waiting.drain(..most).collect();
-            drop(waiting);
-            index.commit_all(&steps);
-            committed();
+        let mut queue = lock(&self.queue);
+        queue.waiting.push(job.clone());
+        if !std::mem::replace(&mut queue.is_led, true) {
+            job.tell(Turn::Leads);
         }
+        drop(queue);
+        if job.wait() == Turn::Leads {
+            self.lead(index, committed);
+        }
+        job.take_outcome().expect("who leads is the first of its group, and others are told when theirs is done")
+    }
+
+    /// Commits a group.
+    fn lead(&self, index: &Mutex<Index>, committed: impl Fn()) {
+        let group = {
+            // Here one waits for whoever else uses the index; what comes meanwhile is of the group.
+            let mut index = lock(index);
+            let mut queue = lock(&self.queue);
+            let most = queue.waiting.len().min(GROUP_MAX);
+            let group: Vec<Arc<dyn Step>> = queue.waiting.drain(..most).collect();
+            drop(queue);
+            index.commit_all(&group);
+            committed();
+            group
+        };
+        // First the one that leads next, so that the index does not rest meanwhile.
+        let mut queue = lock(&self.queue);
+        match queue.waiting.first() {
+            Some(next) => next.tell(Turn::Leads),
+            None => queue.is_led = false,
+        }
+        drop(queue);
+        group.iter().for_each(|step| step.tell(Turn::Done));
     }
 
     /// How many wait.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.waiting().len()
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<dyn Step>>> {
-        lock(&self.waiting)
+        lock(&self.queue).waiting.len()
     }
 }
 

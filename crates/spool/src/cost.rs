@@ -116,6 +116,32 @@ fn changes_that_come_together_and_what_a_sender_brings_share_a_transaction() {
     assert_eq!(states.collect::<Vec<_>>(), [&[State::Accepted], &received[..], &[State::Stored]].concat());
 }
 
+#[test]
+fn more_than_a_group_that_waits_is_committed_in_turns_and_nobody_is_forgotten() {
+    const CHANGES: u32 = 70;
+    let (_folder, spool) = open();
+    (0..CHANGES).for_each(|number| take(&spool, number));
+    let meter = Meter::new(&spool);
+    std::thread::scope(|scope| {
+        let index = spool.shared.index();
+        for number in 0..CHANGES {
+            let (spool, received) = (&spool, Change { state: Some(State::Received), ..Change::default() });
+            scope.spawn(move || change(spool, number, received));
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        while spool.shared.committer.len() < CHANGES as usize {
+            assert!(Instant::now() < end, "they do not come to be recorded");
+            std::thread::yield_now();
+        }
+        drop(index);
+    });
+    assert_eq!(meter.take().transactions, 2, "of 64 at most");
+    assert!((0..CHANGES).all(|number| spool.get(offer(number).id).unwrap().unwrap().state == State::Received));
+    // And whoever comes later is not kept waiting.
+    change(&spool, 0, Change { state: Some(State::Accepted), ..Change::default() });
+    assert_eq!(spool.get(offer(0).id).unwrap().unwrap().state, State::Accepted);
+}
+
 fn open() -> (tempfile::TempDir, Spool) {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { first_record: 128, sync: false, ..Settings::new(folder.path()) };
