@@ -25,6 +25,12 @@ const COUNT: Duration = Duration::from_secs(1);
 /// after the other must not have the spool searched for each. Nobody sees it beside an uplink's round trip.
 const GATHER: Duration = Duration::from_millis(20);
 
+/// Where a look takes long, because devices keep the disk or the processor busy, it waits so many times as long: looking then takes a tenth of the time.
+const GATHER_LOOKS: u32 = 9;
+
+/// But no longer than this.
+const GATHER_MAX: Duration = Duration::from_millis(200);
+
 /// The conductor looks up at least so often: then a wall clock that jumped is noticed, and the house is kept.
 const TICK: Duration = Duration::from_secs(30);
 
@@ -47,8 +53,9 @@ pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
         }
         let paused = shared.pause.is_on();
         conductor.count();
+        let begun = Instant::now();
         let due = conductor.drain().await.min(house);
-        let gathered = Instant::now() + GATHER;
+        let gathered = Instant::now() + (begun.elapsed() * GATHER_LOOKS).clamp(GATHER, GATHER_MAX);
         let next = if conductor.attempts.is_empty() { due } else { due.min(Instant::now() + COUNT) };
         tokio::select! {
             () = shutdown.requested() => return,
