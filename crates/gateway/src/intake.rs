@@ -7,9 +7,13 @@ use hoop_http::{Code, Inbound, Piped, Problem};
 use hoop_seal::{Prelude, PreludeError};
 use hoop_spool::{Intake, Source, WriteError};
 use http::{HeaderMap, header};
+use std::collections::VecDeque;
 use std::fs::File;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -188,6 +192,8 @@ pub struct Frames<'a> {
     shared: Arc<Shared>,
     /// Read while looking for the prelude.
     pub ahead: Option<Bytes>,
+    /// Read while looking whether all is here; comes after `ahead`.
+    looked_at: VecDeque<Bytes>,
     /// What came, and how long it was waited for, since enough had come last.
     came: u64,
     waited: Duration,
@@ -195,7 +201,7 @@ pub struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     pub fn new(shared: &Arc<Shared>, body: &'a mut Inbound) -> Self {
-        Self { body, shared: shared.clone(), ahead: None, came: 0, waited: Duration::ZERO }
+        Self { body, shared: shared.clone(), ahead: None, looked_at: VecDeque::new(), came: 0, waited: Duration::ZERO }
     }
 
     /// The next bytes; `None` at the end. A body that breaks off is an error.
@@ -208,7 +214,7 @@ impl<'a> Frames<'a> {
 
     /// The same; or, for whoever need not see them, that they have come to the socket, where [`Frames::piped`] has them.
     async fn next_or_in_socket(&mut self, unseen: bool) -> Result<Option<Came>, Problem> {
-        if let Some(ahead) = self.ahead.take() {
+        if let Some(ahead) = self.ahead.take().or_else(|| self.looked_at.pop_front()) {
             return Ok(Some(Came::Octets(ahead)));
         }
         let patience = self.shared.patience;
@@ -250,6 +256,36 @@ impl<'a> Frames<'a> {
     fn count(&mut self, octets: u64) {
         self.came += octets;
         self.shared.metrics.received(octets);
+    }
+
+    /// The next `len` octets if they have all come by now. If not, whatever has comes again from [`Frames::next`].
+    pub async fn at_hand(&mut self, len: u64) -> Option<Vec<Bytes>> {
+        let (mut seen, mut left) = (VecDeque::new(), len);
+        while left > 0 {
+            let mut next = self.next_now().await;
+            if next.is_none() {
+                // What waits in the socket, hyper reads when it has its turn.
+                tokio::task::yield_now().await;
+                next = self.next_now().await;
+            }
+            let Some(bytes) = next else {
+                self.looked_at = seen;
+                return None;
+            };
+            left = left.saturating_sub(bytes.len() as u64);
+            seen.push_back(bytes);
+        }
+        Some(seen.into())
+    }
+
+    /// What has come next by now. Whoever reads on is told of an end, or that it broke off, too.
+    async fn next_now(&mut self) -> Option<Bytes> {
+        let mut next = pin!(self.next());
+        poll_fn(|cx| match next.as_mut().poll(cx) {
+            Poll::Ready(Ok(bytes)) => Poll::Ready(bytes),
+            Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
+        })
+        .await
     }
 
     /// Reads on until the prelude is there; its bytes come again from [`Frames::next`].

@@ -2,7 +2,8 @@
 //!
 //! Frames of the body go to the file as they come, by a plain `pwrite` from the connection's own task: into the page
 //! cache, without a copy of ours and without a change of thread. Two steps wait for the disk and are done where they may:
-//! beginning, and the sync and index commit at the end. A 2xx is sent after the second. A long body is committed in steps
+//! beginning, and the sync and index commit at the end. A 2xx is sent after the second. What waits for the disk of a short body that is all here
+//! when it would begin is done in one go. A long body is committed in steps
 //! while it comes ([`Steps`]), and whatever was whole of one that breaks off, however its request ends.
 //!
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
@@ -17,15 +18,18 @@ use crate::status;
 use crate::steps::Steps;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use hoop_http::{Code, Inbound, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{
-    Begin, BeginError, Change, CommitError, EARLY_SECS, Intake, KEEP_SECS, Offer, Reason, State, StoreError, Upload,
+    Begin, BeginError, Change, CommitError, EARLY_SECS, HeldBy, Intake, KEEP_SECS, Offer, Reason, State, StoreError,
+    Upload,
 };
 use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UnixTime, UploadId};
 use http::{HeaderMap, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The longest that a ticket counts here: services issue them for a week, and this is a month.
 const EXPIRES_MAX_SECS: u32 = 30 * 24 * 60 * 60;
@@ -35,6 +39,12 @@ const GRACE_SECS: u32 = 300;
 
 /// Octets before record 0: salt, record size, the ticket's length and the ticket, which always has the same.
 pub const PRELUDE_LEN: usize = 21 + TICKET_LEN;
+
+/// A body up to this is short: hyper holds as much of it anyway.
+const SHORT_BYTES: u32 = 256 * 1024;
+
+/// So many octets of short bodies are held until they are on disk, of all senders together; more are written as they come.
+pub const SHORT_ROOM: usize = 2 << 20;
 
 /// What became of a request that took bytes.
 pub struct Taken {
@@ -242,6 +252,14 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
     let offered = Offered { dest: &dest, id: offer.id, total, early: offer.is_early(), permit: permit.as_deref() };
     let permit = door::consent(shared, &offered).await?;
     let valid = permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires));
+    let from = range.map_or(0, |range| range.start);
+    let limit = range.map_or(total.unwrap_or(shared.max_upload_bytes), |range| range.end);
+    // Who asked first is told by `begin` whether to send.
+    if let Some(layout) = layout.filter(|_| !expects_continue)
+        && let Some(short) = Short::of(shared, &mut frames, limit - from).await
+    {
+        return short.take(shared, offer, range, valid, layout).await;
+    }
     let (begun, _promise) = begin(shared, offer, range, valid).await?;
     let intake = match begun {
         Begin::Take(intake) => intake,
@@ -253,8 +271,6 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
             return Taken::whole(&upload);
         }
     };
-    let from = range.map_or(0, |range| range.start);
-    let limit = range.map_or(total.unwrap_or(shared.max_upload_bytes), |range| range.end);
     let open_ended = total.is_none();
     let steps = layout.map(|layout| Steps::new(shared, layout, from));
     let mut sink = Sink::new(intake, prelude, from, limit);
@@ -306,6 +322,52 @@ pub fn layout(shared: &Shared, total: u64) -> Result<Layout, Problem> {
     Layout::for_total(PRELUDE_LEN, RECORD_SIZE, total).map_err(|error| Problem::new(Code::BodyNotSealed, error))
 }
 
+/// A short body that is all here.
+struct Short {
+    octets: Vec<Bytes>,
+    /// The memory that they take.
+    _room: OwnedSemaphorePermit,
+}
+
+impl Short {
+    /// What a body of `len` octets has, if it is short and all here, and not too much is held of others.
+    async fn of(shared: &Arc<Shared>, frames: &mut Frames<'_>, len: u64) -> Option<Self> {
+        let len = u32::try_from(len).ok().filter(|len| *len <= SHORT_BYTES)?;
+        let room = shared.short_room.clone().try_acquire_many_owned(len).ok()?;
+        frames.at_hand(len.into()).await.map(|octets| Self { octets, _room: room })
+    }
+
+    /// Begins, writes and records: one change of thread instead of two, and nobody else's transaction is waited for in between.
+    async fn take(
+        self,
+        shared: &Arc<Shared>,
+        offer: Offer,
+        range: Option<ByteRange>,
+        expires: UnixTime,
+        layout: Layout,
+    ) -> Result<Taken, Problem> {
+        let own = shared.clone();
+        let taken = shared.blocking(move |shared| {
+            let range_or_all = range.unwrap_or(ByteRange::new(0, layout.total()));
+            let (begun, _promise) = begin_now(shared, &offer, range, expires)?;
+            let intake = match begun {
+                Begin::Take(intake) => intake,
+                Begin::Complete(upload) => return Taken::whole(&upload),
+            };
+            let sink = Sink::new(intake, offer.prelude, range_or_all.start, range_or_all.end);
+            // Dropped with an error, it has the whole records recorded that came before.
+            let mut receiving =
+                Receiving { shared: own, sink: Some(sink), layout: Some(layout), from: range_or_all.start };
+            let sink = receiving.sink.as_mut().expect("just made");
+            self.octets.iter().try_for_each(|octets| sink.push(octets))?;
+            sink.flush()?;
+            let sink = receiving.sink.take().expect("nobody took it");
+            record(shared, &sink.intake, range_or_all, layout.total()).map_err(commit_problem)
+        });
+        taken.await
+    }
+}
+
 /// Begins an upload, or goes on with it, if its device and its time allow it. `expires` is the ticket's end, or its permit's if that is earlier.
 pub async fn begin(
     shared: &Arc<Shared>,
@@ -313,37 +375,66 @@ pub async fn begin(
     range: Option<ByteRange>,
     expires: UnixTime,
 ) -> Result<(Begin, Promise), Problem> {
+    shared.blocking(move |shared| begin_now(shared, &offer, range, expires)).await
+}
+
+/// The same, waiting for the disk here.
+fn begin_now(
+    shared: &Shared,
+    offer: &Offer,
+    range: Option<ByteRange>,
+    expires: UnixTime,
+) -> Result<(Begin, Promise), Problem> {
     let now = shared.clock.unix();
-    let begun = shared.blocking(move |shared| {
-        let upload = shared.spool.get(offer.id)?;
+    let begun = shared.spool.begin_if(offer, |upload, held_by| {
         // An upload that was begun in time may end late; a new one may not begin.
-        let known = upload.as_ref().is_some_and(|upload| !upload.is_early());
+        let known = upload.is_some_and(|upload| !upload.is_early());
         if now > expires.plus_secs(if known { KEEP_SECS } else { GRACE_SECS }) {
             let detail = format!("it ended {} s ago, by this gateway's clock", now.since(expires));
-            return Ok(Err(Problem::new(Code::TicketExpired, detail)));
+            return Err(Refused::Here(Problem::new(Code::TicketExpired, detail)));
         }
-        let promise = match promised(shared, &offer, range, upload.as_ref())? {
-            Ok(promise) => promise,
-            Err(problem) => return Ok(Err(problem)),
-        };
-        shared.spool.begin(&offer).map(|begun| Ok((begun, promise)))
+        promised(shared, offer, range, upload, held_by)
     });
-    match begun.await {
-        Ok(begun) => begun,
-        Err(BeginError::Full { need, free }) => {
-            Err(full_problem(format_args!("{need} bytes are needed, and {free} are free")))
-        }
-        Err(error @ BeginError::Conflict(what)) => {
+    begun.map_err(|refused| match refused {
+        Refused::Here(problem) => problem,
+        Refused::Spool(error) => begin_problem(error),
+    })
+}
+
+/// Why an upload may not begin.
+enum Refused {
+    /// By this gateway's rules.
+    Here(Problem),
+    /// By the spool.
+    Spool(BeginError),
+}
+
+impl From<BeginError> for Refused {
+    fn from(error: BeginError) -> Self {
+        Self::Spool(error)
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        Self::Spool(error.into())
+    }
+}
+
+fn begin_problem(error: BeginError) -> Problem {
+    match error {
+        BeginError::Full { need, free } => full_problem(format_args!("{need} bytes are needed, and {free} are free")),
+        BeginError::Conflict(what) => {
             let field = match what {
                 "prelude" => "Hoop-Prelude",
                 "total" => "Content-Range",
                 _ => "dest",
             };
-            Err(Problem::new(Code::UploadConflict, error).field(field))
+            Problem::new(Code::UploadConflict, error).field(field)
         }
-        Err(error @ BeginError::TooManySpans(_)) => Err(Problem::new(Code::RangeTooMany, error)),
-        Err(error @ (BeginError::TooManyEarly(_) | BeginError::NotBegunHere)) => Err(early_problem(error)),
-        Err(BeginError::Store(error)) => Err(store_problem(&error)),
+        BeginError::TooManySpans(_) => Problem::new(Code::RangeTooMany, error),
+        BeginError::TooManyEarly(_) | BeginError::NotBegunHere => early_problem(error),
+        BeginError::Store(error) => store_problem(&error),
     }
 }
 
@@ -366,11 +457,12 @@ fn promised(
     offer: &Offer,
     range: Option<ByteRange>,
     upload: Option<&Upload>,
-) -> Result<Result<Promise, Problem>, StoreError> {
+    held_by: &HeldBy<'_>,
+) -> Result<Promise, Refused> {
     let now = shared.clock.now();
     let is_new = upload.is_none();
-    if is_new && let Err(problem) = shared.devices.begin(offer.device, now) {
-        return Ok(Err(problem));
+    if is_new {
+        shared.devices.begin(offer.device, now).map_err(Refused::Here)?;
     }
     let total = offer.total.unwrap_or(0);
     let mut fresh: RangeSet = [range.unwrap_or(ByteRange::new(0, total))].into_iter().collect();
@@ -379,8 +471,9 @@ fn promised(
     let device = upload.map_or(offer.device, |upload| upload.device);
     let holding = match shared.devices.is_limited(device) {
         true => {
-            let held = shared.spool.held_by(device)?;
-            let room = shared.spool.kept_bytes().saturating_add(shared.spool.free_bytes()?);
+            let held = held_by(device)?;
+            let free = shared.spool.free_bytes().map_err(StoreError::from)?;
+            let room = shared.spool.kept_bytes().saturating_add(free);
             Holding { uploads: held.uploads, bytes: held.bytes, room }
         }
         false => Holding { uploads: 0, bytes: 0, room: u64::MAX },
@@ -389,9 +482,9 @@ fn promised(
     let need = Need { bytes: if is_whole { 0 } else { fresh.len() }, is_new };
     if is_new && !has_place(shared)? {
         let detail = format!("{} uploads are here, and no more are taken", shared.max_uploads);
-        return Ok(Err(full_problem(detail)));
+        return Err(Refused::Here(full_problem(detail)));
     }
-    Ok(shared.devices.promise(device, holding, need, now).map_err(full_problem))
+    shared.devices.promise(device, holding, need, now).map_err(|why| Refused::Here(full_problem(why)))
 }
 
 /// A body that is coming in. Whatever becomes of its request, its whole records are recorded: also if the server drops it because the

@@ -7,6 +7,7 @@ use crate::door::Looks;
 use crate::intake::Patience;
 use crate::metrics::Metrics;
 use crate::monitor::STREAMS;
+use crate::offload::SHORT_ROOM;
 use crate::pacing::Pacer;
 use crate::pages::Pages;
 use crate::pause::Pause;
@@ -67,6 +68,8 @@ pub struct Shared {
     pub pages: Pages,
     /// Whose turn it is at each upload resource.
     pub turns: Turns,
+    /// A permit for each octet of short bodies that may be held.
+    pub short_room: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -107,6 +110,7 @@ impl Shared {
             streams: Arc::new(Semaphore::new(STREAMS)),
             pages: Pages::new(&config.hosts, config.public_url.as_ref()),
             turns: Turns::default(),
+            short_room: Arc::new(Semaphore::new(SHORT_ROOM)),
         })
     }
 

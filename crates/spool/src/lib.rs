@@ -37,7 +37,7 @@ pub use intake::Intake;
 pub use outside::{Checked, Damage, Finding, View, check};
 pub use payload::Payload;
 pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
-pub use spool::{Begin, Settings, Spool};
+pub use spool::{Begin, HeldBy, Settings, Spool};
 pub use state::State;
 pub use sys::Source;
 pub use upload::{Change, Offer, Reason, Upload};

@@ -65,6 +65,12 @@ pub struct Spool {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// What is being received.
+type Lives = BTreeMap<UploadId, Arc<Live>>;
+
+/// Tells what a device has here.
+pub type HeldBy<'a> = dyn Fn(DeviceId) -> Result<Held, StoreError> + 'a;
+
 /// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
 pub struct Shared {
     pub folder: PathBuf,
@@ -72,7 +78,7 @@ pub struct Shared {
     pub disk: Disk,
     pub grid: Grid,
     /// What is being received. As many as there are senders at most.
-    lives: Mutex<BTreeMap<UploadId, Arc<Live>>>,
+    lives: Mutex<Lives>,
     index: Mutex<Index>,
     pub committer: Committer,
     room: Mutex<Room>,
@@ -130,7 +136,7 @@ impl Shared {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lives(&self) -> MutexGuard<'_, BTreeMap<UploadId, Arc<Live>>> {
+    fn lives(&self) -> MutexGuard<'_, Lives> {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,44 +219,68 @@ impl Spool {
     /// If there is no room for what is missing, the same id is known with something else or, without a prelude, from another device, or too
     /// many uploads wait for their preludes.
     pub fn begin(&self, offer: &Offer) -> Result<Begin, BeginError> {
+        self.begin_if(offer, |_, _| Ok(())).map(|(begun, ())| begun)
+    }
+
+    /// The same, if `admit` lets it in: it is shown what is recorded of the upload, and may ask what a device has here
+    /// ([`Spool::held_by`]). Nobody begins anything meanwhile, so it must not wait, nor begin anything itself.
+    ///
+    /// # Errors
+    /// As [`Spool::begin`], and those of `admit`.
+    pub fn begin_if<T, E: From<BeginError>>(
+        &self,
+        offer: &Offer,
+        admit: impl FnOnce(Option<&Upload>, &HeldBy<'_>) -> Result<T, E>,
+    ) -> Result<(Begin, T), E> {
         let shared = &self.shared;
         let mut lives = shared.lives();
-        let live = match lives.get(&offer.id) {
-            Some(live) => {
-                let state = live.state();
-                same(&state.offer, state.total, offer)?;
-                drop(state);
-                self.complete_offer(live, offer)?;
-                live.set_deadline(offer);
-                live.clone()
-            }
-            None => {
-                let known = shared.index().get(offer.id)?;
-                if let Some(upload) = known.as_ref() {
-                    same_as_known(upload, offer)?;
-                }
-                if let Some(upload) = known.as_ref().filter(|upload| !upload.takes_more()) {
-                    return Ok(Begin::Complete(Box::new(self.postpone(upload, offer)?)));
-                }
-                if known.is_none() && offer.is_early() && shared.early().len() >= EARLY_MAX {
-                    return Err(BeginError::TooManyEarly(EARLY_MAX));
-                }
-                let live = Arc::new(self.open_live(offer, known)?);
-                self.complete_offer(&live, offer)?;
-                live.set_deadline(offer);
-                lives.insert(offer.id, live.clone());
-                if live.state().offer.is_early() {
-                    shared.early().insert(offer.id);
-                }
-                live
-            }
+        let known = shared.index().get(offer.id).map_err(BeginError::from)?;
+        let admitted = admit(known.as_ref(), &|device| self.held_of(&lives, device))?;
+        let live = match self.live(&mut lives, offer, known)? {
+            Ok(live) => live,
+            Err(upload) => return Ok((Begin::Complete(upload), admitted)),
         };
         live.state().senders += 1;
         // From here on a failure drops the intake, which gives everything back.
         drop(lives);
         let intake = Intake::new(shared.clone(), live);
         self.admit(&intake, offer.total)?;
-        Ok(Begin::Take(intake))
+        Ok((Begin::Take(intake), admitted))
+    }
+
+    /// What is being received of an upload, begun if need be; or the upload, if all of it is here.
+    fn live(
+        &self,
+        lives: &mut Lives,
+        offer: &Offer,
+        known: Option<Upload>,
+    ) -> Result<Result<Arc<Live>, Box<Upload>>, BeginError> {
+        let shared = &self.shared;
+        if let Some(live) = lives.get(&offer.id) {
+            let state = live.state();
+            same(&state.offer, state.total, offer)?;
+            drop(state);
+            self.complete_offer(live, offer)?;
+            live.set_deadline(offer);
+            return Ok(Ok(live.clone()));
+        }
+        if let Some(upload) = known.as_ref() {
+            same_as_known(upload, offer)?;
+        }
+        if let Some(upload) = known.as_ref().filter(|upload| !upload.takes_more()) {
+            return Ok(Err(Box::new(self.postpone(upload, offer)?)));
+        }
+        if known.is_none() && offer.is_early() && shared.early().len() >= EARLY_MAX {
+            return Err(BeginError::TooManyEarly(EARLY_MAX));
+        }
+        let live = Arc::new(self.open_live(offer, known)?);
+        self.complete_offer(&live, offer)?;
+        live.set_deadline(offer);
+        lives.insert(offer.id, live.clone());
+        if live.state().offer.is_early() {
+            shared.early().insert(offer.id);
+        }
+        Ok(Ok(live))
     }
 
     /// Takes the deadline that comes with an upload that is there already. Returns the upload as it is then.
@@ -428,7 +458,10 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
-        let lives = self.shared.lives();
+        self.held_of(&self.shared.lives(), device)
+    }
+
+    fn held_of(&self, lives: &Lives, device: DeviceId) -> Result<Held, StoreError> {
         let mut held = self.shared.index().held_by(device)?;
         for live in lives.values() {
             let state = live.state();
