@@ -1,7 +1,7 @@
 //! Posts on loopback to disk: the gateway beside nginx (`dav_methods PUT`) and a plain C copy by `splice`, each as it is and with the same
 //! syncing. Figure 8 of the HOOP paper, with more sizes and senders.
 //!
-//! The sender is the same for all: `sendfile` from a file in memory over connections that are kept alive as long as the server lets them (the gateway ends one after 256 KiB and more). Servers take turns in each round. CPU seconds are the server's alone (user and system); resident is the peak, `VmHWM`.
+//! The sender is the same for all: `sendfile` from a file in memory over connections that are kept alive as long as the server lets them. Servers take turns in each round. CPU seconds are the server's alone (user and system); resident is the peak, `VmHWM`.
 //! The gateway's ordinary answer means *synced*; `--no-sync` is there to compare like with like.
 //!
 //! The gateway is the ordinary build; where memory is looked at, it is the one that routers get (`make router`).
