@@ -7,7 +7,7 @@
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
-use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking};
+use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking, room};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};
@@ -70,7 +70,7 @@ impl Registry {
                 if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {
                     return Ok(Entered::Known(Box::new(unbegun(&admission, marked.created, code))));
                 }
-                check_room(core, unnoted(&live), admission.layout.total()).await?;
+                check_room(core, unnoted(&live), room(0, admission.layout.total())).await?;
                 Live::new(admission, now, Progress::default(), None)
             }
             Some(upload) if upload.paused => {
@@ -79,7 +79,7 @@ impl Registry {
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
                 core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
-                check_room(core, unnoted(&live), admission.layout.total()).await?;
+                check_room(core, unnoted(&live), room(0, admission.layout.total())).await?;
                 Live::new(admission, upload.created, Progress::default(), None)
             }
             Some(upload) => {
@@ -187,14 +187,14 @@ fn paused_wait(paused_secs: u32, roll: u32) -> Duration {
 /// What the uploads that come in will have on disk and the index does not know of yet, in bytes.
 fn unnoted(live: &BTreeMap<UploadId, Weak<Live>>) -> u64 {
     let live = live.values().filter_map(Weak::upgrade).filter(|live| !live.noted.load(Ordering::Acquire));
-    live.fold(0, |sum, live| sum.saturating_add(live.admission.layout.total()))
+    live.fold(0, |sum, live| sum.saturating_add(room(0, live.admission.layout.total())))
 }
 
-/// Whether there is room for a new upload. Those that have begun may end. `unnoted` is from before the index is asked, so
-/// that what is noted meanwhile counts twice for once rather than not at all.
-async fn check_room(core: &Core, unnoted: u64, total: u64) -> Result<(), Problem> {
+/// Whether there is room for so much more: a new upload, or the next part of one. `unnoted` is from before the index is asked, so that what is
+/// noted meanwhile counts twice for once rather than not at all.
+async fn check_room(core: &Core, unnoted: u64, more: u64) -> Result<(), Problem> {
     let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?.saturating_add(unnoted);
-    match stored.saturating_add(total) > core.max_stored_bytes {
+    match stored.saturating_add(more) > core.max_stored_bytes {
         true => {
             let detail = format!("{stored} of {} bytes are taken", core.max_stored_bytes);
             Err(Problem::new(Code::SpoolFull, detail).retry_after(core::time::Duration::from_secs(60)))
@@ -344,6 +344,14 @@ impl Live {
         }
         progress.facts = progress.facts.take().or(facts);
         Ok(())
+    }
+
+    /// Whether the next part of it has room: what comes next was promised when this part was noted, unless others have gone over meanwhile.
+    ///
+    /// # Errors
+    /// `spool-full`.
+    pub async fn check_room(&self, core: &Core) -> Result<(), Problem> {
+        check_room(core, 0, 0).await
     }
 
     /// Syncs what was written and notes it in the index. Returns the upload as it then stands; none if nothing of it

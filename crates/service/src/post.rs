@@ -28,8 +28,8 @@ const BATCH_RECORDS: u64 = 4;
 /// Those in octets.
 const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 
-/// After so many octets of one message, what has come is synced, so that a crash costs less than a minute at 10 Mbit/s.
-const CHECKPOINT: u64 = 64 << 20;
+/// After so many octets of one message, what has come is synced and room for more is asked for; a crash costs some seconds at 10 Mbit/s.
+const CHECKPOINT: u64 = crate::state::PROMISED_MAX;
 
 /// How long the first octets of a whole Z, its prelude, may take: as a request's head.
 const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -255,6 +255,7 @@ impl Message {
             }
             if since_checkpoint >= CHECKPOINT && index < end {
                 live.flush(core).await?;
+                live.check_room(core).await?;
                 since_checkpoint = 0;
             }
         }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use notes::{Marked, Notes};
 pub use settings::SavedSettings;
 pub use store::{Store, blocking};
-pub use upload::{Change, Facts, LINGER_SECS, Reason, State, Upload};
+pub use upload::{Change, Facts, LINGER_SECS, PROMISED_MAX, Reason, State, Upload, room};
 
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ pub trait Index: Notes + SavedSettings + Send + Sync {
     fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
-    /// What the uploads whose bodies are kept have, or will have, on disk, in bytes.
+    /// What the uploads whose bodies are kept have on disk, or were promised, in bytes ([`Upload::room`]).
     fn stored(&self) -> Result<u64, StoreError>;
     /// How many uploads that wait for something will be given up before `before`, if nothing more happens to them.
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError>;

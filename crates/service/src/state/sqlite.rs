@@ -38,6 +38,25 @@ const PAUSED: &str = "ALTER TABLE uploads ADD COLUMN paused INTEGER NOT NULL DEF
 /// The third: receipts.
 const RECEIPTS: &str = "ALTER TABLE uploads ADD COLUMN receipt BLOB;";
 
+/// The fourth: the room that bodies take or were promised, and its sum, so that nobody adds it up.
+const ROOM: &str = "
+ALTER TABLE uploads ADD COLUMN room INTEGER NOT NULL DEFAULT 0;
+UPDATE uploads SET room = total;
+DROP INDEX uploads_stored;
+CREATE TABLE stored (room INTEGER NOT NULL) STRICT;
+INSERT INTO stored SELECT coalesce(sum(room), 0) FROM uploads WHERE has_body;
+CREATE TRIGGER stored_new AFTER INSERT ON uploads BEGIN
+    UPDATE stored SET room = room + new.has_body * new.room;
+END;
+CREATE TRIGGER stored_changed AFTER UPDATE OF room, has_body ON uploads
+WHEN new.has_body * new.room <> old.has_body * old.room BEGIN
+    UPDATE stored SET room = room + new.has_body * new.room - old.has_body * old.room;
+END;
+CREATE TRIGGER stored_gone AFTER DELETE ON uploads WHEN old.has_body BEGIN
+    UPDATE stored SET room = room - old.room;
+END;
+";
+
 /// What [`read`] reads, in its order.
 const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
                        next_attempt, reason_code, reason_detail, answer, token, paused, receipt";
@@ -247,9 +266,9 @@ impl Index for SqliteIndex {
     }
 
     fn stored(&self) -> Result<u64, StoreError> {
-        let sql = "SELECT coalesce(sum(total), 0) FROM uploads WHERE has_body";
+        let sql = "SELECT room FROM stored";
         let sum = self.reader().prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0))?;
-        u64::try_from(sum).map_err(|_| StoreError::Damaged("totals below zero"))
+        u64::try_from(sum).map_err(|_| StoreError::Damaged("a room below zero"))
     }
 
     fn counts(&self) -> Result<Vec<(State, u64)>, StoreError> {
@@ -290,7 +309,8 @@ pub(super) fn rows(limit: usize) -> i64 {
 
 /// Makes the steps of the layout that are still to be made.
 fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
-    let steps = [UPLOADS.to_owned(), [PAUSED, notes::SCHEMA, settings::SCHEMA].concat(), RECEIPTS.to_owned()];
+    let steps =
+        [UPLOADS.to_owned(), [PAUSED, notes::SCHEMA, settings::SCHEMA].concat(), RECEIPTS.to_owned(), ROOM.to_owned()];
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let made = transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
     let left = usize::try_from(made).ok().and_then(|made| steps.get(made..));
@@ -349,12 +369,12 @@ pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Uploa
 
 fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
     let sql = format!(
-        "INSERT INTO uploads ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
-         ?17, ?18, ?19) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
+        "INSERT INTO uploads ({COLUMNS}, room) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
+         ?17, ?18, ?19, ?20) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
          excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
          excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused, receipt = \
-         excluded.receipt"
+         excluded.receipt, room = excluded.room"
     );
     let facts = upload.facts.as_ref();
     let reason = upload.reason.as_ref();
@@ -378,6 +398,7 @@ fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
         upload.token,
         upload.paused,
         upload.receipt,
+        i64::try_from(upload.room()).map_err(|_| StoreError::Damaged("a total beyond an exbibyte"))?,
     ])?;
     Ok(())
 }
@@ -485,7 +506,7 @@ mod tests {
             assert_eq!((upload.total, upload.attempts, upload.paused), (9, 4, false));
             assert_eq!(index.due(UnixTime(5), 9).unwrap(), [UploadId([1; 16])]);
         }
-        Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
         assert!(matches!(SqliteIndex::open(&path), Err(StoreError::Damaged(_))));
     }
 

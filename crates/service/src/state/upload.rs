@@ -304,10 +304,27 @@ impl Upload {
         Ok(())
     }
 
+    /// The room that its body takes on disk while it is kept: what has come, and some that it is promised.
+    pub fn room(&self) -> u64 {
+        match self.state {
+            State::Receiving => room(self.received.len(), self.total),
+            _ => self.total,
+        }
+    }
+
     /// Until when it may end, and its answer is kept.
     pub const fn ends(&self) -> UnixTime {
         self.expires.plus_secs(LINGER_SECS)
     }
+}
+
+/// How much more than has come of an upload it has room for, before it is asked for again: a hundred senders may claim 1.6 GiB together, and not
+/// the whole disk with the first record of each.
+pub const PROMISED_MAX: u64 = 16 << 20;
+
+/// The room of an upload of which so much has come, of so much in all.
+pub fn room(received: u64, total: u64) -> u64 {
+    received.saturating_add(PROMISED_MAX).min(total)
 }
 
 impl Change {

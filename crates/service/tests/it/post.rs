@@ -527,6 +527,21 @@ async fn when_the_disk_it_may_use_is_full_new_uploads_come_back_later_and_begun_
 }
 
 #[tokio::test]
+async fn the_first_record_of_a_long_upload_does_not_claim_all_of_its_room_and_what_outgrows_it_waits() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 20 << 20).await;
+    let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
+    let long = seal(&one, &octets(40 << 20, 1));
+    assert_eq!(long.put(sidecar.address, long.records(1, 2)).await.status, 202);
+    seal(&two, &octets(1 << 20, 2)).post(&sidecar).await;
+    sidecar.reaches(&two.id, "accepted").await;
+    let full = long.put(sidecar.address, long.records(2, 600)).await;
+    assert_eq!(full.problem(), (507, "spool-full".into()));
+    let kept = sidecar.status(&one.id).await["received"].as_u64().unwrap();
+    assert!((16 << 20..20 << 20).contains(&kept), "{kept} octets are kept");
+}
+
+#[tokio::test]
 async fn uploads_that_begin_together_have_no_more_room_than_one_after_the_other() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let upstream = Upstream::willing().await;
