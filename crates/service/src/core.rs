@@ -4,6 +4,7 @@ use crate::admit::Policy;
 use crate::config::Config;
 use crate::events::Streams;
 use crate::intake::Registry;
+use crate::intakes::Intakes;
 use crate::metrics::Counters;
 use crate::permits::Permits;
 use crate::state::{Store, StoreError, Upload};
@@ -12,7 +13,7 @@ use hoop_units::{Backoff, UploadId};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 /// How long what is under way may still take when the service stops and nobody is connected any more: attempts that are
 /// past the gate, and messages that are being noted.
@@ -34,9 +35,7 @@ pub struct Core {
     pub clock: Clock,
     /// Rung when there may be something to replay.
     pub work: Notify,
-    pub intakes: Arc<Semaphore>,
-    /// The permits of `intakes`.
-    intakes_max: usize,
+    pub intakes: Arc<Intakes>,
     pub max_stored_bytes: u64,
     pub ticket_lifetime: Duration,
     pub connect_timeout: Duration,
@@ -69,8 +68,7 @@ impl Core {
             streams: Arc::default(),
             clock: config.clock,
             work: Notify::new(),
-            intakes: Arc::new(Semaphore::new(config.intakes)),
-            intakes_max: config.intakes,
+            intakes: Intakes::new(config.intakes),
             max_stored_bytes: config.max_stored_bytes,
             ticket_lifetime: config.ticket_lifetime,
             connect_timeout: config.connect_timeout,
@@ -90,8 +88,7 @@ impl Core {
 
     /// Returns once no message is being taken: whoever went away may have left one whose records are being noted.
     pub async fn intakes_done(&self) {
-        let all = u32::try_from(self.intakes_max).unwrap_or(u32::MAX);
-        if tokio::time::timeout(STOP_TIMEOUT, self.intakes.acquire_many(all)).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT, self.intakes.done()).await.is_err() {
             tracing::warn!("stopping while messages are being noted");
         }
     }

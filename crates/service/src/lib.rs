@@ -30,6 +30,7 @@ mod guard;
 mod head;
 mod html;
 mod intake;
+mod intakes;
 mod keep_alive;
 mod keys;
 mod listing;

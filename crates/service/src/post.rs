@@ -9,18 +9,19 @@
 use crate::admit::{Admission, Policy};
 use crate::core::Core;
 use crate::intake::{self, Entered, Live};
+use crate::intakes::Slot;
 use crate::source::Source;
 use crate::state::{State, Upload, blocking};
 use crate::status;
 use hoop_http::{Body, Code, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
-use hoop_units::{ByteRange, ContentRange, UploadId};
+use hoop_units::{ByteRange, ContentRange, DeviceId, UploadId};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Records that are opened and written in one go: as much as the server's read buffer holds.
 const BATCH_RECORDS: u64 = 4;
@@ -38,14 +39,19 @@ const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`.
-pub async fn receive(core: &Arc<Core>, request: Request<Incoming>, id: Option<UploadId>) -> Response<Body> {
+pub async fn receive(
+    core: &Arc<Core>,
+    request: Request<Incoming>,
+    sender: IpAddr,
+    id: Option<UploadId>,
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let headers = parts.headers;
     let (wait, waits_for_leave) = (wait(&headers), headers.contains_key(header::EXPECT));
     let source = Source::new(body, core.body_timeout);
-    let (answer, source) = match core.intakes.clone().try_acquire_owned() {
-        Ok(slot) => accept_apart(core.clone(), headers, source, id, slot).await,
-        Err(_) => {
+    let (answer, source) = match core.intakes.begin(DeviceId::from_ip(sender)) {
+        Some(slot) => accept_apart(core.clone(), headers, source, id, slot).await,
+        None => {
             let problem = Problem::new(Code::TooManyRequests, "too many senders at once");
             (Err((problem.retry_after(Duration::from_secs(2)), None)), Some(source))
         }
@@ -120,7 +126,7 @@ async fn accept_apart(
     headers: HeaderMap,
     mut source: Source,
     id: Option<UploadId>,
-    slot: OwnedSemaphorePermit,
+    slot: Slot,
 ) -> (Result<Upload, Refusal>, Option<Source>) {
     let task = tokio::spawn(async move {
         let answer = accept(&core, &headers, &mut source, id).await;

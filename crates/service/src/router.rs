@@ -72,8 +72,10 @@ impl Router {
             (Place::WellKnown, Method::GET | Method::HEAD) => return well_known(core),
             (Place::Tickets, Method::POST) => tickets::issue(core, request, client.address).await,
             (Place::Post | Place::PostOf(_), Method::OPTIONS) => return preflight(),
-            (Place::Post, Method::POST) => return any_origin(post::receive(core, request, None).await),
-            (Place::PostOf(id), Method::PUT) => return any_origin(post::receive(core, request, Some(id)).await),
+            (Place::Post, Method::POST) => return any_origin(post::receive(core, request, client.address, None).await),
+            (Place::PostOf(id), Method::PUT) => {
+                return any_origin(post::receive(core, request, client.address, Some(id)).await);
+            }
             (Place::PostOf(id), Method::HEAD) => {
                 return any_origin(post::head(core, id).await.unwrap_or_else(Problem::into_response));
             }
