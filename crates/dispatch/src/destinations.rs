@@ -14,6 +14,16 @@ use hoop_units::Timestamp;
 /// which costs one attempt too early.
 pub const DESTINATIONS_MAX: usize = 1024;
 
+/// The host of an origin: one machine has as many origins as it has ports.
+pub fn host(origin: &str) -> &str {
+    let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
+    match authority.rsplit_once(':') {
+        // What follows the last colon of an IPv6 address is not a port, and not all digits: a bracket ends it.
+        Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     failures: u32,
@@ -81,5 +91,18 @@ impl Destinations {
     /// When the next wait is over.
     pub fn next(&self) -> Option<Timestamp> {
         self.waiting.values().filter(|waiting| !waiting.woken).map(|waiting| waiting.until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host;
+
+    #[test]
+    fn all_ports_of_a_machine_are_one_host() {
+        assert_eq!(host("https://photos.example"), "photos.example");
+        assert_eq!(host("https://photos.example:8443"), "photos.example");
+        assert_eq!(host("http://10.8.0.1:8001"), host("http://10.8.0.1:8002"));
+        assert_eq!((host("http://[fd00::1]:80"), host("http://[fd00::1]")), ("[fd00::1]", "[fd00::1]"));
     }
 }

@@ -1,6 +1,6 @@
 //! The conductor: [`Dispatcher`].
 
-use crate::destinations::Destinations;
+use crate::destinations::{Destinations, host};
 use crate::fair::Fair;
 use crate::window::{Entry, List, SMALL_BYTES, Want, Window};
 use crate::{BACKOFF, RETRY_AFTER_MAX};
@@ -14,13 +14,27 @@ use hoop_units::{Bitrate, DeviceId, Timestamp, UnixTime, UploadId};
 /// four TCP connections already fill any home uplink; more only take each other's share and the household's.
 pub const TRANSFERS: usize = 4;
 
-/// So many more may be sent for a destination, or a device, that has nothing under way: so whoever fills all slots, slow as it may
-/// be, leaves some to others. Two, at half a megabyte of memory each.
+/// So many more may be sent for devices that have nothing under way: so whoever fills all slots, slow as it may be, leaves some to
+/// others. While none of these is taken, one may go to a host to which nothing is under way, whosever it is. Two, at half a megabyte
+/// of memory each.
 pub const EXTRA: usize = 2;
+
+/// An attempt that was told to make way, and has not done so after so long, is broken off should a device wait that has nothing
+/// under way: a service that reads slowly must not decide who else is served. What breaks off is a record and what lies in buffers,
+/// so not at once; and ten seconds are no long wait for a photo.
+pub const BREAK_OFF: Duration = Duration::from_secs(10);
 
 /// How many services are asked at once what became of an upload. An answer may take half a minute (`Prefer: wait`) and no
 /// bandwidth, so asking has slots of its own.
-const ASKS: usize = 4;
+pub const ASKS: usize = 4;
+
+/// So many of them may be one device's, and so many may ask the same host: half, so that a service that does not answer leaves others
+/// theirs.
+pub const ASKS_EACH: usize = ASKS / 2;
+
+/// A question that takes longer than an answer may (40 s) and some seconds for what the service is, while a device waits that has
+/// none under way and all slots are taken, is broken off.
+const ASK_BREAK_OFF: Duration = Duration::from_secs(60);
 
 /// A turn: what a device may be ahead of another before a running upload makes way for it, and what an upload is charged for as it
 /// begins. As much as one message carries, since uploads make way between messages.
@@ -45,7 +59,7 @@ pub enum Output<P> {
         /// Which.
         id: UploadId,
     },
-    /// The gate was shut: end the attempt at once.
+    /// The gate was shut, or it did not make way in time: end the attempt at once.
     Stop {
         /// Which.
         id: UploadId,
@@ -123,8 +137,12 @@ impl Gate {
 ///   earliest deadline goes first, then the oldest. An upload that is being sent makes way between two messages, once
 ///   its device is a turn ([`TURN_BYTES`]) ahead of one that waits, or another of its own device has an earlier deadline.
 /// - At most [`TRANSFERS`] are sent at once. One of these slots is kept for uploads below [`SMALL_BYTES`], so that a photo does not
-///   wait behind four films; and [`EXTRA`] more are for destinations and devices that have nothing under way, so that none holds
-///   all of them, however slow.
+///   wait behind four films; and [`EXTRA`] more are for devices that have nothing under way, and one of these, while both are free,
+///   for a host that nothing goes to.
+/// - A device that has nothing under way and finds no slot takes one of the device that has the most, or of one that is a turn ahead: between two
+///   messages, or [`BREAK_OFF`] later wherever it stands.
+/// - At most [`ASKS`] services are asked at once, [`ASKS_EACH`] for one device and [`ASKS_EACH`] of one host; the device goes next that has
+///   the fewest questions under way, then the one that has asked least.
 /// - Never two attempts of one upload at a time.
 /// - A failed upload waits [`BACKOFF`], or longer if the service asks (`Retry-After`, at most [`RETRY_AFTER_MAX`]). The
 ///   store keeps that, and offers the upload again when it is due.
@@ -140,10 +158,24 @@ pub struct Dispatcher<P> {
     running: BTreeMap<UploadId, Running>,
     destinations: Destinations,
     fair: Fair,
+    /// Whose question is next, in questions.
+    questions: Fair,
     gate: Gate,
     /// Something new may be due.
     more: bool,
     refreshed: Option<Timestamp>,
+    /// When something is broken off, should it still be under way and in the way.
+    break_off: Option<Timestamp>,
+}
+
+/// What an attempt was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    Go,
+    /// To end after its message; since when.
+    Yield(Timestamp),
+    /// To end at once.
+    Stop,
 }
 
 #[derive(Clone, Debug)]
@@ -156,8 +188,8 @@ struct Running {
     /// What is charged and not sent yet.
     prepaid: u64,
     sent: u64,
-    /// It was told to end.
-    ending: bool,
+    since: Timestamp,
+    told: Told,
 }
 
 impl Running {
@@ -185,9 +217,11 @@ impl<P: Copy + Ord> Dispatcher<P> {
             running: BTreeMap::new(),
             destinations: Destinations::default(),
             fair: Fair::default(),
+            questions: Fair::default(),
             gate: Gate::Open,
             more: true,
             refreshed: None,
+            break_off: None,
         }
     }
 
@@ -285,9 +319,12 @@ impl<P: Copy + Ord> Dispatcher<P> {
                 None => {}
             }
         }
+        self.break_off = None;
         self.stop()
             .or_else(|| self.start_asking(now))
+            .or_else(|| self.break_off_asking(now))
             .or_else(|| self.start_sending(now))
+            .or_else(|| self.break_off_sending(now))
             .or_else(|| self.make_way(now))
     }
 
@@ -295,7 +332,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let unfinished = self.more || self.windows.iter().any(Window::is_unfinished);
         let refresh = self.refreshed.filter(|_| unfinished).map(|at| at + REFRESH);
-        refresh.into_iter().chain(self.destinations.next()).min()
+        refresh.into_iter().chain(self.destinations.next()).chain(self.break_off).min()
     }
 
     /// How many attempts are under way.
@@ -353,27 +390,99 @@ impl<P: Copy + Ord> Dispatcher<P> {
                 deadline: running.deadline,
                 place: (),
             };
-            running.is_sent() && !running.ending && !gate.lets(&rest)
+            running.is_sent() && running.told != Told::Stop && !gate.lets(&rest)
         })?;
-        running.ending = true;
+        running.told = Told::Stop;
         Some(Output::Stop { id: *id })
     }
 
+    fn asks(&self) -> impl Iterator<Item = (&UploadId, &Running)> {
+        self.running.iter().filter(|(_, running)| !running.is_sent())
+    }
+
+    fn sends(&self) -> impl Iterator<Item = (&UploadId, &Running)> {
+        self.running.iter().filter(|(_, running)| running.is_sent())
+    }
+
+    /// The question that each device would ask next, with how many of its own are under way.
+    fn next_questions(&self, now: Timestamp) -> impl Iterator<Item = (usize, DeviceId, &Entry<P>)> {
+        self.windows[List::Ask.index()].iter().filter_map(move |(device, mut entries)| {
+            let own = self.asks().filter(|(_, running)| running.device == device).count();
+            let to = |entry: &Entry<P>| {
+                self.asks().filter(|(_, running)| host(&running.origin) == host(&entry.origin)).count()
+            };
+            let entry = entries.find(|entry| self.may_go(&entry.origin, now) && to(entry) < ASKS_EACH);
+            entry.filter(|_| own < ASKS_EACH).map(|entry| (own, device, entry))
+        })
+    }
+
     fn start_asking(&mut self, now: Timestamp) -> Option<Output<P>> {
-        if self.running.values().filter(|running| !running.is_sent()).count() >= ASKS {
+        if self.asks().count() >= ASKS {
             return None;
         }
-        let entries = self.windows[List::Ask.index()].iter().flat_map(|(device, entries)| {
-            entries.filter(|entry| self.may_go(&entry.origin, now)).map(move |entry| (entry.place, device, entry.id))
-        });
-        let (_, device, id) = entries.min()?;
-        self.start(device, id, List::Ask)
+        let order = |(own, device, entry): (usize, DeviceId, &Entry<P>)| {
+            (own, self.questions.tag(device), entry.place, device, entry.id)
+        };
+        let (.., device, id) = self.next_questions(now).map(order).min()?;
+        self.questions.charge(device, 1);
+        let window = &self.windows[List::Ask.index()];
+        if !window.is_crowded() {
+            let lowest = window.devices().map(|device| self.questions.tag(device)).min();
+            self.questions.advance(lowest.unwrap_or_default());
+        }
+        self.start(device, id, List::Ask, now)
+    }
+
+    /// Breaks off the question that has taken longest, should a device wait that has none under way.
+    fn break_off_asking(&mut self, now: Timestamp) -> Option<Output<P>> {
+        let is_full = self.asks().count() >= ASKS && !self.asks().any(|(_, running)| running.told == Told::Stop);
+        if !is_full || !self.next_questions(now).any(|(own, ..)| own == 0) {
+            return None;
+        }
+        let (since, id) = self.asks().map(|(id, running)| (running.since, *id)).min()?;
+        self.break_off(id, since + ASK_BREAK_OFF, now)
     }
 
     fn start_sending(&mut self, now: Timestamp) -> Option<Output<P>> {
-        let (device, entry, list) = self.next(now, |device, entry| self.has_slot(device, entry))?;
+        let extra = self.extra();
+        let (device, entry, list) = self
+            .next(now, |device, entry| self.has_slot(entry) || (extra < EXTRA && self.slots(device) == 0))
+            .or_else(|| self.next(now, |_, entry| extra == 0 && !self.is_sent_to(&entry.origin)))?;
         let id = entry.id;
-        self.start(device, id, list)
+        self.start(device, id, list, now)
+    }
+
+    /// Sees to it that a slot becomes free should a device wait that has none: one of the device's that holds the most, or of one that
+    /// was to make way as it is. First it is asked to make way, then it is broken off.
+    fn break_off_sending(&mut self, now: Timestamp) -> Option<Output<P>> {
+        if self.sends().any(|(_, running)| running.told == Told::Stop) {
+            return None;
+        }
+        self.next(now, |device, _| self.slots(device) == 0)?;
+        // With films in all extra slots, only a film's end frees one.
+        let frees = |running: &Running| running.is_film() || self.extra_films() < EXTRA;
+        let order = |(id, running): (&UploadId, &Running)| {
+            let (slots, is_told) = (self.slots(running.device), running.told != Told::Go);
+            let may_end = frees(running) && (slots > 1 || is_told);
+            may_end.then(|| ((slots > 1, is_told, slots, self.fair.tag(running.device), running.deadline), *id))
+        };
+        let (_, id) = self.sends().filter_map(order).max()?;
+        let running = self.running.get_mut(&id)?;
+        if let Told::Yield(since) = running.told {
+            return self.break_off(id, since + BREAK_OFF, now);
+        }
+        running.told = Told::Yield(now);
+        Some(Output::Yield { id })
+    }
+
+    /// Breaks an attempt off at a time.
+    fn break_off(&mut self, id: UploadId, at: Timestamp, now: Timestamp) -> Option<Output<P>> {
+        if now < at {
+            self.break_off = self.break_off.into_iter().chain([at]).min();
+            return None;
+        }
+        self.running.get_mut(&id)?.told = Told::Stop;
+        Some(Output::Stop { id })
     }
 
     /// The first in order of what could be sent and is `fit`.
@@ -389,31 +498,51 @@ impl<P: Copy + Ord> Dispatcher<P> {
         heads.min_by_key(|(device, entry, list)| (self.fair.tag(*device), entry.place, *device, *list))
     }
 
-    fn start(&mut self, device: DeviceId, id: UploadId, list: List) -> Option<Output<P>> {
+    fn start(&mut self, device: DeviceId, id: UploadId, list: List, now: Timestamp) -> Option<Output<P>> {
         let entries = self.windows[list.index()].iter().flat_map(|(_, entries)| entries);
         let entry = entries.into_iter().find(|entry| entry.id == id)?.clone();
         let prepaid = if list == List::Ask { 0 } else { entry.total.min(TURN_BYTES) };
         self.windows.iter_mut().for_each(|window| window.begin(device, id));
         self.fair.charge(device, prepaid);
         let Entry { origin, total, deadline, .. } = entry;
-        let running = Running { device, origin, list, total, deadline, prepaid, sent: 0, ending: false };
+        let running = Running { device, origin, list, total, deadline, prepaid, sent: 0, since: now, told: Told::Go };
         self.running.insert(id, running);
         Some(Output::Start { id, list })
     }
 
-    /// Whether there is a slot for an upload.
-    fn has_slot(&self, device: DeviceId, entry: &Entry<P>) -> bool {
-        let sent = || self.running.values().filter(|running| running.is_sent());
-        let films = sent().filter(|running| running.is_film()).count();
-        // With one slot alone there is none to spare.
-        let film_slots = if self.transfers > 1 { self.transfers - 1 } else { 1 };
-        let extra = films.saturating_sub(film_slots);
+    /// How many slots for films there are, besides the extra ones. With one slot alone there is none to spare.
+    const fn film_slots(&self) -> usize {
+        if self.transfers > 1 { self.transfers - 1 } else { 1 }
+    }
+
+    fn films(&self) -> usize {
+        self.sends().filter(|(_, running)| running.is_film()).count()
+    }
+
+    fn extra_films(&self) -> usize {
+        self.films().saturating_sub(self.film_slots())
+    }
+
+    /// How many extra slots are taken.
+    fn extra(&self) -> usize {
+        self.extra_films().max(self.sends().count().saturating_sub(self.transfers))
+    }
+
+    /// How many uploads of a device are being sent.
+    fn slots(&self, device: DeviceId) -> usize {
+        self.sends().filter(|(_, running)| running.device == device).count()
+    }
+
+    /// Whether anything is being sent to this origin's host.
+    fn is_sent_to(&self, origin: &str) -> bool {
+        self.sends().any(|(_, running)| host(&running.origin) == host(origin))
+    }
+
+    /// Whether there is a slot for an upload, besides the extra ones.
+    fn has_slot(&self, entry: &Entry<P>) -> bool {
         // Films in extra slots do not take those of the small.
-        let fits = sent().count() - extra < self.transfers && (entry.total < SMALL_BYTES || films < film_slots);
-        let is_new =
-            || !sent().any(|running| running.origin == entry.origin) || !sent().any(|running| running.device == device);
-        let room = sent().count() < self.transfers + EXTRA;
-        room && (fits || is_new())
+        let is_free = self.sends().count() - self.extra_films() < self.transfers;
+        is_free && (entry.total < SMALL_BYTES || self.films() < self.film_slots())
     }
 
     fn may_go(&self, origin: &str, now: Timestamp) -> bool {
@@ -423,7 +552,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
 
     /// Ends the attempt of the device that is furthest ahead, should somebody wait who is behind by a turn. One at a time.
     fn make_way(&mut self, now: Timestamp) -> Option<Output<P>> {
-        if self.running.values().any(|running| running.ending) {
+        if self.sends().any(|(_, running)| running.told != Told::Go) {
             return None;
         }
         let (device, entry, _) = self.next(now, |_, _| true)?;
@@ -441,7 +570,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
             .filter(|(_, running)| ahead(running))
             .map(|(id, running)| ((running.device != device, self.fair.tag(running.device), running.deadline), *id))
             .max()?;
-        self.running.get_mut(&id)?.ending = true;
+        self.running.get_mut(&id)?.told = Told::Yield(now);
         Some(Output::Yield { id })
     }
 

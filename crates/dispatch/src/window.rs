@@ -1,5 +1,6 @@
 //! The bounded part of the queue that is held in memory: [`Window`].
 
+use crate::destinations::host;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,8 +15,8 @@ pub const PER_DEVICE: usize = 8;
 /// Entries of each list that are held at once: some 50 KiB, which a router has.
 pub const WINDOW: usize = DEVICES * PER_DEVICE;
 
-/// Of a device's held uploads so many may be for one destination: the rest is room for others, should that one be slow.
-pub const PER_ORIGIN: usize = PER_DEVICE / 2;
+/// Of a device's held uploads so many may be for one host: the rest is room for others, should that one be slow.
+pub const PER_HOST: usize = PER_DEVICE / 2;
 
 /// So many of a device's uploads are looked at in one go for some that can be sent: a few milliseconds of a router's. Should these
 /// all be for one destination that cannot be reached, the next are looked at a second later.
@@ -187,11 +188,11 @@ impl<P: Copy + Ord> Window<P> {
             }
             held.scanned += 1;
             held.at = Some(entry.place);
-            let same = held.entries.values().filter(|other| other.origin == entry.origin).count();
+            let same = held.entries.values().filter(|other| host(&other.origin) == host(&entry.origin)).count();
             if !may_wait(&entry) {
                 continue;
             }
-            if same >= PER_ORIGIN {
+            if same >= PER_HOST {
                 held.skipped = true;
                 continue;
             }

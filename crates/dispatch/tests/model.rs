@@ -5,8 +5,8 @@
 mod world;
 
 use hoop_dispatch::{
-    DEVICES, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_ORIGIN, SMALL_BYTES, TRANSFERS, TURN_BYTES,
-    WINDOW,
+    ASKS, ASKS_EACH, BREAK_OFF, DEVICES, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_HOST, SMALL_BYTES,
+    TRANSFERS, TURN_BYTES, WINDOW,
 };
 use hoop_units::{Bitrate, DeviceId, Timestamp, UnixTime, UploadId};
 use proptest::prelude::*;
@@ -237,7 +237,7 @@ fn a_hundred_thousand_uploads_are_sent_oldest_first_in_bounded_memory() {
     }
     assert_eq!(started.len(), 100_000);
     assert!(started.is_sorted(), "oldest first");
-    assert!(most <= PER_ORIGIN, "{most} are in memory at most, whatever waits in the store");
+    assert!(most <= PER_HOST, "{most} are in memory at most, whatever waits in the store");
 }
 
 #[test]
@@ -321,6 +321,149 @@ fn a_destination_that_crawls_does_not_keep_an_upload_for_another_from_starting()
         world.pass_refresh();
         assert!(world.running.contains_key(&id(300)), "{total}: and another's");
     }
+}
+
+/// Uploads of device 1, each for a host of its own that reads next to nothing.
+fn hostile(world: &mut World, total: u64) {
+    for number in 0..20 {
+        world.add(number, Row::new(device(1), &format!("http://s{number}.example:8001"), total));
+    }
+    world.drain();
+}
+
+#[test]
+fn a_device_with_many_destinations_that_crawl_leaves_slots_to_devices_that_come() {
+    for total in [PHOTO, FILM, 100 * TURN_BYTES] {
+        let mut world = World::new(TRANSFERS);
+        hostile(&mut world, total);
+        assert!(world.slots(device(1)) <= TRANSFERS + 1, "{total}: one extra slot at most");
+        world.add(100, Row::new(device(2), "https://b.example", FILM));
+        world.pass_refresh();
+        assert!(world.running.contains_key(&id(100)), "{total}: the second device's film");
+    }
+}
+
+#[test]
+fn ports_of_one_host_are_one_destination() {
+    let mut world = World::new(TRANSFERS);
+    for number in 0..6 {
+        world.add(number, Row::new(device(1), &format!("http://10.8.0.1:800{number}"), FILM));
+    }
+    world.drain();
+    assert_eq!(world.running.len(), TRANSFERS - 1);
+}
+
+#[test]
+fn whoever_holds_several_slots_and_does_not_make_way_is_broken_off_for_a_device_that_has_none() {
+    for total in [PHOTO, FILM, 100 * TURN_BYTES] {
+        let mut world = World::new(TRANSFERS);
+        hostile(&mut world, total);
+        // One slot is kept for small uploads: a film that crawls leaves room for four others, and a photo for five.
+        let others = if total == PHOTO { 5 } else { 4 };
+        for other in 2..2 + others {
+            let film = u32::from(other) * 100;
+            world.add(film, Row::new(device(other), "https://b.example", 100 * TURN_BYTES));
+            world.crawl(BREAK_OFF + Duration::from_secs(3));
+            assert!(world.running.contains_key(&id(film)), "{total}: device {other} waits");
+        }
+        assert_eq!(world.slots(device(1)), 1, "{total}: it keeps one");
+        world.add(5_000, Row::new(device(7), "https://b.example", FILM));
+        world.crawl(10 * BREAK_OFF);
+        assert_eq!(world.slots(device(1)), 1, "{total}: nobody who has but one is broken off");
+    }
+}
+
+#[test]
+fn nothing_is_broken_off_while_nobody_waits_who_has_nothing_under_way() {
+    let mut world = World::new(TRANSFERS);
+    hostile(&mut world, FILM);
+    (100..110).for_each(|number| world.add(number, Row::new(device(2), "https://b.example", FILM)));
+    for _ in 0..100 {
+        world.pass_refresh();
+        assert_eq!(world.broken_off, [], "what is ahead makes way between messages");
+    }
+    assert_eq!(world.dispatcher.poll_timeout(), None, "nothing is to be broken off");
+}
+
+#[test]
+fn before_it_is_broken_off_an_attempt_may_end_its_message() {
+    let mut world = World::new(TRANSFERS);
+    hostile(&mut world, FILM);
+    (2..=4).for_each(|other| world.add(u32::from(other) * 100, Row::new(device(other), "https://b.example", FILM)));
+    world.pass_refresh();
+    let told: Vec<_> = world.running.iter().filter(|(_, told)| **told).map(|(id, _)| *id).collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(world.dispatcher.poll_timeout(), Some(world.now + BREAK_OFF));
+    world.now += BREAK_OFF - Duration::from_micros(1);
+    world.drain();
+    assert_eq!(world.broken_off, []);
+    world.now += Duration::from_micros(1);
+    world.drain();
+    assert_eq!(world.broken_off, told);
+}
+
+/// Questions of a device, each at a host of its own.
+fn questions(world: &mut World, from: u8, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let origin = format!("https://s{number}.example");
+        world.add(number, Row { asks: true, ..Row::new(device(from), &origin, PHOTO) });
+    }
+}
+
+#[test]
+fn a_device_with_many_questions_that_nobody_answers_leaves_half_of_the_slots_to_others() {
+    let mut world = World::new(TRANSFERS);
+    questions(&mut world, 1, 0..20);
+    world.drain();
+    assert_eq!(world.slots(device(1)), ASKS_EACH);
+    questions(&mut world, 2, 100..101);
+    world.pass_refresh();
+    assert!(world.running.contains_key(&id(100)));
+}
+
+#[test]
+fn a_host_that_answers_no_question_leaves_half_of_the_slots_to_others() {
+    let mut world = World::new(TRANSFERS);
+    for number in 0..20 {
+        let origin = format!("http://10.8.0.1:80{number:02}");
+        world.add(number, Row { asks: true, ..Row::new(device(number as u8), &origin, PHOTO) });
+    }
+    world.drain();
+    assert_eq!(world.running.len(), ASKS_EACH);
+    questions(&mut world, 0, 100..101);
+    world.pass_refresh();
+    assert!(world.running.contains_key(&id(100)), "even of a device that has asked that host");
+}
+
+#[test]
+fn questions_are_asked_for_each_device_in_turn() {
+    let mut world = World::new(TRANSFERS);
+    questions(&mut world, 1, 0..200);
+    questions(&mut world, 2, 200..400);
+    questions(&mut world, 3, 400..410);
+    for _ in 0..30 {
+        world.pass_refresh();
+        // The one that has run longest is answered.
+        let oldest = *world.started.iter().find(|id| world.running.contains_key(id)).unwrap();
+        world.message(oldest, 0);
+    }
+    let asked = |from| world.started.iter().filter(|id| world.rows[*id].device == device(from)).count();
+    assert_eq!(asked(3), 10, "it does not wait until those before it have asked all of theirs");
+    assert!(asked(1).abs_diff(asked(2)) <= ASKS_EACH);
+}
+
+#[test]
+fn a_question_that_takes_a_minute_is_broken_off_for_a_device_that_has_none() {
+    let mut world = World::new(TRANSFERS);
+    questions(&mut world, 1, 0..20);
+    questions(&mut world, 2, 100..120);
+    world.drain();
+    assert_eq!(world.running.len(), ASKS);
+    world.crawl(Duration::from_secs(600));
+    assert!(world.started.len() == ASKS, "nobody else waits");
+    questions(&mut world, 3, 200..201);
+    world.crawl(Duration::from_secs(3));
+    assert!(world.running.contains_key(&id(200)));
 }
 
 #[test]

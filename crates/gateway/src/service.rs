@@ -19,6 +19,10 @@ use tokio::time::Instant;
 /// waiting (30 s), shorter than people's patience with a progress bar.
 pub const STALL: Duration = Duration::from_secs(120);
 
+/// How long an exchange without a body of ours may take, its connection included: as long as a service is asked to wait, and some seconds for a
+/// full uplink. Questions have few slots, and a service that does not answer must not hold them longer.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(40);
+
 /// The longest body of an answer that is read: a status with a sealed answer.
 const ANSWER_BODY_MAX: usize = 64 * 1024;
 
@@ -194,9 +198,16 @@ impl<'a> Service<'a> {
             .header(header::USER_AGENT, concat!("hoop-gateway/", env!("CARGO_PKG_VERSION")))
     }
 
-    /// An exchange without a body of ours.
+    /// An exchange without a body of ours, of [`ANSWER_WITHIN`] at most.
     pub async fn ask(&mut self, request: Builder) -> Result<Answer, Again> {
-        self.exchange(request, empty(), &Motion::new(0)).await
+        let motion = Motion::new(0);
+        match tokio::time::timeout(ANSWER_WITHIN, self.exchange(request, empty(), &motion)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let detail = format_args!("no answer within {} s", ANSWER_WITHIN.as_secs());
+                Err(Again::new(Code::DestUnreachable, detail))
+            }
+        }
     }
 
     /// Sends a request and reads the whole answer. Connects first if need be. Keeps the connection only if the body was sent:

@@ -345,9 +345,12 @@ impl Transfer<'_> {
             Word::Ends { .. } | Word::AskHow | Word::Corrupt { .. } | Word::TooLong | Word::Again(_) => false,
         };
         if lost && self.upload.state.keeps_payload() {
-            // The service was restored from a backup, say. We still have it.
-            self.has = RangeSet::new();
-            self.record(Change { delivered: Some(RangeSet::new()), ..Change::default() }).await?;
+            // The service was restored from a backup, say. We still have it; what came again before a break need not come a third time.
+            self.has = match word {
+                Word::Stands { has, .. } => has,
+                _ => RangeSet::new(),
+            };
+            self.record(Change { delivered: Some(self.has.clone()), ..Change::default() }).await?;
             return Err(self.send_again().await);
         }
         self.heed(word).await?;

@@ -28,6 +28,8 @@ pub struct Row {
     /// Attempts that are still going to fail, and whether the destination is at fault.
     pub failures: Vec<bool>,
     pub done: bool,
+    /// All of it is sent, and the service is to be asked.
+    pub asks: bool,
 }
 
 impl Row {
@@ -43,6 +45,7 @@ impl Row {
             attempts: 0,
             failures: Vec::new(),
             done: false,
+            asks: false,
         }
     }
 
@@ -56,6 +59,8 @@ pub struct World {
     pub rows: BTreeMap<UploadId, Row>,
     /// Attempts under way, and whether they were told to end.
     pub running: BTreeMap<UploadId, bool>,
+    /// Those that were told to end at once, in order.
+    pub broken_off: Vec<UploadId>,
     pub now: Timestamp,
     /// Wall time is this far ahead of monotonic time.
     pub wall_offset: i64,
@@ -80,6 +85,7 @@ impl World {
             dispatcher: Dispatcher::new(transfers),
             rows: BTreeMap::new(),
             running: BTreeMap::new(),
+            broken_off: Vec::new(),
             now: Timestamp::from_secs(1),
             wall_offset: 1_700_000_000,
             started: Vec::new(),
@@ -105,9 +111,9 @@ impl World {
         let late = now.plus_secs(u32::try_from(RETRY_AFTER_MAX.as_secs()).unwrap());
         let due = self.rows.values().filter(move |row| !row.done && (row.due <= now || row.due > late));
         due.filter(move |row| match list {
-            List::Send => true,
-            List::Small => row.total < SMALL_BYTES,
-            List::Ask => false,
+            List::Send => !row.asks,
+            List::Small => !row.asks && row.total < SMALL_BYTES,
+            List::Ask => row.asks,
         })
     }
 
@@ -121,7 +127,11 @@ impl World {
                     self.started.push(id);
                     self.most_at_once = self.most_at_once.max(self.running.len());
                 }
-                Output::Yield { id } | Output::Stop { id } => *self.running.get_mut(&id).expect("it runs") = true,
+                Output::Yield { id } => *self.running.get_mut(&id).expect("it runs") = true,
+                Output::Stop { id } => {
+                    *self.running.get_mut(&id).expect("it runs") = true;
+                    self.broken_off.push(id);
+                }
                 Output::Devices { list, after } => {
                     let devices: BTreeSet<_> = self.due(list).map(|row| row.device).collect();
                     let devices: Vec<_> =
@@ -213,6 +223,23 @@ impl World {
     pub fn pass_refresh(&mut self) {
         self.now += Duration::from_secs(1);
         self.drain();
+    }
+
+    /// Lets time pass in which nothing is sent: attempts that are broken off end, those that are to make way do not.
+    pub fn crawl(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.pass_refresh();
+            for id in std::mem::take(&mut self.broken_off) {
+                self.dispatcher_ended_early(id);
+            }
+            self.drain();
+        }
+    }
+
+    /// How many attempts of a device are under way.
+    pub fn slots(&self, device: DeviceId) -> usize {
+        self.running.keys().filter(|id| self.rows[*id].device == device).count()
     }
 
     /// Runs until all is done; `steps` bounds it.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 async fn gateway() -> (Running, TempDir) {
     gateway_with(|_| {}).await
@@ -106,6 +106,53 @@ async fn many_uploads_are_delivered_four_at_a_time_and_none_twice_at_once() {
     let state = service.state.lock().unwrap();
     assert!(state.most_at_once <= 4, "{}", state.most_at_once);
     assert!(!state.twice_at_once);
+}
+
+/// Hands over an upload as the device 127.0.0.`device` does.
+async fn post_as(device: u8, gateway: &Running, dest: &str, z: &[u8]) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::new(127, 0, 0, device), 0).into()).unwrap();
+    let mut stream = socket.connect(gateway.address).await.unwrap();
+    let (host, len) = (gateway.address, z.len());
+    let head = format!(
+        "POST /offload?dest={dest} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(z).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_that_read_nothing_keep_slots_from_no_other_device() {
+    const FILM: usize = 2 << 20;
+    let silent = |_: usize, method: &Method, _: &str, _: &http::HeaderMap| match *method {
+        Method::PUT => Weather::Silence,
+        _ => Weather::Fair,
+    };
+    let mut sinks = Vec::new();
+    for _ in 0..8 {
+        sinks.push(Service::start(silent).await);
+    }
+    let service = Service::start(|_, _, _, _| Weather::Fair).await;
+    let (gateway, _folder) = gateway().await;
+    // Six ports of one machine for the first device, and one each for the next two: then films have no slot left.
+    for (seed, sink) in (1_u8..).zip(&sinks) {
+        let device = if seed <= 6 { 2 } else { seed };
+        let z = sealed(seed, FILM, LATER);
+        post_as(device, &gateway, &sink.dest(), &z).await;
+        if device != 2 {
+            until(gateway.address, id_of(&z), "a message", |_| sink.count(&Method::PUT, "/") == 1).await;
+        }
+    }
+    let asked = || sinks.iter().map(|sink| sink.count(&Method::PUT, "/")).sum::<usize>();
+    let z = sealed(9, FILM, LATER);
+    until(gateway.address, id_of(&z), "all slots for films are taken, three by the first device", |_| asked() == 5)
+        .await;
+    post_as(9, &gateway, &service.dest(), &z).await;
+    until_state(gateway.address, id_of(&z), "accepted").await;
+    assert_eq!(service.bytes(id_of(&z)), z);
 }
 
 #[tokio::test(flavor = "multi_thread")]
