@@ -346,14 +346,16 @@ impl Call<'_> {
         }
     }
 
-    /// `DELETE` of a resource: it is forgotten, and what has come of an upload that is not whole.
+    /// `DELETE` of a resource: it is forgotten, and what has come of an upload that is not whole, if its device asks. Whoever else saw the
+    /// prelude go by can make a resource of the same upload.
     async fn delete(&self, token: Token) -> Result<Response<Body>, Refusal> {
         let _turn = self.shared.turns.take(token).await;
-        let (resource, _) = self.known(token).await?;
+        let (resource, upload) = self.known(token).await?;
+        let is_own = upload.is_some_and(|upload| upload.device == self.device);
         let dropped = self.shared.blocking(move |shared| {
             shared.spool.drop_resource(token)?;
             // What others are sending meanwhile, or what is whole, is left alone.
-            resource.upload.map_or(Ok(false), |id| shared.spool.abandon(id))
+            resource.upload.filter(|_| is_own).map_or(Ok(false), |id| shared.spool.abandon(id))
         });
         dropped.await.map_err(|error| store_problem(&error))?;
         Ok(no_content())
