@@ -1,0 +1,876 @@
+//! One flow at one of its ends: [`Flow`].
+
+use crate::frame::{Attached, DATA_MAX, Frame, Open, Refusal, Resume, Use};
+use crate::id::FlowName;
+use crate::proof::{Binding, DeviceKey, FlowKey};
+use crate::receive::{Incoming, Overrun};
+use crate::record::Record;
+use crate::send::{CREDIT_FIRST, Outgoing};
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+use hoop_units::{ByteRange, Timestamp, UnixTime};
+
+/// The most lanes of one flow: more interfaces than devices have.
+pub const LANES_MAX: usize = 8;
+
+/// How much is received before an ACK is due at once.
+const ACK_EVERY: u64 = 64 * 1024;
+
+/// How long an ACK waits for more to acknowledge, as in QUIC (RFC 9000 §13.2.1).
+const ACK_DELAY: Duration = Duration::from_millis(25);
+
+/// A range that goes on with the one before it is reckoned to it up to this length: what is doubled on a faster lane is no longer.
+const SENT_MAX: u64 = 256 * 1024;
+
+/// After how many round trips of its own a lane that has nothing to send takes over what another has not brought.
+const DOUBLE_AFTER: u32 = 2;
+
+/// The round trip of a lane of which none is known.
+const RTT_FIRST: Duration = Duration::from_millis(333);
+
+/// How a flow ended (END, RESET): `docs/flow.md` §6.
+pub mod ended {
+    /// Both streams are whole, and both ends know it.
+    pub const FINISHED: u64 = 0;
+    /// Its deadline has passed.
+    pub const EXPIRED: u64 = 1;
+    /// One end lacks octets that the other no longer has.
+    pub const LOST: u64 = 2;
+    /// The other end broke the protocol.
+    pub const PROTOCOL: u64 = 3;
+    /// The service at the server gave it up.
+    pub const GIVEN_UP: u64 = 4;
+    /// From here on, what the applications agree on.
+    pub const APPLICATION: u64 = 0x100;
+}
+
+/// A lane, as its owner calls it: one stream of one carrier, for one attachment of one flow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LaneId(pub u64);
+
+/// What the owner of a flow chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How far ahead of what is consumed the peer may send: bounds what is held for the application.
+    pub window: u64,
+    /// Whether what comes is acknowledged as it comes, or once [`Flow::keep`] says that it outlives a restart.
+    pub keeps_at_once: bool,
+}
+
+impl Default for Options {
+    /// 1 MiB: 84 Mbit/s at 100 ms; acknowledged as it comes.
+    fn default() -> Self {
+        Self { window: 1 << 20, keeps_at_once: true }
+    }
+}
+
+/// What is to be written to a lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Transmit {
+    /// These octets, one or more whole frames.
+    Frames(Vec<u8>),
+    /// A DATA frame of these octets of the stream, which the owner has ([`crate::frame::put_data_head`]).
+    Data(ByteRange),
+}
+
+/// What has happened, for the owner.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The flow is attached to this lane; nothing was attached before if `first`.
+    Attached {
+        /// Which.
+        lane: LaneId,
+        /// Whether the flow was offline until now.
+        first: bool,
+    },
+    /// The lane is done with: to be closed once what was transmitted is sent, and then [detached](Flow::detach) like one that broke off.
+    Close(LaneId),
+    /// The last lane is gone.
+    Offline,
+    /// The peer keeps more: what lies before [`Outgoing::acked`] may be dropped.
+    Acked,
+    /// The server closed the last lane for want of traffic: to be resumed when there is some.
+    Parked,
+    /// The device says when it should be done.
+    Deadline(Option<UnixTime>),
+    /// The peer says how long its stream will be.
+    Size(Option<u64>),
+    /// A server has refused the lane, and why; what follows from it is the owner's to decide.
+    Refused {
+        /// Which lane.
+        lane: LaneId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The flow is over for good.
+    Ended {
+        /// How: see [`ended`].
+        code: u64,
+    },
+}
+
+/// The peer broke the protocol: the lane is to be closed; the flow is unharmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Violation {
+    /// More was sent than was granted.
+    #[error("the peer sends more than it was granted")]
+    Credit,
+    /// Octets past the end, or another end.
+    #[error("the peer sends past the end that it told, or tells another")]
+    End,
+    /// Too many gaps.
+    #[error("the peer leaves too many gaps")]
+    Gaps,
+    /// An acknowledgement of what was not sent.
+    #[error("the peer acknowledges what it was not sent")]
+    Unsent,
+    /// A frame that has no place there.
+    #[error("a frame that has no place there")]
+    Unexpected,
+    /// The server's proof is wrong.
+    #[error("the server does not have the flow's key")]
+    Proof,
+    /// The flow has no such lane.
+    #[error("a frame on a lane that is not attached")]
+    NoLane,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Device,
+    Server,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// The server's agreement has not come.
+    Greeting,
+    /// Attached.
+    Up,
+}
+
+/// A range that was sent over a lane.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    range: ByteRange,
+    at: Timestamp,
+    /// What of it another lane has sent too lies before this.
+    doubled: u64,
+}
+
+impl Sent {
+    /// What of it has not come and is on no other lane.
+    fn single(&self, acked: u64) -> ByteRange {
+        let start = self.range.start.max(self.doubled).max(acked).min(self.range.end);
+        ByteRange::new(start, self.range.end)
+    }
+}
+
+#[derive(Debug)]
+struct Lane {
+    id: LaneId,
+    binding: Binding,
+    epoch: u64,
+    stage: Stage,
+    lane_use: Use,
+    rtt: Duration,
+    /// What is to be said on this lane before all else.
+    greeting: Option<Vec<u8>>,
+    sent: VecDeque<Sent>,
+}
+
+/// What OPEN and RESUME both say.
+struct Said {
+    epoch: u64,
+    since: u64,
+    received: u64,
+    credit: u64,
+    lane_use: Use,
+}
+
+impl Said {
+    const fn of_open(open: &Open<'_>) -> Self {
+        let Open { epoch, since, received, credit, lane_use, .. } = *open;
+        Self { epoch, since, received, credit, lane_use }
+    }
+}
+
+/// What the peer is to be told, on any lane; told again when a lane is lost.
+#[derive(Clone, Copy, Default, Debug)]
+struct Due {
+    ack: bool,
+    fin: bool,
+    reset: bool,
+    end: bool,
+    deadline: bool,
+    size: bool,
+    park: bool,
+}
+
+/// What a device needs for an OPEN, until the server has agreed once.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) device_key: DeviceKey,
+    pub(crate) nonce: [u8; 32],
+    pub(crate) service: String,
+}
+
+/// One flow at one of its ends: a pure machine.
+///
+/// It knows offsets, not octets: its owner keeps what it sends until it is acknowledged, and takes what comes. Lanes come and go
+/// ([`Flow::attach`], [`Flow::detach`]); whatever the peer may have missed with a lane is said again on the next.
+#[derive(Debug)]
+pub struct Flow {
+    name: FlowName,
+    key: FlowKey,
+    role: Role,
+    /// A device's last epoch; at a server the highest that it has seen.
+    epoch: u64,
+    /// Lanes of a lower epoch are gone.
+    since: u64,
+    /// At a device: whether the server has agreed to a lane since then.
+    is_heard: bool,
+    opening: Option<Opening>,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    lanes: Vec<Lane>,
+    due: Due,
+    /// When an ACK is due that is not yet.
+    ack_at: Option<Timestamp>,
+    unacked: u64,
+    deadline: Option<UnixTime>,
+    size: Option<u64>,
+    reset: Option<u64>,
+    ended: Option<u64>,
+    events: VecDeque<Event>,
+}
+
+impl Flow {
+    /// A device's new flow. `nonce` is drawn for it; `service` has at most [`crate::frame::SERVICE_MAX`] octets.
+    pub fn open(name: FlowName, device_key: DeviceKey, nonce: [u8; 32], service: String, options: Options) -> Self {
+        let key = device_key.flow_key(name, &nonce);
+        let incoming = Incoming::new(options.window, 0, options.keeps_at_once);
+        let mut flow = Self::new(name, key, Role::Device, Outgoing::new(), incoming);
+        flow.opening = Some(Opening { device_key, nonce, service });
+        flow
+    }
+
+    /// A server's new flow, attached to the lane that the OPEN came over.
+    ///
+    /// # Errors
+    /// The answer, if the proof is wrong. Whether the server wants the flow is for the caller to ask before.
+    pub fn accept(
+        open: &Open<'_>,
+        device_key: &DeviceKey,
+        lane: LaneId,
+        binding: Binding,
+        options: Options,
+    ) -> Result<Self, Refusal> {
+        if !open.is_proven(device_key, binding) {
+            return Err(Refusal::Unknown);
+        }
+        let key = device_key.flow_key(open.name, &open.nonce);
+        let incoming = Incoming::new(options.window, CREDIT_FIRST, options.keeps_at_once);
+        let mut flow = Self::new(open.name, key, Role::Server, Outgoing::new(), incoming);
+        flow.deadline = open.deadline;
+        flow.events.push_back(Event::Deadline(open.deadline));
+        flow.events.push_back(Event::Size(open.size));
+        flow.admit(&Said::of_open(open), lane, binding)?;
+        Ok(flow)
+    }
+
+    fn new(name: FlowName, key: FlowKey, role: Role, outgoing: Outgoing, incoming: Incoming) -> Self {
+        Self {
+            name,
+            key,
+            role,
+            epoch: 0,
+            since: 0,
+            is_heard: false,
+            opening: None,
+            outgoing,
+            incoming,
+            lanes: Vec::new(),
+            due: Due::default(),
+            ack_at: None,
+            unacked: 0,
+            deadline: None,
+            size: None,
+            reset: None,
+            ended: None,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// A flow as it was kept, attached to nothing.
+    pub fn restore(record: &Record, options: Options) -> Self {
+        let outgoing = Outgoing::restored(
+            record.acked,
+            record.available,
+            record.written,
+            record.finished,
+            record.credit.max(record.acked),
+        );
+        let incoming = Incoming::restored(record, options.window, options.keeps_at_once);
+        let role = if record.is_device { Role::Device } else { Role::Server };
+        let mut flow = Self::new(record.name, record.key, role, outgoing, incoming);
+        (flow.epoch, flow.since) = (record.epoch, record.epoch);
+        (flow.deadline, flow.size, flow.reset, flow.ended) = (record.deadline, record.size, record.reset, record.ended);
+        flow.opening =
+            record.opening.clone().map(|(device_key, nonce, service)| Opening { device_key, nonce, service });
+        flow
+    }
+
+    /// What outlives a restart. What is under way is not in it: it is asked for, or sent, again.
+    pub fn record(&self) -> Record {
+        Record {
+            name: self.name,
+            key: self.key,
+            is_device: self.role == Role::Device,
+            epoch: self.epoch,
+            acked: self.outgoing.acked(),
+            available: self.outgoing.available(),
+            written: self.outgoing.end(),
+            finished: self.outgoing.is_finished(),
+            credit: self.outgoing.credit(),
+            kept: self.incoming.kept(),
+            consumed: self.incoming.consumed(),
+            granted: self.incoming.granted(),
+            end: self.incoming.end(),
+            deadline: self.deadline,
+            size: self.size,
+            reset: self.reset,
+            ended: self.ended,
+            opening: self.opening.clone().map(|opening| (opening.device_key, opening.nonce, opening.service)),
+        }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> FlowName {
+        self.name
+    }
+
+    /// What it sends.
+    pub const fn outgoing(&self) -> &Outgoing {
+        &self.outgoing
+    }
+
+    /// What it receives.
+    pub const fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    /// How it ended, if it did.
+    pub const fn ended(&self) -> Option<u64> {
+        self.ended
+    }
+
+    /// When it should be done.
+    pub const fn deadline(&self) -> Option<UnixTime> {
+        self.deadline
+    }
+
+    /// Whether it is attached to a lane.
+    pub fn is_attached(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.stage == Stage::Up)
+    }
+
+    /// Whether nothing is to be sent, asked for or acknowledged: its lanes could be closed.
+    pub fn is_quiet(&self) -> bool {
+        let due = self.due;
+        !(due.ack || due.fin || due.reset || due.end || due.deadline || due.size)
+            && self.ack_at.is_none()
+            && self.outgoing.acked() == self.outgoing.end()
+            && (!self.outgoing.is_finished() || self.outgoing.is_done())
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    // ---- the application's side ----
+
+    /// The owner has `octets` more to send.
+    pub const fn write(&mut self, octets: u64) {
+        self.outgoing.write(octets);
+    }
+
+    /// The owner has no more to send.
+    pub const fn finish(&mut self) {
+        self.outgoing.finish();
+        self.due.fin = true;
+    }
+
+    /// The owner has dropped what lies before `offset`, which is acknowledged.
+    pub fn drop_before(&mut self, offset: u64) {
+        self.outgoing.drop_before(offset);
+    }
+
+    /// What has come before `offset` outlives a restart now.
+    pub fn keep(&mut self, offset: u64, now: Timestamp) {
+        let before = self.incoming.received();
+        self.incoming.keep(offset);
+        self.unacked += self.incoming.received() - before;
+        self.schedule_ack(now);
+        self.finish_if_done();
+    }
+
+    /// The application has taken what has come before `offset`.
+    pub fn consume(&mut self, offset: u64, now: Timestamp) {
+        self.incoming.consume(offset);
+        self.schedule_ack(now);
+    }
+
+    /// Sets how far ahead of the application the peer may send.
+    pub fn set_window(&mut self, window: u64, now: Timestamp) {
+        self.incoming.set_window(window);
+        self.schedule_ack(now);
+    }
+
+    /// A device says when the flow should be done.
+    pub const fn set_deadline(&mut self, at: Option<UnixTime>) {
+        self.deadline = at;
+        self.due.deadline = true;
+    }
+
+    /// Says how long the outgoing stream will be.
+    pub const fn set_size(&mut self, size: Option<u64>) {
+        self.size = size;
+        self.due.size = true;
+    }
+
+    /// Gives the flow up. A server's end is final; a device's is once the server knows, or the device forgets the flow.
+    pub fn reset(&mut self, code: u64) {
+        match self.role {
+            Role::Server => self.end(code),
+            Role::Device => {
+                self.reset = self.reset.or(Some(code));
+                self.due.reset = true;
+            }
+        }
+    }
+
+    /// The deadline and what grace there is have passed: the flow ends here, whatever the other end does.
+    pub fn expire(&mut self) {
+        self.end(ended::EXPIRED);
+    }
+
+    fn end(&mut self, code: u64) {
+        if self.ended.is_none() {
+            self.ended = Some(code);
+            self.events.push_back(Event::Ended { code });
+            self.due = Due { end: self.role == Role::Server, ..Due::default() };
+        }
+    }
+
+    // ---- lanes ----
+
+    /// A device's new lane: what to say first is ready to be transmitted. `replaces`: there is no other that works; those that there are go.
+    pub fn attach(&mut self, lane: LaneId, binding: Binding, lane_use: Use, replaces: bool) {
+        debug_assert!(self.role == Role::Device, "a server's lanes come with OPEN and RESUME");
+        let replaces = replaces || self.lanes.is_empty();
+        if replaces {
+            self.close_all();
+        }
+        if self.lanes.len() >= LANES_MAX {
+            return self.events.push_back(Event::Close(lane));
+        }
+        self.epoch += 1;
+        if replaces {
+            (self.since, self.is_heard) = (self.epoch, false);
+        }
+        let (received, credit) = self.incoming.grant();
+        let (name, epoch, since, proof) = (self.name, self.epoch, self.since, [0; 32]);
+        let mut greeting = Vec::new();
+        match &self.opening {
+            Some(Opening { device_key, nonce, service }) => {
+                let (deadline, size, nonce) = (self.deadline, self.size, *nonce);
+                let open =
+                    Open { name, epoch, since, received, credit, deadline, size, lane_use, nonce, service, proof };
+                Frame::Open(open.proven(device_key, binding)).put(&mut greeting);
+            }
+            None => {
+                let resume = Resume { name, epoch, since, received, credit, lane_use, proof };
+                Frame::Resume(resume.proven(&self.key, binding)).put(&mut greeting);
+            }
+        }
+        self.add(lane, binding, epoch, Stage::Greeting, lane_use, greeting);
+    }
+
+    /// At a server: a RESUME of this flow, or an OPEN of it again, came over a new lane.
+    ///
+    /// # Errors
+    /// The answer, if it is not attached.
+    pub fn resume(&mut self, resume: &Resume, lane: LaneId, binding: Binding) -> Result<(), Refusal> {
+        if !resume.is_proven(&self.key, binding) {
+            return Err(Refusal::Unknown);
+        }
+        let Resume { epoch, since, received, credit, lane_use, .. } = *resume;
+        self.admit(&Said { epoch, since, received, credit, lane_use }, lane, binding)
+    }
+
+    /// At a server: an OPEN of a flow that there is: the device has not heard that it was accepted.
+    ///
+    /// # Errors
+    /// The answer, if it is not attached.
+    pub fn reopen(
+        &mut self,
+        open: &Open<'_>,
+        device_key: &DeviceKey,
+        lane: LaneId,
+        binding: Binding,
+    ) -> Result<(), Refusal> {
+        let same = device_key.flow_key(self.name, &open.nonce).0 == self.key.0;
+        if !same || !open.is_proven(device_key, binding) {
+            return Err(Refusal::Unknown);
+        }
+        self.admit(&Said::of_open(open), lane, binding)
+    }
+
+    fn admit(&mut self, said: &Said, lane: LaneId, binding: Binding) -> Result<(), Refusal> {
+        if let Some(code) = self.ended {
+            return Err(Refusal::Ended { code });
+        }
+        let epoch = said.epoch;
+        if epoch < self.since || self.lanes.iter().any(|lane| lane.epoch == epoch) {
+            return Err(Refusal::Stale { highest: self.epoch });
+        }
+        let is_new = said.since > self.since;
+        self.since = self.since.max(said.since);
+        self.close_before(self.since);
+        if self.lanes.len() >= LANES_MAX {
+            return Err(Refusal::Full);
+        }
+        // The first word after the device's older lanes are gone cannot be older than what they brought; another may be.
+        if self.outgoing.resume(said.received, said.credit, is_new).is_err() {
+            self.end(ended::LOST);
+            return Err(Refusal::Ended { code: ended::LOST });
+        }
+        self.epoch = self.epoch.max(epoch);
+        let (received, credit) = self.incoming.grant();
+        let attached = Attached { received, credit, proof: [0; 32] }.proven(&self.key, binding, epoch);
+        let mut greeting = Vec::new();
+        Frame::Attached(attached).put(&mut greeting);
+        let first = self.lanes.is_empty();
+        self.add(lane, binding, epoch, Stage::Up, said.lane_use, greeting);
+        self.events.push_back(Event::Attached { lane, first });
+        self.finish_if_done();
+        Ok(())
+    }
+
+    fn add(&mut self, id: LaneId, binding: Binding, epoch: u64, stage: Stage, lane_use: Use, greeting: Vec<u8>) {
+        let (rtt, sent) = (RTT_FIRST, VecDeque::new());
+        self.lanes.push(Lane { id, binding, epoch, stage, lane_use, rtt, greeting: Some(greeting), sent });
+        self.tell_all_again();
+    }
+
+    /// The lane is gone. What went over it and is not acknowledged goes over another, or over the next.
+    pub fn detach(&mut self, lane: LaneId) {
+        let Some(at) = self.lanes.iter().position(|known| known.id == lane) else { return };
+        let was_attached = self.is_attached();
+        let gone = self.lanes.remove(at);
+        for sent in &gone.sent {
+            self.outgoing.lost(sent.range);
+        }
+        // What another lane has under way is not lost.
+        for sent in self.lanes.iter().flat_map(|lane| &lane.sent) {
+            self.outgoing.not_lost(sent.range);
+        }
+        self.tell_all_again();
+        if was_attached && !self.is_attached() {
+            self.events.push_back(Event::Offline);
+        }
+    }
+
+    fn close_all(&mut self) {
+        self.close_before(u64::MAX);
+    }
+
+    /// Closes the lanes of a lower epoch.
+    fn close_before(&mut self, epoch: u64) {
+        let lower = self.lanes.iter().filter(|lane| lane.epoch < epoch);
+        for lane in lower.map(|lane| lane.id).collect::<Vec<_>>() {
+            self.detach(lane);
+            self.events.push_back(Event::Close(lane));
+        }
+    }
+
+    /// Nobody knows what of this was on the lane that is gone, or before the last restart.
+    fn tell_all_again(&mut self) {
+        let ended = self.ended.is_some();
+        self.due = Due {
+            ack: !ended,
+            fin: !ended && self.outgoing.is_finished() && !self.outgoing.is_done(),
+            reset: !ended && self.reset.is_some(),
+            end: ended && self.role == Role::Server,
+            deadline: !ended && self.role == Role::Device && self.deadline.is_some(),
+            size: !ended && self.size.is_some(),
+            park: false,
+        };
+    }
+
+    /// The round-trip time of a lane's carrier.
+    pub fn set_rtt(&mut self, lane: LaneId, rtt: Duration) {
+        if let Some(lane) = self.lane(lane) {
+            lane.rtt = rtt;
+        }
+    }
+
+    /// A server closes all lanes for want of traffic; the flow stays.
+    pub const fn park(&mut self) {
+        self.due.park = true;
+    }
+
+    fn lane(&mut self, id: LaneId) -> Option<&mut Lane> {
+        self.lanes.iter_mut().find(|lane| lane.id == id)
+    }
+
+    // ---- frames ----
+
+    /// Takes in a frame that came over a lane. Of DATA it returns what is new, in order.
+    ///
+    /// # Errors
+    /// See [`Violation`]: the owner closes the lane and calls [`Flow::detach`].
+    pub fn handle(&mut self, lane: LaneId, frame: &Frame<'_>, now: Timestamp) -> Result<Vec<ByteRange>, Violation> {
+        let stage = self.lane(lane).ok_or(Violation::NoLane)?.stage;
+        match (self.role, stage, frame) {
+            (Role::Device, Stage::Greeting, Frame::Attached(attached)) => self.attached(lane, attached)?,
+            (Role::Device, Stage::Greeting, Frame::Refused(refusal)) => self.refused(lane, *refusal),
+            (_, Stage::Greeting, _) => return Err(Violation::Unexpected),
+            // Whoever has ended a flow says so again and listens no more.
+            (Role::Server, ..) if self.ended.is_some() => self.due.end = true,
+            (Role::Server, _, Frame::Reset { code }) => self.end(*code),
+            (Role::Server, _, Frame::Deadline(at)) => {
+                self.deadline = *at;
+                self.events.push_back(Event::Deadline(*at));
+            }
+            (Role::Server, _, Frame::Use(lane_use)) => {
+                if let Some(lane) = self.lane(lane) {
+                    lane.lane_use = *lane_use;
+                }
+            }
+            (Role::Device, _, Frame::End { code }) => {
+                self.end(*code);
+                self.close_all();
+            }
+            (Role::Device, _, Frame::Park) => {
+                self.detach(lane);
+                self.events.push_back(Event::Close(lane));
+                if !self.is_attached() {
+                    self.events.push_back(Event::Parked);
+                }
+            }
+            (_, _, Frame::Data { offset, octets }) => {
+                return self.data(ByteRange::new(*offset, *offset + octets.len() as u64), now);
+            }
+            (_, _, Frame::Ack { received, credit }) => self.acked(*received, *credit)?,
+            (_, _, Frame::Fin { end }) => {
+                self.incoming.fin(*end).map_err(|_| Violation::End)?;
+                self.due.ack = true;
+                self.finish_if_done();
+            }
+            (_, _, Frame::Size(size)) => self.events.push_back(Event::Size(*size)),
+            _ => return Err(Violation::Unexpected),
+        }
+        Ok(Vec::new())
+    }
+
+    fn attached(&mut self, id: LaneId, attached: &Attached) -> Result<(), Violation> {
+        let (key, first) = (self.key, !self.is_attached());
+        let Some(lane) = self.lane(id) else { return Err(Violation::NoLane) };
+        if !attached.is_proven(&key, lane.binding, lane.epoch) {
+            return Err(Violation::Proof);
+        }
+        lane.stage = Stage::Up;
+        // What went with the greeting is under way, unless the server knows less than it did.
+        let rewinds = !core::mem::replace(&mut self.is_heard, true) && attached.received < self.outgoing.acked();
+        self.opening = None;
+        let told = self.outgoing.resume(attached.received, attached.credit, rewinds);
+        if told.is_err() {
+            self.reset(ended::LOST);
+        }
+        self.events.push_back(Event::Attached { lane: id, first });
+        self.events.push_back(Event::Acked);
+        self.forget_acked();
+        Ok(())
+    }
+
+    fn refused(&mut self, lane: LaneId, refusal: Refusal) {
+        match refusal {
+            Refusal::Ended { code } => {
+                self.end(code);
+                self.close_all();
+            }
+            Refusal::Stale { highest } => self.epoch = self.epoch.max(highest),
+            _ => {}
+        }
+        self.detach(lane);
+        self.events.push_back(Event::Refused { lane, refusal });
+        self.events.push_back(Event::Close(lane));
+    }
+
+    fn data(&mut self, range: ByteRange, now: Timestamp) -> Result<Vec<ByteRange>, Violation> {
+        let before = self.incoming.received();
+        let new = self.incoming.data(range).map_err(|overrun| match overrun {
+            Overrun::Credit => Violation::Credit,
+            Overrun::End => Violation::End,
+            Overrun::Gaps => Violation::Gaps,
+        })?;
+        self.unacked += self.incoming.received() - before;
+        match new.is_empty() {
+            // The peer has not heard that it is here.
+            true => self.due.ack = true,
+            false => self.schedule_ack(now),
+        }
+        self.finish_if_done();
+        Ok(new)
+    }
+
+    fn schedule_ack(&mut self, now: Timestamp) {
+        let credit = self.incoming.ungranted();
+        if self.unacked == 0 && credit == 0 {
+            return;
+        }
+        let enough = self.unacked >= ACK_EVERY || credit >= ACK_EVERY || self.incoming.is_done();
+        self.due.ack |= enough;
+        self.ack_at = self.ack_at.or(Some(now + ACK_DELAY));
+    }
+
+    fn acked(&mut self, received: u64, credit: u64) -> Result<(), Violation> {
+        let before = self.outgoing.acked();
+        self.outgoing.ack(received, credit).map_err(|_| Violation::Unsent)?;
+        if self.outgoing.acked() > before {
+            self.events.push_back(Event::Acked);
+            self.forget_acked();
+        }
+        self.finish_if_done();
+        Ok(())
+    }
+
+    fn forget_acked(&mut self) {
+        let acked = self.outgoing.acked();
+        for lane in &mut self.lanes {
+            while lane.sent.front().is_some_and(|sent| sent.range.end <= acked) {
+                lane.sent.pop_front();
+            }
+        }
+        if self.outgoing.is_done() {
+            self.due.fin = false;
+        }
+    }
+
+    /// The server says when both streams are whole; the device waits for its word.
+    fn finish_if_done(&mut self) {
+        if self.role == Role::Server && self.outgoing.is_done() && self.incoming.is_done() {
+            self.end(ended::FINISHED);
+        }
+    }
+
+    // ---- what to send ----
+
+    /// What to write to a lane that takes about `room` octets. None: nothing now.
+    pub fn poll_transmit(&mut self, lane: LaneId, room: usize, now: Timestamp) -> Option<Transmit> {
+        let at = self.lanes.iter().position(|known| known.id == lane)?;
+        let mut out = self.lanes[at].greeting.take().unwrap_or_default();
+        if self.lanes[at].stage == Stage::Up {
+            self.tell(lane, now, &mut out);
+        }
+        if !out.is_empty() {
+            return Some(Transmit::Frames(out));
+        }
+        if self.ended.is_some() || self.reset.is_some() {
+            return None;
+        }
+        self.next_data(at, room, now).map(Transmit::Data)
+    }
+
+    /// What is due to be told.
+    fn tell(&mut self, lane: LaneId, now: Timestamp, out: &mut Vec<u8>) {
+        let due = core::mem::take(&mut self.due);
+        if due.end {
+            Frame::End { code: self.ended.unwrap_or_default() }.put(out);
+            return self.events.push_back(Event::Close(lane));
+        }
+        if self.ended.is_some() {
+            return;
+        }
+        if due.reset {
+            return Frame::Reset { code: self.reset.unwrap_or_default() }.put(out);
+        }
+        if due.deadline {
+            Frame::Deadline(self.deadline).put(out);
+        }
+        if due.size {
+            Frame::Size(self.size).put(out);
+        }
+        if due.ack || self.ack_at.is_some_and(|at| at <= now) {
+            let (received, credit) = self.incoming.grant();
+            Frame::Ack { received, credit }.put(out);
+            (self.ack_at, self.unacked) = (None, 0);
+        }
+        if due.fin {
+            match self.outgoing.may_tell_end() {
+                true => Frame::Fin { end: self.outgoing.end() }.put(out),
+                false => self.due.fin = true,
+            }
+        }
+        if due.park {
+            Frame::Park.put(out);
+        }
+    }
+
+    fn next_data(&mut self, at: usize, room: usize, now: Timestamp) -> Option<ByteRange> {
+        let lane = &self.lanes[at];
+        let normal = |lane: &Lane| lane.lane_use == Use::Normal && lane.stage == Stage::Up;
+        if lane.lane_use == Use::Backup && self.lanes.iter().any(normal) {
+            return None;
+        }
+        let max = room.min(DATA_MAX) as u64;
+        if max == 0 {
+            return None;
+        }
+        let range = self.outgoing.next(max).or_else(|| self.take_over(at, max, now))?;
+        let lane = &mut self.lanes[at];
+        let goes_on =
+            |last: &Sent| last.range.end == range.start && last.range.len() < SENT_MAX && now.since(last.at) < lane.rtt;
+        match lane.sent.back_mut() {
+            Some(last) if goes_on(last) => last.range.end = range.end,
+            _ => lane.sent.push_back(Sent { range, at: now, doubled: 0 }),
+        }
+        Some(range)
+    }
+
+    /// Nothing else is to be sent: what a slower lane should have brought by now holds up what lies behind it.
+    fn take_over(&mut self, at: usize, max: u64, now: Timestamp) -> Option<ByteRange> {
+        let (id, patience, acked) = (self.lanes[at].id, self.lanes[at].rtt * DOUBLE_AFTER, self.outgoing.acked());
+        let others = self.lanes.iter_mut().filter(|lane| lane.id != id);
+        let late = others
+            .flat_map(|lane| &mut lane.sent)
+            .filter(|sent| !sent.single(acked).is_empty() && now.since(sent.at) >= patience);
+        let sent = late.min_by_key(|sent| sent.single(acked).start)?;
+        let single = sent.single(acked);
+        let range = ByteRange::new(single.start, single.end.min(single.start + max));
+        sent.doubled = range.end;
+        Some(range)
+    }
+
+    /// When [`Flow::poll_transmit`] may have something to say that it has not now. A time that has passed: as soon as a lane has room.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        if self.ended.is_some() || !self.is_attached() {
+            return None;
+        }
+        let mut at = self.ack_at;
+        if self.lanes.len() > 1 && !self.outgoing.has_next() {
+            for lane in self.lanes.iter().filter(|lane| lane.stage == Stage::Up) {
+                let others = self.lanes.iter().filter(|other| other.id != lane.id).flat_map(|other| &other.sent);
+                let single = others.filter(|sent| !sent.single(self.outgoing.acked()).is_empty());
+                let late = single.map(|sent| sent.at + lane.rtt * DOUBLE_AFTER).min();
+                at = at.into_iter().chain(late).min();
+            }
+        }
+        at
+    }
+}

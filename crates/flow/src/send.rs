@@ -1,0 +1,187 @@
+//! What a flow sends: [`Outgoing`], one direction as its sender sees it.
+
+use hoop_units::{ByteRange, RangeSet};
+
+/// The octets that a peer may be sent before it has said anything: enough for a request, little enough to lose.
+pub const CREDIT_FIRST: u64 = 64 * 1024;
+
+/// One direction, at its sender. The octets themselves are the caller's: it hands over offsets, and is told which octets to send.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// All before it is kept by the peer; one more than `end` once it has the end too.
+    acked: u64,
+    /// What lies before it the caller has no more.
+    available: u64,
+    /// The first octet that was never sent, as far as is known.
+    next: u64,
+    /// What may have been sent lies before it: before a restart, anything that was written.
+    reach: u64,
+    /// The first octet that is not written yet.
+    end: u64,
+    /// Whether nothing is written any more.
+    finished: bool,
+    /// The first octet that the peer does not want yet.
+    credit: u64,
+    /// What was sent over a lane that is gone, and is not acknowledged.
+    again: RangeSet,
+}
+
+/// The peer says what cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Impossible {
+    /// It has what was never sent.
+    Unsent,
+    /// It lacks what it had acknowledged and is gone.
+    Gone,
+}
+
+impl Outgoing {
+    /// A stream of which nothing is written yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            acked: 0,
+            available: 0,
+            next: 0,
+            reach: 0,
+            end: 0,
+            finished: false,
+            credit: CREDIT_FIRST,
+            again: RangeSet::new(),
+        }
+    }
+
+    /// A stream as it was kept: nothing is under way.
+    pub(crate) const fn restored(acked: u64, available: u64, end: u64, finished: bool, credit: u64) -> Self {
+        let next = if acked < end { acked } else { end };
+        Self { acked, available, next, reach: end, end, finished, credit, again: RangeSet::new() }
+    }
+
+    /// All before it is kept by the peer, and will not be asked for again.
+    pub const fn acked(&self) -> u64 {
+        if self.acked < self.end { self.acked } else { self.end }
+    }
+
+    /// How much is written.
+    pub const fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// What the peer has said that it wants.
+    pub const fn credit(&self) -> u64 {
+        self.credit
+    }
+
+    /// What lies before it the caller has no more.
+    pub const fn available(&self) -> u64 {
+        self.available
+    }
+
+    /// Whether nothing is written any more.
+    pub const fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Whether the peer keeps all of it, and knows that it ends there.
+    pub const fn is_done(&self) -> bool {
+        self.finished && self.acked > self.end
+    }
+
+    /// The caller has `octets` more to send.
+    pub(crate) const fn write(&mut self, octets: u64) {
+        if !self.finished {
+            self.end += octets;
+        }
+    }
+
+    /// The caller has no more.
+    pub(crate) const fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// The caller has dropped what lies before `offset`, as it may once it is acknowledged.
+    pub(crate) fn drop_before(&mut self, offset: u64) {
+        self.available = self.available.max(offset.min(self.acked()));
+    }
+
+    /// What the peer keeps and wants.
+    pub(crate) fn ack(&mut self, received: u64, credit: u64) -> Result<(), Impossible> {
+        let sent = self.next.max(self.reach);
+        let most = if self.finished && sent == self.end { self.end + 1 } else { sent };
+        if received > most {
+            return Err(Impossible::Unsent);
+        }
+        self.credit = self.credit.max(credit);
+        self.next = self.next.max(received.min(self.end));
+        if received > self.acked {
+            self.again.remove(ByteRange::new(self.acked, received));
+            self.acked = received;
+        }
+        Ok(())
+    }
+
+    /// What the peer keeps and wants, as it says on a new lane, and whether that lane is the only one. Then it may say less than it once did:
+    /// it was restarted, and what it does not have is sent again. Beside other lanes a smaller number is an old one.
+    pub(crate) fn resume(&mut self, received: u64, credit: u64, only: bool) -> Result<(), Impossible> {
+        // Whoever was restarted does not know what it had sent, but it knows what is written.
+        if received > self.end + u64::from(self.finished) {
+            return Err(Impossible::Unsent);
+        }
+        self.next = self.next.max(received.min(self.end));
+        if !only {
+            return self.ack(received, credit);
+        }
+        if received < self.available {
+            return Err(Impossible::Gone);
+        }
+        (self.acked, self.credit) = (received, credit);
+        self.again = RangeSet::new();
+        self.again.insert(ByteRange::new(self.acked(), self.next));
+        Ok(())
+    }
+
+    /// A range that was sent over a lane that is gone.
+    pub(crate) fn lost(&mut self, range: ByteRange) {
+        let from = range.start.max(self.acked());
+        if from < range.end {
+            self.again.insert(ByteRange::new(from, range.end));
+        }
+    }
+
+    /// That range is under way on another lane after all.
+    pub(crate) fn not_lost(&mut self, range: ByteRange) {
+        self.again.remove(range);
+    }
+
+    /// The next octets to send, at most `max`; what was lost first.
+    pub(crate) fn next(&mut self, max: u64) -> Option<ByteRange> {
+        if let Some(span) = self.first_again() {
+            let range = ByteRange::new(span.start, span.end.min(span.start + max));
+            self.again.remove(range);
+            return Some(range);
+        }
+        let end = self.end.min(self.credit).min(self.next + max);
+        if self.next >= end {
+            return None;
+        }
+        let range = ByteRange::new(self.next, end);
+        self.next = end;
+        Some(range)
+    }
+
+    /// What was lost and the peer wants: after a restart it may want less than it did.
+    fn first_again(&self) -> Option<ByteRange> {
+        let span = self.again.iter().next()?;
+        let span = span.intersect(ByteRange::new(0, self.credit));
+        (!span.is_empty()).then_some(span)
+    }
+
+    /// Whether there is something to send now.
+    pub(crate) fn has_next(&self) -> bool {
+        self.first_again().is_some() || self.next < self.end.min(self.credit)
+    }
+
+    /// Whether all octets are sent, and the end may be told.
+    pub(crate) fn may_tell_end(&self) -> bool {
+        self.finished && self.next == self.end && self.again.is_empty() && !self.is_done()
+    }
+}

@@ -1,0 +1,172 @@
+//! What a stranger, a thief and a liar get: a refusal or a closed lane, and a flow that goes on for who owns it.
+
+use hoop_flow::frame::{Attached, Frame, Open, Refusal, Resume, Use};
+use hoop_flow::{
+    Binding, CREDIT_FIRST, DeviceKey, Event, Flow, FlowId, FlowName, GAPS_MAX, HostId, LaneId, Options, Transmit,
+    Violation, ended,
+};
+use hoop_units::Timestamp;
+
+const KEY: DeviceKey = DeviceKey([9; 32]);
+const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(7) };
+const NONCE: [u8; 32] = [3; 32];
+const NOW: Timestamp = Timestamp::from_secs(1);
+
+const fn binding(n: u8) -> Binding {
+    Binding([n; 32])
+}
+
+fn device() -> Flow {
+    Flow::open(NAME, KEY, NONCE, "test".into(), Options::default())
+}
+
+/// What a flow has to say on a lane, as octets of frames alone.
+fn said(flow: &mut Flow, lane: LaneId) -> Vec<u8> {
+    match flow.poll_transmit(lane, 0, NOW) {
+        Some(Transmit::Frames(octets)) => octets,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn frame(octets: &[u8]) -> Frame<'_> {
+    Frame::take(&mut &octets[..]).unwrap().unwrap()
+}
+
+fn open_of(octets: &[u8]) -> Open<'_> {
+    match frame(octets) {
+        Frame::Open(open) => open,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Both ends, attached by lane 1.
+fn pair() -> (Flow, Flow) {
+    let mut device = device();
+    device.attach(LaneId(1), binding(1), Use::Normal, true);
+    let greeting = said(&mut device, LaneId(1));
+    let mut server = Flow::accept(&open_of(&greeting), &KEY, LaneId(1), binding(1), Options::default()).unwrap();
+    let answer = said(&mut server, LaneId(1));
+    device.handle(LaneId(1), &frame(&answer), NOW).unwrap();
+    assert!(device.is_attached() && server.is_attached());
+    (device, server)
+}
+
+fn resume(device: &mut Flow, lane: u8) -> Resume {
+    device.attach(LaneId(lane.into()), binding(lane), Use::Normal, true);
+    match frame(&said(device, LaneId(lane.into()))) {
+        Frame::Resume(resume) => resume,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_flow_is_opened_with_its_devices_key_on_its_own_carrier_alone() {
+    let mut device = device();
+    device.attach(LaneId(1), binding(1), Use::Normal, true);
+    let greeting = said(&mut device, LaneId(1));
+    let open = open_of(&greeting);
+    let accept = |open: &Open<'_>, key, n| Flow::accept(open, key, LaneId(1), binding(n), Options::default()).err();
+    assert_eq!(accept(&open, &DeviceKey([8; 32]), 1), Some(Refusal::Unknown));
+    assert_eq!(accept(&open, &KEY, 2), Some(Refusal::Unknown), "replayed on another carrier");
+    assert_eq!(accept(&Open { service: "else", ..open }, &KEY, 1), Some(Refusal::Unknown));
+    assert_eq!(accept(&open, &KEY, 1), None);
+}
+
+#[test]
+fn a_resume_that_is_forged_replayed_stale_or_another_flows_attaches_nothing() {
+    let (mut device, mut server) = pair();
+    let genuine = resume(&mut device, 2);
+    let mut refused = |resume: &Resume, n: u8| server.resume(resume, LaneId(n.into()), binding(n)).err();
+    assert_eq!(refused(&genuine, 3), Some(Refusal::Unknown), "replayed on another carrier");
+    for forged in [
+        Resume { proof: [0; 32], ..genuine },
+        Resume { received: genuine.received + 1, ..genuine },
+        Resume { epoch: genuine.epoch + 1, ..genuine },
+        Resume { name: FlowName { flow: FlowId(8), ..NAME }, ..genuine },
+        Resume { name: FlowName { host: HostId([2; 20]), ..NAME }, ..genuine },
+    ] {
+        assert_eq!(refused(&forged, 2), Some(Refusal::Unknown), "{forged:?}");
+    }
+    assert_eq!(refused(&genuine, 2), None);
+    assert_eq!(refused(&genuine, 2), Some(Refusal::Stale { highest: 2 }), "once");
+    assert!(server.is_attached());
+}
+
+#[test]
+fn an_opening_that_is_repeated_is_the_same_flow_and_one_with_another_nonce_is_none() {
+    let mut device = device();
+    device.attach(LaneId(1), binding(1), Use::Normal, true);
+    let first = said(&mut device, LaneId(1));
+    let mut server = Flow::accept(&open_of(&first), &KEY, LaneId(1), binding(1), Options::default()).unwrap();
+    device.attach(LaneId(2), binding(2), Use::Normal, true);
+    let again = said(&mut device, LaneId(2));
+    server.reopen(&open_of(&again), &KEY, LaneId(2), binding(2)).unwrap();
+    let answer = said(&mut server, LaneId(2));
+    device.handle(LaneId(2), &frame(&answer), NOW).unwrap();
+    let mut thief = Flow::open(NAME, KEY, [4; 32], "test".into(), Options::default());
+    thief.attach(LaneId(3), binding(3), Use::Normal, true);
+    let other = said(&mut thief, LaneId(3));
+    assert_eq!(server.reopen(&open_of(&other), &KEY, LaneId(3), binding(3)), Err(Refusal::Unknown));
+}
+
+#[test]
+fn a_server_that_lacks_the_flows_key_is_not_believed() {
+    let mut device = device();
+    device.attach(LaneId(1), binding(1), Use::Normal, true);
+    let _ = said(&mut device, LaneId(1));
+    let lie = Frame::Attached(Attached { received: 0, credit: 1 << 30, proof: [0; 32] });
+    assert_eq!(device.handle(LaneId(1), &lie, NOW), Err(Violation::Proof));
+    assert_eq!(device.handle(LaneId(1), &Frame::Ack { received: 0, credit: 1 << 30 }, NOW), Err(Violation::Unexpected));
+    assert!(!device.is_attached());
+}
+
+#[test]
+fn a_peer_that_breaks_the_rules_loses_its_lane_and_the_flow_is_unharmed() {
+    let octets = [0; 100];
+    let data = |offset| Frame::Data { offset, octets: &octets };
+    let (_, mut server) = pair();
+    let mut wrong = |frame: &Frame<'_>, violation| {
+        assert_eq!(server.handle(LaneId(1), frame, NOW), Err(violation), "{frame:?}");
+    };
+    wrong(&data(1 << 40), Violation::Credit);
+    wrong(&Frame::Ack { received: 1, credit: 0 }, Violation::Unsent);
+    wrong(&Frame::End { code: 0 }, Violation::Unexpected);
+    wrong(&Frame::Park, Violation::Unexpected);
+    server.handle(LaneId(1), &Frame::Fin { end: 300 }, NOW).unwrap();
+    let mut wrong = |frame: &Frame<'_>, violation| {
+        assert_eq!(server.handle(LaneId(1), frame, NOW), Err(violation), "{frame:?}");
+    };
+    wrong(&Frame::Fin { end: 301 }, Violation::End);
+    wrong(&data(201), Violation::End);
+    assert_eq!(server.handle(LaneId(9), &data(0), NOW), Err(Violation::NoLane));
+    assert_eq!(server.handle(LaneId(1), &data(0), NOW).unwrap().len(), 1);
+    assert_eq!(server.handle(LaneId(1), &data(50), NOW).unwrap()[0].start, 100, "what came before is not new");
+    assert_eq!((server.incoming().whole(), server.ended()), (150, None));
+}
+
+#[test]
+fn gaps_are_bounded() {
+    let (_, mut server) = pair();
+    let gaps = (0..).map(|n| server.handle(LaneId(1), &Frame::Data { offset: 1 + 2 * n, octets: b"x" }, NOW));
+    let taken = gaps.take(CREDIT_FIRST as usize / 2).take_while(Result::is_ok).count();
+    assert_eq!(taken, GAPS_MAX);
+}
+
+#[test]
+fn an_end_that_lost_what_the_other_has_dropped_ends_the_flow_and_says_so() {
+    let (mut device, mut server) = pair();
+    server.write(1_000);
+    let Some(Transmit::Data(range)) = server.poll_transmit(LaneId(1), 65_536, NOW) else { panic!("nothing is sent") };
+    let octets = vec![0; range.len() as usize];
+    device.handle(LaneId(1), &Frame::Data { offset: range.start, octets: &octets }, NOW).unwrap();
+    server.handle(LaneId(1), &Frame::Ack { received: 1_000, credit: 1 << 20 }, NOW).unwrap();
+    server.drop_before(1_000);
+    let mut record = device.record();
+    (record.kept, record.consumed) = (500, 500);
+    let mut device = Flow::restore(&record, Options::default());
+    let old = resume(&mut device, 2);
+    assert_eq!(server.resume(&old, LaneId(2), binding(2)), Err(Refusal::Ended { code: ended::LOST }));
+    let told = Frame::Refused(Refusal::Ended { code: ended::LOST });
+    device.handle(LaneId(2), &told, NOW).unwrap();
+    assert!(std::iter::from_fn(|| device.poll_event()).any(|event| event == Event::Ended { code: ended::LOST }));
+}
