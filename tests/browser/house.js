@@ -109,10 +109,17 @@ export class House {
     return this.gateway;
   }
 
-  /** Waits until a gateway says that an upload is in one of these states; it must know the upload. */
+  /** Waits until a gateway says that an upload is in one of these states; for ten seconds it may not know the upload yet. */
   async gatewaySays(id, states, port = this.links.gateway ? BEHIND_LINK.gateway : 4667) {
     const ending = new AbortController();
-    const events = await fetch(`http://${ADDRESS}:${port}/monitor?ID=${id}`, { headers: { Accept: "text/event-stream" }, signal: ending.signal });
+    const ask = () => fetch(`http://${ADDRESS}:${port}/monitor?ID=${id}`, { headers: { Accept: "text/event-stream" }, signal: ending.signal });
+    let events = await ask();
+    // It knows an upload from the first part on that it has recorded.
+    for (let times = 0; events.status === 404 && times < 100; times++) {
+      await events.body?.cancel();
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      events = await ask();
+    }
     assert.equal(events.status, 200, `the gateway's word on ${id}`);
     let text = "";
     for await (const piece of events.body.pipeThrough(new TextDecoderStream())) {
