@@ -1,0 +1,91 @@
+//! Carriers: connections that flows are attached to (`docs/flow.md` §1). A carrier is disposable, and knows nothing of flows: it is bound to its TLS by 32 octets
+//! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of octets in both directions.
+
+mod memory;
+
+use bytes::Bytes;
+use hoop_flow::Binding;
+use std::fmt::Debug;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+pub use memory::{MemoryCarrier, memory_pair};
+
+/// What a method of a carrier gives; one allocation for each 64 KiB or so.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// QUIC (RFC 9000): a lane is a bidirectional stream of the device's.
+    Quic,
+    /// WebSocket (RFC 6455) over TLS.
+    WebSocket,
+    /// The same process, for tests.
+    Memory,
+}
+
+/// A connection between a device and a server.
+pub trait Carrier: Send + Sync + Debug {
+    /// What it is.
+    fn kind(&self) -> Kind;
+
+    /// What proofs on its lanes are bound to: of this carrier alone, and both ends have a share in it.
+    fn binding(&self) -> Binding;
+
+    /// A device's new lane. It waits while the server allows no more; dropping it while it waits opens none.
+    ///
+    /// # Errors
+    /// If the carrier is gone.
+    fn open(&self) -> Pending<'_, io::Result<Lane>>;
+
+    /// At a server: the device's next lane.
+    ///
+    /// # Errors
+    /// If the carrier is gone.
+    fn accept(&self) -> Pending<'_, io::Result<Lane>>;
+
+    /// The round-trip time, if it is known.
+    fn rtt(&self) -> Option<Duration>;
+
+    /// Waits until the carrier is gone, and says why.
+    fn closed(&self) -> Pending<'_, io::Error>;
+
+    /// Ends the carrier with all its lanes. What was sent and has not arrived is lost.
+    fn close(&self);
+}
+
+/// A stream of octets in each direction, for one attachment of one flow.
+#[derive(Debug)]
+pub struct Lane {
+    /// To the other end.
+    pub sender: Box<dyn LaneSender>,
+    /// From the other end.
+    pub receiver: Box<dyn LaneReceiver>,
+}
+
+/// One direction of a lane; dropping it without [`LaneSender::finish`] breaks it off.
+pub trait LaneSender: Send + Debug {
+    /// Sends all chunks, in order; waits until the carrier has taken them. Whoever drops it while it waits knows not how much of them has gone, and must end the lane.
+    ///
+    /// # Errors
+    /// If the lane or its carrier is gone.
+    fn send<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<()>>;
+
+    /// No more comes: what was sent still arrives.
+    ///
+    /// # Errors
+    /// If the lane or its carrier is gone.
+    fn finish(&mut self) -> Pending<'_, io::Result<()>>;
+}
+
+/// The other direction; dropping it tells the sender that nobody reads.
+pub trait LaneReceiver: Send + Debug {
+    /// The next octets, at most `most`; `None` once the sender has finished. Dropping it while it waits loses nothing.
+    ///
+    /// # Errors
+    /// If the lane was broken off, or its carrier is gone.
+    fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>>;
+}
