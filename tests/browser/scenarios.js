@@ -11,6 +11,8 @@ import { House } from "./house.js";
 const TEST_MS = 120_000;
 /** How long one step of a scenario may take; a hang is told from a slow machine by the test's own limit. */
 const STEP_MS = 30_000;
+/** So long before its limit a scenario is given up: node cancels a test without a word of what it waited for. */
+const TELL_MS = 15_000;
 const PICTURES = fileURLToPath(new URL("../../.cache/browser/", import.meta.url));
 
 /** Calls `define({ browser, test })` for each browser; `test(claim, options, body)` is one scenario in it, and `body` gets a Scene and the
@@ -34,9 +36,10 @@ async function play(t, running, claim, options, body) {
   t.after(() => house.close());
   const scene = new Scene(running, house, options);
   t.after(() => scene.close());
-  await scene.begin();
+  const limit = AbortSignal.timeout((options.timeout ?? TEST_MS) - TELL_MS);
+  const hang = new Promise((_, reject) => limit.addEventListener("abort", () => reject(new Error("the scenario hangs"))));
   try {
-    await body(scene, t);
+    await Promise.race([scene.begin().then(() => body(scene, t)), hang]);
   } catch (error) {
     await scene.tell(t, `${running.name} ${claim}`);
     throw error;
@@ -218,7 +221,7 @@ export class Scene {
     const lines = [...this.states.map((state) => `state: ${JSON.stringify(state)}`), ...this.console.map((text) => `console: ${text}`), ...said];
     for (const line of lines) t.diagnostic(line);
     await mkdir(PICTURES, { recursive: true });
-    for (const [at, page] of (await this.context.pages()).entries()) {
+    for (const [at, page] of ((await this.context?.pages()) ?? []).entries()) {
       const file = path.join(PICTURES, `${name.replace(/[^\w-]+/g, "-")}-${at}.png`);
       await page.screenshot().then((picture) => writeFile(file, picture), (error) => t.diagnostic(`no picture: ${error.message}`));
     }

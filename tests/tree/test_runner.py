@@ -28,6 +28,10 @@ def load():
 class Runner(unittest.TestCase):
     def run_parts(self, **parts):
         """The last line printed, and the exit status, for parts given as (shell script, reader's name)."""
+        lines, status = self.lines_of(**parts)
+        return lines[-1], status
+
+    def lines_of(self, **parts):
         runner = load()
         runner.PARTS = {
             name: (lambda script=script: ["sh", "-c", script], getattr(runner, reader))
@@ -40,7 +44,7 @@ class Runner(unittest.TestCase):
         with contextlib.redirect_stdout(out), mock.patch.object(sys, "argv", ["test"]):
             with self.assertRaises(SystemExit) as ended:
                 runner.main()
-        return out.getvalue().splitlines()[-1], int(ended.exception.code)
+        return out.getvalue().splitlines(), int(ended.exception.code)
 
     def test_it_ends_with_the_sum_of_all_parts(self):
         node = "echo '# pass 4'; echo '# fail 0'; echo '# cancelled 0'"
@@ -58,6 +62,13 @@ class Runner(unittest.TestCase):
         self.assertEqual(self.run_parts(a=("exit 101", "cargo_tests")), ("0 passed, 1 failed", 1))
         passed_first = "echo 'test result: ok. 5 passed; 0 failed;'; kill -9 $$"
         self.assertEqual(self.run_parts(a=(passed_first, "cargo_tests")), ("5 passed, 1 failed", 1))
+
+    def test_what_failed_is_named_last(self):
+        cargo = "echo 'test walk::far ... FAILED'; echo 'test result: FAILED. 3 passed; 1 failed;'; seq 100; exit 101"
+        node = "printf '    not ok 2 - a page\\n      error: too slow\\n# pass 0\\n# fail 0\\n# cancelled 1\\n'; exit 1"
+        lines, _ = self.lines_of(a=(cargo, "cargo_tests"), b=("false", "check"), c=(node, "node_tests"))
+        named = ["a: test walk::far ... FAILED", "b: exit status 1", "c: not ok 2 - a page", "c: error: too slow"]
+        self.assertEqual(lines[-5:], [*named, "3 passed, 3 failed"])
 
     def test_a_part_that_runs_no_test_is_a_failure(self):
         self.assertEqual(self.run_parts(a=("true", "node_tests")), ("0 passed, 1 failed", 1))
