@@ -1,0 +1,113 @@
+//! A store without a disk: [`MemoryStore`].
+
+use crate::{ATTACHMENT_MAX, Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
+use hoop_flow::FlowName;
+use hoop_units::ByteRange;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Both stores in memory, without bounds, expiry or a restart: for tests, and the model that the one on disk is held to.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    flows: BTreeMap<FlowName, Kept>,
+    ended: BTreeMap<FlowName, u64>,
+    /// From which offset on, and the octets.
+    octets: BTreeMap<FlowName, (u64, Vec<u8>)>,
+}
+
+impl Inner {
+    fn held(&self, name: FlowName) -> Option<ByteRange> {
+        let (start, octets) = self.octets.get(&name)?;
+        Some(ByteRange::new(*start, start + octets.len() as u64))
+    }
+}
+
+impl MemoryStore {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FlowStore for MemoryStore {
+    fn put(&self, kept: &Kept, _life: Life, _when: When) -> Result<(), StoreError> {
+        if kept.attachment.len() > ATTACHMENT_MAX {
+            return Err(StoreError::Attachment(kept.attachment.len()));
+        }
+        self.lock().flows.insert(kept.record.name, kept.clone());
+        Ok(())
+    }
+
+    fn take(&self, name: FlowName) -> Result<Found, StoreError> {
+        let inner = self.lock();
+        if let Some(kept) = inner.flows.get(&name) {
+            let mut kept = kept.clone();
+            if let Some(held) = inner.held(name).filter(|_| kept.spools) {
+                (kept.record.consumed, kept.record.kept) = (held.start, held.end);
+            }
+            return Ok(Found::Kept(Box::new(kept)));
+        }
+        Ok(inner.ended.get(&name).map_or(Found::Unknown, |code| Found::Ended(*code)))
+    }
+
+    fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        inner.flows.remove(&name);
+        inner.octets.remove(&name);
+        inner.ended.insert(name, code);
+        Ok(())
+    }
+
+    fn tick(&self) -> Result<Vec<Due>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+impl OctetStore for MemoryStore {
+    fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
+        let mut inner = self.lock();
+        let (start, held) = inner.octets.entry(name).or_insert((offset, Vec::new()));
+        let end = *start + held.len() as u64;
+        if offset > end {
+            return Err(StoreError::Gap { asked: offset, held: ByteRange::new(*start, end) });
+        }
+        let known = usize::try_from(end - offset).unwrap_or(usize::MAX).min(octets.len());
+        held.extend_from_slice(&octets[known..]);
+        Ok(*start + held.len() as u64)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn read(&self, name: FlowName, offset: u64, into: &mut [u8]) -> Result<usize, StoreError> {
+        let inner = self.lock();
+        let held = inner.held(name).unwrap_or(ByteRange::new(offset, offset));
+        if offset < held.start || offset > held.end {
+            return Err(StoreError::Gap { asked: offset, held });
+        }
+        let Some((start, octets)) = inner.octets.get(&name) else { return Ok(0) };
+        let rest = &octets[(offset - start) as usize..];
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    fn consume(&self, name: FlowName, offset: u64) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        if let Some((start, octets)) = inner.octets.get_mut(&name) {
+            let gone = offset.saturating_sub(*start).min(octets.len() as u64);
+            octets.drain(..gone as usize);
+            *start += gone;
+        }
+        Ok(())
+    }
+
+    fn held(&self, name: FlowName) -> Option<ByteRange> {
+        self.lock().held(name)
+    }
+}
