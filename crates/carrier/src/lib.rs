@@ -2,6 +2,10 @@
 //! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of octets in both directions.
 
 mod memory;
+mod quic;
+mod silence;
+mod socket;
+mod tls;
 
 use bytes::Bytes;
 use hoop_flow::Binding;
@@ -12,9 +16,15 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use memory::{MemoryCarrier, memory_pair};
+pub use quic::{Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions};
+pub use socket::Local;
+pub use tls::{device_tls, server_tls};
 
 /// What a method of a carrier gives; one allocation for each 64 KiB or so.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// After so long a silence another carrier is worth its cost. Longer than all but the worst queues of a mobile network; half of the three seconds in which a transfer goes on elsewhere.
+pub const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// What carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,7 +45,7 @@ pub trait Carrier: Send + Sync + Debug {
     /// What proofs on its lanes are bound to: of this carrier alone, and both ends have a share in it.
     fn binding(&self) -> Binding;
 
-    /// A device's new lane. It waits while the server allows no more; dropping it while it waits opens none.
+    /// A device's new lane. It waits while the server allows no more; dropping it while it waits opens none. The server sees it once something was sent on it.
     ///
     /// # Errors
     /// If the carrier is gone.
@@ -49,6 +59,17 @@ pub trait Carrier: Send + Sync + Debug {
 
     /// The round-trip time, if it is known.
     fn rtt(&self) -> Option<Duration>;
+
+    /// Waits until the other end has sent nothing for `limit` (and up to an eighth longer) although it owes an answer: something was sent that its transport must acknowledge.
+    /// An idle carrier is not silent. A carrier of which nothing of the kind is known is never silent.
+    ///
+    /// This is how a way that is shut in mid-transfer is noticed long before the carrier is [gone](Self::closed) (UDP that is blocked from now on: QUIC's idle time is 25 s):
+    /// whoever has octets under way awaits it with [`SILENCE`] beside its lanes, and then attaches its flows to a carrier of the other kind as well; should this one speak
+    /// again, nothing is lost. Whoever only receives owes nothing and is owed nothing: it says its last ACK again when nothing has come for half a second, so that there is something to answer.
+    fn silent(&self, limit: Duration) -> Pending<'_, ()> {
+        let _ = limit;
+        Box::pin(std::future::pending())
+    }
 
     /// Waits until the carrier is gone, and says why.
     fn closed(&self) -> Pending<'_, io::Error>;
@@ -88,4 +109,9 @@ pub trait LaneReceiver: Send + Debug {
     /// # Errors
     /// If the lane was broken off, or its carrier is gone.
     fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>>;
+}
+
+/// The other end has broken a lane off, or no longer reads it.
+fn broken_off() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the lane was broken off")
 }

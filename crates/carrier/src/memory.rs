@@ -1,16 +1,15 @@
 //! A carrier within one process: [`memory_pair`].
 
-use crate::{Carrier, Kind, Lane, LaneReceiver, LaneSender, Pending};
-use bytes::{Bytes, BytesMut};
+use crate::{Carrier, Kind, Lane, LaneReceiver, LaneSender, Pending, broken_off};
+use bytes::Bytes;
 use hoop_flow::Binding;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::sync::{Mutex, mpsc, watch};
 
-/// What a lane holds before whoever sends waits.
-const LANE_BYTES: usize = 256 * 1024;
+/// Pieces that a lane holds before whoever sends waits; a flow's have 64 KiB.
+const LANE_PIECES: usize = 8;
 
 /// Lanes that wait to be accepted.
 const WAITING_LANES: usize = 64;
@@ -39,10 +38,9 @@ fn lost() -> io::Error {
 }
 
 impl MemoryCarrier {
-    fn lane(&self, stream: DuplexStream) -> Lane {
-        let (read, write) = split(stream);
-        let sender = MemorySender { write, gone: self.gone.subscribe() };
-        let receiver = MemoryReceiver { read, gone: self.gone.subscribe() };
+    fn lane(&self, there: mpsc::Sender<Piece>, back: mpsc::Receiver<Piece>) -> Lane {
+        let sender = MemorySender { pieces: there, gone: self.gone.subscribe() };
+        let receiver = MemoryReceiver { pieces: back, rest: Bytes::new(), ended: false, gone: self.gone.subscribe() };
         Lane { sender: Box::new(sender), receiver: Box::new(receiver) }
     }
 }
@@ -61,9 +59,10 @@ impl Carrier for MemoryCarrier {
             if *self.gone.borrow() {
                 return Err(lost());
             }
-            let (ours, theirs) = duplex(LANE_BYTES);
-            self.offered.send(self.lane(theirs)).await.map_err(|_| lost())?;
-            Ok(self.lane(ours))
+            let (there, at_server) = mpsc::channel(LANE_PIECES);
+            let (back, at_device) = mpsc::channel(LANE_PIECES);
+            self.offered.send(self.lane(back, at_server)).await.map_err(|_| lost())?;
+            Ok(self.lane(there, at_device))
         })
     }
 
@@ -104,42 +103,51 @@ async fn unless_gone<T>(gone: &mut watch::Receiver<bool>, work: impl Future<Outp
     }
 }
 
+/// Octets, or, without any, the end.
+type Piece = Option<Bytes>;
+
 #[derive(Debug)]
 struct MemorySender {
-    write: WriteHalf<DuplexStream>,
+    pieces: mpsc::Sender<Piece>,
     gone: watch::Receiver<bool>,
 }
 
 impl LaneSender for MemorySender {
     fn send<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<()>> {
-        let Self { write, gone } = self;
+        let Self { pieces, gone } = self;
         Box::pin(unless_gone(gone, async move {
-            for chunk in chunks {
-                write.write_all(chunk).await?;
+            for chunk in chunks.iter_mut().filter(|chunk| !chunk.is_empty()) {
+                pieces.send(Some(std::mem::take(chunk))).await.map_err(|_| broken_off())?;
             }
             Ok(())
         }))
     }
 
     fn finish(&mut self) -> Pending<'_, io::Result<()>> {
-        let Self { write, gone } = self;
-        Box::pin(unless_gone(gone, write.shutdown()))
+        let Self { pieces, gone } = self;
+        Box::pin(unless_gone(gone, async move { pieces.send(None).await.map_err(|_| broken_off()) }))
     }
 }
 
 #[derive(Debug)]
 struct MemoryReceiver {
-    read: ReadHalf<DuplexStream>,
+    pieces: mpsc::Receiver<Piece>,
+    rest: Bytes,
+    ended: bool,
     gone: watch::Receiver<bool>,
 }
 
 impl LaneReceiver for MemoryReceiver {
     fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>> {
-        let Self { read, gone } = self;
+        let Self { pieces, rest, ended, gone } = self;
         Box::pin(unless_gone(gone, async move {
-            let mut octets = BytesMut::with_capacity(most);
-            let read = read.read_buf(&mut octets).await?;
-            Ok((read > 0).then(|| octets.freeze()))
+            if rest.is_empty() && !*ended {
+                match pieces.recv().await.ok_or_else(broken_off)? {
+                    Some(piece) => *rest = piece,
+                    None => *ended = true,
+                }
+            }
+            Ok((!rest.is_empty()).then(|| rest.split_to(most.min(rest.len()))))
         }))
     }
 }

@@ -1,0 +1,551 @@
+//! Carriers on QUIC (RFC 9000): [`QuicDevice`] and [`QuicListener`].
+//!
+//! A lane is a bidirectional stream that the device opens. There are no unidirectional streams, no datagrams, and no 0-RTT: the binding is exported from the
+//! complete handshake. A lane that is broken off is reset (RFC 9000 §3.2), one that nobody reads is stopped (§3.5).
+//!
+//! **MTU.** Up to ten packets go to the system in one call (segmentation offload), and a call takes at most 65,507 octets; what is larger is lost without an error. So
+//! packets have at most [`MTU_MAX`] octets, however large the path's are; discovery (RFC 8899) finds what the path takes, from 1,200 up.
+//!
+//! **Floods.** A first packet costs its sender nothing. Once [`QuicLimits::retry_from`] handshakes are under way, a device must show by a Retry (RFC 9000 §8.1.2)
+//! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`].
+
+use crate::silence::{Sample, until_silent};
+use crate::socket::{Local, udp_socket};
+use crate::{Carrier, Kind, Lane, LaneReceiver, LaneSender, Pending, broken_off};
+use bytes::Bytes;
+use hoop_flow::{Binding, EXPORTER_LABEL};
+use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    ConnectionError, ConnectionStats, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig, ReadError,
+    TokioRuntime, TransportConfig, VarInt, WriteError,
+};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+/// The protocol that both ends name in TLS (ALPN).
+pub const QUIC_ALPN: &[u8] = b"hoop-flow/1";
+
+/// The largest packet, in octets of UDP payload: ten of them fit into one call of the system.
+pub const MTU_MAX: u16 = 6_500;
+
+/// The code that a lane is reset or stopped with, and a connection closed with: whoever needs a reason has had it in a frame.
+const CODE: VarInt = VarInt::from_u32(0);
+
+/// First packets that wait for [`QuicListener`] to look at them, a few kilobytes each; it does so at once.
+const INCOMING_MAX: usize = 1_024;
+
+/// What is kept of a device's packets between its first one and the look at it, in octets: a ClientHello of two or three packets.
+const INCOMING_BYTES: u64 = 8 * 1024;
+
+/// A server's buffer for handshake messages that come in pieces, in octets: those of a device are small, even with a certificate.
+const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
+
+/// How fast to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Congestion {
+    /// RFC 9438.
+    #[default]
+    Cubic,
+    /// BBR, version 1 as quinn has it: for links that lose packets without being full. It takes more than its share of one that is.
+    Bbr,
+}
+
+/// How connections are run, at either end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuicOptions {
+    /// Default: Cubic.
+    pub congestion: Congestion,
+    /// The largest packet that is tried, in octets of UDP payload, 1,200 to [`MTU_MAX`]; default: [`MTU_MAX`]. What is too large for the path costs
+    /// a few probes.
+    pub mtu: u16,
+    /// Lanes that a device may have open at once on one carrier; default: 100.
+    pub lanes: u32,
+    /// What may be sent and not acknowledged by QUIC, in octets; default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's 1 MiB, so that a thousand devices that read
+    /// nothing hold 1 GiB.
+    pub send_window: u64,
+    /// What the other end may send of one lane before it is read, in octets; default: 1.25 MiB (100 Mbit/s at 100 ms).
+    pub lane_window: u32,
+    /// The same for a carrier's lanes together; default: twice that.
+    pub receive_window: u32,
+    /// A carrier is gone once nothing has come for so long, while something is expected or not; default: 25 s. The lower one of both ends holds.
+    pub idle: Duration,
+    /// Something is sent whenever nothing came for so long; default: never, since that keeps a radio awake.
+    pub keep_alive: Option<Duration>,
+}
+
+impl QuicOptions {
+    /// A device's defaults.
+    pub fn device() -> Self {
+        Self {
+            congestion: Congestion::Cubic,
+            mtu: MTU_MAX,
+            lanes: 100,
+            send_window: 8 << 20,
+            lane_window: 1_280 << 10,
+            receive_window: 2_560 << 10,
+            idle: Duration::from_secs(25),
+            keep_alive: None,
+        }
+    }
+
+    /// A server's defaults.
+    pub fn server() -> Self {
+        Self { send_window: 1 << 20, ..Self::device() }
+    }
+
+    fn transport(&self) -> io::Result<TransportConfig> {
+        let congestion: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
+            Congestion::Cubic => Arc::new(CubicConfig::default()),
+            Congestion::Bbr => Arc::new(BbrConfig::default()),
+        };
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(self.mtu.clamp(1_200, MTU_MAX));
+        let mut transport = TransportConfig::default();
+        transport
+            .congestion_controller_factory(congestion)
+            .mtu_discovery_config(Some(discovery))
+            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .datagram_receive_buffer_size(None)
+            .send_window(self.send_window)
+            .stream_receive_window(VarInt::from_u32(self.lane_window))
+            .receive_window(VarInt::from_u32(self.receive_window))
+            .max_idle_timeout(Some(IdleTimeout::try_from(self.idle).map_err(io::Error::other)?))
+            .keep_alive_interval(self.keep_alive);
+        Ok(transport)
+    }
+
+    /// An endpoint takes packets as large as those it sends.
+    fn endpoint(&self) -> io::Result<EndpointConfig> {
+        let mut endpoint = EndpointConfig::default();
+        endpoint.max_udp_payload_size(self.mtu.clamp(1_472, MTU_MAX)).map_err(io::Error::other)?;
+        Ok(endpoint)
+    }
+}
+
+/// A device's endpoint: one for each interface. All its carriers share one socket.
+pub struct QuicDevice {
+    endpoint: quinn::Endpoint,
+    local: Local,
+    config: quinn::ClientConfig,
+}
+
+impl fmt::Debug for QuicDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicDevice").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+impl QuicDevice {
+    /// An endpoint that leaves by `local`; within a tokio runtime.
+    ///
+    /// # Errors
+    /// If the socket cannot be made, or the TLS is not fit for QUIC.
+    pub fn new(local: Local, tls: &rustls::ClientConfig, options: &QuicOptions) -> io::Result<Self> {
+        let mut tls = tls.clone();
+        tls.alpn_protocols = vec![QUIC_ALPN.to_vec()];
+        tls.enable_early_data = false;
+        let mut transport = options.transport()?;
+        transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
+        let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(io::Error::other)?));
+        config.transport_config(Arc::new(transport));
+        let endpoint = quinn::Endpoint::new(options.endpoint()?, None, local.udp()?, Arc::new(TokioRuntime))?;
+        Ok(Self { endpoint, local, config })
+    }
+
+    /// A carrier to a server whose certificate is for `name`. It is tried until [`QuicOptions::idle`]; whoever drops it gives it up.
+    ///
+    /// # Errors
+    /// If there is no way to that address, nobody answers, or the two do not agree.
+    pub async fn connect(&self, server: SocketAddr, name: &str) -> io::Result<QuicCarrier> {
+        let connecting = self.endpoint.connect_with(self.config.clone(), server, name);
+        QuicCarrier::new(connecting.map_err(io::Error::other)?.await.map_err(gone)?)
+    }
+
+    /// Moves all carriers to a fresh socket. To be called whenever the link comes up, even with the same address: a sender that was left alone backs off, for ten
+    /// seconds or more after an outage of thirty; this way its carriers are alive again after one or two round trips.
+    ///
+    /// # Errors
+    /// If the socket cannot be made; the old one stays.
+    pub fn rebind(&self) -> io::Result<()> {
+        self.endpoint.rebind(self.local.udp()?)
+    }
+
+    /// Where it sends from.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Waits until carriers that were closed have said so to their servers.
+    pub async fn drained(&self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
+/// What a server spends on devices that it does not know yet, and on all of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuicLimits {
+    /// With so many handshakes under way, a device's address must be shown to be its own first; default: 64, some 2 MB and 30 ms of one core.
+    pub retry_from: usize,
+    /// Handshakes under way at once, with carriers that wait to be accepted; more are refused. Default: 512.
+    pub handshakes: usize,
+    /// How long a handshake may take; default: 10 s.
+    pub handshake_time: Duration,
+    /// Connections at once; more are refused. Default: 20,000, some 40 KB each.
+    pub connections: usize,
+}
+
+impl Default for QuicLimits {
+    fn default() -> Self {
+        Self { retry_from: 64, handshakes: 512, handshake_time: Duration::from_secs(10), connections: 20_000 }
+    }
+}
+
+/// What is done with a first packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Admission {
+    /// Its handshake begins.
+    Accept,
+    /// Its sender must come again with a token.
+    Retry,
+    /// It is told that there is no room.
+    Refuse,
+}
+
+impl QuicLimits {
+    fn admission(&self, handshakes: usize, connections: usize, validated: bool) -> Admission {
+        let full = handshakes >= self.handshakes || connections >= self.connections;
+        match validated {
+            true if full => Admission::Refuse,
+            true => Admission::Accept,
+            // Nothing but a Retry goes to an address that may be another's.
+            false if full || handshakes >= self.retry_from => Admission::Retry,
+            false => Admission::Accept,
+        }
+    }
+}
+
+/// A server's end: carriers that devices open. Dropping it takes no more; those that are open stay.
+pub struct QuicListener {
+    endpoint: quinn::Endpoint,
+    accepted: Mutex<mpsc::Receiver<QuicCarrier>>,
+    handshakes: Arc<Semaphore>,
+    limits: QuicLimits,
+    task: JoinHandle<()>,
+}
+
+impl fmt::Debug for QuicListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicListener").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Drop for QuicListener {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.endpoint.set_server_config(None);
+    }
+}
+
+impl QuicListener {
+    /// Listens on `address` (`[::]` is of both families); within a tokio runtime.
+    ///
+    /// # Errors
+    /// If the socket cannot be had, or the TLS is not fit for QUIC.
+    pub fn bind(
+        address: SocketAddr,
+        tls: &rustls::ServerConfig,
+        options: &QuicOptions,
+        limits: QuicLimits,
+    ) -> io::Result<Self> {
+        let mut tls = tls.clone();
+        tls.alpn_protocols = vec![QUIC_ALPN.to_vec()];
+        tls.max_early_data_size = 0;
+        let mut transport = options.transport()?;
+        transport.max_concurrent_bidi_streams(VarInt::from_u32(options.lanes)).crypto_buffer_size(SERVER_CRYPTO_BYTES);
+        let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
+        let mut config = quinn::ServerConfig::with_crypto(Arc::new(tls));
+        config
+            .transport_config(Arc::new(transport))
+            .max_incoming(INCOMING_MAX)
+            .incoming_buffer_size(INCOMING_BYTES)
+            .incoming_buffer_size_total(INCOMING_BYTES * INCOMING_MAX as u64);
+        let socket = udp_socket(address)?;
+        socket.bind(&address.into())?;
+        let runtime = Arc::new(TokioRuntime);
+        let endpoint = quinn::Endpoint::new(options.endpoint()?, Some(config), socket.into(), runtime)?;
+        let (hand_over, accepted) = mpsc::channel(1);
+        let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+        let admitting =
+            Admitting { endpoint: endpoint.clone(), limits: limits.clone(), handshakes: handshakes.clone(), hand_over };
+        let task = tokio::spawn(admitting.run());
+        Ok(Self { endpoint, accepted: Mutex::new(accepted), handshakes, limits, task })
+    }
+
+    /// The next carrier. Dropping it while it waits loses none.
+    ///
+    /// # Errors
+    /// If the socket is gone.
+    pub async fn accept(&self) -> io::Result<QuicCarrier> {
+        self.accepted.lock().await.recv().await.ok_or_else(|| io::Error::other("the listener is gone"))
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.endpoint.local_addr()
+    }
+
+    /// Handshakes under way, and carriers that wait to be accepted: at most [`QuicLimits::handshakes`].
+    pub fn handshakes(&self) -> usize {
+        self.limits.handshakes - self.handshakes.available_permits()
+    }
+
+    /// Connections at once, with those whose handshake is under way: at most [`QuicLimits::connections`].
+    pub fn connections(&self) -> usize {
+        self.endpoint.open_connections()
+    }
+
+    /// Closes all carriers, and waits until they have said so to their devices, for a few round trips at most.
+    pub async fn close(self) {
+        self.endpoint.close(CODE, b"");
+        self.endpoint.wait_idle().await;
+    }
+}
+
+/// The task of a listener.
+struct Admitting {
+    endpoint: quinn::Endpoint,
+    limits: QuicLimits,
+    handshakes: Arc<Semaphore>,
+    hand_over: mpsc::Sender<QuicCarrier>,
+}
+
+impl Admitting {
+    async fn run(self) {
+        while let Some(incoming) = self.endpoint.accept().await {
+            self.admit(incoming);
+        }
+    }
+
+    fn admit(&self, incoming: Incoming) {
+        let under_way = self.limits.handshakes - self.handshakes.available_permits();
+        let validated = incoming.remote_address_validated();
+        let connections = self.endpoint.open_connections();
+        match self.limits.admission(under_way, connections, validated) {
+            Admission::Accept => match self.handshakes.clone().try_acquire_owned() {
+                Ok(permit) => self.shake_hands(incoming, permit),
+                Err(_) => incoming.refuse(),
+            },
+            Admission::Retry => drop(incoming.retry()),
+            Admission::Refuse => incoming.refuse(),
+        }
+    }
+
+    fn shake_hands(&self, incoming: Incoming, permit: OwnedSemaphorePermit) {
+        // An error is that of a packet which is no first packet of a handshake.
+        let Ok(connecting) = incoming.accept() else { return };
+        let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
+        tokio::spawn(async move {
+            let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
+            let Ok(carrier) = QuicCarrier::new(connection.clone()) else { return };
+            tokio::select! {
+                _ = hand_over.send(carrier) => {}
+                _ = connection.closed() => {}
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// A QUIC connection.
+#[derive(Debug)]
+pub struct QuicCarrier {
+    connection: quinn::Connection,
+    binding: Binding,
+}
+
+impl QuicCarrier {
+    fn new(connection: quinn::Connection) -> io::Result<Self> {
+        let mut binding = [0; 32];
+        connection
+            .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
+            .map_err(|_| io::Error::other("TLS exported no binding"))?;
+        Ok(Self { connection, binding: Binding(binding) })
+    }
+
+    /// The other end's address; it changes when a device moves.
+    pub fn peer(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
+    /// What QUIC has counted.
+    pub fn stats(&self) -> ConnectionStats {
+        self.connection.stats()
+    }
+}
+
+impl Carrier for QuicCarrier {
+    fn kind(&self) -> Kind {
+        Kind::Quic
+    }
+
+    fn binding(&self) -> Binding {
+        self.binding
+    }
+
+    fn open(&self) -> Pending<'_, io::Result<Lane>> {
+        Box::pin(async { Ok(lane(self.connection.open_bi().await.map_err(gone)?)) })
+    }
+
+    fn accept(&self) -> Pending<'_, io::Result<Lane>> {
+        Box::pin(async { Ok(lane(self.connection.accept_bi().await.map_err(gone)?)) })
+    }
+
+    fn rtt(&self) -> Option<Duration> {
+        Some(self.connection.rtt())
+    }
+
+    fn silent(&self, limit: Duration) -> Pending<'_, ()> {
+        let mut counted = Counted::default();
+        Box::pin(until_silent(limit, move || counted.sample(&self.connection.stats())))
+    }
+
+    fn closed(&self) -> Pending<'_, io::Error> {
+        Box::pin(async { gone(self.connection.closed().await) })
+    }
+
+    fn close(&self) {
+        self.connection.close(CODE, b"");
+    }
+}
+
+/// What was counted at the last sample.
+#[derive(Debug, Default)]
+struct Counted {
+    datagrams: u64,
+    /// Frames that must be answered, sent until something was last heard.
+    answered: u64,
+}
+
+impl Counted {
+    fn sample(&mut self, stats: &ConnectionStats) -> Sample {
+        let (datagrams, asked) = (stats.udp_rx.datagrams, asked(stats));
+        let heard = datagrams != self.datagrams;
+        if heard {
+            *self = Self { datagrams, answered: asked };
+        }
+        Sample { heard, owed: asked > self.answered }
+    }
+}
+
+/// Frames sent that the other end must acknowledge (RFC 9000 §13.2.1); without the probes for larger packets, which may well be lost.
+fn asked(stats: &ConnectionStats) -> u64 {
+    let sent = &stats.frame_tx;
+    let frames = [
+        sent.stream,
+        sent.ping,
+        sent.reset_stream,
+        sent.stop_sending,
+        sent.max_data,
+        sent.max_stream_data,
+        sent.max_streams_bidi,
+        sent.path_challenge,
+    ];
+    frames.iter().sum::<u64>().saturating_sub(stats.path.sent_plpmtud_probes)
+}
+
+fn gone(error: ConnectionError) -> io::Error {
+    let kind = match error {
+        ConnectionError::TimedOut => io::ErrorKind::TimedOut,
+        _ => io::ErrorKind::ConnectionAborted,
+    };
+    io::Error::new(kind, error)
+}
+
+fn lane((send, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
+    Lane { sender: Box::new(QuicSender { stream: send, finished: false }), receiver: Box::new(QuicReceiver(receive)) }
+}
+
+#[derive(Debug)]
+struct QuicSender {
+    stream: quinn::SendStream,
+    finished: bool,
+}
+
+impl Drop for QuicSender {
+    fn drop(&mut self) {
+        // quinn would finish the stream.
+        if !self.finished {
+            let _ = self.stream.reset(CODE);
+        }
+    }
+}
+
+fn write_error(error: WriteError) -> io::Error {
+    match error {
+        WriteError::ConnectionLost(error) => gone(error),
+        WriteError::Stopped(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected => broken_off(),
+    }
+}
+
+impl LaneSender for QuicSender {
+    fn send<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<()>> {
+        Box::pin(async { self.stream.write_all_chunks(chunks).await.map_err(write_error) })
+    }
+
+    fn finish(&mut self) -> Pending<'_, io::Result<()>> {
+        Box::pin(async {
+            self.stream.finish().map_err(|_| broken_off())?;
+            self.finished = true;
+            Ok(())
+        })
+    }
+}
+
+#[derive(Debug)]
+struct QuicReceiver(quinn::RecvStream);
+
+impl LaneReceiver for QuicReceiver {
+    fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>> {
+        Box::pin(async move {
+            match self.0.read_chunk(most, true).await {
+                Ok(chunk) => Ok(chunk.map(|chunk| chunk.bytes)),
+                Err(ReadError::ConnectionLost(error)) => Err(gone(error)),
+                Err(_) => Err(broken_off()),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_was_not_shown_gets_nothing_but_a_retry_once_there_are_many_handshakes() {
+        let limits = QuicLimits { retry_from: 2, handshakes: 4, connections: 10, ..QuicLimits::default() };
+        assert_eq!(limits.admission(1, 9, false), Admission::Accept);
+        assert_eq!(limits.admission(2, 9, false), Admission::Retry);
+        assert_eq!(limits.admission(2, 9, true), Admission::Accept);
+        for (handshakes, connections) in [(4, 0), (0, 10), (4, 10)] {
+            assert_eq!(limits.admission(handshakes, connections, false), Admission::Retry);
+            assert_eq!(limits.admission(handshakes, connections, true), Admission::Refuse);
+        }
+    }
+
+    #[test]
+    fn ten_of_the_largest_packets_fit_into_one_call() {
+        assert!(10 * u32::from(MTU_MAX) < 65_507);
+    }
+}

@@ -1,0 +1,33 @@
+//! TLS for carriers: version 1.3 alone, by rustls with ring.
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::sync::Arc;
+
+/// A device's TLS, which trusts these roots; both kinds of carrier take it, and set the protocol (ALPN) themselves.
+///
+/// # Errors
+/// If rustls does not take it.
+pub fn device_tls(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// A server's TLS, with its chain of certificates and its key; both kinds of carrier take it, and set the protocol (ALPN) themselves.
+///
+/// # Errors
+/// If certificate and key do not go together.
+pub fn server_tls(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+    builder.with_no_client_auth().with_single_cert(chain, key)
+}
+
+/// ring, named outright: no process-wide default is installed.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}

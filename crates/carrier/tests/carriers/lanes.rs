@@ -1,0 +1,162 @@
+//! What a carrier promises, of each kind.
+
+use crate::common::{drain, lane, pairs, pour, soon};
+use bytes::Bytes;
+use hoop_carrier::{Carrier, Lane};
+use std::io::ErrorKind;
+
+const LANES: u8 = 4;
+const TOTAL: usize = 20_000_000;
+
+#[tokio::test]
+async fn both_ends_have_one_binding_and_no_other_carrier_has_it() {
+    let mut seen = Vec::new();
+    for (name, device, server) in pairs().await.into_iter().chain(pairs().await) {
+        assert_eq!(device.binding(), server.binding(), "{name}");
+        assert_eq!(device.kind(), server.kind());
+        if name != "memory" {
+            assert!(!seen.contains(&device.binding()), "{name}");
+            seen.push(device.binding());
+        }
+    }
+}
+
+/// All of a lane's octets, both ways at once.
+async fn both_ways(ours: Lane, theirs: Lane, seed: u8) {
+    let there = (pour(ours.sender, seed, TOTAL), drain(theirs.receiver, seed, TOTAL));
+    let back = (pour(theirs.sender, !seed, TOTAL), drain(ours.receiver, !seed, TOTAL));
+    tokio::join!(there.0, there.1, back.0, back.1);
+}
+
+#[tokio::test]
+async fn four_lanes_carry_twenty_megabytes_each_way_at_once_and_each_octet_arrives_in_its_place() {
+    for (name, device, server) in pairs().await {
+        let mut lanes = Vec::new();
+        for seed in 0..LANES {
+            let (ours, theirs) = soon(lane(&*device, &*server)).await;
+            lanes.push(tokio::spawn(both_ways(ours, theirs, seed)));
+        }
+        for lane in lanes {
+            soon(lane).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_finished_direction_ends_after_its_last_octet_and_the_other_goes_on() {
+    for (name, device, server) in pairs().await {
+        let (mut ours, mut theirs) = soon(lane(&*device, &*server)).await;
+        soon(async {
+            ours.sender.send(&mut [Bytes::from_static(b"last")]).await.expect("it is taken");
+            ours.sender.finish().await.expect("it is finished");
+            drop(ours.sender);
+            assert_eq!(theirs.receiver.receive(9).await.expect("it comes").as_deref(), Some(&b"last"[..]), "{name}");
+            assert_eq!(theirs.receiver.receive(9).await.expect("it comes"), None, "{name}");
+            theirs.sender.send(&mut [Bytes::from_static(b"back")]).await.expect("it is taken");
+            assert_eq!(ours.receiver.receive(2).await.expect("it comes").as_deref(), Some(&b"ba"[..]), "{name}");
+            assert_eq!(ours.receiver.receive(9).await.expect("it comes").as_deref(), Some(&b"ck"[..]), "{name}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_direction_that_is_dropped_unfinished_is_an_error_to_its_reader_and_not_an_end() {
+    for (name, device, server) in pairs().await {
+        let (ours, mut theirs) = soon(lane(&*device, &*server)).await;
+        let (mut other, mut other_end) = soon(lane(&*device, &*server)).await;
+        drop(ours.sender);
+        let error = soon(theirs.receiver.receive(9)).await.expect_err("it was broken off");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{name}");
+        soon(async {
+            other.sender.send(&mut [Bytes::from_static(b"unharmed")]).await.expect("it is taken");
+            assert_eq!(other_end.receiver.receive(9).await.expect("it comes").as_deref(), Some(&b"unharmed"[..]));
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_sender_whose_reader_is_gone_is_told() {
+    for (name, device, server) in pairs().await {
+        let (ours, mut theirs) = soon(lane(&*device, &*server)).await;
+        drop(ours.receiver);
+        let error = soon(async {
+            loop {
+                if let Err(error) = theirs.sender.send(&mut [Bytes::from_static(&[0; 60_000])]).await {
+                    return error;
+                }
+            }
+        });
+        let kind = error.await.kind();
+        assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{name}: {kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_sleeps_stops_its_sender_and_no_other_lane() {
+    for (name, device, server) in pairs().await {
+        let (mut ours, theirs) = soon(lane(&*device, &*server)).await;
+        let sleeping = tokio::spawn(async move {
+            let mut taken = 0_usize;
+            while ours.sender.send(&mut [Bytes::from_static(&[0; 60_000])]).await.is_ok() {
+                taken += 60_000;
+                assert!(taken < 64 << 20, "what nobody reads is taken for ever");
+            }
+        });
+        let (other, other_end) = soon(lane(&*device, &*server)).await;
+        let there = (pour(other.sender, 3, TOTAL), drain(other_end.receiver, 3, TOTAL));
+        soon(async { tokio::join!(there.0, there.1) }).await;
+        assert!(!sleeping.is_finished(), "{name}: the sender was not stopped");
+        drop(theirs);
+        soon(sleeping).await.expect("it ends once nobody reads");
+    }
+}
+
+#[tokio::test]
+async fn a_carrier_that_one_end_closes_is_gone_at_both_with_all_its_lanes() {
+    for (name, device, server) in pairs().await {
+        let (mut ours, mut theirs) = soon(lane(&*device, &*server)).await;
+        server.close();
+        soon(device.closed()).await;
+        soon(server.closed()).await;
+        assert!(soon(theirs.receiver.receive(9)).await.is_err(), "{name}");
+        assert!(soon(ours.receiver.receive(9)).await.is_err(), "{name}");
+        assert!(soon(device.open()).await.is_err(), "{name}");
+        assert!(soon(server.accept()).await.is_err(), "{name}");
+        assert!(soon(ours.sender.send(&mut [Bytes::from_static(b"late")])).await.is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_wait_for_octets_or_lanes_loses_none() {
+    for (name, device, server) in pairs().await {
+        let (mut ours, mut theirs) = soon(lane(&*device, &*server)).await;
+        for _ in 0..3 {
+            tokio::select! {
+                biased;
+                _ = theirs.receiver.receive(9) => panic!("{name}: nothing was sent"),
+                _ = server.accept() => panic!("{name}: no lane was opened"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        soon(async {
+            ours.sender.send(&mut [Bytes::from_static(b"here")]).await.expect("it is taken");
+            assert_eq!(theirs.receiver.receive(9).await.expect("it comes").as_deref(), Some(&b"here"[..]), "{name}");
+            lane(&*device, &*server).await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_round_trip_time_of_loopback_is_known_and_short() {
+    for (name, device, server) in pairs().await {
+        let (ours, theirs) = soon(lane(&*device, &*server)).await;
+        for carrier in [&*device as &dyn Carrier, &*server] {
+            let rtt = carrier.rtt();
+            assert!(name == "memory" || rtt.is_some_and(|rtt| rtt.as_secs() < 1), "{name}: {rtt:?}");
+        }
+        drop((ours, theirs));
+    }
+}

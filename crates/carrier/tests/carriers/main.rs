@@ -1,0 +1,5 @@
+//! Carriers over real sockets on loopback.
+
+mod common;
+mod lanes;
+mod quic;

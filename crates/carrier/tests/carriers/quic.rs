@@ -1,0 +1,219 @@
+//! What is QUIC's own: floods, moving, silence.
+
+use crate::common::{NAME, TLS, V4, Way, any_port, drain, lane, pour, quic_device, quic_listener, quic_pair, soon};
+use hoop_carrier::{Carrier, Local, QuicDevice, QuicLimits, QuicOptions, SILENCE};
+use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::quic::{ClientConnection, Keys, Version};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+const TOTAL: usize = 20_000_000;
+
+#[tokio::test]
+async fn a_device_whose_address_must_be_shown_first_gets_in_by_a_retry() {
+    let limits = QuicLimits { retry_from: 0, ..QuicLimits::default() };
+    let listener = quic_listener(V4, &QuicOptions::server(), limits);
+    let device = quic_device(&QuicOptions::device());
+    let address = listener.local_address().expect("an address");
+    let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+}
+
+/// A device's first handshake message.
+fn hello() -> Vec<u8> {
+    let mut tls = TLS.device.clone();
+    tls.alpn_protocols = vec![hoop_carrier::QUIC_ALPN.to_vec()];
+    // One transport parameter: initial_source_connection_id, empty.
+    let parameters = vec![0x0f, 0x00];
+    let name = NAME.try_into().expect("a name");
+    let mut hello = Vec::new();
+    ClientConnection::new(Arc::new(tls), Version::V1, name, parameters).expect("a handshake").write_hs(&mut hello);
+    hello
+}
+
+/// The first packet of a handshake that never goes on (RFC 9001 §5.2, A.2), of another connection for each number.
+fn first_packet(hello: &[u8], number: u32) -> Vec<u8> {
+    let mut id = [0xaa; 8];
+    id[..4].copy_from_slice(&number.to_be_bytes());
+    let mut head = vec![0xc3, 0, 0, 0, 1, 8];
+    head.extend_from_slice(&id);
+    head.extend_from_slice(&[0, 0]);
+    let number_at = head.len() + 2;
+    let mut payload = vec![0x06, 0x00];
+    payload.extend_from_slice(&(0x4000 | hello.len() as u16).to_be_bytes());
+    payload.extend_from_slice(hello);
+    payload.resize(1_200 - number_at - 4 - 16, 0);
+    head.extend_from_slice(&(0x4000 | (4 + payload.len() + 16) as u16).to_be_bytes());
+    head.extend_from_slice(&[0; 4]);
+    let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("a suite of TLS 1.3");
+    let keys = Keys::initial(Version::V1, suite, suite.quic.expect("QUIC"), &id, rustls::Side::Client).local;
+    let tag = keys.packet.encrypt_in_place(0, &head, &mut payload).expect("it is sealed");
+    let mut packet = [&head[..], &payload, tag.as_ref()].concat();
+    let (head, sample) = packet.split_at_mut(number_at + 4);
+    let (first, number) = head.split_at_mut(number_at);
+    keys.header.encrypt_in_place(&sample[..16], &mut first[0], number).expect("it is masked");
+    packet
+}
+
+const FLOOD: u32 = 10_000;
+
+/// Sends first packets, each when the one before is answered, or lost; returns how many Retries came.
+fn flood(server: SocketAddr) -> usize {
+    let hello = hello();
+    let socket = UdpSocket::bind(any_port(V4)).expect("a socket");
+    socket.connect(server).expect("a way");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a limit");
+    let mut answer = [0; 2_000];
+    (0..FLOOD)
+        .filter(|number| {
+            socket.send(&first_packet(&hello, *number)).expect("it is sent");
+            socket.recv(&mut answer).is_ok() && answer[0] & 0xb0 == 0xb0
+        })
+        .count()
+}
+
+/// The kilobytes that this process has in memory.
+fn resident_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line of it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_first_packets_are_answered_by_retries_and_a_device_still_gets_in() {
+    let limits = QuicLimits { retry_from: 8, handshakes: 16, ..QuicLimits::default() };
+    let listener = quic_listener(V4, &QuicOptions::server(), limits);
+    let address = listener.local_address().expect("an address");
+    let before = resident_kib();
+    let retries = soon(tokio::task::spawn_blocking(move || flood(address))).await.expect("the flood ends");
+    assert!(retries > FLOOD as usize * 9 / 10, "of {FLOOD} packets {retries} were answered by a Retry");
+    let (handshakes, connections) = (listener.handshakes(), listener.connections());
+    assert!(handshakes <= 8 && connections <= 8, "{handshakes} handshakes, {connections} connections");
+    let grown = resident_kib().saturating_sub(before);
+    assert!(grown < 16 * 1024, "{grown} KiB more after the flood");
+    let device = quic_device(&QuicOptions::device());
+    let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+}
+
+#[tokio::test]
+async fn a_device_opens_as_many_lanes_as_the_server_allows_and_waits_for_the_next() {
+    let listener = quic_listener(V4, &QuicOptions { lanes: 2, ..QuicOptions::server() }, QuicLimits::default());
+    let endpoint = quic_device(&QuicOptions::device());
+    let address = listener.local_address().expect("an address");
+    let (device, server) = soon(async { tokio::join!(endpoint.connect(address, NAME), listener.accept()) }).await;
+    let (device, server) = (device.expect("a carrier"), server.expect("a carrier"));
+    let first = soon(lane(&device, &server)).await;
+    let _second = soon(lane(&device, &server)).await;
+    tokio::select! {
+        biased;
+        _ = device.open() => panic!("a third lane was allowed"),
+        () = tokio::task::yield_now() => {}
+    }
+    drop(first);
+    soon(lane(&device, &server)).await;
+}
+
+/// A lane carries its octets while the device moves to fresh sockets; what is begun afterwards works too.
+#[tokio::test]
+async fn a_transfer_goes_on_from_a_fresh_socket_and_new_carriers_leave_from_it() {
+    let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
+    let endpoint = quic_device(&QuicOptions::device());
+    let address = listener.local_address().expect("an address");
+    let (device, server) = soon(async { tokio::join!(endpoint.connect(address, NAME), listener.accept()) }).await;
+    let (device, server) = (device.expect("a carrier"), server.expect("a carrier"));
+    let (ours, theirs) = soon(lane(&device, &server)).await;
+    let before = (endpoint.local_address().expect("an address").port(), server.peer().port());
+    assert_eq!(before.0, before.1);
+    let mut receiver = theirs.receiver;
+    let pouring = tokio::spawn(pour(ours.sender, 5, TOTAL));
+    soon(receiver.receive(1)).await.expect("it comes");
+    endpoint.rebind().expect("a socket");
+    soon(async { while let Ok(Some(_)) = receiver.receive(60_000).await {} }).await;
+    soon(pouring).await.expect("all is sent");
+    let after = endpoint.local_address().expect("an address").port();
+    assert_ne!(after, before.0);
+    assert_eq!(server.peer().port(), after);
+    let (next, at_server) = soon(async { tokio::join!(endpoint.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(next.expect("a carrier").binding(), at_server.expect("a carrier").binding());
+}
+
+#[tokio::test]
+async fn a_way_that_is_shut_in_mid_transfer_is_noticed_by_whoever_sends_long_before_the_carrier_is_gone() {
+    let options = QuicOptions { idle: Duration::from_secs(600), ..QuicOptions::device() };
+    let listener = quic_listener(V4, &options, QuicLimits::default());
+    let way = Way::to(listener.local_address().expect("an address")).await;
+    let endpoint = quic_device(&options);
+    let (device, server) = soon(async { tokio::join!(endpoint.connect(way.address, NAME), listener.accept()) }).await;
+    let (device, server) = (device.expect("a carrier"), server.expect("a carrier"));
+    let (ours, theirs) = soon(lane(&device, &server)).await;
+    let (there, back) = (pour(ours.sender, 1, TOTAL), drain(theirs.receiver, 1, TOTAL));
+    tokio::select! {
+        () = device.silent(SILENCE) => panic!("it was called silent while it carried"),
+        _ = async { tokio::join!(there, back) } => {}
+    }
+    let mut again = soon(lane(&device, &server)).await.0;
+    way.shut();
+    again.sender.send(&mut [bytes::Bytes::from_static(b"unheard")]).await.expect("it is taken");
+    soon(device.silent(SILENCE)).await;
+    // It is not gone: once the way is open again, the same carrier goes on from a fresh socket.
+    way.reopen();
+    endpoint.rebind().expect("a socket");
+    soon(lane(&device, &server)).await;
+}
+
+#[tokio::test]
+async fn a_carrier_without_traffic_ends_by_its_idle_time_and_is_never_called_silent() {
+    let options = QuicOptions { idle: Duration::from_secs(1), ..QuicOptions::device() };
+    let listener = quic_listener(V4, &options, QuicLimits::default());
+    let endpoint = quic_device(&options);
+    let address = listener.local_address().expect("an address");
+    let (device, server) = soon(async { tokio::join!(endpoint.connect(address, NAME), listener.accept()) }).await;
+    let (device, server) = (device.expect("a carrier"), server.expect("a carrier"));
+    let _lanes = soon(lane(&device, &server)).await;
+    tokio::select! {
+        () = device.silent(Duration::from_millis(400)) => panic!("the device was called silent"),
+        () = server.silent(Duration::from_millis(400)) => panic!("the server was called silent"),
+        error = device.closed() => assert_eq!(error.kind(), std::io::ErrorKind::TimedOut),
+    }
+}
+
+#[tokio::test]
+async fn a_server_for_another_name_and_one_that_speaks_another_protocol_are_refused() {
+    let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
+    let address = listener.local_address().expect("an address");
+    let endpoint = quic_device(&QuicOptions::device());
+    assert!(soon(endpoint.connect(address, "another.test")).await.is_err());
+    let mut strange = TLS.server.clone();
+    strange.alpn_protocols = vec![b"h3".to_vec()];
+    let crypto = quinn::crypto::rustls::QuicServerConfig::try_from(strange).expect("TLS");
+    let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    let server = quinn::Endpoint::server(config, any_port(V4)).expect("an endpoint");
+    let address = server.local_addr().expect("an address");
+    let shaking = tokio::spawn(async move { server.accept().await.expect("a packet").await.is_err() });
+    assert!(soon(endpoint.connect(address, NAME)).await.is_err());
+    assert!(soon(shaking).await.expect("an answer"));
+}
+
+#[tokio::test]
+async fn packets_grow_to_the_largest_on_loopback() {
+    let (device, server) = quic_pair(V4).await;
+    let (ours, theirs) = soon(lane(&device, &server)).await;
+    soon(async { tokio::join!(pour(ours.sender, 1, TOTAL), drain(theirs.receiver, 1, TOTAL)) }).await;
+    let stats = device.stats();
+    assert!(stats.path.current_mtu > 6_000, "{:?}", stats.path);
+    assert_eq!(stats.path.black_holes_detected, 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_leaves_by_the_address_and_the_interface_that_it_was_given() {
+    let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
+    let address = listener.local_address().expect("an address");
+    let local = Local { address: Some("127.0.0.9".parse().expect("an address")), interface: Some("lo".into()) };
+    let endpoint = QuicDevice::new(local.clone(), &TLS.device, &QuicOptions::device()).expect("an endpoint");
+    let (_device, server) = soon(async { tokio::join!(endpoint.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(Some(server.expect("a carrier").peer().ip()), local.address);
+    let nowhere = Local { interface: Some("no-such-link".into()), ..Local::default() };
+    assert!(QuicDevice::new(nowhere, &TLS.device, &QuicOptions::device()).is_err());
+}
