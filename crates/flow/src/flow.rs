@@ -178,6 +178,8 @@ struct Lane {
     rtt: Duration,
     /// What is to be said on this lane before all else.
     greeting: Option<Vec<u8>>,
+    /// Whether PARK is to be said on it.
+    parks: bool,
     sent: VecDeque<Sent>,
 }
 
@@ -206,7 +208,6 @@ struct Due {
     end: bool,
     deadline: bool,
     size: bool,
-    park: bool,
 }
 
 /// What a device needs for an OPEN, until the server has agreed once.
@@ -398,6 +399,12 @@ impl Flow {
         self.outgoing.write(octets);
     }
 
+    /// After [`Flow::restore`]: the owner does not have the octets that it once wrote. It [writes](Flow::write) them again, from
+    /// [`Outgoing::available`] on, and they must be the same; nothing is sent that it has not written again.
+    pub const fn supply_again(&mut self) {
+        self.outgoing.supply_again();
+    }
+
     /// The owner has no more to send.
     pub const fn finish(&mut self) {
         self.outgoing.finish();
@@ -563,7 +570,8 @@ impl Flow {
 
     fn add(&mut self, id: LaneId, binding: Binding, epoch: u64, stage: Stage, lane_use: Use, greeting: Vec<u8>) {
         let (rtt, sent) = (RTT_FIRST, VecDeque::new());
-        self.lanes.push(Lane { id, binding, epoch, stage, lane_use, rtt, greeting: Some(greeting), sent });
+        let greeting = Some(greeting);
+        self.lanes.push(Lane { id, binding, epoch, stage, lane_use, rtt, greeting, parks: false, sent });
         self.tell_all_again();
     }
 
@@ -608,7 +616,6 @@ impl Flow {
             end: ended && self.role == Role::Server,
             deadline: !ended && self.role == Role::Device && self.deadline.is_some(),
             size: !ended && self.size.is_some(),
-            park: false,
         };
     }
 
@@ -619,9 +626,9 @@ impl Flow {
         }
     }
 
-    /// A server closes all lanes for want of traffic; the flow stays.
-    pub const fn park(&mut self) {
-        self.due.park = true;
+    /// A server closes all lanes for want of traffic, as soon as PARK is said on each; the flow stays.
+    pub fn park(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.parks = true);
     }
 
     fn lane(&mut self, id: LaneId) -> Option<&mut Lane> {
@@ -664,7 +671,7 @@ impl Flow {
                 }
             }
             (_, _, Frame::Data { offset, octets }) => {
-                return self.data(ByteRange::new(*offset, *offset + octets.len() as u64), now);
+                return self.handle_data(lane, ByteRange::new(*offset, *offset + octets.len() as u64), now);
             }
             (_, _, Frame::Ack { received, credit }) => self.acked(*received, *credit)?,
             (_, _, Frame::Fin { end }) => {
@@ -676,6 +683,22 @@ impl Flow {
             _ => return Err(Violation::Unexpected),
         }
         Ok(Vec::new())
+    }
+
+    /// Takes in that octets of a DATA frame, or of several that adjoin, came over a lane, as [`Flow::handle`] does; they need not lie together.
+    ///
+    /// # Errors
+    /// As [`Flow::handle`].
+    pub fn handle_data(&mut self, lane: LaneId, range: ByteRange, now: Timestamp) -> Result<Vec<ByteRange>, Violation> {
+        let stage = self.lane(lane).ok_or(Violation::NoLane)?.stage;
+        match stage {
+            Stage::Greeting => Err(Violation::Unexpected),
+            Stage::Up if self.ended.is_some() => {
+                self.due.end = self.role == Role::Server;
+                Ok(Vec::new())
+            }
+            Stage::Up => self.data(range, now),
+        }
     }
 
     fn attached(&mut self, id: LaneId, attached: &Attached) -> Result<(), Violation> {
@@ -817,15 +840,60 @@ impl Flow {
                 false => self.due.fin = true,
             }
         }
-        if due.park {
+        if self.lane(lane).is_some_and(|lane| core::mem::take(&mut lane.parks)) {
             Frame::Park.put(out);
+            self.events.push_back(Event::Close(lane));
+            self.detach(lane);
         }
     }
 
-    fn next_data(&mut self, at: usize, room: usize, now: Timestamp) -> Option<ByteRange> {
-        let lane = &self.lanes[at];
+    /// Whether [`Flow::poll_transmit`] has something for this lane now, if it takes octets of the stream; what is late on others aside
+    /// ([`Flow::lane_timeout`]).
+    pub fn wants(&self, lane: LaneId) -> bool {
+        let Some(lane) = self.lanes.iter().find(|known| known.id == lane) else { return false };
+        if lane.greeting.is_some() {
+            return true;
+        }
+        let Due { ack, fin, reset, end, deadline, size } = self.due;
+        let fin = fin && self.outgoing.may_tell_end();
+        let tells = end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks));
+        (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.outgoing.has_next())
+    }
+
+    /// When [`Flow::poll_transmit`] has something for this lane that it has not now, if nothing else happens.
+    pub fn lane_timeout(&self, lane: LaneId) -> Option<Timestamp> {
+        let lane = self.lanes.iter().find(|known| known.id == lane)?;
+        if self.ended.is_some() {
+            return None;
+        }
+        let ack = self.ack_at.filter(|_| lane.stage == Stage::Up);
+        let late = (self.carries_data(lane) && self.lanes.len() > 1).then(|| self.late_at(lane)).flatten();
+        ack.into_iter().chain(late).min()
+    }
+
+    /// Since when something that went over this lane waits to be acknowledged.
+    pub fn waits_since(&self, lane: LaneId) -> Option<Timestamp> {
+        let lane = self.lanes.iter().find(|known| known.id == lane)?;
+        let acked = self.outgoing.acked();
+        lane.sent.iter().find(|sent| sent.range.end > acked).map(|sent| sent.at)
+    }
+
+    /// Whether octets of the stream go over this lane now.
+    fn carries_data(&self, lane: &Lane) -> bool {
         let normal = |lane: &Lane| lane.lane_use == Use::Normal && lane.stage == Stage::Up;
-        if lane.lane_use == Use::Backup && self.lanes.iter().any(normal) {
+        let stands_by = lane.lane_use == Use::Backup && self.lanes.iter().any(normal);
+        self.ended.is_none() && self.reset.is_none() && !stands_by
+    }
+
+    /// When this lane may take over what others have not brought.
+    fn late_at(&self, lane: &Lane) -> Option<Timestamp> {
+        let others = self.lanes.iter().filter(|other| other.id != lane.id).flat_map(|other| &other.sent);
+        let single = others.filter(|sent| !sent.single(self.outgoing.acked()).is_empty());
+        single.map(|sent| sent.at + lane.rtt * DOUBLE_AFTER).min()
+    }
+
+    fn next_data(&mut self, at: usize, room: usize, now: Timestamp) -> Option<ByteRange> {
+        if !self.carries_data(&self.lanes[at]) {
             return None;
         }
         let max = room.min(DATA_MAX) as u64;
@@ -865,10 +933,7 @@ impl Flow {
         let mut at = self.ack_at;
         if self.lanes.len() > 1 && !self.outgoing.has_next() {
             for lane in self.lanes.iter().filter(|lane| lane.stage == Stage::Up) {
-                let others = self.lanes.iter().filter(|other| other.id != lane.id).flat_map(|other| &other.sent);
-                let single = others.filter(|sent| !sent.single(self.outgoing.acked()).is_empty());
-                let late = single.map(|sent| sent.at + lane.rtt * DOUBLE_AFTER).min();
-                at = at.into_iter().chain(late).min();
+                at = at.into_iter().chain(self.late_at(lane)).min();
             }
         }
         at

@@ -289,6 +289,57 @@ pub fn put_data_head(out: &mut Vec<u8>, offset: u64, len: usize) {
     put_varint(out, offset);
 }
 
+/// What stands at the front of octets that have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Front {
+    /// Too little to tell.
+    Short,
+    /// The head of a DATA frame, which has been taken; `len` octets of the stream from `offset` on follow it.
+    Data {
+        /// Where the first of them belongs.
+        offset: u64,
+        /// 1 to [`DATA_MAX`].
+        len: usize,
+    },
+    /// The head of a frame of an unknown type, which has been taken; so many octets follow that are passed over.
+    Unknown {
+        /// At most [`PAYLOAD_MAX`].
+        len: usize,
+    },
+    /// Another frame, for [`Frame::take`].
+    Other,
+}
+
+/// Takes the head of a DATA frame from the front of `octets`, so that its octets need not have come whole, nor lie together; or that of a frame
+/// of an unknown type.
+///
+/// # Errors
+/// As [`Frame::take`].
+pub fn take_data_head(octets: &mut &[u8]) -> Result<Front, FrameError> {
+    let mut rest = *octets;
+    let (kind, len) = match head(&mut rest)? {
+        None => return Ok(Front::Short),
+        Some((0x06, len)) => (0x06, len),
+        Some((FIRST_UNKNOWN.., len)) => {
+            *octets = rest;
+            return Ok(Front::Unknown { len: len as usize });
+        }
+        Some(_) => return Ok(Front::Other),
+    };
+    let before = rest.len();
+    let offset = match take_varint(&mut rest) {
+        Ok(offset) => offset,
+        Err(VarintError::Short) if (before as u64) < len.min(8) => return Ok(Front::Short),
+        Err(_) => return Err(FrameError::Malformed(kind)),
+    };
+    let len = len.checked_sub((before - rest.len()) as u64).ok_or(FrameError::Malformed(kind))?;
+    if len == 0 || len > DATA_MAX as u64 || offset > VARINT_MAX - DATA_MAX as u64 {
+        return Err(FrameError::Malformed(kind));
+    }
+    *octets = rest;
+    Ok(Front::Data { offset, len: len as usize })
+}
+
 /// The type and length at the front, or None if they have not come whole.
 fn head(rest: &mut &[u8]) -> Result<Option<(u64, u64)>, FrameError> {
     let mut number = || match take_varint(rest) {

@@ -18,6 +18,8 @@ pub struct Outgoing {
     reach: u64,
     /// The first octet that is not written yet.
     end: u64,
+    /// What lies from here on the owner has written once, but has not at hand yet: it was restarted, and supplies it again. Otherwise `end`.
+    ready: u64,
     /// Whether nothing is written any more.
     finished: bool,
     /// The first octet that the peer does not want yet.
@@ -44,6 +46,7 @@ impl Outgoing {
             next: 0,
             reach: 0,
             end: 0,
+            ready: 0,
             finished: false,
             credit: CREDIT_FIRST,
             again: RangeSet::new(),
@@ -53,7 +56,7 @@ impl Outgoing {
     /// A stream as it was kept: nothing is under way.
     pub(crate) const fn restored(acked: u64, available: u64, end: u64, finished: bool, credit: u64) -> Self {
         let next = if acked < end { acked } else { end };
-        Self { acked, available, next, reach: end, end, finished, credit, again: RangeSet::new() }
+        Self { acked, available, next, reach: end, end, ready: end, finished, credit, again: RangeSet::new() }
     }
 
     /// All before it is kept by the peer, and will not be asked for again.
@@ -76,6 +79,11 @@ impl Outgoing {
         self.available
     }
 
+    /// What lies before it the caller has at hand: all that is written, but for [`crate::Flow::supply_again`].
+    pub const fn ready(&self) -> u64 {
+        self.ready
+    }
+
     /// Whether nothing is written any more.
     pub const fn is_finished(&self) -> bool {
         self.finished
@@ -88,9 +96,19 @@ impl Outgoing {
 
     /// The caller has `octets` more to send.
     pub(crate) const fn write(&mut self, octets: u64) {
-        if !self.finished {
-            self.end += octets;
+        self.ready += octets;
+        if self.ready <= self.end {
+            return;
         }
+        match self.finished {
+            true => self.ready = self.end,
+            false => self.end = self.ready,
+        }
+    }
+
+    /// The caller has nothing at hand from what is [available](Self::available) on, and [writes](Self::write) it again.
+    pub(crate) const fn supply_again(&mut self) {
+        self.ready = self.available;
     }
 
     /// The caller has no more.
@@ -159,7 +177,7 @@ impl Outgoing {
             self.again.remove(range);
             return Some(range);
         }
-        let end = self.end.min(self.credit).min(self.next + max);
+        let end = self.ready.min(self.credit).min(self.next + max);
         if self.next >= end {
             return None;
         }
@@ -171,13 +189,13 @@ impl Outgoing {
     /// What was lost and the peer wants: after a restart it may want less than it did.
     fn first_again(&self) -> Option<ByteRange> {
         let span = self.again.iter().next()?;
-        let span = span.intersect(ByteRange::new(0, self.credit));
+        let span = span.intersect(ByteRange::new(0, self.credit.min(self.ready)));
         (!span.is_empty()).then_some(span)
     }
 
     /// Whether there is something to send now.
     pub(crate) fn has_next(&self) -> bool {
-        self.first_again().is_some() || self.next < self.end.min(self.credit)
+        self.first_again().is_some() || self.next < self.ready.min(self.credit)
     }
 
     /// Whether all octets are sent, and the end may be told.

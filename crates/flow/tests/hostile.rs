@@ -1,11 +1,13 @@
 //! What a stranger, a thief and a liar get: a refusal or a closed lane, and a flow that goes on for who owns it.
 
-use hoop_flow::frame::{Attached, Frame, Open, Refusal, Resume, Use};
+use hoop_flow::frame::{
+    Attached, DATA_MAX, Frame, FrameError, Front, Open, Refusal, Resume, Use, put_data_head, take_data_head,
+};
 use hoop_flow::{
     Binding, CREDIT_FIRST, DeviceKey, Event, Flow, FlowId, FlowName, GAPS_MAX, HostId, LaneId, Options, Transmit,
     Violation, ended,
 };
-use hoop_units::Timestamp;
+use hoop_units::{ByteRange, Timestamp};
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
 const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(7) };
@@ -169,4 +171,79 @@ fn an_end_that_lost_what_the_other_has_dropped_ends_the_flow_and_says_so() {
     let told = Frame::Refused(Refusal::Ended { code: ended::LOST });
     device.handle(LaneId(2), &told, NOW).unwrap();
     assert!(std::iter::from_fn(|| device.poll_event()).any(|event| event == Event::Ended { code: ended::LOST }));
+}
+
+#[test]
+fn a_data_frame_is_read_as_its_octets_come_as_it_is_when_it_is_whole() {
+    for (offset, len) in [(0, 1), (63, 70), (64, 16_000), (1 << 40, DATA_MAX)] {
+        let mut octets = Vec::new();
+        put_data_head(&mut octets, offset, len);
+        let head = octets.len();
+        octets.resize(head + len, 7);
+        for cut in 0..head {
+            assert_eq!(take_data_head(&mut &octets[..cut]), Ok(Front::Short), "{cut} octets");
+        }
+        let mut rest = &octets[..head];
+        assert_eq!(take_data_head(&mut rest), Ok(Front::Data { offset, len }));
+        assert!(rest.is_empty());
+        assert!(
+            matches!(frame(&octets), Frame::Data { offset: same, octets } if same == offset && octets.len() == len)
+        );
+    }
+    // Empty, its offset cut off by its own length, and too far out.
+    for octets in [&[6, 1, 0][..], &[6, 1, 0x40, 0x41], &[6, 9, 255, 255, 255, 255, 255, 255, 255, 255, 0]] {
+        assert_eq!(take_data_head(&mut &octets[..]), Err(FrameError::Malformed(6)), "{octets:?}");
+        assert_eq!(Frame::take(&mut &octets[..]), Err(FrameError::Malformed(6)), "{octets:?}");
+    }
+    assert_eq!(take_data_head(&mut &[7, 2, 0, 0][..]), Ok(Front::Other));
+    assert_eq!(take_data_head(&mut &[0x40, 0x40, 9, 1][..]), Ok(Front::Unknown { len: 9 }));
+}
+
+#[test]
+fn who_was_restarted_without_its_octets_sends_them_once_it_has_them_again() {
+    let (mut device, mut server) = pair();
+    device.write(1_000);
+    assert_eq!(data(&mut device, 1, 600), Some(ByteRange::new(0, 600)));
+    server.handle_data(LaneId(1), ByteRange::new(0, 600), NOW).unwrap();
+    let mut device = Flow::restore(&device.record(), Options::default());
+    device.supply_again();
+    let resume = resume(&mut device, 2);
+    server.resume(&resume, LaneId(2), binding(2)).unwrap();
+    let answer = said(&mut server, LaneId(2));
+    device.handle(LaneId(2), &frame(&answer), NOW).unwrap();
+    assert_eq!(device.outgoing().acked(), 600);
+    assert_eq!(data(&mut device, 2, 1_000), None, "it has nothing at hand");
+    device.write(700);
+    assert_eq!(data(&mut device, 2, 1_000), Some(ByteRange::new(600, 700)));
+    device.write(600);
+    assert_eq!(data(&mut device, 2, 1_000), Some(ByteRange::new(700, 1_300)));
+    assert_eq!(device.outgoing().end(), 1_300);
+}
+
+/// What octets of its stream a flow sends next, whatever else it says before.
+fn data(flow: &mut Flow, lane: u64, room: usize) -> Option<ByteRange> {
+    loop {
+        match flow.poll_transmit(LaneId(lane), room, NOW)? {
+            Transmit::Data(range) => return Some(range),
+            Transmit::Frames(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_lane_wants_what_it_then_gets_and_a_parked_one_is_closed() {
+    let (mut device, mut server) = pair();
+    while device.poll_transmit(LaneId(1), 0, NOW).is_some() {}
+    assert!(!device.wants(LaneId(1)) && device.lane_timeout(LaneId(1)).is_none());
+    device.write(10);
+    assert!(device.wants(LaneId(1)));
+    assert_eq!(data(&mut device, 1, 100), Some(ByteRange::new(0, 10)));
+    assert!(!device.wants(LaneId(1)));
+    assert_eq!(device.waits_since(LaneId(1)), Some(NOW));
+    while server.poll_transmit(LaneId(1), 0, NOW).is_some() {}
+    server.park();
+    assert!(server.wants(LaneId(1)));
+    assert_eq!(frame(&said(&mut server, LaneId(1))), Frame::Park);
+    let closed = std::iter::from_fn(|| server.poll_event()).any(|event| event == Event::Close(LaneId(1)));
+    assert!(closed && !server.wants(LaneId(1)));
 }

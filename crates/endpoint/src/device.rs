@@ -1,0 +1,446 @@
+//! The device's end: [`Device`].
+
+use crate::clock::Clock;
+use crate::error::FlowError;
+use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
+use crate::intake::Intake;
+use crate::keeper::{Watch, keep};
+use crate::lane;
+use crate::options::{FlowOptions, Network, Networks};
+use crate::stream::FlowStream;
+use hoop_carrier::Carrier;
+use hoop_flow::frame::{SERVICE_MAX, Use};
+use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record, ended};
+use hoop_units::{Duration, Timestamp};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::watch;
+
+/// The most flows of a device, those that are ending included, unless it is configured otherwise: each may hold its buffers.
+pub const DEVICE_FLOWS_MAX: usize = 4_096;
+
+/// The most carriers of a device at once: more than it has interfaces, a few times over.
+pub const CARRIERS_MAX: usize = 32;
+
+/// How long a carrier has to give a lane.
+const OPEN_MAX: Duration = Duration::from_secs(10);
+
+/// What a device end is given.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Who the device is to this server.
+    pub host: HostId,
+    /// The key that it shares with it.
+    pub key: DeviceKey,
+    /// The most flows at once. Default [`DEVICE_FLOWS_MAX`].
+    pub flows_max: usize,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl DeviceConfig {
+    /// With everything else as it is by default.
+    pub fn new(host: HostId, key: DeviceKey) -> Self {
+        Self { host, key, flows_max: DEVICE_FLOWS_MAX, clock: Clock::system() }
+    }
+}
+
+/// Why a flow is not opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The service's name has more than [`SERVICE_MAX`] octets.
+    #[error("the name of a service has at most {SERVICE_MAX} octets")]
+    Service,
+    /// There are as many flows as may be.
+    #[error("there are as many flows as may be")]
+    Full,
+    /// A flow of this name is there already.
+    #[error("the flow is there already")]
+    Twice,
+    /// The record is of another device, or of a server.
+    #[error("the record is not of this device")]
+    Foreign,
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    Dice,
+}
+
+/// A device's end towards one server: it opens flows, and keeps them attached to the carriers that are there. Flows and carriers go when it and the
+/// last [`FlowStream`] of it are dropped; what was not acknowledged by then is lost, unless it is [restored](Device::restore).
+#[derive(Clone, Debug)]
+pub struct Device {
+    shared: Arc<Ends>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    on: Carried,
+    carrier_use: Use,
+}
+
+#[derive(Default, Debug)]
+struct Carriers {
+    next: u64,
+    entries: Vec<Entry>,
+}
+
+pub(crate) struct Ends {
+    config: DeviceConfig,
+    myself: Weak<Ends>,
+    carriers: Mutex<Carriers>,
+    flows: Mutex<HashMap<FlowId, Arc<Shared>>>,
+    watch: Arc<Watch>,
+    wants: watch::Sender<u64>,
+}
+
+impl std::fmt::Debug for Ends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("host", &self.config.host).finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// A device without carriers and flows. It needs a tokio runtime.
+    pub fn new(config: DeviceConfig) -> Self {
+        let shared = Arc::new_cyclic(|myself: &Weak<Ends>| Ends {
+            config,
+            myself: myself.clone(),
+            carriers: Mutex::default(),
+            flows: Mutex::default(),
+            watch: Arc::default(),
+            wants: watch::Sender::new(0),
+        });
+        let weak = Arc::downgrade(&shared);
+        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, move || Some(weak.upgrade()?.look_after_all())));
+        Self { shared }
+    }
+
+    /// Begins a flow to a service of the server's, whether there is a carrier or not.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(&self, service: &str, options: FlowOptions) -> Result<FlowStream, OpenError> {
+        if service.len() > SERVICE_MAX {
+            return Err(OpenError::Service);
+        }
+        let (dice, mut flow, mut nonce) = (SystemRandom::new(), [0; 8], [0; 32]);
+        dice.fill(&mut flow).and_then(|()| dice.fill(&mut nonce)).map_err(|_| OpenError::Dice)?;
+        let name = FlowName { host: self.shared.config.host, flow: FlowId(u64::from_be_bytes(flow)) };
+        let mut machine =
+            Flow::open(name, self.shared.config.key, nonce, service.to_owned(), machine_options(&options));
+        if options.deadline.is_some() {
+            machine.set_deadline(options.deadline);
+        }
+        if options.size.is_some() {
+            machine.set_size(options.size);
+        }
+        self.add_flow(machine, service.to_owned(), options)
+    }
+
+    /// Goes on with a flow that an earlier process [saved](FlowStream::record). The application's octets are the application's: it writes again from
+    /// [`FlowStream::written`] on, and reads from [`FlowStream::position`] on. `kept`: how many octets of what came outlive the earlier process; it
+    /// may be more than the record says, where that is older ([`Keeps::WhenTold`](crate::Keeps::WhenTold)).
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn restore(&self, mut record: Record, kept: u64, options: FlowOptions) -> Result<FlowStream, OpenError> {
+        if !record.is_device || record.name.host != self.shared.config.host {
+            return Err(OpenError::Foreign);
+        }
+        record.kept = record.kept.max(kept);
+        record.consumed = record.kept;
+        let mut machine = Flow::restore(&record, machine_options(&options));
+        machine.supply_again();
+        self.add_flow(machine, String::new(), options)
+    }
+
+    fn add_flow(&self, machine: Flow, service: String, options: FlowOptions) -> Result<FlowStream, OpenError> {
+        let shared = &self.shared;
+        let owner: Weak<dyn Owner> = shared.myself.clone();
+        let flow = Shared::new(machine, service, None, options, true, shared.config.clock, owner);
+        {
+            let mut flows = shared.flows();
+            if flows.len() >= shared.config.flows_max {
+                return Err(OpenError::Full);
+            }
+            if flows.contains_key(&flow.name.flow) {
+                return Err(OpenError::Twice);
+            }
+            flows.insert(flow.name.flow, flow.clone());
+        }
+        shared.attend(&flow);
+        shared.watch.look();
+        Ok(FlowStream::new(flow, shared.clone()))
+    }
+
+    /// A carrier to the server is there. Flows are attached to it as they want; it is forgotten once it is [closed](Carrier::closed). With more than
+    /// [`CARRIERS_MAX`] the oldest is closed. `network`: a name that carriers of one network share.
+    pub fn add_carrier(&self, carrier: Arc<dyn Carrier>, carrier_use: Use, network: impl Into<Network>) -> CarrierId {
+        let shared = &self.shared;
+        let id = {
+            let mut carriers = shared.carriers();
+            carriers.next += 1;
+            let id = CarrierId(carriers.next);
+            if carriers.entries.len() >= CARRIERS_MAX {
+                carriers.entries.remove(0).on.carrier.close();
+            }
+            let on = Carried { id, carrier: carrier.clone(), network: network.into() };
+            carriers.entries.push(Entry { on, carrier_use });
+            id
+        };
+        let weak = Arc::downgrade(shared);
+        tokio::spawn(async move {
+            carrier.closed().await;
+            if let Some(shared) = weak.upgrade() {
+                shared.remove_carrier(id);
+            }
+        });
+        shared.attend_all();
+        id
+    }
+
+    /// Closes a carrier and forgets it.
+    pub fn remove_carrier(&self, id: CarrierId) {
+        self.shared.remove_carrier(id);
+    }
+
+    /// Counts how often a flow came to want a carrier that is not there: it is offline and has something to say, or the carrier that it has is silent.
+    pub fn wants(&self) -> watch::Receiver<u64> {
+        self.shared.wants.subscribe()
+    }
+
+    /// How many flows there are, those that are ending included.
+    pub fn flows(&self) -> usize {
+        self.shared.flows().len()
+    }
+
+    /// The clock that events are told by.
+    pub fn clock(&self) -> Clock {
+        self.shared.config.clock
+    }
+}
+
+/// What a flow may be carried by, for [`choose`].
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    id: CarrierId,
+    is_normal: bool,
+    /// Whether it is of the network that the flow prefers.
+    is_preferred: bool,
+    is_silent: bool,
+    /// Whether the flow has a lane there, attached or about to be.
+    has_lane: bool,
+}
+
+/// The carriers that a flow should have lanes on: all of them, or the best. What it has it keeps, unless another is better.
+fn choose(candidates: &[Candidate], multipath: bool) -> Vec<CarrierId> {
+    if multipath {
+        return candidates.iter().map(|candidate| candidate.id).collect();
+    }
+    let rank = |candidate: &&Candidate| {
+        let Candidate { id, is_normal, is_preferred, is_silent, has_lane } = **candidate;
+        (!is_silent, is_preferred, is_normal, has_lane, id)
+    };
+    candidates.iter().max_by_key(rank).map(|best| best.id).into_iter().collect()
+}
+
+impl Ends {
+    fn carriers(&self) -> MutexGuard<'_, Carriers> {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flows(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Shared>>> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Shared>> {
+        self.flows().values().cloned().collect()
+    }
+
+    fn attend_all(&self) {
+        self.all().iter().for_each(|flow| self.attend(flow));
+    }
+
+    fn look_after_all(&self) -> Option<Timestamp> {
+        self.all().iter().filter_map(|flow| flow.look_after(None)).min()
+    }
+
+    fn remove_carrier(&self, id: CarrierId) {
+        let gone = {
+            let mut carriers = self.carriers();
+            let at = carriers.entries.iter().position(|entry| entry.on.id == id);
+            at.map(|at| carriers.entries.remove(at))
+        };
+        let Some(gone) = gone else { return };
+        gone.on.carrier.close();
+        for flow in self.all() {
+            flow.act(|state, _| {
+                state.forget(id);
+                for (lane, _) in state.open_lanes().filter(|(_, on)| *on == id).collect::<Vec<_>>() {
+                    state.machine.detach(lane);
+                    state.close(lane);
+                }
+            });
+            self.attend(&flow);
+        }
+    }
+
+    fn candidates(&self, state: &State, now: Timestamp) -> Vec<Candidate> {
+        let carriers = self.carriers();
+        let fits = carriers.entries.iter().filter(|entry| match &state.options.networks {
+            Networks::Only(network) => *network == entry.on.network,
+            Networks::Any | Networks::Prefer(_) => !state.is_waiting(entry.on.id, now),
+        });
+        fits.filter(|entry| !state.is_waiting(entry.on.id, now))
+            .map(|entry| Candidate {
+                id: entry.on.id,
+                is_normal: entry.carrier_use == Use::Normal,
+                is_preferred: matches!(&state.options.networks, Networks::Prefer(network) if *network == entry.on.network),
+                is_silent: state.is_silent(entry.on.id, now),
+                has_lane: state.lane_on(entry.on.id).is_some() || state.opening.contains(&entry.on.id),
+            })
+            .collect()
+    }
+
+    /// Opens the lanes that a flow should have and closes those that it should not, once one that it should have is attached.
+    fn plan(&self, flow: &Arc<Shared>, state: &mut State, now: Timestamp) -> Vec<CarrierId> {
+        let candidates = self.candidates(state, now);
+        // Who is parked and has nothing to say stays so.
+        if state.is_parked && !state.has_to_say() {
+            return Vec::new();
+        }
+        let chosen = choose(&candidates, state.options.multipath);
+        let is_served = candidates.iter().any(|candidate| !candidate.is_silent && chosen.contains(&candidate.id));
+        let waits = state.has_to_say() || state.offline_since.is_none();
+        if state.want_carrier(!is_served && waits, flow) {
+            self.wants.send_modify(|count| *count += 1);
+        }
+        let is_up = |id: &CarrierId| state.lane_on(*id).is_some_and(|(_, is_up)| is_up);
+        if chosen.iter().any(is_up) {
+            let others = state.open_lanes().filter(|(_, on)| !chosen.contains(on)).collect::<Vec<_>>();
+            for (lane, _) in others {
+                state.machine.detach(lane);
+                state.close(lane);
+            }
+        }
+        let missing = |id: &CarrierId| state.lane_on(*id).is_none() && !state.opening.contains(id);
+        let open = chosen.into_iter().filter(missing).collect::<Vec<_>>();
+        state.opening.extend(&open);
+        open
+    }
+
+    /// Gets a lane of a carrier, and attaches the flow to it.
+    async fn attach(self: Arc<Self>, flow: Arc<Shared>, id: CarrierId) {
+        let found = self.carriers().entries.iter().find(|entry| entry.on.id == id).map(|entry| {
+            let lane_use = entry.carrier_use;
+            (entry.on.clone(), lane_use)
+        });
+        let lane = match &found {
+            Some((on, _)) => tokio::time::timeout(OPEN_MAX, on.carrier.open()).await.ok().and_then(Result::ok),
+            None => None,
+        };
+        let started = flow.act(|state, now| {
+            state.opening.retain(|opening| *opening != id);
+            let (on, carrier_use) = found?;
+            if lane.is_none() {
+                state.fail(id, Duration::ZERO, now);
+                return None;
+            }
+            // What has happened meanwhile decides.
+            if state.machine.ended().is_some() || state.lane_on(id).is_some() {
+                return None;
+            }
+            let works =
+                |(_, on): (_, CarrierId)| !state.is_silent(on, now) && state.lane_on(on).is_some_and(|lane| lane.1);
+            let replaces = !state.options.multipath && !state.open_lanes().any(works);
+            let lane_use = if state.options.multipath { carrier_use } else { Use::Normal };
+            let (binding, rtt) = (on.carrier.binding(), on.carrier.rtt());
+            let (lane_id, signals) = state.add_lane(on, now);
+            state.machine.attach(lane_id, binding, lane_use, replaces);
+            if let Some(rtt) = rtt {
+                state.machine.set_rtt(lane_id, rtt);
+            }
+            Some((lane_id, signals))
+        });
+        if let (Some((lane_id, signals)), Some(lane)) = (started, lane) {
+            lane::run(&flow, lane_id, signals, lane, Intake::default());
+        }
+        self.attend(&flow);
+    }
+
+    /// Whether a flow is over and has nothing to tell the server any more.
+    fn is_done(state: &State) -> bool {
+        // A flow that was given up before the server can have heard of it needs no answer.
+        let unheard = || state.machine.record().epoch == 0 && !state.has_lanes() && state.opening.is_empty();
+        match state.over {
+            None => false,
+            Some(FlowError::Reset(_)) => state.machine.ended().is_some() || unheard(),
+            Some(_) => true,
+        }
+    }
+}
+
+impl Owner for Ends {
+    fn attend(&self, flow: &Arc<Shared>) {
+        let mut is_done = false;
+        let open = flow.act(|state, now| {
+            is_done = Self::is_done(state);
+            match is_done || state.machine.ended().is_some() {
+                true => Vec::new(),
+                false => self.plan(flow, state, now),
+            }
+        });
+        if is_done {
+            self.flows().remove(&flow.name.flow);
+        }
+        let Some(myself) = self.myself.upgrade() else { return };
+        for id in open {
+            tokio::spawn(myself.clone().attach(flow.clone(), id));
+        }
+    }
+
+    fn look_after(&self) {
+        self.watch.look();
+    }
+
+    fn holds(&self, _: i64) {}
+
+    fn is_full(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let carriers = self.carriers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        carriers.entries.iter().for_each(|entry| entry.on.carrier.close());
+        self.watch.look();
+        let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
+        flows.values().for_each(|flow| flow.dismiss(FlowError::Ended(ended::GIVEN_UP)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(id: u64) -> Candidate {
+        Candidate { id: CarrierId(id), is_normal: true, is_preferred: false, is_silent: false, has_lane: false }
+    }
+
+    #[test]
+    fn a_flow_stays_where_it_is_unless_it_is_silent_there_or_likes_another_better() {
+        let here = Candidate { has_lane: true, ..candidate(1) };
+        let best = |candidates: &[Candidate]| choose(candidates, false)[0].0;
+        assert_eq!(best(&[here, candidate(2)]), 1);
+        assert_eq!(best(&[candidate(1), candidate(2)]), 2, "the newest");
+        assert_eq!(best(&[Candidate { is_silent: true, ..here }, candidate(2)]), 2);
+        assert_eq!(best(&[Candidate { is_silent: true, ..here }]), 1, "there is no other");
+        assert_eq!(best(&[here, Candidate { is_preferred: true, ..candidate(2) }]), 2);
+        assert_eq!(best(&[Candidate { is_normal: false, ..here }, candidate(2)]), 2);
+        assert_eq!(best(&[here, Candidate { is_normal: false, ..candidate(2) }]), 1);
+        assert!(choose(&[], false).is_empty());
+        assert_eq!(choose(&[here, candidate(2)], true).len(), 2);
+    }
+}

@@ -1,0 +1,924 @@
+//! One flow at an endpoint: the machine, its octets, its lanes ([`Shared`]).
+
+use crate::buffer::{ReceiveBuffer, SendBuffer};
+use crate::clock::Clock;
+use crate::error::FlowError;
+use crate::intake::{Intake, Piece};
+use crate::options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
+use bytes::{Bytes, BytesMut};
+use hoop_carrier::Carrier;
+use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
+use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Transmit, Violation, ended};
+use hoop_units::{ByteRange, Duration, Timestamp, UnixTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use tokio::sync::{Notify, broadcast, watch};
+
+/// How much a writer takes from the machine at once, where a flow has one lane: a few DATA frames to a send.
+const BATCH: usize = 256 * 1024;
+
+/// The same where it has several: what a slow lane has been given others must wait for.
+const BATCH_SHARED: usize = 32 * 1024;
+
+/// Events that a subscriber may lag behind before it misses the oldest.
+const EVENTS_MAX: usize = 32;
+
+/// Networks that are counted apart; more are counted with the last. Devices have fewer.
+const NETWORKS_MAX: usize = 16;
+
+/// A lane is silent if nothing came for so many round trips while something waits to be acknowledged...
+const SILENT_ROUND_TRIPS: u32 = 3;
+
+/// ... and for so long: a loss or two are mended by then, and a person has not turned away yet.
+const SILENT_AFTER: Duration = Duration::from_millis(1_500);
+
+/// How long a carrier that was silent is thought to be so.
+const SILENT_MEMORY: Duration = Duration::from_secs(30);
+
+/// A lane that lived so long did not fail.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// The wait after the second failure in a row; it doubles up to [`RETRY_MAX`].
+const RETRY_FIRST: Duration = Duration::from_millis(200);
+
+/// The longest wait after a failure on a carrier that is there: a server that comes back is found within it.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The longest wait that a busy server may ask for.
+const BUSY_MAX: Duration = Duration::from_secs(3_600);
+
+/// Which carrier, at its endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CarrierId(pub(crate) u64);
+
+/// A carrier as an endpoint knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Carried {
+    pub(crate) id: CarrierId,
+    pub(crate) carrier: Arc<dyn Carrier>,
+    pub(crate) network: Network,
+}
+
+/// The endpoint that a flow belongs to.
+pub(crate) trait Owner: Send + Sync {
+    /// A lane has come or gone, or the flow is over.
+    fn attend(&self, flow: &Arc<Shared>);
+    /// The flow is to be [looked after](Shared::look_after) sooner than was said.
+    fn look_after(&self);
+    /// Octets that are held now, more or less than before.
+    fn holds(&self, change: i64);
+    /// Whether as much is held as may be.
+    fn is_full(&self) -> bool;
+}
+
+/// What wakes the writer of a lane.
+#[derive(Default, Debug)]
+pub(crate) struct Signals {
+    /// There may be something to send.
+    pub(crate) wake: Notify,
+    /// The lane is closing.
+    pub(crate) stop: Notify,
+}
+
+#[derive(Debug)]
+struct LaneEntry {
+    id: LaneId,
+    on: Carried,
+    signals: Arc<Signals>,
+    /// Whether its writer waits, and until when at most.
+    idle: Option<Option<Timestamp>>,
+    began: Timestamp,
+    heard: Timestamp,
+    up: Option<Timestamp>,
+    is_closing: bool,
+    /// The other end, or the carrier, has ended it.
+    is_broken: bool,
+}
+
+/// What a flow's owner finds when it looks.
+pub(crate) struct State {
+    pub(crate) machine: Flow,
+    pub(crate) options: FlowOptions,
+    send: SendBuffer,
+    receive: ReceiveBuffer,
+    /// What of the buffers the owner was told.
+    held: u64,
+    lanes: Vec<LaneEntry>,
+    next_lane: u64,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    pub(crate) over: Option<FlowError>,
+    /// The application has dropped its end: what comes is thrown away.
+    is_abandoned: bool,
+    /// Carriers on which a lane is being opened.
+    pub(crate) opening: Vec<CarrierId>,
+    pub(crate) was_attached: bool,
+    pub(crate) is_parked: bool,
+    /// Carriers that did not answer, and when that was noticed.
+    silent: Vec<(CarrierId, Timestamp)>,
+    failures: Vec<Failure>,
+    pub(crate) offline_since: Option<Timestamp>,
+    network: Option<Network>,
+    /// Whether the owner looks after the flow again by itself.
+    is_watched: bool,
+    /// What the owner is to do once the lock is released.
+    todo: Todo,
+    events: Option<broadcast::Sender<FlowEvent>>,
+    networks: Vec<(Network, NetworkStats)>,
+    wants_carrier: bool,
+}
+
+/// One flow, shared by its application, its lanes and its endpoint.
+pub(crate) struct Shared {
+    pub(crate) name: FlowName,
+    pub(crate) service: String,
+    pub(crate) attachment: Option<Bytes>,
+    pub(crate) clock: Clock,
+    is_device: bool,
+    owner: Weak<dyn Owner>,
+    state: Mutex<State>,
+    status: watch::Sender<Status>,
+}
+
+/// A carrier on which attaching failed.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    on: CarrierId,
+    /// How often in a row.
+    times: u32,
+    /// Not again before.
+    until: Timestamp,
+}
+
+/// What is to be done once the lock is released.
+#[derive(Clone, Copy, Default, Debug)]
+struct Todo {
+    attend: bool,
+    look_after: bool,
+    holds: i64,
+}
+
+/// What a writer does next.
+pub(crate) enum Next {
+    /// Send what was put into the chunks.
+    Send,
+    /// Wait to be woken, until then at most.
+    Wait(Option<Timestamp>),
+    /// The lane is done with.
+    Close,
+}
+
+/// Why a lane is broken off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaneError {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Violation(#[from] Violation),
+}
+
+/// What the machine is told of the options.
+pub(crate) fn machine_options(options: &FlowOptions) -> Options {
+    Options { window: options.window, keeps_at_once: options.keeps == Keeps::OnArrival }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flow").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// A flow that begins, or goes on after a restart.
+    pub(crate) fn new(
+        machine: Flow,
+        service: String,
+        attachment: Option<Bytes>,
+        options: FlowOptions,
+        is_device: bool,
+        clock: Clock,
+        owner: Weak<dyn Owner>,
+    ) -> Arc<Self> {
+        let now = clock.now();
+        let (send, receive) =
+            (SendBuffer::new(machine.outgoing().available()), ReceiveBuffer::new(machine.incoming().kept()));
+        let state = State {
+            send,
+            receive,
+            options,
+            held: 0,
+            lanes: Vec::new(),
+            next_lane: 0,
+            reader: None,
+            writer: None,
+            over: None,
+            is_abandoned: false,
+            opening: Vec::new(),
+            was_attached: machine.record().opening.is_none(),
+            is_parked: false,
+            silent: Vec::new(),
+            failures: Vec::new(),
+            offline_since: Some(now),
+            network: None,
+            is_watched: true,
+            todo: Todo::default(),
+            events: None,
+            networks: Vec::new(),
+            wants_carrier: false,
+            machine,
+        };
+        let (status, _) = watch::channel(Status { offline_since: Some(now), ..Status::default() });
+        let name = state.machine.name();
+        let flow = Self { name, service, attachment, clock, is_device, owner, state: Mutex::new(state), status };
+        Arc::new(flow)
+    }
+
+    /// Looks at the state, and changes nothing that others must know of.
+    pub(crate) fn peek(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and sees to what follows from that.
+    pub(crate) fn act<T>(self: &Arc<Self>, act: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        let now = self.clock.now();
+        let mut state = self.peek();
+        let result = act(&mut state, now);
+        let todo = state.settle(self, now);
+        drop(state);
+        if (todo.attend || todo.look_after || todo.holds != 0)
+            && let Some(owner) = self.owner.upgrade()
+        {
+            if todo.holds != 0 {
+                owner.holds(todo.holds);
+            }
+            if todo.look_after {
+                owner.look_after();
+            }
+            if todo.attend {
+                owner.attend(self);
+            }
+        }
+        result
+    }
+
+    pub(crate) fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    // ---- lanes ----
+
+    /// What the writer of a lane does next; what it sends is in `chunks`.
+    pub(crate) fn next_output(self: &Arc<Self>, lane: LaneId, chunks: &mut Vec<Bytes>) -> Next {
+        self.act(|state, now| state.next_output(lane, chunks, now))
+    }
+
+    /// Takes in what has come over a lane. False: the lane is closed.
+    pub(crate) fn take_in(self: &Arc<Self>, lane: LaneId, intake: &mut Intake) -> Result<bool, LaneError> {
+        self.act(|state, now| state.take_in(lane, intake, now))
+    }
+
+    /// The other end, or the carrier, has ended a lane.
+    pub(crate) fn lane_gone(self: &Arc<Self>, lane: LaneId) {
+        self.act(|state, _| {
+            if let Some(entry) = state.lanes.iter_mut().find(|entry| entry.id == lane) {
+                entry.is_broken = !entry.is_closing;
+            }
+            state.machine.detach(lane);
+            state.close(lane);
+        });
+    }
+
+    /// The tasks of a lane have ended.
+    pub(crate) fn lane_ended(self: &Arc<Self>, lane: LaneId) {
+        self.act(|state, now| {
+            state.machine.detach(lane);
+            let Some(at) = state.lanes.iter().position(|entry| entry.id == lane) else { return };
+            let entry = state.lanes.remove(at);
+            add_attached(&mut state.networks, &entry, now);
+            match entry.up {
+                Some(up) if now.since(up) >= STEADY => state.failures.retain(|failure| failure.on != entry.on.id),
+                _ if entry.is_broken => state.fail(entry.on.id, Duration::ZERO, now),
+                _ => {}
+            }
+            state.todo.attend = true;
+        });
+    }
+
+    /// Sees to what time brings; says when to look again.
+    pub(crate) fn look_after(self: &Arc<Self>, keep_offline: Option<Duration>) -> Option<Timestamp> {
+        self.act(|state, now| state.look_after(&self.clock, self.is_device, keep_offline, now))
+    }
+
+    // ---- the application ----
+
+    /// Takes what has come, at most `most` octets, into `chunks`.
+    pub(crate) fn poll_read(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        most: usize,
+        pieces: usize,
+        chunks: &mut Vec<Bytes>,
+    ) -> Poll<Result<(), FlowError>> {
+        self.act(|state, now| {
+            let mut room = most;
+            while room > 0
+                && chunks.len() < pieces
+                && let Some(octets) = state.receive.next(room)
+            {
+                room -= octets.len();
+                chunks.push(octets);
+            }
+            if room < most {
+                state.consumed(now);
+                return Poll::Ready(Ok(()));
+            }
+            if state.machine.incoming().end() == Some(state.receive.read()) {
+                return Poll::Ready(Ok(()));
+            }
+            match state.over {
+                Some(FlowError::Ended(ended::FINISHED)) => Poll::Ready(Ok(())),
+                Some(error) => Poll::Ready(Err(error)),
+                None => {
+                    register(&mut state.reader, cx);
+                    Poll::Pending
+                }
+            }
+        })
+    }
+
+    /// Takes octets over as far as there is room for them: `take` is told how much, and puts it into the buffer.
+    pub(crate) fn poll_write(
+        self: &Arc<Self>,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(u64, &mut SendBuffer),
+    ) -> Poll<Result<u64, FlowError>> {
+        let is_full = self.owner.upgrade().is_some_and(|owner| owner.is_full());
+        self.act(|state, _| {
+            if let Some(error) = state.over {
+                return Poll::Ready(Err(error));
+            }
+            // What a restarted end supplies again it may, though it said before that it was all.
+            let outgoing = state.machine.outgoing();
+            let most = match outgoing.is_finished() {
+                true => outgoing.end() - outgoing.ready(),
+                false => u64::MAX,
+            };
+            if most == 0 {
+                return Poll::Ready(Err(FlowError::Ended(ended::FINISHED)));
+            }
+            let room = state.options.send_buffer.saturating_sub(state.send.len()).min(most);
+            if room == 0 || (is_full && state.send.len() > 0) {
+                register(&mut state.writer, cx);
+                return Poll::Pending;
+            }
+            let before = state.send.end();
+            take(room, &mut state.send);
+            let octets = state.send.end() - before;
+            state.machine.write(octets);
+            Poll::Ready(Ok(octets))
+        })
+    }
+
+    /// The application writes no more.
+    pub(crate) fn finish(self: &Arc<Self>) -> Result<(), FlowError> {
+        self.act(|state, _| match state.over {
+            None | Some(FlowError::Ended(ended::FINISHED)) => {
+                state.machine.finish();
+                Ok(())
+            }
+            Some(error) => Err(error),
+        })
+    }
+
+    /// The application gives the flow up.
+    pub(crate) fn reset(self: &Arc<Self>, code: u64) {
+        self.act(|state, _| {
+            if state.over.is_some() {
+                return;
+            }
+            state.machine.reset(code);
+            state.end(FlowError::Reset(code), self);
+            state.is_abandoned = true;
+            state.todo.attend = true;
+        });
+    }
+
+    /// The application has dropped its end.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        let is_finished = self.act(|state, _| {
+            state.is_abandoned = true;
+            state.machine.outgoing().is_finished()
+        });
+        if !is_finished {
+            self.reset(ended::GIVEN_UP);
+        }
+    }
+
+    /// The endpoint has done with the flow: nothing of it is sent or taken any more.
+    pub(crate) fn dismiss(self: &Arc<Self>, why: FlowError) {
+        self.act(|state, _| {
+            state.end(why, self);
+            for lane in state.lanes.iter().map(|entry| entry.id).collect::<Vec<_>>() {
+                state.machine.detach(lane);
+                state.close(lane);
+            }
+        });
+    }
+
+    pub(crate) fn events(&self) -> broadcast::Receiver<FlowEvent> {
+        self.peek().events.get_or_insert_with(|| broadcast::channel(EVENTS_MAX).0).subscribe()
+    }
+
+    pub(crate) fn stats(&self) -> FlowStats {
+        let (state, now) = (self.peek(), self.clock.now());
+        let mut networks = state.networks.clone();
+        for entry in &state.lanes {
+            add_attached(&mut networks, entry, now);
+        }
+        let outgoing = state.machine.outgoing();
+        FlowStats { networks, written: outgoing.end(), acknowledged: outgoing.acked(), read: state.receive.read() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let held = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).held;
+        if let Some(owner) = self.owner.upgrade() {
+            owner.holds(-(held as i64));
+        }
+    }
+}
+
+fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
+    match place {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        place => *place = Some(cx.waker().clone()),
+    }
+}
+
+fn counted<'a>(networks: &'a mut Vec<(Network, NetworkStats)>, network: &Network) -> &'a mut NetworkStats {
+    let at = match networks.iter().position(|(known, _)| known == network) {
+        Some(at) => at,
+        None if networks.len() < NETWORKS_MAX => {
+            networks.push((network.clone(), NetworkStats::default()));
+            networks.len() - 1
+        }
+        None => NETWORKS_MAX - 1,
+    };
+    &mut networks[at].1
+}
+
+fn add_attached(networks: &mut Vec<(Network, NetworkStats)>, entry: &LaneEntry, now: Timestamp) {
+    if let Some(up) = entry.up {
+        counted(networks, &entry.on.network).attached += now.since(up);
+    }
+}
+
+impl State {
+    /// Everything that follows from what the machine was told.
+    fn settle(&mut self, flow: &Shared, now: Timestamp) -> Todo {
+        if self.is_abandoned && (self.receive.has_ready() || self.machine.incoming().kept() < self.receive.read()) {
+            self.receive.skip();
+            self.machine.keep(self.receive.read(), now);
+            self.machine.consume(self.receive.read(), now);
+        }
+        while let Some(event) = self.machine.poll_event() {
+            self.happened(event, flow, now);
+        }
+        if self.receive.has_ready() || self.is_at_end() {
+            wake(&mut self.reader);
+        }
+        self.wake_lanes();
+        let held = self.send.len() + self.receive.len();
+        self.todo.holds = held as i64 - self.held as i64;
+        self.held = held;
+        // What waits to be acknowledged may wait too long.
+        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end();
+        if flow.is_device && !self.is_watched && waits && !self.lanes.is_empty() {
+            self.todo.look_after = true;
+        }
+        self.is_watched |= self.todo.look_after;
+        std::mem::take(&mut self.todo)
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.over.is_some() || self.machine.incoming().end() == Some(self.receive.read())
+    }
+
+    fn happened(&mut self, event: Event, flow: &Shared, now: Timestamp) {
+        match event {
+            Event::Acked => self.acked(flow),
+            Event::Attached { lane, .. } => {
+                self.attached(lane, flow, now);
+                self.todo.attend = true;
+            }
+            Event::Close(lane) => self.close(lane),
+            Event::Offline => {
+                self.went_offline(flow, now);
+                self.todo.attend = true;
+            }
+            Event::Parked => {
+                self.is_parked = true;
+                self.tell(FlowEvent::Parked);
+            }
+            Event::Deadline(at) => {
+                self.tell(FlowEvent::Deadline(at));
+                self.todo.look_after = true;
+            }
+            Event::Size(size) => self.tell(FlowEvent::Size(size)),
+            Event::Refused { lane, refusal } => {
+                self.refused(lane, refusal, now);
+                self.todo.attend = true;
+            }
+            Event::Ended { code } => {
+                self.end(FlowError::Ended(code), flow);
+                if flow.is_device {
+                    for lane in self.lanes.iter().map(|entry| entry.id).collect::<Vec<_>>() {
+                        self.machine.detach(lane);
+                        self.close(lane);
+                    }
+                }
+                self.todo.attend = true;
+            }
+        }
+    }
+
+    fn publish(&self, flow: &Shared) {
+        flow.status.send_if_modified(|status| {
+            let new = Status {
+                network: self.network.clone().filter(|_| self.offline_since.is_none()),
+                offline_since: self.offline_since,
+                is_delivered: self.machine.outgoing().is_done(),
+                wants_carrier: self.wants_carrier,
+                over: self.over,
+            };
+            let is_new = *status != new;
+            *status = new;
+            is_new
+        });
+    }
+
+    fn tell(&self, event: FlowEvent) {
+        if let Some(events) = &self.events {
+            // Nobody may be listening any more.
+            let _ = events.send(event);
+        }
+    }
+
+    fn acked(&mut self, flow: &Shared) {
+        self.send.drop_before(self.machine.outgoing().acked());
+        self.machine.drop_before(self.send.start());
+        wake(&mut self.writer);
+        if self.machine.outgoing().is_done() {
+            self.publish(flow);
+        }
+    }
+
+    fn attached(&mut self, lane: LaneId, flow: &Shared, now: Timestamp) {
+        let Some(entry) = self.lanes.iter_mut().find(|entry| entry.id == lane) else { return };
+        (entry.up, entry.heard) = (Some(now), now);
+        let network = entry.on.network.clone();
+        if let Some(rtt) = entry.on.carrier.rtt() {
+            self.machine.set_rtt(lane, rtt);
+        }
+        (self.was_attached, self.is_parked, self.wants_carrier) = (true, false, false);
+        let offline_since = self.offline_since.take();
+        let before = self.network.replace(network.clone());
+        self.tell(FlowEvent::Attached { network: network.clone() });
+        if let (Some(since), Some(_)) = (offline_since, &before) {
+            self.tell(FlowEvent::Resumed { after: now.since(since) });
+        }
+        if let Some(from) = before.filter(|from| *from != network) {
+            self.tell(FlowEvent::CarrierChanged { from, to: network });
+        }
+        self.publish(flow);
+    }
+
+    fn went_offline(&mut self, flow: &Shared, now: Timestamp) {
+        if self.offline_since.is_none() {
+            self.offline_since = Some(now);
+            self.todo.look_after = true;
+            self.tell(FlowEvent::Offline { since: now });
+            self.publish(flow);
+        }
+    }
+
+    fn refused(&mut self, lane: LaneId, refusal: Refusal, now: Timestamp) {
+        let is_final = match refusal {
+            Refusal::Unknown | Refusal::NoService | Refusal::Version => true,
+            Refusal::Full => !self.was_attached,
+            Refusal::Stale { .. } | Refusal::Ended { .. } | Refusal::Busy { .. } => false,
+        };
+        if is_final && !self.machine.is_attached() {
+            self.over = self.over.or(Some(FlowError::Refused(refusal)));
+            return self.machine.expire();
+        }
+        let wait = match refusal {
+            Refusal::Busy { secs } => Duration::from_secs(secs.max(1)).min(BUSY_MAX),
+            _ => Duration::ZERO,
+        };
+        if let Some(entry) = self.lanes.iter().find(|entry| entry.id == lane) {
+            self.fail(entry.on.id, wait, now);
+        }
+    }
+
+    fn end(&mut self, why: FlowError, flow: &Shared) {
+        let over = *self.over.get_or_insert(why);
+        self.tell(FlowEvent::Over(over));
+        self.send.clear();
+        self.wants_carrier = false;
+        wake(&mut self.reader);
+        wake(&mut self.writer);
+        self.publish(flow);
+    }
+
+    /// An attempt to attach came to nothing, or did not last. The first time it is repeated at once.
+    pub(crate) fn fail(&mut self, on: CarrierId, least: Duration, now: Timestamp) {
+        let at = self.failures.iter().position(|failure| failure.on == on).unwrap_or_else(|| {
+            self.failures.push(Failure { on, times: 0, until: now });
+            self.failures.len() - 1
+        });
+        let failure = &mut self.failures[at];
+        failure.times += 1;
+        let wait = match failure.times {
+            1 => Duration::ZERO,
+            times => RETRY_FIRST.saturating_mul(1 << (times - 2).min(16)).min(RETRY_MAX),
+        };
+        failure.until = now + wait.max(least);
+        (self.todo.attend, self.todo.look_after) = (true, true);
+    }
+
+    /// Whether a carrier is not to be tried again yet.
+    pub(crate) fn is_waiting(&self, on: CarrierId, now: Timestamp) -> bool {
+        self.failures.iter().any(|failure| failure.on == on && failure.until > now)
+    }
+
+    /// A carrier is gone.
+    pub(crate) fn forget(&mut self, on: CarrierId) {
+        self.failures.retain(|failure| failure.on != on);
+        self.silent.retain(|(id, _)| *id != on);
+    }
+
+    // ---- lanes ----
+
+    /// A lane is to be attached; its owner tells the machine.
+    pub(crate) fn add_lane(&mut self, on: Carried, now: Timestamp) -> (LaneId, Arc<Signals>) {
+        let id = LaneId(self.next_lane);
+        self.next_lane += 1;
+        let signals = Arc::<Signals>::default();
+        self.lanes.push(LaneEntry {
+            id,
+            on,
+            signals: signals.clone(),
+            idle: None,
+            began: now,
+            heard: now,
+            up: None,
+            is_closing: false,
+            is_broken: false,
+        });
+        self.todo.look_after = true;
+        (id, signals)
+    }
+
+    /// A lane was not attached after all.
+    pub(crate) fn drop_lane(&mut self, lane: LaneId) {
+        self.lanes.retain(|entry| entry.id != lane);
+    }
+
+    /// Whether lanes are there still, attached or closing.
+    pub(crate) fn has_lanes(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// What lane there is on a carrier, and whether it is attached.
+    pub(crate) fn lane_on(&self, carrier: CarrierId) -> Option<(LaneId, bool)> {
+        let mut open = self.lanes.iter().filter(|entry| !entry.is_closing && entry.on.id == carrier);
+        open.next().map(|entry| (entry.id, entry.up.is_some()))
+    }
+
+    /// The lanes that are not closing, and the carriers they are on.
+    pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (LaneId, CarrierId)> {
+        self.lanes.iter().filter(|entry| !entry.is_closing).map(|entry| (entry.id, entry.on.id))
+    }
+
+    pub(crate) fn is_silent(&self, carrier: CarrierId, now: Timestamp) -> bool {
+        self.silent.iter().any(|(id, at)| *id == carrier && now.since(*at) < SILENT_MEMORY)
+    }
+
+    /// Closes a lane: what was taken from the machine for it still goes out.
+    pub(crate) fn close(&mut self, lane: LaneId) {
+        if let Some(entry) = self.lanes.iter_mut().find(|entry| entry.id == lane && !entry.is_closing) {
+            entry.is_closing = true;
+            entry.signals.stop.notify_one();
+            entry.signals.wake.notify_one();
+        }
+    }
+
+    /// Whether the flow could use a carrier that is not there.
+    pub(crate) fn want_carrier(&mut self, wants: bool, flow: &Shared) -> bool {
+        if self.wants_carrier == wants {
+            return false;
+        }
+        self.wants_carrier = wants;
+        if wants {
+            self.tell(FlowEvent::WantsCarrier);
+        }
+        self.publish(flow);
+        wants
+    }
+
+    /// Whether there is something to say that waits for a lane.
+    pub(crate) fn has_to_say(&self) -> bool {
+        !self.machine.is_quiet()
+    }
+
+    /// Wakes the writers that have something to do before they would look again.
+    fn wake_lanes(&mut self) {
+        for entry in &mut self.lanes {
+            let Some(until) = entry.idle else { continue };
+            let at = self.machine.lane_timeout(entry.id);
+            let sooner = at.is_some_and(|at| until.is_none_or(|until| at < until));
+            if sooner || self.machine.wants(entry.id) {
+                entry.idle = None;
+                entry.signals.wake.notify_one();
+            }
+        }
+    }
+
+    fn next_output(&mut self, lane: LaneId, chunks: &mut Vec<Bytes>, now: Timestamp) -> Next {
+        let Some(at) = self.lanes.iter().position(|entry| entry.id == lane) else { return Next::Close };
+        if self.lanes[at].is_closing {
+            return Next::Close;
+        }
+        let batch = if self.lanes.len() > 1 { BATCH_SHARED } else { BATCH };
+        let (mut heads, mut head, mut octets, mut data) = (BytesMut::new(), Vec::new(), 0, 0);
+        while octets < batch {
+            match self.machine.poll_transmit(lane, DATA_MAX.min(batch), now) {
+                None => break,
+                Some(Transmit::Frames(frames)) => {
+                    octets += frames.len();
+                    chunks.push(frames.into());
+                }
+                Some(Transmit::Data(range)) => {
+                    head.clear();
+                    put_data_head(&mut head, range.start, range.len() as usize);
+                    heads.extend_from_slice(&head);
+                    chunks.push(heads.split().freeze());
+                    self.send.slices(range, chunks);
+                    octets += range.len() as usize;
+                    data += range.len();
+                }
+            }
+        }
+        if data > 0 {
+            counted(&mut self.networks, &self.lanes[at].on.network).sent += data;
+        }
+        let entry = &mut self.lanes[at];
+        if octets > 0 {
+            entry.idle = None;
+            return Next::Send;
+        }
+        // What the machine has not now it has a moment later at the earliest: a writer never spins.
+        let until = self.machine.lane_timeout(lane).map(|at| at.max(now + Duration::from_millis(1)));
+        entry.idle = Some(until);
+        Next::Wait(until)
+    }
+
+    fn take_in(&mut self, lane: LaneId, intake: &mut Intake, now: Timestamp) -> Result<bool, LaneError> {
+        let Some(at) = self.lanes.iter().position(|entry| entry.id == lane) else { return Ok(false) };
+        self.lanes[at].heard = now;
+        let mut data = 0;
+        while let Some(piece) = intake.next()? {
+            let handled = match piece {
+                Piece::Data { offset, octets } => {
+                    data += octets.len() as u64;
+                    self.data(lane, offset, &octets, now)
+                }
+                Piece::Frame(octets) => {
+                    let frame = Frame::take(&mut &octets[..])?.ok_or(Violation::Unexpected)?;
+                    self.machine.handle(lane, &frame, now).map(|_| ())
+                }
+            };
+            match handled {
+                Ok(()) => {}
+                // This end has closed it; what still came goes over another, if it is wanted.
+                Err(Violation::NoLane) => return Ok(false),
+                Err(violation) => return Err(violation.into()),
+            }
+        }
+        if data > 0 {
+            counted(&mut self.networks, &self.lanes[at].on.network).received += data;
+        }
+        Ok(true)
+    }
+
+    fn data(&mut self, lane: LaneId, offset: u64, octets: &Bytes, now: Timestamp) -> Result<(), Violation> {
+        let range = ByteRange::new(offset, offset + octets.len() as u64);
+        for new in self.machine.handle_data(lane, range, now)? {
+            let slice = octets.slice((new.start - offset) as usize..(new.end - offset) as usize);
+            self.receive.insert(new.start, slice);
+        }
+        Ok(())
+    }
+
+    /// The application has read: more is asked for, unless it wants to let the window run empty first.
+    fn consumed(&mut self, now: Timestamp) {
+        let read = self.receive.read();
+        let waits = self.machine.incoming().granted().saturating_sub(read);
+        if self.options.low.is_none_or(|low| waits <= low) {
+            self.machine.consume(read, now);
+        }
+    }
+
+    // ---- the application ----
+
+    /// The offset of the next octet to be read.
+    pub(crate) const fn position(&self) -> u64 {
+        self.receive.read()
+    }
+
+    pub(crate) fn set_deadline(&mut self, at: Option<UnixTime>) {
+        self.machine.set_deadline(at);
+        self.todo.look_after = true;
+    }
+
+    pub(crate) fn set_window(&mut self, window: u64, low: Option<u64>, now: Timestamp) {
+        (self.options.window, self.options.low) = (window, low);
+        self.machine.set_window(window, now);
+        self.consumed(now);
+    }
+
+    pub(crate) fn keep(&mut self, offset: u64, now: Timestamp) {
+        self.machine.keep(offset.min(self.receive.read()), now);
+    }
+
+    /// What outlives a restart: of what came, no more than was read.
+    pub(crate) fn record(&self) -> Record {
+        let mut record = self.machine.record();
+        record.consumed = record.consumed.max(self.receive.read().min(record.kept));
+        record
+    }
+
+    // ---- time ----
+
+    fn look_after(
+        &mut self,
+        clock: &Clock,
+        is_device: bool,
+        keep_offline: Option<Duration>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        self.is_watched = false;
+        if self.machine.ended().is_some() {
+            return None;
+        }
+        let deadline = self.machine.deadline().map(|at| clock.timestamp(at) + DEADLINE_GRACE);
+        let offline = self.offline_since.and_then(|since| Some(since + keep_offline?));
+        let mut next = deadline.into_iter().chain(offline).min();
+        if next.is_some_and(|at| at <= now) {
+            self.machine.expire();
+            return None;
+        }
+        if is_device {
+            let again = self.failures.iter().map(|failure| failure.until).filter(|until| *until > now).min();
+            let silent = self.silent.len();
+            next = next.into_iter().chain(again).chain(self.listen(now)).min();
+            self.todo.attend |= silent != self.silent.len() || !self.failures.is_empty();
+        }
+        self.is_watched = next.is_some();
+        next
+    }
+
+    /// Which lanes are silent; when the next may be.
+    fn listen(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let mut next = None;
+        self.silent.retain(|(_, at)| now.since(*at) < SILENT_MEMORY);
+        for entry in self.lanes.iter().filter(|entry| !entry.is_closing) {
+            let rtt = entry.on.carrier.rtt();
+            if let Some(rtt) = rtt {
+                self.machine.set_rtt(entry.id, rtt);
+            }
+            let waits = match entry.up {
+                None => Some(entry.began),
+                Some(_) => self.machine.waits_since(entry.id),
+            };
+            let Some(waits) = waits else { continue };
+            let patience = (rtt.unwrap_or_default() * SILENT_ROUND_TRIPS).max(SILENT_AFTER);
+            let at = waits.max(entry.heard) + patience;
+            if at > now {
+                next = next.into_iter().chain([at]).min();
+            } else if !self.silent.iter().any(|(id, _)| *id == entry.on.id) {
+                self.silent.push((entry.on.id, now));
+            }
+        }
+        let forgotten = self.silent.iter().map(|(_, at)| *at + SILENT_MEMORY).min();
+        next.into_iter().chain(forgotten).min()
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}

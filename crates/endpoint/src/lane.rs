@@ -1,0 +1,82 @@
+//! The two tasks of a lane: one reads, one writes.
+
+use crate::flow::{Next, Shared, Signals};
+use crate::intake::Intake;
+use bytes::Bytes;
+use hoop_carrier::{Lane, LaneReceiver, LaneSender};
+use hoop_flow::LaneId;
+use hoop_units::Duration;
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// How much is received at once, at most.
+pub(crate) const RECEIVE_MAX: usize = 256 * 1024;
+
+/// How long a lane that closes has for its last octets: a carrier that still works needs far less, and one that does not holds up nothing longer.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+
+/// Runs a lane that the machine knows until it is done with. `intake` has what came before.
+pub(crate) fn run(flow: &Arc<Shared>, id: LaneId, signals: Arc<Signals>, lane: Lane, intake: Intake) {
+    let Lane { sender, receiver } = lane;
+    let reader = tokio::spawn(read(flow.clone(), id, receiver, intake));
+    let flow = flow.clone();
+    tokio::spawn(async move {
+        write(&flow, id, &signals, sender).await;
+        // The peer's last word may be on its way still.
+        let stop = reader.abort_handle();
+        if timeout(CLOSE_MAX, reader).await.is_err() {
+            stop.abort();
+        }
+        flow.lane_ended(id);
+    });
+}
+
+async fn read(flow: Arc<Shared>, id: LaneId, mut receiver: Box<dyn LaneReceiver>, mut intake: Intake) {
+    loop {
+        match flow.take_in(id, &mut intake) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                tracing::debug!(flow = %flow.name.flow, lane = id.0, %error, "a lane is broken off");
+                break;
+            }
+        }
+        match receiver.receive(RECEIVE_MAX).await {
+            Ok(Some(chunk)) => intake.push(chunk),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    flow.lane_gone(id);
+}
+
+async fn write(flow: &Arc<Shared>, id: LaneId, signals: &Signals, mut sender: Box<dyn LaneSender>) {
+    let mut chunks: Vec<Bytes> = Vec::new();
+    loop {
+        chunks.clear();
+        match flow.next_output(id, &mut chunks) {
+            Next::Send => {
+                let mut send = sender.send(&mut chunks);
+                let sent = tokio::select! {
+                    biased;
+                    sent = &mut send => sent.is_ok(),
+                    () = signals.stop.notified() => matches!(timeout(CLOSE_MAX, send).await, Ok(Ok(()))),
+                };
+                if !sent {
+                    return;
+                }
+            }
+            Next::Wait(None) => signals.wake.notified().await,
+            Next::Wait(Some(until)) => {
+                let until = flow.clock.instant(until);
+                tokio::select! {
+                    () = signals.wake.notified() => {}
+                    () = tokio::time::sleep_until(until) => {}
+                }
+            }
+            Next::Close => {
+                let _ = timeout(CLOSE_MAX, sender.finish()).await;
+                return;
+            }
+        }
+    }
+}

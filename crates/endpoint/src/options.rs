@@ -1,0 +1,146 @@
+//! What an application asks of a flow, and what it is told: [`FlowOptions`], [`Status`], [`FlowEvent`], [`FlowStats`].
+
+use crate::error::FlowError;
+use hoop_units::{Duration, Timestamp, UnixTime};
+use std::sync::Arc;
+
+/// How long after its deadline a flow ends by itself, at either end: for what is under way, and for clocks that differ.
+pub const DEADLINE_GRACE: Duration = Duration::from_secs(60);
+
+/// A name that carriers of one network share, such as `wifi`.
+pub type Network = Arc<str>;
+
+/// Which networks a flow is carried by.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum Networks {
+    /// Whatever there is.
+    #[default]
+    Any,
+    /// This one where there is a carrier of it; others as long as there is none.
+    Prefer(Network),
+    /// No other: the flow is offline as long as there is no carrier of it.
+    Only(Network),
+}
+
+/// When what has come is acknowledged. The other end may drop what is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Keeps {
+    /// As it comes. If this end is restarted, what was not read is lost, and so is the flow.
+    #[default]
+    OnArrival,
+    /// Once the application has said that it outlives a restart ([`FlowStream::keep`](crate::FlowStream::keep)).
+    WhenTold,
+}
+
+/// What an application asks of a flow.
+#[derive(Clone, Debug)]
+pub struct FlowOptions {
+    /// When it should be done. [`DEADLINE_GRACE`] later it ends by itself. Of the device's choosing: at a server it has no effect.
+    pub deadline: Option<UnixTime>,
+    /// How many octets this end will send, as far as it knows.
+    pub size: Option<u64>,
+    /// How many octets of what came wait to be read, at most. Default 1 MiB: 84 Mbit/s at 100 ms.
+    pub window: u64,
+    /// Once the window is full no more is asked for until so few octets wait to be read: the radio sleeps meanwhile. Default: more is asked for as
+    /// soon as something is read.
+    pub low: Option<u64>,
+    /// How many octets that are written wait to be acknowledged, at most; all of them are in memory. Default 1 MiB.
+    pub send_buffer: u64,
+    /// Which networks it is carried by. A device's choice.
+    pub networks: Networks,
+    /// Whether it is carried by all carriers that there are at once. A device's choice.
+    pub multipath: bool,
+    /// When what has come is acknowledged.
+    pub keeps: Keeps,
+}
+
+impl Default for FlowOptions {
+    fn default() -> Self {
+        Self {
+            deadline: None,
+            size: None,
+            window: 1 << 20,
+            low: None,
+            send_buffer: 1 << 20,
+            networks: Networks::Any,
+            multipath: false,
+            keeps: Keeps::OnArrival,
+        }
+    }
+}
+
+/// How a flow is.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Status {
+    /// The network that it was attached to last; None if it never was, or is offline.
+    pub network: Option<Network>,
+    /// Since when it is offline, by the endpoint's clock.
+    pub offline_since: Option<Timestamp>,
+    /// Whether the peer has acknowledged all that was written, and that it ends there.
+    pub is_delivered: bool,
+    /// Whether it could use a carrier that is not there: it is offline and has something to say, or the carrier that it has is silent.
+    pub wants_carrier: bool,
+    /// Why it goes on no more.
+    pub over: Option<FlowError>,
+}
+
+/// What happens to a flow.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FlowEvent {
+    /// It is attached to one more carrier.
+    Attached {
+        /// Of this network.
+        network: Network,
+    },
+    /// Its last carrier is gone.
+    Offline {
+        /// Since then, by the endpoint's clock.
+        since: Timestamp,
+    },
+    /// It is attached again.
+    Resumed {
+        /// So long after it went offline.
+        after: Duration,
+    },
+    /// It goes on over another network.
+    CarrierChanged {
+        /// From this one.
+        from: Network,
+        /// To that one.
+        to: Network,
+    },
+    /// It could use a carrier that is not there.
+    WantsCarrier,
+    /// The server has closed its lane for want of traffic. It is resumed once there is some.
+    Parked,
+    /// The device has said when it should be done.
+    Deadline(Option<UnixTime>),
+    /// The peer has said how many octets it will send.
+    Size(Option<u64>),
+    /// It goes on no more.
+    Over(FlowError),
+}
+
+/// What a network has carried of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NetworkStats {
+    /// Octets of the stream that were sent over it, those that were sent again included.
+    pub sent: u64,
+    /// Octets of the stream that came over it, those that came again included.
+    pub received: u64,
+    /// How long it was attached, of several carriers together.
+    pub attached: Duration,
+}
+
+/// What a flow has done, by network.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct FlowStats {
+    /// In the order in which they were used first.
+    pub networks: Vec<(Network, NetworkStats)>,
+    /// How many octets were written.
+    pub written: u64,
+    /// How many of these the peer has acknowledged.
+    pub acknowledged: u64,
+    /// How many octets were read.
+    pub read: u64,
+}

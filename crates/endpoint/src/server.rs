@@ -1,0 +1,512 @@
+//! The server's end: [`Server`].
+
+use crate::clock::Clock;
+use crate::error::FlowError;
+use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
+use crate::intake::{Intake, Piece};
+use crate::keeper::{Watch, keep};
+use crate::lane::{self, RECEIVE_MAX};
+use crate::options::{FlowOptions, Network};
+use crate::stream::FlowStream;
+use bytes::Bytes;
+use hoop_carrier::{Carrier, Lane, Pending};
+use hoop_flow::frame::{Frame, Open, Refusal, Resume};
+use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LaneId, ended};
+use hoop_flow_store::{FlowStore, Found};
+use hoop_units::{Duration, Timestamp};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
+use tokio::time::timeout;
+
+/// How long a lane has to say OPEN or RESUME: some round trips of the worst network.
+pub const GREETING_MAX: Duration = Duration::from_secs(10);
+
+/// For so long a server that has no room now asks a device to wait.
+const BUSY_SECS: u64 = 5;
+
+/// How long a refusal has to be written.
+const REFUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Flows are found and put away one after another where their names fall together; few enough that each costs nothing.
+const GATES: usize = 64;
+
+/// Whose keys a server knows, and what it offers.
+pub trait DeviceKeys: Send + Sync {
+    /// The key of a device; None if it is not known. A device is told nothing of which it was.
+    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>>;
+
+    /// Whether there is such a service for the device. By default there is.
+    fn offers(&self, host: HostId, service: &str) -> bool {
+        let _ = (host, service);
+        true
+    }
+}
+
+/// One key for each of these devices.
+impl DeviceKeys for HashMap<HostId, DeviceKey> {
+    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>> {
+        Box::pin(std::future::ready(self.get(&host).copied()))
+    }
+}
+
+/// What a server's end may hold. What is beyond is refused with the code in brackets; none of it harms flows that are there.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// Flows that are not parked, in all (4, busy). Default 65,536.
+    pub flows: usize,
+    /// The same of one device (5, full). Default 1,024.
+    pub flows_of_device: usize,
+    /// Lanes of one carrier that have not said OPEN or RESUME yet; more are not accepted until one has, or [`GREETING_MAX`] has passed. Default 16.
+    pub greetings: usize,
+    /// Carriers at once; more are closed. Default 16,384.
+    pub carriers: usize,
+    /// Flows that nobody has accepted yet (4, busy). Default 1,024.
+    pub backlog: usize,
+    /// Octets of all flows together, written and not acknowledged or come and not read. Beyond it no flow is opened (4, busy), and whoever writes waits
+    /// if the flow has octets in its buffer. So there is never more than this, one window for each flow, and what one write brings. Default 1 GiB.
+    pub octets: u64,
+    /// Flows of which it is remembered how they ended; the oldest are forgotten first. Default 65,536.
+    pub ended: usize,
+    /// For so long a flow may be offline that is not parked and has no deadline; then it ends as expired. Default 30 days.
+    pub offline: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            flows: 65_536,
+            flows_of_device: 1_024,
+            greetings: 16,
+            carriers: 16_384,
+            backlog: 1_024,
+            octets: 1 << 30,
+            ended: 65_536,
+            offline: Duration::from_secs(30 * 24 * 3_600),
+        }
+    }
+}
+
+/// What a server's end is given.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Whose flows it takes.
+    pub keys: Arc<dyn DeviceKeys>,
+    /// Where flows are that are not here. Without one, flows cannot be parked, and do not outlive the server.
+    pub store: Option<Arc<dyn FlowStore>>,
+    /// What each flow is given.
+    pub options: FlowOptions,
+    /// What it may hold.
+    pub limits: ServerLimits,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl ServerConfig {
+    /// With everything else as it is by default.
+    pub fn new(keys: Arc<dyn DeviceKeys>) -> Self {
+        let (options, limits, clock) = (FlowOptions::default(), ServerLimits::default(), Clock::system());
+        Self { keys, store: None, options, limits, clock }
+    }
+}
+
+/// A server's end: it takes carriers, and gives the flows that devices open over them. It goes when it and the last [`FlowStream`] of it are dropped.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Ends>,
+    opened: AsyncMutex<mpsc::Receiver<Arc<Shared>>>,
+}
+
+#[derive(Default)]
+struct Flows {
+    here: HashMap<FlowName, Arc<Shared>>,
+    of_device: HashMap<HostId, usize>,
+    ended: HashMap<FlowName, (FlowKey, u64)>,
+    /// The same in order.
+    order: VecDeque<FlowName>,
+}
+
+impl Flows {
+    fn insert(&mut self, flow: &Arc<Shared>) {
+        self.here.insert(flow.name, flow.clone());
+        *self.of_device.entry(flow.name.host).or_default() += 1;
+    }
+
+    fn remove(&mut self, flow: &Arc<Shared>) {
+        if !self.here.get(&flow.name).is_some_and(|here| Arc::ptr_eq(here, flow)) {
+            return;
+        }
+        self.here.remove(&flow.name);
+        if let Some(count) = self.of_device.get_mut(&flow.name.host) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_device.remove(&flow.name.host);
+            }
+        }
+    }
+
+    fn remember(&mut self, name: FlowName, key: FlowKey, code: u64, most: usize) {
+        if self.ended.insert(name, (key, code)).is_none() {
+            self.order.push_back(name);
+        }
+        while self.order.len() > most {
+            let oldest = self.order.pop_front();
+            oldest.map(|name| self.ended.remove(&name));
+        }
+    }
+}
+
+pub(crate) struct Ends {
+    config: ServerConfig,
+    myself: Weak<Ends>,
+    flows: Mutex<Flows>,
+    carriers: Mutex<HashMap<CarrierId, Arc<dyn Carrier>>>,
+    next_carrier: AtomicU64,
+    held: AtomicI64,
+    opened: mpsc::Sender<Arc<Shared>>,
+    gates: [AsyncMutex<()>; GATES],
+    watch: Arc<Watch>,
+}
+
+impl std::fmt::Debug for Ends {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Server")
+    }
+}
+
+impl Server {
+    /// A server without carriers and flows. It needs a tokio runtime.
+    pub fn new(config: ServerConfig) -> Self {
+        let (sender, opened) = mpsc::channel(config.limits.backlog.max(1));
+        let shared = Arc::new_cyclic(|myself: &Weak<Ends>| Ends {
+            config,
+            myself: myself.clone(),
+            flows: Mutex::default(),
+            carriers: Mutex::default(),
+            next_carrier: AtomicU64::new(0),
+            held: AtomicI64::new(0),
+            opened: sender,
+            gates: [const { AsyncMutex::const_new(()) }; GATES],
+            watch: Arc::default(),
+        });
+        let weak = Arc::downgrade(&shared);
+        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, move || Some(weak.upgrade()?.look_after_all())));
+        Self { shared, opened: AsyncMutex::new(opened) }
+    }
+
+    /// Takes a carrier, of whatever listener, and serves its lanes until it is gone. `network`: what its octets are counted under.
+    pub fn serve(&self, carrier: Arc<dyn Carrier>, network: impl Into<Network>) {
+        let shared = &self.shared;
+        let id = CarrierId(shared.next_carrier.fetch_add(1, Ordering::Relaxed));
+        {
+            let mut carriers = lock(&shared.carriers);
+            if carriers.len() >= shared.config.limits.carriers {
+                return carrier.close();
+            }
+            carriers.insert(id, carrier.clone());
+        }
+        let on = Carried { id, carrier, network: network.into() };
+        tokio::spawn(accept_lanes(Arc::downgrade(shared), on, shared.config.limits.greetings));
+    }
+
+    /// The next flow: one that a device has opened, or one that was parked or outlived a restart and goes on
+    /// ([`FlowStream::attachment`]). Dropping it while it waits loses nothing. None: the server is [shut down](Self::shutdown).
+    pub async fn accept(&self) -> Option<FlowStream> {
+        let flow = self.opened.lock().await.recv().await?;
+        Some(FlowStream::new(flow, self.shared.clone()))
+    }
+
+    /// Closes all carriers, as a process that ends does. Flows are offline then.
+    pub fn shutdown(&self) {
+        let carriers = lock(&self.shared.carriers);
+        carriers.values().for_each(|carrier| carrier.close());
+    }
+
+    /// How many flows are here: neither parked nor ended.
+    pub fn flows(&self) -> usize {
+        lock(&self.shared.flows).here.len()
+    }
+
+    /// How many octets are held of all flows: see [`ServerLimits::octets`].
+    pub fn octets(&self) -> u64 {
+        u64::try_from(self.shared.held.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept_lanes(server: Weak<Ends>, on: Carried, greetings: usize) {
+    let greeting = Arc::new(Semaphore::new(greetings.max(1)));
+    loop {
+        let Ok(permit) = greeting.clone().acquire_owned().await else { break };
+        let Ok(lane) = on.carrier.accept().await else { break };
+        let Some(server) = server.upgrade() else { break };
+        let on = on.clone();
+        tokio::spawn(async move {
+            let _permit = permit;
+            server.greet(on, lane).await;
+        });
+    }
+    on.carrier.close();
+    if let Some(server) = server.upgrade() {
+        lock(&server.carriers).remove(&on.id);
+    }
+}
+
+/// The first frame of a lane.
+async fn greeting(lane: &mut Lane, intake: &mut Intake) -> Option<Bytes> {
+    loop {
+        match intake.next().ok()? {
+            Some(Piece::Frame(frame)) => return Some(frame),
+            Some(Piece::Data { .. }) => return None,
+            None => intake.push(lane.receiver.receive(RECEIVE_MAX).await.ok()??),
+        }
+    }
+}
+
+async fn refuse(mut lane: Lane, refusal: Refusal) {
+    let mut frame = Vec::new();
+    Frame::Refused(refusal).put(&mut frame);
+    let said = async {
+        lane.sender.send(&mut [frame.into()]).await?;
+        lane.sender.finish().await?;
+        // The device closes the lane once it has read that.
+        while lane.receiver.receive(RECEIVE_MAX).await?.is_some() {}
+        std::io::Result::Ok(())
+    };
+    let _ = timeout(REFUSE_MAX, said).await;
+}
+
+/// What says which flow a lane is for.
+#[derive(Clone, Copy)]
+enum Greeting<'a> {
+    Open(Open<'a>, DeviceKey),
+    Resume(Resume),
+}
+
+impl Greeting<'_> {
+    fn name(&self) -> FlowName {
+        match self {
+            Self::Open(open, _) => open.name,
+            Self::Resume(resume) => resume.name,
+        }
+    }
+
+    /// Whether it is by who has the flow's key.
+    fn is_proven(&self, key: &FlowKey, on: &Carried) -> bool {
+        let binding = on.carrier.binding();
+        match self {
+            Self::Open(open, device_key) => {
+                let same = device_key.flow_key(open.name, &open.nonce).0 == key.0;
+                open.is_proven(device_key, binding) && same
+            }
+            Self::Resume(resume) => resume.is_proven(key, binding),
+        }
+    }
+}
+
+/// A lane that a flow was attached to.
+type Started = (Arc<Shared>, LaneId, Arc<crate::flow::Signals>);
+
+impl Ends {
+    fn look_after_all(&self) -> Option<Timestamp> {
+        let all: Vec<_> = lock(&self.flows).here.values().cloned().collect();
+        all.iter().filter_map(|flow| flow.look_after(Some(self.config.limits.offline))).min()
+    }
+
+    async fn greet(self: Arc<Self>, on: Carried, mut lane: Lane) {
+        let mut intake = Intake::default();
+        let Ok(Some(frame)) = timeout(GREETING_MAX, greeting(&mut lane, &mut intake)).await else { return };
+        let answer = match Frame::take(&mut &frame[..]) {
+            Ok(Some(Frame::Open(open))) => {
+                // Of a device that is not known the proof is looked at as well, so that it takes as long.
+                let key = self.config.keys.key(open.name.host).await;
+                self.attach(Greeting::Open(open, key.unwrap_or(DeviceKey([0xff; 32]))), key.is_some(), &on).await
+            }
+            Ok(Some(Frame::Resume(resume))) => self.attach(Greeting::Resume(resume), false, &on).await,
+            _ => return,
+        };
+        match answer {
+            Ok((flow, id, signals)) => lane::run(&flow, id, signals, lane, intake),
+            Err(refusal) => refuse(lane, refusal).await,
+        }
+    }
+
+    /// Attaches a flow that there is, or a new one.
+    async fn attach(&self, greeting: Greeting<'_>, may_open: bool, on: &Carried) -> Result<Started, Refusal> {
+        let name = greeting.name();
+        let gate = self.gates[usize::from(name.flow.0.to_be_bytes()[7]) % GATES].lock().await;
+        let here = lock(&self.flows).here.get(&name).cloned();
+        if let Some(flow) = here {
+            return Self::attach_to(flow, &greeting, on);
+        }
+        let ended = lock(&self.flows).ended.get(&name).copied();
+        if let Some((key, code)) = ended {
+            return match greeting.is_proven(&key, on) {
+                true => Err(Refusal::Ended { code }),
+                false => Err(Refusal::Unknown),
+            };
+        }
+        match self.find(name).await {
+            Err(()) => return Err(Refusal::Busy { secs: BUSY_SECS }),
+            Ok(Found::Kept(kept)) => {
+                // Who does not have the key changes nothing.
+                if !greeting.is_proven(&kept.record.key, on) {
+                    return Err(Refusal::Unknown);
+                }
+                self.may_hold(name.host)?;
+                let options = self.config.options.clone();
+                let mut record = kept.record;
+                record.consumed = record.kept;
+                let mut machine = Flow::restore(&record, machine_options(&options));
+                machine.supply_again();
+                let flow = self.flow(machine, String::new(), Some(kept.attachment.into()), options);
+                let started = Self::attach_to(flow.clone(), &greeting, on)?;
+                self.admit(&flow)?;
+                return Ok(started);
+            }
+            // The key is gone with the flow; that it is over harms nobody who hears it.
+            Ok(Found::Ended(code)) => return Err(Refusal::Ended { code }),
+            Ok(Found::Unknown) => {}
+        }
+        drop(gate);
+        match greeting {
+            Greeting::Open(open, key) if may_open => self.open(&open, &key, on),
+            Greeting::Open(open, key) => {
+                let _ = open.is_proven(&key, on.carrier.binding());
+                Err(Refusal::Unknown)
+            }
+            Greeting::Resume(resume) => {
+                let _ = resume.is_proven(&FlowKey([0xff; 32]), on.carrier.binding());
+                Err(Refusal::Unknown)
+            }
+        }
+    }
+
+    async fn find(&self, name: FlowName) -> Result<Found, ()> {
+        let Some(store) = self.config.store.clone() else { return Ok(Found::Unknown) };
+        let found = tokio::task::spawn_blocking(move || store.take(name)).await.map_err(|_| ())?;
+        found.map_err(|error| tracing::warn!(%error, "a flow cannot be read from the store"))
+    }
+
+    /// Attaches a flow that there is.
+    fn attach_to(flow: Arc<Shared>, greeting: &Greeting<'_>, on: &Carried) -> Result<Started, Refusal> {
+        let (binding, rtt) = (on.carrier.binding(), on.carrier.rtt());
+        let (lane, signals) = flow.act(|state, now| {
+            let (lane, signals) = state.add_lane(on.clone(), now);
+            let answer = match greeting {
+                Greeting::Open(open, key) => state.machine.reopen(open, key, lane, binding),
+                Greeting::Resume(resume) => state.machine.resume(resume, lane, binding),
+            };
+            match answer {
+                Ok(()) => {
+                    if let Some(rtt) = rtt {
+                        state.machine.set_rtt(lane, rtt);
+                    }
+                    Ok((lane, signals))
+                }
+                Err(refusal) => {
+                    state.drop_lane(lane);
+                    Err(refusal)
+                }
+            }
+        })?;
+        Ok((flow, lane, signals))
+    }
+
+    /// A new flow, if there is room for it.
+    fn open(&self, open: &Open<'_>, key: &DeviceKey, on: &Carried) -> Result<Started, Refusal> {
+        let binding = on.carrier.binding();
+        if !open.is_proven(key, binding) {
+            return Err(Refusal::Unknown);
+        }
+        if !self.config.keys.offers(open.name.host, open.service) {
+            return Err(Refusal::NoService);
+        }
+        self.may_hold(open.name.host)?;
+        let options = self.config.options.clone();
+        // The lane that a flow begins with is its first.
+        let machine = Flow::accept(open, key, LaneId(0), binding, machine_options(&options))?;
+        let flow = self.flow(machine, open.service.to_owned(), None, options);
+        let (lane, signals) = flow.peek().add_lane(on.clone(), self.config.clock.now());
+        debug_assert_eq!(lane, LaneId(0));
+        self.admit(&flow)?;
+        flow.act(|_, _| ());
+        Ok((flow, lane, signals))
+    }
+
+    fn flow(&self, machine: Flow, service: String, attachment: Option<Bytes>, options: FlowOptions) -> Arc<Shared> {
+        let owner: Weak<dyn Owner> = self.myself.clone();
+        Shared::new(machine, service, attachment, options, false, self.config.clock, owner)
+    }
+
+    /// Whether one more flow of this device may be here.
+    fn may_hold(&self, host: HostId) -> Result<(), Refusal> {
+        let (flows, limits) = (lock(&self.flows), &self.config.limits);
+        if flows.of_device.get(&host).is_some_and(|count| *count >= limits.flows_of_device) {
+            return Err(Refusal::Full);
+        }
+        if flows.here.len() >= limits.flows || self.is_full() {
+            return Err(Refusal::Busy { secs: BUSY_SECS });
+        }
+        Ok(())
+    }
+
+    /// Gives a flow to who accepts.
+    fn admit(&self, flow: &Arc<Shared>) -> Result<(), Refusal> {
+        let permit = self.opened.try_reserve().map_err(|_| Refusal::Busy { secs: BUSY_SECS })?;
+        let mut flows = lock(&self.flows);
+        if flows.here.contains_key(&flow.name) {
+            return Err(Refusal::Busy { secs: 1 });
+        }
+        flows.insert(flow);
+        drop(flows);
+        permit.send(flow.clone());
+        self.watch.look();
+        Ok(())
+    }
+
+    /// How a flow has ended, once it has no lane any more.
+    fn is_done(state: &State) -> Option<u64> {
+        state.machine.ended().filter(|_| !state.has_lanes())
+    }
+}
+
+impl Owner for Ends {
+    fn attend(&self, flow: &Arc<Shared>) {
+        let (ended, done, key) = {
+            let state = flow.peek();
+            (state.machine.ended(), Self::is_done(&state), state.machine.record().key)
+        };
+        let Some(code) = ended else { return };
+        let mut flows = lock(&self.flows);
+        flows.remember(flow.name, key, code, self.config.limits.ended);
+        if done.is_some() {
+            flows.remove(flow);
+        }
+    }
+
+    fn look_after(&self) {
+        self.watch.look();
+    }
+
+    fn holds(&self, change: i64) {
+        self.held.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= i64::try_from(self.config.limits.octets).unwrap_or(i64::MAX)
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        lock(&self.carriers).values().for_each(|carrier| carrier.close());
+        self.watch.look();
+        let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
+        flows.here.values().for_each(|flow| flow.dismiss(FlowError::Ended(ended::GIVEN_UP)));
+    }
+}

@@ -1,0 +1,289 @@
+//! What an application holds of a flow: [`FlowStream`] and its halves.
+
+use crate::error::FlowError;
+use crate::flow::{Owner, Shared};
+use crate::options::{FlowEvent, FlowStats, Status};
+use bytes::Bytes;
+use hoop_flow::{FlowName, Record, ended};
+use hoop_units::UnixTime;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{broadcast, watch};
+
+/// The most octets that one call of [`AsyncWrite::poll_write`] copies.
+const COPY_MAX: usize = 64 * 1024;
+
+/// A flow: read from it and write to it; what happens to its connections it survives.
+///
+/// * Reading gives what came, once and in order, and nothing once the peer has [shut down](tokio::io::AsyncWriteExt::shutdown) its end. What came
+///   before the flow ended can be read after that.
+/// * Writing takes octets into memory, at most [`FlowOptions::send_buffer`](crate::FlowOptions) of them, where they stay until the peer has
+///   acknowledged them; `flush` waits for nothing ([`FlowStream::finished`] does).
+/// * Errors are [`FlowError`]s within an [`io::Error`].
+/// * Dropped after it was shut down, it goes on by itself until the peer has everything, and what comes is thrown away. Dropped before that, it is
+///   given up, with code 4 ([`ended::GIVEN_UP`]).
+#[derive(Debug)]
+pub struct FlowStream {
+    read: FlowReader,
+    write: FlowWriter,
+}
+
+/// The half of a [`FlowStream`] that is read.
+#[derive(Debug)]
+pub struct FlowReader {
+    handle: Arc<Handle>,
+    chunks: Vec<Bytes>,
+}
+
+/// The half of a [`FlowStream`] that is written.
+#[derive(Debug)]
+pub struct FlowWriter {
+    handle: Arc<Handle>,
+}
+
+/// The application's hold on a flow.
+struct Handle {
+    flow: Arc<Shared>,
+    /// The endpoint is there as long as one of its flows is held.
+    _owner: Arc<dyn Owner>,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.flow.fmt(f)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.flow.abandon();
+    }
+}
+
+impl FlowStream {
+    pub(crate) fn new(flow: Arc<Shared>, owner: Arc<dyn Owner>) -> Self {
+        let handle = Arc::new(Handle { flow, _owner: owner });
+        Self { read: FlowReader { handle: handle.clone(), chunks: Vec::new() }, write: FlowWriter { handle } }
+    }
+
+    fn flow(&self) -> &Arc<Shared> {
+        &self.write.handle.flow
+    }
+
+    /// Its two halves, for two tasks. The flow is dropped with the second.
+    pub fn into_split(self) -> (FlowReader, FlowWriter) {
+        (self.read, self.write)
+    }
+
+    /// Its name: whose it is, and which.
+    pub fn name(&self) -> FlowName {
+        self.flow().name
+    }
+
+    /// What it is for, as the device said; empty at a device that was restarted.
+    pub fn service(&self) -> &str {
+        &self.flow().service
+    }
+
+    /// At a server: what is kept in the store beside a flow that goes on after it was there.
+    pub fn attachment(&self) -> Option<&Bytes> {
+        self.flow().attachment.as_ref()
+    }
+
+    /// How it is, and how that changes.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.flow().status()
+    }
+
+    /// What happens to it from now on. Who falls behind misses the oldest.
+    pub fn events(&self) -> broadcast::Receiver<FlowEvent> {
+        self.flow().events()
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> FlowStats {
+        self.flow().stats()
+    }
+
+    /// The offset of the next octet to be read.
+    pub fn position(&self) -> u64 {
+        self.flow().peek().position()
+    }
+
+    /// The offset of the next octet to be written. 0 for a new flow; one that is restored, or goes on after it was parked, is written again from here.
+    pub fn written(&self) -> u64 {
+        self.flow().peek().machine.outgoing().ready()
+    }
+
+    /// When it should be done, if that was said.
+    pub fn deadline(&self) -> Option<UnixTime> {
+        self.flow().peek().machine.deadline()
+    }
+
+    /// At a device: says when it should be done. At a server it has no effect.
+    pub fn set_deadline(&self, at: Option<UnixTime>) {
+        self.flow().act(|state, _| state.set_deadline(at));
+    }
+
+    /// Says how many octets this end will send.
+    pub fn set_size(&self, size: Option<u64>) {
+        self.flow().act(|state, _| state.machine.set_size(size));
+    }
+
+    /// Sets how many octets of what came wait to be read, at most, and to how few that must fall before more is asked for
+    /// ([`FlowOptions::low`](crate::FlowOptions::low)). What was asked for before still comes.
+    pub fn set_window(&self, window: u64, low: Option<u64>) {
+        self.flow().act(|state, now| state.set_window(window, low, now));
+    }
+
+    /// With [`Keeps::WhenTold`](crate::Keeps::WhenTold): what was read before `offset` outlives a restart; the peer may forget it.
+    pub fn keep(&self, offset: u64) {
+        self.flow().act(|state, now| state.keep(offset, now));
+    }
+
+    /// What outlives a restart of this process, as of now: see [`Device::restore`](crate::Device::restore). Written down at leisure it may be out of
+    /// date: what is missing then is asked for, or sent, again.
+    pub fn record(&self) -> Record {
+        self.flow().peek().record()
+    }
+
+    /// Gives the flow up: both ends drop it, and what is under way. Codes from [`ended::APPLICATION`] on are the applications' own.
+    pub fn reset(self, code: u64) {
+        self.flow().reset(code);
+    }
+
+    /// Waits until the peer has acknowledged all that was written, and that it ends there: after
+    /// [`shutdown`](tokio::io::AsyncWriteExt::shutdown).
+    ///
+    /// # Errors
+    /// If the flow ends before that.
+    pub async fn finished(&self) -> io::Result<()> {
+        self.write.finished().await
+    }
+
+    /// The next octets that came, as they lie in memory, at most `most`; none: the stream is at its end.
+    ///
+    /// # Errors
+    /// As reading.
+    pub async fn read_chunk(&mut self, most: usize) -> io::Result<Option<Bytes>> {
+        self.read.read_chunk(most).await
+    }
+
+    /// Writes octets without copying them, all of them.
+    ///
+    /// # Errors
+    /// As writing.
+    pub async fn write_chunk(&mut self, octets: Bytes) -> io::Result<()> {
+        self.write.write_chunk(octets).await
+    }
+}
+
+impl FlowReader {
+    /// As [`FlowStream::read_chunk`].
+    ///
+    /// # Errors
+    /// As reading.
+    pub async fn read_chunk(&mut self, most: usize) -> io::Result<Option<Bytes>> {
+        if self.chunks.is_empty() {
+            poll_fn(|cx| self.handle.flow.poll_read(cx, most, 1, &mut self.chunks)).await?;
+        }
+        Ok(self.chunks.pop())
+    }
+}
+
+impl FlowWriter {
+    /// As [`FlowStream::write_chunk`].
+    ///
+    /// # Errors
+    /// As writing.
+    pub async fn write_chunk(&mut self, mut octets: Bytes) -> io::Result<()> {
+        while !octets.is_empty() {
+            poll_fn(|cx| {
+                self.handle.flow.poll_write(cx, |room, buffer| {
+                    let most = usize::try_from(room).unwrap_or(usize::MAX).min(octets.len());
+                    let mut rest = octets.split_to(most);
+                    while !rest.is_empty() {
+                        // In pieces, so that the first can be dropped before the last is acknowledged.
+                        buffer.push(rest.split_to(COPY_MAX.min(rest.len())));
+                    }
+                })
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// As [`FlowStream::finished`].
+    ///
+    /// # Errors
+    /// If the flow ends before that.
+    pub async fn finished(&self) -> io::Result<()> {
+        let mut status = self.handle.flow.status();
+        let status = status.wait_for(|status| status.is_delivered || status.over.is_some()).await;
+        let (is_delivered, over) = status.map_or((false, None), |status| (status.is_delivered, status.over));
+        match over {
+            _ if is_delivered => Ok(()),
+            Some(FlowError::Ended(ended::FINISHED)) => Ok(()),
+            over => Err(over.unwrap_or(FlowError::Gone).into()),
+        }
+    }
+}
+
+impl AsyncRead for FlowReader {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let Self { handle, chunks } = &mut *self;
+        ready!(handle.flow.poll_read(cx, buf.remaining(), usize::MAX, chunks))?;
+        for chunk in chunks.drain(..) {
+            buf.put_slice(&chunk);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for FlowWriter {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let taken = ready!(self.handle.flow.poll_write(cx, |room, buffer| {
+            let most = usize::try_from(room).unwrap_or(usize::MAX).min(buf.len()).min(COPY_MAX);
+            buffer.copy(&buf[..most]);
+        }))?;
+        Poll::Ready(Ok(taken as usize))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.handle.flow.finish().map_err(io::Error::from))
+    }
+}
+
+impl AsyncRead for FlowStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for FlowStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(cx)
+    }
+}
