@@ -225,6 +225,8 @@ export class Bridge {
       return this.#answer(seq, { status: 429, code: "too-many-requests", detail: `${BRIDGE_QUEUE} wait already` });
     }
     this.#queue.push({ ...job, seq, running: false, sent: 0, attempts: 0, failedAt: now, retryAt: now });
+    // From here on the page is not needed for it.
+    if (job.part) this.#post({ hoop: 1, type: "progress", seq, sent: 0 });
     this.#advance(now);
   }
 

@@ -72,7 +72,7 @@ export interface Refused extends Message<"refused"> {
   detail: string;
 }
 
-/** The socket has taken so many octets of this `put`. Goes back to 0 when it is tried again. */
+/** The socket has taken so many octets of this `put`: 0 as soon as the bridge has it, which is lost if its page closes before, and again when it is tried again. */
 export interface Progress extends Message<"progress"> {
   seq: number;
   sent: number;

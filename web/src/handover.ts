@@ -109,9 +109,9 @@ export class Handover {
     return !!this.#todo[segment];
   }
 
-  /** Whether the last segment is under way, and none is left. */
-  get allOut(): boolean {
-    return this.#todo.every((todo, index) => !todo || this.#flying.has(index));
+  /** Whether nothing is left here: all that is not handed over fulfils `isOut`. */
+  allOut(isOut: (segment: number) => boolean): boolean {
+    return this.#todo.every((todo, index) => !todo || isOut(index));
   }
 
   /** Takes what a 2xx says. */

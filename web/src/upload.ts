@@ -24,6 +24,13 @@ export interface Progress {
   monitor?: string;
 }
 
+/** A segment that is under way. `heard`: whoever sends it has said that they have it. */
+interface Flight {
+  sent: number;
+  heard?: true;
+  over: Promise<void>;
+}
+
 export interface Upload {
   parcel: Parcel;
   ticket: Ticket;
@@ -106,7 +113,7 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
 
   async function handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<string | undefined> {
     const machine = new Handover(layout, way.parallel, known.keys());
-    const flying = new Map<number, { sent: number; over: Promise<void> }>();
+    const flying = new Map<number, Flight>();
     const sealed = new Map<number, Blob>();
     const ending = new AbortController();
     const end = () => ending.abort();
@@ -115,15 +122,18 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
     const progress = () => {
       let sent = machine.octets;
       for (const flight of flying.values()) sent += flight.sent;
-      onprogress({ sent: Math.min(sent, layout.total), allOut: machine.allOut, monitor });
+      // A page that closes takes back what it has posted and nobody has got yet.
+      const allOut = machine.allOut((segment) => !!flying.get(segment)?.heard);
+      onprogress({ sent: Math.min(sent, layout.total), allOut, monitor });
     };
 
     async function put(segment: number, first: number, last: number): Promise<void> {
       const [start, stop] = span(layout, segment);
       const blob = sealed.get(segment)!;
-      const flight = { sent: 0, over: Promise.resolve() };
+      const flight: Flight = { sent: 0, over: Promise.resolve() };
       flying.set(segment, flight);
       const onsent = (octets: number) => {
+        flight.heard = true;
         flight.sent = Math.min(octets, last - first + 1);
         progress();
       };

@@ -275,6 +275,24 @@ test("by its window, too; and the window never hears the token", async () => {
   assert.ok(!JSON.stringify(messages).includes("dG9rZW4"));
 });
 
+test("who may close the page is told so once the window has said that it has everything", async () => {
+  begin({ permission: "denied" });
+  const states = [];
+  const ask = ({ proceed }) => {
+    proceed();
+    queueMicrotask(() => world.windows[0].say({ type: "hello" }));
+  };
+  const done = outcome(offload(photo(), { policy: "always", ask, onstate: ({ windowOnly }) => states.push(windowOnly) }));
+  await until(() => world.windows[0]?.heard.includes("put"));
+  await turn();
+  assert.ok(!states.includes(true), "what is posted may not have come");
+  const { seq } = world.windows[0].messages.find(({ type }) => type === "put");
+  world.windows[0].say({ type: "progress", seq, sent: 0 });
+  await until(() => states.includes(true));
+  world.windows[0].say({ type: "answer", seq, status: 201, state: "stored", missing: "" });
+  assert.equal(await done, "bridge");
+});
+
 test("a gateway that is none of those that the service lists gets nothing, and one that does not say gets what has a permit", async () => {
   const older = async () => json({ hoop: "gateway" });
   for (const [gateways, probe, way] of [

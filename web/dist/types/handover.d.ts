@@ -38,6 +38,6 @@ export declare class Handover {
     get octets(): number;
     /** Whether any of a segment is still to be sent, perhaps again. */
     wants(segment: number): boolean;
-    /** Whether the last segment is under way, and none is left. */
-    get allOut(): boolean;
+    /** Whether nothing is left here: all that is not handed over fulfils `isOut`. */
+    allOut(isOut: (segment: number) => boolean): boolean;
 }
