@@ -5,7 +5,9 @@ mod memory;
 mod quic;
 mod silence;
 mod socket;
+mod tcp;
 mod tls;
+mod websocket;
 
 use bytes::Bytes;
 use hoop_flow::Binding;
@@ -19,6 +21,10 @@ pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions};
 pub use socket::Local;
 pub use tls::{device_tls, server_tls};
+pub use websocket::{
+    BoundBy, Proxy, Refused, WEBSOCKET_PATH, WEBSOCKET_PROTOCOL, WebSocketCarrier, WebSocketDevice, WebSocketLimits,
+    WebSocketListener, WebSocketOptions,
+};
 
 /// What a method of a carrier gives; one allocation for each 64 KiB or so.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,6 +1,6 @@
 //! Where a device's carriers leave from: [`Local`].
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -30,6 +30,17 @@ impl Local {
         self.bind_interface(&socket)?;
         socket.bind(&SocketAddr::new(address, 0).into())?;
         Ok(socket.into())
+    }
+
+    /// A TCP socket that is not connected yet.
+    pub(crate) fn tcp(&self, server: SocketAddr) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(server), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        self.bind_interface(&socket)?;
+        if let Some(address) = self.address {
+            socket.bind(&SockAddr::from(SocketAddr::new(address, 0)))?;
+        }
+        Ok(socket)
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]

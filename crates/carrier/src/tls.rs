@@ -1,9 +1,11 @@
 //! TLS for carriers: version 1.3 alone, by rustls with ring.
 
+use hoop_flow::{Binding, EXPORTER_LABEL};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
+use std::io;
 use std::sync::Arc;
 
 /// A device's TLS, which trusts these roots; both kinds of carrier take it, and set the protocol (ALPN) themselves.
@@ -30,4 +32,9 @@ pub fn server_tls(
 /// ring, named outright: no process-wide default is installed.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The binding of a connection whose handshake is complete.
+pub(crate) fn exported<Data>(tls: &ConnectionCommon<Data>) -> io::Result<Binding> {
+    tls.export_keying_material([0; 32], EXPORTER_LABEL, None).map(Binding).map_err(io::Error::other)
 }

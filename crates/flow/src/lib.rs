@@ -33,4 +33,4 @@ pub use proof::{Binding, DeviceKey, EXPORTER_LABEL, FlowKey, PROOF_LEN};
 pub use receive::{GAPS_MAX, Incoming};
 pub use record::Record;
 pub use send::{CREDIT_FIRST, Outgoing};
-pub use varint::VARINT_MAX;
+pub use varint::{VARINT_MAX, VarintError, put_varint, take_varint};

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use hoop_carrier::{
-    Carrier, Lane, LaneReceiver, LaneSender, Local, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions,
-    device_tls, memory_pair, server_tls,
+    BoundBy, Carrier, Lane, LaneReceiver, LaneSender, Local, QuicCarrier, QuicDevice, QuicLimits, QuicListener,
+    QuicOptions, WebSocketCarrier, WebSocketDevice, WebSocketLimits, WebSocketListener, WebSocketOptions, device_tls,
+    memory_pair, server_tls,
 };
 use hoop_flow::Binding;
 use rustls::pki_types::PrivateKeyDer;
@@ -59,10 +60,36 @@ pub async fn quic_pair(address: IpAddr) -> (QuicCarrier, QuicCarrier) {
     (device.expect("a carrier"), server.expect("a carrier"))
 }
 
+pub async fn websocket_listener(
+    address: IpAddr,
+    options: &WebSocketOptions,
+    limits: WebSocketLimits,
+) -> WebSocketListener {
+    let tls = Some(&TLS.server);
+    WebSocketListener::bind(any_port(address), tls, options.clone(), limits).await.expect("a listener")
+}
+
+pub fn websocket_device(options: &WebSocketOptions) -> WebSocketDevice {
+    WebSocketDevice::new(Local::default(), &TLS.device, options.clone(), None)
+}
+
+pub async fn websocket_pair(address: IpAddr, options: &WebSocketOptions) -> (WebSocketCarrier, WebSocketCarrier) {
+    let listener = websocket_listener(address, options, WebSocketLimits::default()).await;
+    let device = websocket_device(options);
+    let (device, server) =
+        soon(async { tokio::join!(device.connect(listener.local_address(), NAME), listener.accept()) }).await;
+    (device.expect("a carrier"), server.expect("a carrier"))
+}
+
 pub type Pair = (String, Box<dyn Carrier>, Box<dyn Carrier>);
 
 fn pair(name: &str, (device, server): (impl Carrier + 'static, impl Carrier + 'static)) -> Pair {
     (name.to_owned(), Box::new(device), Box::new(server))
+}
+
+/// So that a test need not wait long for a lane to be broken off whose reader sleeps.
+fn patient() -> WebSocketOptions {
+    WebSocketOptions { patience: Duration::from_millis(300), ..WebSocketOptions::default() }
 }
 
 /// The device's end and the server's end, of each kind.
@@ -71,6 +98,11 @@ pub async fn pairs() -> Vec<Pair> {
         pair("memory", memory_pair(Binding([7; 32]))),
         pair("QUIC, IPv4", quic_pair(V4).await),
         pair("QUIC, IPv6", quic_pair(V6).await),
+        pair("WebSocket, IPv4", websocket_pair(V4, &patient()).await),
+        pair(
+            "WebSocket, IPv6, nonces",
+            websocket_pair(V6, &WebSocketOptions { bound_by: BoundBy::Nonces, ..patient() }).await,
+        ),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::{drain, lane, pairs, pour, soon};
 use bytes::Bytes;
-use hoop_carrier::{Carrier, Lane};
+use hoop_carrier::{Carrier, Kind, Lane};
 use std::io::ErrorKind;
 
 const LANES: u8 = 4;
@@ -107,7 +107,8 @@ async fn a_reader_that_sleeps_stops_its_sender_and_no_other_lane() {
         let (other, other_end) = soon(lane(&*device, &*server)).await;
         let there = (pour(other.sender, 3, TOTAL), drain(other_end.receiver, 3, TOTAL));
         soon(async { tokio::join!(there.0, there.1) }).await;
-        assert!(!sleeping.is_finished(), "{name}: the sender was not stopped");
+        // Over a WebSocket it holds up the others for a while, and then is broken off for their sake.
+        assert_eq!(sleeping.is_finished(), device.kind() == Kind::WebSocket, "{name}: the sender was not stopped");
         drop(theirs);
         soon(sleeping).await.expect("it ends once nobody reads");
     }

@@ -3,3 +3,4 @@
 mod common;
 mod lanes;
 mod quic;
+mod websocket;

@@ -1,0 +1,155 @@
+//! A TCP connection that a carrier can ask about while its task reads and writes: [`Tcp`], [`Watch`].
+
+use crate::silence::Sample;
+use socket2::SockRef;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What one task reads and writes, and [`Watch`]es ask about.
+#[derive(Debug)]
+pub(crate) struct Tcp(Arc<TcpStream>);
+
+impl Tcp {
+    /// Sends what is written at once; whoever writes does so in large pieces.
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self(Arc::new(stream)))
+    }
+
+    pub(crate) fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.0))
+    }
+}
+
+impl AsyncRead for Tcp {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.poll_read_ready(cx))?;
+            match self.0.try_read(buffer.initialize_unfilled()) {
+                Ok(read) => {
+                    buffer.advance(read);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Tcp {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(octets)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_write_ready(cx))?;
+            match self.0.try_write_vectored(slices) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(SockRef::from(&*self.0).shutdown(Shutdown::Write))
+    }
+}
+
+/// Tells how the connection is for as long as it is there; does not keep it.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch(Weak<TcpStream>);
+
+impl Watch {
+    /// The smoothed round-trip time (RFC 6298).
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.counters().map(|counters| counters.rtt)
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        system::counters(&*self.0.upgrade()?)
+    }
+}
+
+/// What the system knows of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    rtt: Duration,
+    /// Segments sent that are not acknowledged.
+    unacknowledged: u32,
+    /// Since data or an acknowledgement came last.
+    last_heard: Duration,
+}
+
+/// Samples of one connection.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    watch: Watch,
+    last: Instant,
+}
+
+impl Sampler {
+    pub(crate) fn new(watch: Watch) -> Self {
+        Self { watch, last: Instant::now() }
+    }
+
+    pub(crate) fn sample(&mut self) -> Sample {
+        let now = Instant::now();
+        let since = now.duration_since(std::mem::replace(&mut self.last, now));
+        let Some(counters) = self.watch.counters() else { return Sample::default() };
+        Sample { heard: counters.last_heard < since, owed: counters.unacknowledged > 0 }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)] // one call of the kernel that no crate here wraps
+mod system {
+    use super::Counters;
+    use std::mem::{size_of, zeroed};
+    use std::os::fd::AsRawFd;
+    use std::time::Duration;
+
+    pub(super) fn counters(socket: &impl AsRawFd) -> Option<Counters> {
+        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: all zero is a valid value of that struct of integers; the kernel writes at most `len` octets into it.
+        let info = unsafe {
+            let mut info: libc::tcp_info = zeroed();
+            let at = (&raw mut info).cast();
+            if libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) < 0 {
+                return None;
+            }
+            info
+        };
+        Some(Counters {
+            rtt: Duration::from_micros(info.tcpi_rtt.into()),
+            unacknowledged: info.tcpi_unacked,
+            last_heard: Duration::from_millis(info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv).into()),
+        })
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    pub(super) fn counters<T>(_: &T) -> Option<super::Counters> {
+        None
+    }
+}

@@ -1,0 +1,284 @@
+//! Frames of a WebSocket (RFC 6455 §5): [`Frames`] takes them from what came, [`put_frame`] and [`put_head`] write them.
+//!
+//! The head of a frame is tungstenite's to read and write. What is around it is here because its own stream copies every payload twice to send it: between a lane and TLS there is
+//! no copy at a server, and at a device one, which is masked in place.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use std::io::Cursor;
+use tungstenite::protocol::frame::FrameHeader;
+use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
+
+/// The longest message, in octets: twice a flow's longest frame, so that one and its head always fit.
+pub(super) const MESSAGE_MAX: usize = 128 * 1024;
+
+/// The longest payload of a control frame (RFC 6455 §5.5).
+const CONTROL_MAX: u64 = 125;
+
+/// A device masks what it sends, and a server does not (RFC 6455 §5.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    Device,
+    Server,
+}
+
+/// The other end has broken the protocol: the carrier ends.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Violation {
+    #[error("a frame that RFC 6455 does not allow: {0}")]
+    Frame(&'static str),
+    #[error("a text message")]
+    Text,
+    #[error("a message of {0} octets")]
+    TooLong(u64),
+    #[error("a message whose head is malformed")]
+    Head,
+    #[error("a message of lane {0}, which was not to be the next")]
+    Number(u64),
+    #[error("a message of lane {0}, which is over")]
+    Over(u64),
+    #[error("more lanes than there may be at once")]
+    Lanes,
+    #[error("something else where {0} was due")]
+    Binding(&'static str),
+}
+
+impl Violation {
+    /// What the connection is closed with (RFC 6455 §7.4.1).
+    pub(super) fn close_code(&self) -> u16 {
+        match self {
+            Self::Text => 1003,
+            Self::TooLong(_) => 1009,
+            Self::Frame(_) | Self::Head | Self::Number(_) | Self::Over(_) | Self::Lanes | Self::Binding(_) => 1002,
+        }
+    }
+}
+
+/// What came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Item {
+    /// A frame of a binary message.
+    Binary {
+        /// The message begins with it.
+        first: bool,
+        /// The message ends with it.
+        last: bool,
+        /// Its payload.
+        octets: Bytes,
+    },
+    Ping(Bytes),
+    Pong,
+    Close,
+}
+
+/// The frames that come.
+#[derive(Debug)]
+pub(super) struct Frames {
+    role: Role,
+    /// How many octets of a message have come whose last frame has not.
+    unfinished: Option<u64>,
+}
+
+impl Frames {
+    /// At the end that has this role.
+    pub(super) fn new(role: Role) -> Self {
+        Self { role, unfinished: None }
+    }
+
+    /// Takes a frame from the front of `buffer`; `Err` with the octets that are missing, at least, if it has not come whole. What is too long is refused by its head.
+    pub(super) fn take(&mut self, buffer: &mut BytesMut) -> Result<Result<Item, usize>, Violation> {
+        let mut cursor = Cursor::new(&buffer[..]);
+        let parsed = FrameHeader::parse(&mut cursor).map_err(|_| Violation::Frame("a malformed head"))?;
+        let Some((header, len)) = parsed else { return Ok(Err(1)) };
+        self.check(&header, len)?;
+        // `check` has bounded it.
+        let (head, len) = (cursor.position() as usize, len as usize);
+        if buffer.len() < head + len {
+            return Ok(Err(head + len - buffer.len()));
+        }
+        buffer.advance(head);
+        let mut payload = buffer.split_to(len);
+        if let Some(mask) = header.mask {
+            apply_mask(&mut payload, mask);
+        }
+        Ok(Ok(self.item(&header, payload.freeze())))
+    }
+
+    fn check(&self, header: &FrameHeader, len: u64) -> Result<(), Violation> {
+        if header.rsv1 || header.rsv2 || header.rsv3 {
+            return Err(Violation::Frame("a reserved bit"));
+        }
+        if header.mask.is_some() != (self.role == Role::Server) {
+            return Err(Violation::Frame("a device's without a mask, or a server's with one"));
+        }
+        match (header.opcode, self.unfinished) {
+            (OpCode::Control(Control::Reserved(_)), _) | (OpCode::Data(Data::Reserved(_)), _) => {
+                Err(Violation::Frame("an unknown opcode"))
+            }
+            (OpCode::Control(_), _) if len > CONTROL_MAX || !header.is_final => {
+                Err(Violation::Frame("a control frame that is long or in parts"))
+            }
+            (OpCode::Control(_), _) => Ok(()),
+            (OpCode::Data(Data::Text), _) => Err(Violation::Text),
+            (OpCode::Data(Data::Binary), Some(_)) | (OpCode::Data(Data::Continue), None) => {
+                Err(Violation::Frame("a message within a message, or one that goes on without having begun"))
+            }
+            (OpCode::Data(Data::Binary | Data::Continue), before) => {
+                let total = before.unwrap_or(0).saturating_add(len);
+                if total > MESSAGE_MAX as u64 { Err(Violation::TooLong(total)) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn item(&mut self, header: &FrameHeader, octets: Bytes) -> Item {
+        match header.opcode {
+            OpCode::Control(Control::Ping) => Item::Ping(octets),
+            OpCode::Control(Control::Close) => Item::Close,
+            OpCode::Control(_) => Item::Pong,
+            OpCode::Data(_) => {
+                let (first, last) = (self.unfinished.is_none(), header.is_final);
+                let total = self.unfinished.unwrap_or(0) + octets.len() as u64;
+                self.unfinished = (!last).then_some(total);
+                Item::Binary { first, last, octets }
+            }
+        }
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Binary,
+    Ping,
+    Pong,
+    Close,
+}
+
+/// Appends the head of a frame with a payload of `len` octets, which the caller writes behind it: masked, if there is a mask.
+pub(super) fn put_frame_head(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]>, len: usize) {
+    let opcode = match kind {
+        Kind::Binary => OpCode::Data(Data::Binary),
+        Kind::Ping => OpCode::Control(Control::Ping),
+        Kind::Pong => OpCode::Control(Control::Pong),
+        Kind::Close => OpCode::Control(Control::Close),
+    };
+    let header = FrameHeader { opcode, mask, ..FrameHeader::default() };
+    header.format(len as u64, out).expect("a vector takes what is written");
+}
+
+/// Appends a frame.
+pub(super) fn put_frame(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]>, parts: &[&[u8]]) {
+    put_frame_head(out, kind, mask, parts.iter().map(|part| part.len()).sum());
+    let begin = out.len();
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    if let Some(mask) = mask {
+        apply_mask(&mut out[begin..], mask);
+    }
+}
+
+/// RFC 6455 §5.3, eight octets at a time.
+fn apply_mask(octets: &mut [u8], mask: [u8; 4]) {
+    let [a, b, c, d] = mask;
+    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let mut words = octets.chunks_exact_mut(8);
+    for word in &mut words {
+        let masked = u64::from_ne_bytes(word.try_into().expect("eight octets")) ^ wide;
+        word.copy_from_slice(&masked.to_ne_bytes());
+    }
+    words.into_remainder().iter_mut().zip([a, b, c, d, a, b, c, d]).for_each(|(octet, mask)| *octet ^= mask);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASK: [u8; 4] = [1, 2, 3, 4];
+
+    fn taken(role: Role, octets: &[u8]) -> Result<Vec<Item>, Violation> {
+        let (mut frames, mut buffer, mut items) = (Frames::new(role), BytesMut::from(octets), Vec::new());
+        while let Ok(item) = frames.take(&mut buffer)? {
+            items.push(item);
+        }
+        Ok(items)
+    }
+
+    fn frame(kind: Kind, mask: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_frame(&mut out, kind, mask, &[payload]);
+        out
+    }
+
+    fn whole(octets: &[u8]) -> Item {
+        Item::Binary { first: true, last: true, octets: Bytes::copy_from_slice(octets) }
+    }
+
+    #[test]
+    fn what_is_written_is_read_the_same_and_each_cut_says_what_is_missing_at_most() {
+        for len in [0, 1, 7, 8, 9, 125, 126, 65_535, 65_536, MESSAGE_MAX] {
+            let payload: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            for (role, mask) in [(Role::Server, Some(MASK)), (Role::Device, None)] {
+                let octets = frame(Kind::Binary, mask, &payload);
+                assert_eq!(taken(role, &octets), Ok(vec![whole(&payload)]));
+                for cut in [0, 1, octets.len() / 2, octets.len() - 1] {
+                    let missing = Frames::new(role).take(&mut BytesMut::from(&octets[..cut])).expect("no violation");
+                    assert!((1..=octets.len() - cut).contains(&missing.expect_err("it is cut")), "{len} at {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_masked_hello_of_rfc_6455_is_read() {
+        // §5.7, as binary.
+        let octets = [0x82, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
+        assert_eq!(taken(Role::Server, &octets), Ok(vec![whole(b"Hello")]));
+    }
+
+    #[test]
+    fn parts_of_a_message_are_told_apart_and_pings_come_between_them() {
+        let octets = [0x02, 1, b'a', 0x89, 1, b'p', 0x00, 1, b'b', 0x80, 0, 0x8a, 0, 0x88, 0];
+        let part =
+            |first, last, octets: &'static [u8]| Item::Binary { first, last, octets: Bytes::from_static(octets) };
+        let ping = Item::Ping(Bytes::from_static(b"p"));
+        let items =
+            [part(true, false, b"a"), ping, part(false, false, b"b"), part(false, true, b""), Item::Pong, Item::Close];
+        assert_eq!(taken(Role::Device, &octets), Ok(items.to_vec()));
+    }
+
+    #[test]
+    fn each_violation_is_seen_by_the_head_alone() {
+        let cases: [(Role, &[u8], Violation); 12] = [
+            (Role::Device, &[0x81, 1], Violation::Text),
+            (Role::Device, &[0xc2, 0], Violation::Frame("a reserved bit")),
+            (Role::Device, &[0x83, 0], Violation::Frame("a malformed head")),
+            (Role::Device, &[0x8b, 0], Violation::Frame("a malformed head")),
+            (Role::Device, &[0x80, 0], within()),
+            (Role::Device, &[0x02, 0, 0x82, 0], within()),
+            (Role::Device, &[0x82, 0x80, 0, 0, 0, 0], masks()),
+            (Role::Server, &[0x82, 0], masks()),
+            (Role::Device, &[0x09, 0], Violation::Frame("a control frame that is long or in parts")),
+            (Role::Device, &[0x89, 126, 0, 126], Violation::Frame("a control frame that is long or in parts")),
+            (Role::Device, &[0x82, 127, 0, 0, 0, 0, 0, 2, 0, 1], Violation::TooLong(0x2_0001)),
+            (Role::Device, &[0x82, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Violation::TooLong(u64::MAX)),
+        ];
+        for (role, octets, violation) in cases {
+            assert_eq!(taken(role, octets), Err(violation), "{octets:x?}");
+        }
+    }
+
+    #[test]
+    fn a_message_in_parts_is_no_longer_than_one_that_is_whole() {
+        let part = vec![0; MESSAGE_MAX];
+        let mut octets = frame(Kind::Binary, None, &part);
+        octets[0] = 0x02;
+        octets.extend_from_slice(&[0x80, 1]);
+        assert_eq!(taken(Role::Device, &octets), Err(Violation::TooLong(MESSAGE_MAX as u64 + 1)));
+    }
+
+    fn within() -> Violation {
+        Violation::Frame("a message within a message, or one that goes on without having begun")
+    }
+
+    fn masks() -> Violation {
+        Violation::Frame("a device's without a mask, or a server's with one")
+    }
+}

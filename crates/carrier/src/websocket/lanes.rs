@@ -1,0 +1,636 @@
+//! The lanes of one WebSocket: [`Lanes`] has what each wants to send and what came for it. Pure: the waiting is the shell's, which the handles wake.
+//!
+//! ```text
+//! message = head (varint: 4 x lane + word) | octets (for word 0 alone)
+//! ```
+//!
+//! Lanes that have something to send take turns, a message each, so that none waits for more than one message of every other.
+
+use super::frames::{MESSAGE_MAX, Violation};
+use bytes::{Buf as _, Bytes};
+use hoop_flow::{put_varint, take_varint};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Lanes at once. As many as QUIC gives by default.
+pub(super) const LANES_MAX: usize = 100;
+
+/// Messages that a lane has ready before its sender waits: one that is on its way into TLS, and one behind it.
+const OUTGOING_MAX: usize = 2;
+
+/// What a lane holds that nobody has read, before the connection is read no further: as much as one lane of QUIC may have under way.
+pub(super) const HELD_MAX: usize = 1 << 20;
+
+/// What goes into one message: a flow's longest frame, with its heads.
+pub(super) const OCTETS_MAX: usize = MESSAGE_MAX - 16;
+
+/// What a message says of its lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    /// 0: octets of it.
+    Octets,
+    /// 1: its sender has said all.
+    End,
+    /// 2: its sender has broken it off.
+    BrokenOff,
+    /// 3: its reader reads no more.
+    Unread,
+}
+
+impl Word {
+    const ALL: [Self; 4] = [Self::Octets, Self::End, Self::BrokenOff, Self::Unread];
+}
+
+/// A message to send.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Message {
+    pub(super) lane: u64,
+    pub(super) word: Word,
+    pub(super) chunks: Vec<Bytes>,
+}
+
+impl Message {
+    pub(super) fn put_head(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.lane << 2 | self.word as u64);
+    }
+}
+
+/// A lane as this end knows it; its number on the wire comes with its first message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Key(u64);
+
+/// What wakes the halves of a lane.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Wakers {
+    /// The sender: there is room, or no use.
+    pub(super) writable: Arc<Notify>,
+    /// The receiver: there is something, or nothing will come.
+    pub(super) readable: Arc<Notify>,
+    /// The connection: there is room for what came.
+    pub(super) taken: Arc<Notify>,
+}
+
+/// This end's direction of a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ours {
+    Open,
+    /// END is due, after what waits.
+    Ending,
+    /// BROKEN OFF is due.
+    Breaking,
+    Over,
+}
+
+/// The other end's direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Theirs {
+    Open,
+    Ended,
+    BrokenOff,
+}
+
+#[derive(Debug)]
+struct Lane {
+    number: Option<u64>,
+    /// It stands in the row of those that send.
+    in_row: bool,
+    outgoing: VecDeque<Vec<Bytes>>,
+    ours: Ours,
+    /// The other end reads no more.
+    unread_by_them: bool,
+    incoming: VecDeque<Bytes>,
+    held: usize,
+    theirs: Theirs,
+    /// This end reads no more.
+    unread: bool,
+    /// UNREAD is due.
+    unread_due: bool,
+    /// How many of its halves the application has.
+    halves: u8,
+    /// It no longer counts among the lanes at once.
+    closed: bool,
+    wakers: Wakers,
+}
+
+impl Lane {
+    fn new(number: Option<u64>) -> Self {
+        Self {
+            number,
+            in_row: false,
+            outgoing: VecDeque::new(),
+            ours: Ours::Open,
+            unread_by_them: false,
+            incoming: VecDeque::new(),
+            held: 0,
+            theirs: Theirs::Open,
+            unread: false,
+            unread_due: false,
+            halves: 2,
+            closed: false,
+            wakers: Wakers::default(),
+        }
+    }
+
+    fn has_something(&self) -> bool {
+        // Of a lane that was never spoken of, nobody need hear that it is not read.
+        let unread_due = self.unread_due && self.number.is_some();
+        !self.outgoing.is_empty() || matches!(self.ours, Ours::Ending | Ours::Breaking) || unread_due
+    }
+
+    /// The next thing to say of it; None if it was never spoken of, and need not be.
+    fn say(&mut self) -> Option<(Word, Vec<Bytes>)> {
+        if let Some(chunks) = self.outgoing.pop_front() {
+            self.wakers.writable.notify_one();
+            return Some((Word::Octets, chunks));
+        }
+        let word = match self.ours {
+            Ours::Ending => Word::End,
+            Ours::Breaking => Word::BrokenOff,
+            Ours::Open | Ours::Over => {
+                self.unread_due = false;
+                return Some((Word::Unread, Vec::new()));
+            }
+        };
+        self.ours = Ours::Over;
+        (word == Word::End || self.number.is_some()).then(|| (word, Vec::new()))
+    }
+
+    /// Nothing of it is read any more; what waits is dropped.
+    fn stop_reading(&mut self) {
+        self.incoming.clear();
+        self.held = 0;
+        if !self.unread {
+            self.unread = true;
+            self.unread_due = self.theirs == Theirs::Open;
+        }
+        self.wakers.taken.notify_one();
+        self.wakers.readable.notify_one();
+    }
+}
+
+/// How sending stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Room {
+    Free,
+    Full,
+    /// Nobody reads, or the lane was finished.
+    Useless,
+}
+
+/// What a receiver finds.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Read {
+    Octets(Bytes),
+    Nothing,
+    End,
+    BrokenOff,
+}
+
+/// All lanes of a connection.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    is_device: bool,
+    lanes: BTreeMap<Key, Lane>,
+    /// Those whose number is known and that are not over.
+    numbers: BTreeMap<u64, Key>,
+    next_key: u64,
+    next_number: u64,
+    /// Who has something to send, in turn.
+    row: VecDeque<Key>,
+    /// New ones, at a server.
+    offered: VecDeque<Key>,
+    /// Those that count among the lanes at once.
+    open: usize,
+    /// The message whose frames have not all come.
+    heard: Option<(u64, Word)>,
+}
+
+impl Lanes {
+    pub(super) fn new(is_device: bool) -> Self {
+        Self {
+            is_device,
+            lanes: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            next_key: 0,
+            next_number: 0,
+            row: VecDeque::new(),
+            offered: VecDeque::new(),
+            open: 0,
+            heard: None,
+        }
+    }
+
+    /// A new lane of this device's, if there may be one more.
+    pub(super) fn open(&mut self) -> Option<(Key, Wakers)> {
+        (self.open < LANES_MAX).then(|| self.insert(None))
+    }
+
+    /// The next lane that the device has opened.
+    pub(super) fn accept(&mut self) -> Option<(Key, Wakers)> {
+        let key = self.offered.pop_front()?;
+        Some((key, self.lanes[&key].wakers.clone()))
+    }
+
+    fn insert(&mut self, number: Option<u64>) -> (Key, Wakers) {
+        let key = Key(self.next_key);
+        self.next_key += 1;
+        self.open += 1;
+        let lane = Lane::new(number);
+        let wakers = lane.wakers.clone();
+        self.lanes.insert(key, lane);
+        (key, wakers)
+    }
+
+    /// Whether a lane's sender may [`Lanes::send`].
+    pub(super) fn room(&self, key: Key) -> Room {
+        match self.lanes.get(&key) {
+            Some(lane) if lane.unread_by_them || lane.ours != Ours::Open => Room::Useless,
+            Some(lane) if lane.outgoing.len() >= OUTGOING_MAX => Room::Full,
+            Some(_) => Room::Free,
+            None => Room::Useless,
+        }
+    }
+
+    /// Sends chunks of at most [`OCTETS_MAX`] together.
+    pub(super) fn send(&mut self, key: Key, chunks: Vec<Bytes>) {
+        self.change(key, |lane| lane.outgoing.push_back(chunks));
+    }
+
+    /// No more is sent; false if nobody reads, or it was finished already.
+    pub(super) fn finish(&mut self, key: Key) -> bool {
+        let is_open = self.room(key) != Room::Useless;
+        if is_open {
+            self.change(key, |lane| lane.ours = Ours::Ending);
+        }
+        is_open
+    }
+
+    /// The application has dropped its sender.
+    pub(super) fn drop_sender(&mut self, key: Key) {
+        self.change(key, |lane| {
+            lane.halves -= 1;
+            if lane.ours == Ours::Open {
+                lane.outgoing.clear();
+                lane.ours = Ours::Breaking;
+            }
+        });
+    }
+
+    /// The application has dropped its receiver.
+    pub(super) fn drop_receiver(&mut self, key: Key) {
+        self.change(key, |lane| {
+            lane.halves -= 1;
+            lane.stop_reading();
+        });
+    }
+
+    /// Nothing of this lane is read any more, since its receiver slept.
+    pub(super) fn break_off(&mut self, key: Key) {
+        self.change(key, Lane::stop_reading);
+    }
+
+    /// The next octets of a lane, at most `most`.
+    pub(super) fn read(&mut self, key: Key, most: usize) -> Read {
+        let Some(lane) = self.lanes.get_mut(&key) else { return Read::BrokenOff };
+        let Some(front) = lane.incoming.front_mut() else {
+            return match lane.theirs {
+                _ if lane.unread => Read::BrokenOff,
+                Theirs::Open => Read::Nothing,
+                Theirs::Ended => Read::End,
+                Theirs::BrokenOff => Read::BrokenOff,
+            };
+        };
+        let octets = front.split_to(most.min(front.len()));
+        if front.is_empty() {
+            lane.incoming.pop_front();
+        }
+        lane.held -= octets.len();
+        lane.wakers.taken.notify_one();
+        Read::Octets(octets)
+    }
+
+    /// Whether a lane holds as much as it may.
+    pub(super) fn is_full(&self, key: Key) -> bool {
+        self.lanes.get(&key).is_some_and(|lane| lane.held >= HELD_MAX)
+    }
+
+    /// What tells that a lane has been read from.
+    pub(super) fn taken(&self, key: Key) -> Option<Arc<Notify>> {
+        self.lanes.get(&key).map(|lane| lane.wakers.taken.clone())
+    }
+
+    /// The next message, if any lane has one.
+    pub(super) fn next_message(&mut self) -> Option<Message> {
+        loop {
+            let key = self.row.pop_front()?;
+            let lane = self.lanes.get_mut(&key)?;
+            lane.in_row = false;
+            let said = lane.say();
+            let Some((word, chunks)) = said else {
+                self.settle(key);
+                continue;
+            };
+            let lane_number = match lane.number {
+                Some(number) => number,
+                None => {
+                    let number = self.next_number;
+                    self.next_number += 1;
+                    lane.number = Some(number);
+                    self.numbers.insert(number, key);
+                    number
+                }
+            };
+            self.settle(key);
+            return Some(Message { lane: lane_number, word, chunks });
+        }
+    }
+
+    /// Whether any lane has something to send.
+    pub(super) fn has_messages(&self) -> bool {
+        !self.row.is_empty()
+    }
+
+    /// Takes a frame of a message that came. Returns the lane that it was for, if that has now as much as it may hold.
+    pub(super) fn hear(&mut self, first: bool, last: bool, mut octets: Bytes) -> Result<Option<Key>, Violation> {
+        let (number, word) = match self.heard.take() {
+            Some(heard) if !first => heard,
+            _ => take_head(&mut octets)?,
+        };
+        if !last {
+            self.heard = Some((number, word));
+        }
+        if word != Word::Octets && !(first && last && octets.is_empty()) {
+            return Err(Violation::Head);
+        }
+        let Some(key) = self.lane_of(number, word)? else { return Ok(None) };
+        let lane = self.lanes.get_mut(&key).ok_or(Violation::Over(number))?;
+        if word != Word::Unread && lane.theirs != Theirs::Open {
+            return Err(Violation::Over(number));
+        }
+        match word {
+            Word::Octets if lane.unread || octets.is_empty() => {}
+            Word::Octets => {
+                lane.held += octets.len();
+                lane.incoming.push_back(octets);
+            }
+            Word::End => lane.theirs = Theirs::Ended,
+            Word::BrokenOff => {
+                lane.theirs = Theirs::BrokenOff;
+                lane.incoming.clear();
+                lane.held = 0;
+            }
+            Word::Unread => {
+                lane.unread_by_them = true;
+                lane.outgoing.clear();
+                if matches!(lane.ours, Ours::Open | Ours::Ending) {
+                    lane.ours = Ours::Breaking;
+                }
+                lane.wakers.writable.notify_one();
+            }
+        }
+        lane.wakers.readable.notify_one();
+        self.change(key, |_| {});
+        Ok(self.is_full(key).then_some(key))
+    }
+
+    /// The lane of that number; a new one where the device opens one. None for one that is over, of which nobody need hear more.
+    fn lane_of(&mut self, number: u64, word: Word) -> Result<Option<Key>, Violation> {
+        if let Some(key) = self.numbers.get(&number) {
+            return Ok(Some(*key));
+        }
+        if number < self.next_number {
+            // It crossed the last message of this end's.
+            return if word == Word::Unread { Ok(None) } else { Err(Violation::Over(number)) };
+        }
+        if self.is_device || number > self.next_number {
+            return Err(Violation::Number(number));
+        }
+        if self.open >= LANES_MAX {
+            return Err(Violation::Lanes);
+        }
+        let (key, _) = self.insert(Some(number));
+        self.next_number += 1;
+        self.numbers.insert(number, key);
+        self.offered.push_back(key);
+        Ok(Some(key))
+    }
+
+    fn change(&mut self, key: Key, change: impl FnOnce(&mut Lane)) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            change(lane);
+            self.settle(key);
+        }
+    }
+
+    /// Puts a lane into the row if it has something to say, and forgets it once it is over and nobody holds it.
+    fn settle(&mut self, key: Key) {
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        if lane.has_something() {
+            if !lane.in_row {
+                lane.in_row = true;
+                self.row.push_back(key);
+            }
+            return;
+        }
+        let unspoken = lane.number.is_none();
+        if lane.ours == Ours::Over && (unspoken || lane.theirs != Theirs::Open) && !lane.closed {
+            lane.closed = true;
+            self.open -= 1;
+            if let Some(number) = lane.number {
+                self.numbers.remove(&number);
+            }
+        }
+        if lane.closed && lane.halves == 0 {
+            self.lanes.remove(&key);
+        }
+    }
+
+    /// Whether lanes wait to be accepted.
+    pub(super) fn has_offered(&self) -> bool {
+        !self.offered.is_empty()
+    }
+
+    /// Whether the device may open another.
+    pub(super) fn may_open(&self) -> bool {
+        self.open < LANES_MAX
+    }
+
+    /// Wakes whoever waits for any lane.
+    pub(super) fn wake_all(&self) {
+        for lane in self.lanes.values() {
+            lane.wakers.readable.notify_one();
+            lane.wakers.writable.notify_one();
+            lane.wakers.taken.notify_one();
+        }
+    }
+}
+
+fn take_head(octets: &mut Bytes) -> Result<(u64, Word), Violation> {
+    let mut rest = &octets[..];
+    let head = take_varint(&mut rest).map_err(|_| Violation::Head)?;
+    octets.advance(octets.len() - rest.len());
+    Ok((head >> 2, Word::ALL[(head & 3) as usize]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(lane: u64, word: Word) -> Bytes {
+        let mut out = Vec::new();
+        Message { lane, word, chunks: Vec::new() }.put_head(&mut out);
+        out.into()
+    }
+
+    fn octets(lane: u64, octets: &[u8]) -> Bytes {
+        [&head(lane, Word::Octets)[..], octets].concat().into()
+    }
+
+    fn hear(lanes: &mut Lanes, message: Bytes) -> Result<Option<Key>, Violation> {
+        lanes.hear(true, true, message)
+    }
+
+    #[test]
+    fn lanes_take_turns_a_message_each_and_are_numbered_as_they_first_speak() {
+        let mut lanes = Lanes::new(true);
+        let keys: Vec<Key> = (0..3).map(|_| lanes.open().expect("there is room").0).collect();
+        for key in [keys[2], keys[0], keys[2], keys[0], keys[1]] {
+            lanes.send(key, vec![Bytes::from_static(b"x")]);
+        }
+        let said: Vec<u64> = std::iter::from_fn(|| lanes.next_message()).map(|message| message.lane).collect();
+        assert_eq!(said, [0, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn a_lane_that_never_spoke_is_dropped_without_a_word() {
+        let mut lanes = Lanes::new(true);
+        let (key, _) = lanes.open().expect("there is room");
+        lanes.drop_sender(key);
+        lanes.drop_receiver(key);
+        assert_eq!(lanes.next_message(), None);
+        assert!(lanes.lanes.is_empty() && lanes.open == 0);
+    }
+
+    #[test]
+    fn whatever_order_its_halves_and_directions_end_in_a_lane_is_forgotten_at_both_ends() {
+        // Who does what, and in which order: every one of the permutations.
+        for order in 0..720_u32 {
+            let (mut device, mut server) = (Lanes::new(true), Lanes::new(false));
+            let (ours, _) = device.open().expect("there is room");
+            device.send(ours, vec![Bytes::from_static(b"hello")]);
+            exchange(&mut device, &mut server);
+            let (theirs, _) = server.accept().expect("it came");
+            let mut acts: Vec<u32> = (0..6).collect();
+            let mut rest = order;
+            for at in (1..6).rev() {
+                acts.swap(at as usize, (rest % (at + 1)) as usize);
+                rest /= at + 1;
+            }
+            for act in acts {
+                match act {
+                    0 => drop(device.finish(ours)),
+                    1 => device.drop_sender(ours),
+                    2 => device.drop_receiver(ours),
+                    3 => drop(server.finish(theirs)),
+                    4 => server.drop_sender(theirs),
+                    _ => server.drop_receiver(theirs),
+                }
+                if order % 2 == 0 {
+                    exchange(&mut device, &mut server);
+                }
+            }
+            exchange(&mut device, &mut server);
+            for lanes in [&device, &server] {
+                assert!(lanes.lanes.is_empty() && lanes.numbers.is_empty() && lanes.open == 0, "{order}: {lanes:?}");
+            }
+        }
+    }
+
+    /// All that both have to say, until neither has more; what crosses, crosses.
+    fn exchange(device: &mut Lanes, server: &mut Lanes) {
+        for _ in 0..100 {
+            let there: Vec<Message> = std::iter::from_fn(|| device.next_message()).collect();
+            let back: Vec<Message> = std::iter::from_fn(|| server.next_message()).collect();
+            if there.is_empty() && back.is_empty() {
+                return;
+            }
+            for (messages, to) in [(there, &mut *server), (back, &mut *device)] {
+                for message in messages {
+                    let mut octets = Vec::new();
+                    message.put_head(&mut octets);
+                    message.chunks.iter().for_each(|chunk| octets.extend_from_slice(chunk));
+                    to.hear(true, true, octets.into()).expect("no violation");
+                }
+            }
+        }
+        panic!("they never end");
+    }
+
+    #[test]
+    fn a_device_has_so_many_lanes_at_once_and_one_more_is_a_violation() {
+        let (mut device, mut server) = (Lanes::new(true), Lanes::new(false));
+        let keys: Vec<Key> = std::iter::from_fn(|| device.open()).map(|(key, _)| key).collect();
+        assert_eq!(keys.len(), LANES_MAX);
+        for number in 0..LANES_MAX as u64 {
+            assert_eq!(hear(&mut server, octets(number, b"x")), Ok(None));
+        }
+        assert_eq!(hear(&mut server, octets(LANES_MAX as u64, b"x")), Err(Violation::Lanes));
+        device.drop_sender(keys[0]);
+        device.drop_receiver(keys[0]);
+        assert_eq!(device.next_message(), None);
+        assert!(device.may_open() && device.open().is_some() && device.open().is_none());
+    }
+
+    #[test]
+    fn messages_of_lanes_out_of_turn_or_over_are_violations_and_one_that_crossed_is_none() {
+        let mut server = Lanes::new(false);
+        assert_eq!(hear(&mut server, octets(1, b"x")), Err(Violation::Number(1)));
+        assert_eq!(hear(&mut Lanes::new(true), octets(0, b"x")), Err(Violation::Number(0)), "a server's lane");
+        assert_eq!(hear(&mut server, octets(0, b"x")), Ok(None));
+        assert_eq!(hear(&mut server, head(0, Word::End)), Ok(None));
+        assert_eq!(hear(&mut server, octets(0, b"x")), Err(Violation::Over(0)));
+        let (key, _) = server.accept().expect("it came");
+        assert!(server.finish(key));
+        assert_eq!(server.next_message().map(|message| message.word), Some(Word::End));
+        assert_eq!(hear(&mut server, head(0, Word::Unread)), Ok(None));
+        assert_eq!(hear(&mut server, head(0, Word::End)), Err(Violation::Over(0)));
+        for malformed in [&b""[..], &[0x40, 0x01], &[0x01, 0x00], &[0x02, 0x00], &[0x03, 0x00]] {
+            assert_eq!(hear(&mut server, Bytes::copy_from_slice(malformed)), Err(Violation::Head), "{malformed:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_reads_is_bounded_and_dropped_with_its_reader() {
+        let mut server = Lanes::new(false);
+        let piece = octets(0, &vec![0; 64 * 1024]);
+        let mut messages = 0;
+        let key = loop {
+            messages += 1;
+            if let Some(key) = hear(&mut server, piece.clone()).expect("no violation") {
+                break key;
+            }
+        };
+        assert_eq!(messages, HELD_MAX / (64 * 1024));
+        assert_eq!(server.read(key, HELD_MAX), Read::Octets(Bytes::from(vec![0; 64 * 1024])));
+        assert!(!server.is_full(key));
+        server.break_off(key);
+        assert_eq!(server.read(key, 9), Read::BrokenOff);
+        assert_eq!(server.next_message().map(|message| message.word), Some(Word::Unread));
+        assert_eq!(hear(&mut server, piece), Ok(None));
+        assert_eq!(server.lanes[&key].held, 0);
+    }
+
+    #[test]
+    fn a_message_in_parts_is_one_of_its_lane() {
+        let mut server = Lanes::new(false);
+        assert_eq!(server.hear(true, false, octets(0, b"a")), Ok(None));
+        assert_eq!(server.hear(false, false, Bytes::from_static(b"b")), Ok(None));
+        assert_eq!(server.hear(false, true, Bytes::from_static(b"c")), Ok(None));
+        let (key, _) = server.accept().expect("it came");
+        let read: Vec<Read> = (0..4).map(|_| server.read(key, 9)).collect();
+        let piece = |octets| Read::Octets(Bytes::from_static(octets));
+        assert_eq!(read, [piece(b"a"), piece(b"b"), piece(b"c"), Read::Nothing]);
+        assert_eq!(server.hear(true, false, head(0, Word::End)), Err(Violation::Head));
+    }
+}

@@ -1,0 +1,269 @@
+//! A server's end: [`WebSocketListener`].
+
+use super::driver::{Conversation, Manner, violated};
+use super::frames::{Frames, Role, Violation};
+use super::upgrade::asked;
+use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
+use crate::tcp::Tcp;
+use crate::tls::exported;
+use bytes::BytesMut;
+use hoop_flow::Binding;
+use hoop_flow::frame::Frame;
+use hoop_units::DeviceId;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+/// After an error of the listening socket (no more descriptors, say) it rests for so long.
+const REST: Duration = Duration::from_millis(100);
+
+/// What a server spends on devices that it does not know yet, and on all of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WebSocketLimits {
+    /// Handshakes under way at once, TLS and HTTP, with carriers that wait to be accepted; more are closed. Default: 512, some 40 KB each.
+    pub handshakes: usize,
+    /// The same of one address (of IPv6: a /64); default: 32. Behind a proxy all have its address.
+    pub handshakes_per_peer: usize,
+    /// How long a handshake may take; default: 10 s.
+    pub handshake_time: Duration,
+    /// Connections at once; more are closed. Default: 20,000, some 60 KB each.
+    pub connections: usize,
+}
+
+impl Default for WebSocketLimits {
+    fn default() -> Self {
+        Self { handshakes: 512, handshakes_per_peer: 32, handshake_time: Duration::from_secs(10), connections: 20_000 }
+    }
+}
+
+/// A server's end: carriers that devices open. Dropping it takes no more; those that are open stay.
+pub struct WebSocketListener {
+    address: SocketAddr,
+    accepted: tokio::sync::Mutex<mpsc::Receiver<WebSocketCarrier>>,
+    admitting: Arc<Admitting>,
+    task: JoinHandle<()>,
+}
+
+impl fmt::Debug for WebSocketListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocketListener").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Drop for WebSocketListener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl WebSocketListener {
+    /// Listens on `address` (`[::]` is of both families); within a tokio runtime. Without TLS it must stand behind something that ends TLS, and be [`BoundBy::Nonces`].
+    ///
+    /// # Errors
+    /// If the socket cannot be had, or neither TLS nor nonces would bind proofs.
+    pub async fn bind(
+        address: SocketAddr,
+        tls: Option<&rustls::ServerConfig>,
+        options: WebSocketOptions,
+        limits: WebSocketLimits,
+    ) -> io::Result<Self> {
+        if tls.is_none() && options.bound_by == BoundBy::Exporter {
+            let missing = "without TLS, proofs must be bound by nonces";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, missing));
+        }
+        let tls = tls.map(|tls| {
+            let mut tls = tls.clone();
+            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            tls.max_early_data_size = 0;
+            TlsAcceptor::from(Arc::new(tls))
+        });
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let (hand_over, accepted) = mpsc::channel(1);
+        let admitting = Arc::new(Admitting {
+            tls,
+            options,
+            handshakes: Arc::new(Semaphore::new(limits.handshakes)),
+            connections: Arc::new(Semaphore::new(limits.connections)),
+            limits,
+            peers: Mutex::default(),
+            hand_over,
+        });
+        let task = tokio::spawn(admitting.clone().run(listener));
+        Ok(Self { address, accepted: tokio::sync::Mutex::new(accepted), admitting, task })
+    }
+
+    /// The next carrier. Dropping it while it waits loses none.
+    ///
+    /// # Errors
+    /// If the listener is gone.
+    pub async fn accept(&self) -> io::Result<WebSocketCarrier> {
+        self.accepted.lock().await.recv().await.ok_or_else(|| io::Error::other("the listener is gone"))
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Handshakes under way, and carriers that wait to be accepted: at most [`WebSocketLimits::handshakes`].
+    pub fn handshakes(&self) -> usize {
+        self.admitting.limits.handshakes - self.admitting.handshakes.available_permits()
+    }
+
+    /// Connections at once, with those whose handshake is under way: at most [`WebSocketLimits::connections`].
+    pub fn connections(&self) -> usize {
+        self.admitting.limits.connections - self.admitting.connections.available_permits()
+    }
+}
+
+/// The task of a listener, and what its handshakes share.
+struct Admitting {
+    tls: Option<TlsAcceptor>,
+    options: WebSocketOptions,
+    limits: WebSocketLimits,
+    handshakes: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+    /// Handshakes under way of each peer; as many at most as there are handshakes.
+    peers: Mutex<BTreeMap<DeviceId, usize>>,
+    hand_over: mpsc::Sender<WebSocketCarrier>,
+}
+
+/// What a handshake takes up.
+struct Place {
+    admitting: Arc<Admitting>,
+    peer: DeviceId,
+    _handshake: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut peers = self.admitting.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = peers.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                peers.remove(&self.peer);
+            }
+        }
+    }
+}
+
+impl Admitting {
+    async fn run(self: Arc<Self>, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => self.admit(stream, peer),
+                Err(_) => tokio::time::sleep(REST).await,
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        let (Some(place), Ok(connection)) = (self.place(peer), self.connections.clone().try_acquire_owned()) else {
+            return;
+        };
+        let admitting = self.clone();
+        tokio::spawn(async move {
+            let limit = admitting.limits.handshake_time;
+            let shaking = admitting.shake_hands(stream, peer, connection);
+            let Ok(Ok(carrier)) = tokio::time::timeout(limit, shaking).await else { return };
+            let shared = carrier.handle.0.clone();
+            tokio::select! {
+                _ = admitting.hand_over.send(carrier) => {}
+                _ = shared.until_gone() => {}
+            }
+            drop(place);
+        });
+    }
+
+    fn place(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+        let handshake = self.handshakes.clone().try_acquire_owned().ok()?;
+        let peer = DeviceId::from_ip(peer.ip());
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = peers.entry(peer).or_default();
+        if *count >= self.limits.handshakes_per_peer {
+            return None;
+        }
+        *count += 1;
+        Some(Place { admitting: self.clone(), peer, _handshake: handshake })
+    }
+
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        connection: OwnedSemaphorePermit,
+    ) -> io::Result<WebSocketCarrier> {
+        let tcp = Tcp::new(stream)?;
+        let watch = tcp.watch();
+        let shared = Shared::new(false);
+        let binding = match &self.tls {
+            Some(tls) => {
+                let stream = tls.accept(tcp).await?;
+                let exported = exported(stream.get_ref().1)?;
+                self.begin(stream, Some(exported), &shared, connection).await?
+            }
+            None => self.begin(tcp, None, &shared, connection).await?,
+        };
+        Ok(WebSocketCarrier::new(&shared, binding, watch, peer))
+    }
+
+    /// Answers the request, and lets the connection run.
+    async fn begin(
+        &self,
+        mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        exported: Option<Binding>,
+        shared: &Arc<Shared>,
+        connection: OwnedSemaphorePermit,
+    ) -> io::Result<Binding> {
+        let mut buffer = BytesMut::new();
+        let (answer, granted) = asked(&mut stream, &mut buffer, &self.options.path).await?;
+        stream.write_all(&answer).await?;
+        stream.flush().await?;
+        if !granted {
+            stream.shutdown().await?;
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let (role, frames) = (Role::Server, Frames::new(Role::Server));
+        let mut conversation = Conversation { stream, buffer, frames, role };
+        let binding = match (self.options.bound_by, exported) {
+            (BoundBy::Exporter, Some(exported)) => exported,
+            (BoundBy::Nonces, _) | (_, None) => challenge(&mut conversation).await?,
+        };
+        let WebSocketOptions { idle, keep_alive, patience, .. } = self.options;
+        let manner = Manner { role, idle, keep_alive, patience };
+        let running = conversation.run(shared.clone(), manner, None);
+        tokio::spawn(async move {
+            running.await;
+            drop(connection);
+        });
+        Ok(binding)
+    }
+}
+
+/// Hears HELLO and answers CHALLENGE.
+async fn challenge<S: AsyncRead + AsyncWrite + Unpin>(conversation: &mut Conversation<S>) -> io::Result<Binding> {
+    let message = conversation.message().await?;
+    let mut rest = &message[..];
+    let Ok(Some(Frame::Hello { nonce: theirs })) = Frame::take(&mut rest) else {
+        return Err(violated(Violation::Binding("HELLO")));
+    };
+    if !rest.is_empty() {
+        return Err(violated(Violation::Binding("HELLO alone")));
+    }
+    let mut ours = [0; 32];
+    SystemRandom::new().fill(&mut ours).map_err(|_| io::Error::other("the system has no dice"))?;
+    let mut answer = Vec::new();
+    Frame::Challenge { nonce: ours }.put(&mut answer);
+    conversation.say(&answer).await?;
+    Ok(Binding::of_nonces(&theirs, &ours))
+}

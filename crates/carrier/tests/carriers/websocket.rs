@@ -1,0 +1,326 @@
+//! What is WebSocket's own: proxies, strangers, liars.
+
+use crate::common::{
+    NAME, TLS, V4, any_port, drain, lane, pour, soon, websocket_device, websocket_listener, websocket_pair,
+};
+use bytes::Bytes;
+use hoop_carrier::{
+    BoundBy, Carrier, Local, Proxy, Refused, SILENCE, WEBSOCKET_PATH, WebSocketDevice, WebSocketLimits,
+    WebSocketListener, WebSocketOptions,
+};
+use rustls::pki_types::ServerName;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+const TOTAL: usize = 20_000_000;
+
+/// A stranger's TLS connection.
+async fn tls(address: SocketAddr) -> TlsStream<TcpStream> {
+    let connector = TlsConnector::from(Arc::new(TLS.device.clone()));
+    let tcp = TcpStream::connect(address).await.expect("a connection");
+    connector.connect(ServerName::try_from(NAME).expect("a name"), tcp).await.expect("TLS")
+}
+
+fn request(path: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {NAME}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: hoop-flow.1\r\n\r\n"
+    )
+}
+
+/// The octets up to the end of the connection.
+async fn to_the_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
+    let mut octets = Vec::new();
+    // An end without TLS's goodbye is one, too.
+    let _ = soon(stream.read_to_end(&mut octets)).await;
+    octets
+}
+
+#[tokio::test]
+async fn a_stranger_gets_a_plain_answer() {
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
+    let plain = format!("GET {WEBSOCKET_PATH} HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
+    let other = request(WEBSOCKET_PATH).replace("hoop-flow.1", "chat");
+    let endless = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(20_000));
+    let cases = [(request("/"), "404"), (plain, "426"), (other, "400"), ("\u{1}\r\n\r\n".into(), "400"), (endless, "")];
+    for (request, status) in cases {
+        let mut stream = tls(listener.local_address()).await;
+        let _ = stream.write_all(request.as_bytes()).await;
+        let answer = String::from_utf8(to_the_end(&mut stream).await).expect("text");
+        assert_eq!(answer.split_whitespace().nth(1).unwrap_or_default(), status, "{request:.60}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_a_websocket_there_is_told_by_its_status() {
+    let elsewhere = WebSocketOptions { path: "/elsewhere".into(), ..WebSocketOptions::default() };
+    let listener = websocket_listener(V4, &elsewhere, WebSocketLimits::default()).await;
+    let device = websocket_device(&WebSocketOptions::default());
+    let carrier = soon(device.connect(listener.local_address(), NAME)).await.expect("TLS");
+    let error = soon(carrier.closed()).await;
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(error.to_string(), Refused::ByServer(404).to_string());
+    assert!(soon(carrier.open()).await.is_err());
+}
+
+/// The frames of RFC 6455 §5.2 that a device sends, masked by zeros.
+fn frame(first: u8, len: &[u8], payload: &[u8]) -> Vec<u8> {
+    let (short, long) = len.split_first().expect("a length");
+    [&[first, 0x80 | short], long, &[0; 4], payload].concat()
+}
+
+#[tokio::test]
+async fn a_device_that_breaks_the_protocol_is_closed_with_the_code_that_says_how_and_others_go_on() {
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
+    let device = websocket_device(&WebSocketOptions::default());
+    let address = listener.local_address();
+    let (good, good_end) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    let (good, good_end) = (good.expect("a carrier"), good_end.expect("a carrier"));
+    let cases: [(Vec<u8>, u16); 7] = [
+        (frame(0x81, &[2], b"hi"), 1003),
+        (frame(0x82, &[127, 0, 0, 0, 0, 0, 2, 0, 1], b""), 1009),
+        (vec![0x82, 0x01, 0x00], 1002),
+        (frame(0x82, &[1], &[0x04]), 1002),
+        (frame(0x82, &[2], &[0x01, 0x00]), 1002),
+        (frame(0x82, &[0], b""), 1002),
+        (b"\xff\xffgarbage that is no frame at all".to_vec(), 1002),
+    ];
+    for (octets, code) in cases {
+        let mut stream = tls(address).await;
+        stream.write_all(request(WEBSOCKET_PATH).as_bytes()).await.expect("it is sent");
+        let bad_end = soon(listener.accept()).await.expect("a carrier");
+        stream.write_all(&octets).await.expect("it is sent");
+        let error = soon(bad_end.closed()).await;
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{octets:x?}: {error}");
+        assert!(soon(bad_end.accept()).await.is_err());
+        let answer = to_the_end(&mut stream).await;
+        let [high, low] = code.to_be_bytes();
+        assert!(answer.ends_with(&[0x88, 2, high, low]), "{octets:x?}: {answer:x?}");
+        soon(lane(&good, &good_end)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_the_protocol_is_left() {
+    let listener = TcpListener::bind(any_port(V4)).await.expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let strange = tokio::spawn(async move {
+        let acceptor = TlsAcceptor::from(Arc::new(TLS.server.clone()));
+        let tcp = listener.accept().await.expect("a connection").0;
+        let mut stream = acceptor.accept(tcp).await.expect("TLS");
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: wrong\r\n\r\n";
+        stream.write_all(answer.as_bytes()).await.expect("it is sent");
+        to_the_end(&mut stream).await
+    });
+    let carrier = soon(websocket_device(&WebSocketOptions::default()).connect(address, NAME)).await.expect("TLS");
+    assert_eq!(soon(carrier.closed()).await.to_string(), Refused::OtherProtocol.to_string());
+    soon(strange).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn handshakes_that_never_end_are_bounded_for_each_peer_and_given_up() {
+    let limits = WebSocketLimits {
+        handshakes: 8,
+        handshakes_per_peer: 3,
+        handshake_time: Duration::from_millis(500),
+        ..WebSocketLimits::default()
+    };
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
+    let address = listener.local_address();
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.push(TcpStream::connect(address).await.expect("a connection"));
+    }
+    // One more of the same peer's is closed at once; another peer's is not.
+    let mut more = TcpStream::connect(address).await.expect("a connection");
+    assert!(to_the_end(&mut more).await.is_empty());
+    assert_eq!(listener.handshakes(), 3);
+    let local = Local { address: Some("127.0.0.8".parse().expect("an address")), ..Local::default() };
+    let other = WebSocketDevice::new(local, &TLS.device, WebSocketOptions::default(), None);
+    let (device, server) = soon(async { tokio::join!(other.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+    for stream in &mut silent {
+        assert!(to_the_end(stream).await.is_empty(), "it was given up");
+    }
+    let device = websocket_device(&WebSocketOptions::default());
+    let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+}
+
+#[tokio::test]
+async fn no_more_connections_than_there_may_be_are_taken_and_one_that_ends_makes_room() {
+    let limits = WebSocketLimits { connections: 1, ..WebSocketLimits::default() };
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
+    let (address, device) = (listener.local_address(), websocket_device(&WebSocketOptions::default()));
+    let (first, first_end) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    let (first, first_end) = (first.expect("a carrier"), first_end.expect("a carrier"));
+    assert!(soon(device.connect(address, NAME)).await.is_err());
+    first.close();
+    soon(first_end.closed()).await;
+    soon(async {
+        while listener.connections() > 0 {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    let (next, next_end) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(next.expect("a carrier").binding(), next_end.expect("a carrier").binding());
+}
+
+/// A small HTTP proxy, which connects for whoever names the password, to one server; returns what it was asked.
+async fn proxy(server: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind(any_port(V4)).await.expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut device, _)) = listener.accept().await {
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(device.read_u8().await.expect("a request"));
+                }
+                let head = String::from_utf8(head).expect("text");
+                let allowed = head.contains("Proxy-Authorization: Basic YTpi\r\n");
+                let _ = tell.send(head);
+                if !allowed {
+                    let answer = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n";
+                    return device.write_all(answer).await;
+                }
+                device.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+                let mut server = TcpStream::connect(server).await?;
+                copy_bidirectional(&mut device, &mut server).await.map(drop)
+            });
+        }
+    });
+    (address, told)
+}
+
+#[tokio::test]
+async fn a_carrier_goes_through_a_proxy_and_its_refusal_is_told() {
+    let options = WebSocketOptions::default();
+    let listener = websocket_listener(V4, &options, WebSocketLimits::default()).await;
+    let (address, mut told) = proxy(listener.local_address()).await;
+    let device = |authorization: Option<&str>| {
+        let proxy = Proxy { address, authorization: authorization.map(str::to_owned) };
+        WebSocketDevice::new(Local::default(), &TLS.device, options.clone(), Some(proxy))
+    };
+    // A proxy finds the server by its name; where it is does not matter to the device.
+    let server: SocketAddr = "192.0.2.1:8443".parse().expect("an address");
+    let error = soon(device(None).connect(server, NAME)).await.expect_err("it is refused");
+    assert_eq!(error.to_string(), Refused::ByProxy(407).to_string());
+    let head = told.recv().await.expect("a request");
+    assert!(head.starts_with(&format!("CONNECT {NAME}:8443 HTTP/1.1\r\nHost: {NAME}:8443\r\n")), "{head}");
+    let device = device(Some("Basic YTpi"));
+    assert!(!format!("{device:?}").contains("YTpi"));
+    let (ours, theirs) = soon(async { tokio::join!(device.connect(server, NAME), listener.accept()) }).await;
+    let (ours, theirs) = (ours.expect("a carrier"), theirs.expect("a carrier"));
+    assert_eq!(ours.binding(), theirs.binding());
+    let (at_device, at_server) = soon(lane(&ours, &theirs)).await;
+    soon(async { tokio::join!(pour(at_device.sender, 2, TOTAL), drain(at_server.receiver, 2, TOTAL)) }).await;
+}
+
+#[tokio::test]
+async fn where_tls_ends_in_front_of_the_server_both_ends_still_have_one_binding() {
+    let options = WebSocketOptions { bound_by: BoundBy::Nonces, ..WebSocketOptions::default() };
+    let listener = WebSocketListener::bind(any_port(V4), None, options.clone(), WebSocketLimits::default())
+        .await
+        .expect("a listener");
+    let front = TcpListener::bind(any_port(V4)).await.expect("a listener");
+    let (address, behind) = (front.local_addr().expect("an address"), listener.local_address());
+    tokio::spawn(async move {
+        let acceptor = TlsAcceptor::from(Arc::new(TLS.server.clone()));
+        while let Ok((tcp, _)) = front.accept().await {
+            let mut device = acceptor.accept(tcp).await.expect("TLS");
+            let mut server = TcpStream::connect(behind).await.expect("a connection");
+            let _ = copy_bidirectional(&mut device, &mut server).await;
+        }
+    });
+    let device = websocket_device(&options);
+    let (ours, theirs) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    let (ours, theirs) = (ours.expect("a carrier"), theirs.expect("a carrier"));
+    assert_eq!(ours.binding(), theirs.binding());
+    soon(lane(&ours, &theirs)).await;
+    let exporter = WebSocketOptions::default();
+    let refused = WebSocketListener::bind(any_port(V4), None, exporter, WebSocketLimits::default()).await;
+    assert_eq!(refused.expect_err("nothing would bind proofs").kind(), io::ErrorKind::InvalidInput);
+}
+
+/// A way for TCP that can be frozen: nothing is read from either side any more, as if all were lost.
+async fn way(server: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<()>) {
+    let front = TcpListener::bind(any_port(V4)).await.expect("a listener");
+    let address = front.local_addr().expect("an address");
+    let carrying = tokio::spawn(async move {
+        let mut device = front.accept().await.expect("a connection").0;
+        let mut server = TcpStream::connect(server).await.expect("a connection");
+        let _ = copy_bidirectional(&mut device, &mut server).await;
+    });
+    (address, carrying)
+}
+
+#[tokio::test]
+async fn a_carrier_is_gone_once_its_way_is_cut_or_nothing_has_come_for_its_idle_time() {
+    let options = WebSocketOptions { idle: Duration::from_millis(700), ..WebSocketOptions::default() };
+    let listener = websocket_listener(V4, &options, WebSocketLimits::default()).await;
+    let (address, carrying) = way(listener.local_address()).await;
+    let device = websocket_device(&options);
+    let (ours, theirs) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    let (ours, theirs) = (ours.expect("a carrier"), theirs.expect("a carrier"));
+    tokio::select! {
+        () = ours.silent(Duration::from_millis(300)) => panic!("an idle carrier was called silent"),
+        () = theirs.silent(Duration::from_millis(300)) => panic!("an idle carrier was called silent"),
+        error = soon(ours.closed()) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),
+    }
+    soon(theirs.closed()).await;
+    carrying.abort();
+    let lively = WebSocketOptions { keep_alive: Some(Duration::from_millis(100)), ..options };
+    let (ours, theirs) = websocket_pair(V4, &lively).await;
+    let quick = WebSocketOptions { idle: Duration::from_millis(1_500), ..WebSocketOptions::default() };
+    let (other, _other_end) = websocket_pair(V4, &quick).await;
+    tokio::select! {
+        _ = ours.closed() => panic!("it was kept alive"),
+        _ = theirs.closed() => panic!("it was kept alive"),
+        _ = soon(other.closed()) => {}
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_that_is_going_on_is_not_silent() {
+    let (ours, theirs) = websocket_pair(V4, &WebSocketOptions::default()).await;
+    let (at_device, at_server) = soon(lane(&ours, &theirs)).await;
+    let (there, back) = (pour(at_device.sender, 1, TOTAL), drain(at_server.receiver, 1, TOTAL));
+    tokio::select! {
+        () = ours.silent(SILENCE) => panic!("it was called silent while it carried"),
+        _ = async { tokio::join!(there, back) } => {}
+    }
+}
+
+#[tokio::test]
+async fn small_messages_of_a_lane_pass_between_large_ones_of_another() {
+    let (ours, theirs) = websocket_pair(V4, &WebSocketOptions::default()).await;
+    let (large, mut large_end) = soon(lane(&ours, &theirs)).await;
+    let (mut small, mut small_end) = soon(lane(&ours, &theirs)).await;
+    let pouring = tokio::spawn(pour(large.sender, 1, 100 * TOTAL));
+    let mut came = 0;
+    soon(async {
+        while came < TOTAL {
+            came += large_end.receiver.receive(60_000).await.expect("it comes").expect("more").len();
+        }
+        small.sender.send(&mut [Bytes::from_static(b"small")]).await.expect("it is taken");
+        loop {
+            tokio::select! {
+                octets = small_end.receiver.receive(9) => break assert_eq!(octets.expect("it comes").as_deref(), Some(&b"small"[..])),
+                octets = large_end.receiver.receive(60_000) => came += octets.expect("it comes").expect("more").len(),
+            }
+        }
+    })
+    .await;
+    assert!(came < 2 * TOTAL, "{came} octets of the other came first");
+    pouring.abort();
+}
