@@ -1,8 +1,10 @@
 //! Carriers: connections that flows are attached to (`docs/flow.md` §1). A carrier is disposable, and knows nothing of flows: it is bound to its TLS by 32 octets
 //! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of octets in both directions.
 
+mod dialer;
 mod memory;
 mod quic;
+mod race;
 mod silence;
 mod socket;
 mod tcp;
@@ -17,6 +19,7 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
+pub use dialer::{Dialer, Server};
 pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions};
 pub use socket::Local;

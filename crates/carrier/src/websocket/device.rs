@@ -62,6 +62,11 @@ impl WebSocketDevice {
         Self { local, tls: TlsConnector::from(Arc::new(tls)), options, proxy }
     }
 
+    /// Whether its carriers go through a proxy.
+    pub fn has_proxy(&self) -> bool {
+        self.proxy.is_some()
+    }
+
     /// A carrier to a server whose certificate is for `name`. A proxy is asked for that name and the address's port, and finds the address itself.
     ///
     /// It tries for as long as the system does; whoever drops it gives it up. Whether there is a WebSocket at the server is known only once it answers: if not, the carrier

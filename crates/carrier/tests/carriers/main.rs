@@ -1,6 +1,7 @@
 //! Carriers over real sockets on loopback.
 
 mod common;
+mod dialer;
 mod lanes;
 mod quic;
 mod websocket;

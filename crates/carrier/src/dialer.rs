@@ -1,0 +1,173 @@
+//! A device's way to a server, by whichever kind of carrier gets there first: [`Dialer`].
+
+use crate::race::{Attempt, Memory, Race};
+use crate::{Carrier, Kind, QuicDevice, WebSocketDevice};
+use hoop_units::Timestamp;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::lookup_host;
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+
+/// How long one attempt may take: QUIC's handshake with three lost packets, or TCP's with two.
+const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+
+/// A server, as a device was told of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// What its certificate is for.
+    pub name: String,
+    /// Where it is; without any, its name is looked up.
+    pub addresses: Vec<IpAddr>,
+    /// The port of QUIC.
+    pub quic_port: u16,
+    /// The port of WebSocket.
+    pub websocket_port: u16,
+}
+
+/// Makes carriers by QUIC or WebSocket, whichever is up first: QUIC begins, and WebSocket follows a quarter of a second later (RFC 8305 in spirit), or at once where QUIC lost a
+/// short while ago. Whoever loses is closed.
+///
+/// There is one for each interface, like [`QuicDevice`]. What worked is remembered for each network by the key that the caller gives: the name of the Wi-Fi, say. QUIC is tried first again
+/// a minute after it lost, then two, at last every hour.
+///
+/// # UDP that is shut in mid-transfer
+///
+/// Whoever has octets under way awaits [`Carrier::silent`] with [`SILENCE`](crate::SILENCE) beside its lanes. Then it says [`Dialer::quic_is_silent`] and dials again: WebSocket is tried at
+/// once, and flows go on over it after two round trips and the resumption's one; altogether within three seconds on any way that is worth it. The silent carrier may be kept,
+/// and is closed once flows have moved.
+#[derive(Debug)]
+pub struct Dialer {
+    quic: Option<Arc<QuicDevice>>,
+    websocket: Option<WebSocketDevice>,
+    memory: Mutex<Memory>,
+    /// The origin of its timestamps.
+    origin: Instant,
+}
+
+impl Dialer {
+    /// One that has either or both.
+    pub fn new(quic: Option<QuicDevice>, websocket: Option<WebSocketDevice>) -> Self {
+        Self { quic: quic.map(Arc::new), websocket, memory: Mutex::default(), origin: Instant::now() }
+    }
+
+    /// A carrier to `server` over the network that `network` stands for. Dropping it while it waits gives up all attempts.
+    ///
+    /// # Errors
+    /// The last attempt's, once all have failed; or why the name cannot be looked up.
+    pub async fn dial(&self, network: &str, server: &Server) -> io::Result<Arc<dyn Carrier>> {
+        let addresses = self.addresses(server).await?;
+        let with = |port: u16, is_there: bool| -> Vec<SocketAddr> {
+            addresses.iter().filter(|_| is_there).map(|address| SocketAddr::new(*address, port)).collect()
+        };
+        let mut websocket = with(server.websocket_port, self.websocket.is_some());
+        if self.has_proxy() {
+            // It finds the server by its name.
+            websocket = vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), server.websocket_port)];
+        }
+        let quic = with(server.quic_port, self.quic.is_some());
+        let known = self.memory().known(network, self.now());
+        let mut race = Race::new(self.now(), known, &quic, &websocket);
+        let (carrier, tried_quic) = self.run(&mut race, server).await?;
+        match carrier.kind() {
+            Kind::Quic => self.memory().quic_passed(network, self.now()),
+            Kind::WebSocket | Kind::Memory if tried_quic => self.memory().quic_lost(network, self.now()),
+            Kind::WebSocket | Kind::Memory => {}
+        }
+        Ok(carrier)
+    }
+
+    /// A carrier of QUIC fell silent while it carried: on this network WebSocket is tried at once from now on, for as long as if QUIC had lost a race.
+    pub fn quic_is_silent(&self, network: &str) {
+        self.memory().quic_lost(network, self.now());
+    }
+
+    /// The interface has come up, with the same address or another: carriers of QUIC move to a fresh socket ([`QuicDevice::rebind`]).
+    ///
+    /// # Errors
+    /// If the socket cannot be made; the old one stays.
+    pub fn link_is_up(&self) -> io::Result<()> {
+        self.quic.as_ref().map_or(Ok(()), |quic| quic.rebind())
+    }
+
+    /// Waits until carriers of QUIC that were closed, and attempts that lost, have said so to their servers: for three round trips or so.
+    pub async fn drained(&self) {
+        if let Some(quic) = &self.quic {
+            quic.drained().await;
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.origin.elapsed()
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_proxy(&self) -> bool {
+        self.websocket.as_ref().is_some_and(WebSocketDevice::has_proxy)
+    }
+
+    async fn addresses(&self, server: &Server) -> io::Result<Vec<IpAddr>> {
+        if !server.addresses.is_empty() {
+            return Ok(server.addresses.clone());
+        }
+        match lookup_host((&server.name[..], 0)).await {
+            Ok(found) => Ok(found.map(|address| address.ip()).collect()),
+            // Behind a proxy there may be no names but its own.
+            Err(_) if self.has_proxy() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first carrier that is up, and whether QUIC was tried.
+    async fn run(&self, race: &mut Race, server: &Server) -> io::Result<(Arc<dyn Carrier>, bool)> {
+        // Dropping it gives up what is under way, and closes what was up too late.
+        let mut running = JoinSet::new();
+        let mut tried_quic = false;
+        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "there is no address to try");
+        loop {
+            while let Some(attempt) = race.poll(self.now()) {
+                tried_quic |= attempt.kind == Kind::Quic;
+                running.spawn(self.attempt(attempt, server.name.clone()));
+            }
+            if race.is_lost() {
+                return Err(last);
+            }
+            let due = race.poll_timeout().map(|due| self.origin + due.since(Timestamp::ZERO));
+            tokio::select! {
+                Some(Ok((kind, done))) = running.join_next() => match done {
+                    Ok(carrier) => return Ok((carrier, tried_quic)),
+                    Err(error) => {
+                        last = error;
+                        race.failed(kind, self.now());
+                    }
+                },
+                () = sleep_until(due.unwrap_or_else(|| Instant::now() + ATTEMPT_MAX).into()) => {}
+            }
+        }
+    }
+
+    fn attempt(
+        &self,
+        attempt: Attempt,
+        name: String,
+    ) -> impl Future<Output = (Kind, io::Result<Arc<dyn Carrier>>)> + Send + use<> {
+        let (quic, websocket) = (self.quic.clone(), self.websocket.clone());
+        async move {
+            let connecting = async {
+                let carrier: Arc<dyn Carrier> = match (attempt.kind, &quic, &websocket) {
+                    (Kind::Quic, Some(quic), _) => Arc::new(quic.connect(attempt.address, &name).await?),
+                    (Kind::WebSocket, _, Some(websocket)) => Arc::new(websocket.connect(attempt.address, &name).await?),
+                    _ => return Err(io::ErrorKind::Unsupported.into()),
+                };
+                Ok(carrier)
+            };
+            let done = timeout(ATTEMPT_MAX, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            (attempt.kind, done)
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Which attempt to begin when, and what is remembered of networks: [`Race`] and [`Memory`]. Pure; [`Dialer`](crate::Dialer) runs them.
+//!
+//! ```text
+//! QUIC        v6 ──250 ms── v4 ──250 ms── v6 …          the first that is up ends the race, and the others are closed;
+//! WebSocket        250 ms── v6 ──250 ms── v4 …          one that fails brings the next of its row forward, the last of a row the other row
+//! ```
+
+use crate::Kind;
+use hoop_units::Timestamp;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How much later the next address is tried (RFC 8305 §8), and WebSocket where nothing is known of the network.
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// How much later WebSocket is tried where QUIC is known to pass: so that a slow start does not cost its place.
+const KNOWN_STAGGER: Duration = Duration::from_millis(750);
+
+/// Addresses of one server that are tried, of each kind; beyond them lies nothing that the first would not tell.
+const ADDRESSES_MAX: usize = 8;
+
+/// Networks that are remembered: those of a year of a person's life. The one that was used least recently is forgotten first.
+pub(crate) const NETWORKS_MAX: usize = 64;
+
+/// For so long QUIC is not tried first where it lost; twice as long each time that it loses again.
+const AGAIN_MIN: Duration = Duration::from_secs(60);
+
+/// And no longer than this: rules of networks change.
+const AGAIN_MAX: Duration = Duration::from_secs(3_600);
+
+/// What is known of a network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Known {
+    Nothing,
+    /// QUIC has passed.
+    Quic,
+    /// QUIC did not pass, a short while ago.
+    NoQuic,
+}
+
+/// One to begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Attempt {
+    pub kind: Kind,
+    pub address: SocketAddr,
+}
+
+/// The addresses for one kind.
+#[derive(Debug)]
+struct Row {
+    kind: Kind,
+    addresses: VecDeque<SocketAddr>,
+    /// When the next is due.
+    due: Timestamp,
+    running: usize,
+}
+
+impl Row {
+    fn new(kind: Kind, addresses: &[SocketAddr], due: Timestamp) -> Self {
+        Self { kind, addresses: in_turns(addresses), due, running: 0 }
+    }
+
+    fn is_over(&self) -> bool {
+        self.addresses.is_empty() && self.running == 0
+    }
+}
+
+/// Both families in turns, IPv6 first (RFC 8305 §4); within one as they were given.
+fn in_turns(addresses: &[SocketAddr]) -> VecDeque<SocketAddr> {
+    let (mut v6, mut v4): (VecDeque<SocketAddr>, VecDeque<SocketAddr>) =
+        addresses.iter().partition(|address| address.is_ipv6());
+    let mut turns = VecDeque::new();
+    while turns.len() < ADDRESSES_MAX && !(v6.is_empty() && v4.is_empty()) {
+        turns.extend(v6.pop_front().into_iter().chain(v4.pop_front()));
+    }
+    turns
+}
+
+/// Attempts at one server.
+#[derive(Debug)]
+pub(crate) struct Race {
+    rows: [Row; 2],
+}
+
+impl Race {
+    pub(crate) fn new(now: Timestamp, known: Known, quic: &[SocketAddr], websocket: &[SocketAddr]) -> Self {
+        let (first, other) = match known {
+            Known::Nothing => (now, now + STAGGER),
+            Known::Quic => (now, now + KNOWN_STAGGER),
+            // QUIC's turn comes once all else has failed.
+            Known::NoQuic => (Timestamp::MAX, now),
+        };
+        let mut race = Self { rows: [Row::new(Kind::Quic, quic, first), Row::new(Kind::WebSocket, websocket, other)] };
+        race.hurry(now);
+        race
+    }
+
+    /// The next to begin, if one is due.
+    pub(crate) fn poll(&mut self, now: Timestamp) -> Option<Attempt> {
+        let row = self.rows.iter_mut().find(|row| row.due <= now && !row.addresses.is_empty())?;
+        let address = row.addresses.pop_front()?;
+        row.due = now + STAGGER;
+        row.running += 1;
+        Some(Attempt { kind: row.kind, address })
+    }
+
+    /// When one is due; None once all have begun.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.rows.iter().filter(|row| !row.addresses.is_empty()).map(|row| row.due).min()
+    }
+
+    /// One that was begun has failed: its row's next is due.
+    pub(crate) fn failed(&mut self, kind: Kind, now: Timestamp) {
+        for row in self.rows.iter_mut().filter(|row| row.kind == kind) {
+            row.running = row.running.saturating_sub(1);
+            row.due = row.due.min(now);
+        }
+        self.hurry(now);
+    }
+
+    /// Whether all have failed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.rows.iter().all(Row::is_over)
+    }
+
+    /// A row that is over makes the other due.
+    fn hurry(&mut self, now: Timestamp) {
+        let [first, other] = &mut self.rows;
+        if first.is_over() {
+            other.due = other.due.min(now);
+        }
+        if other.is_over() {
+            first.due = first.due.min(now);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    used: Timestamp,
+    /// Until when QUIC is not tried first, and how long that was; None where it passes.
+    no_quic: Option<(Timestamp, Duration)>,
+}
+
+/// What worked, on each network.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Memory {
+    pub(crate) fn known(&self, network: &str, now: Timestamp) -> Known {
+        match self.entries.get(network) {
+            None => Known::Nothing,
+            Some(Entry { no_quic: None, .. }) => Known::Quic,
+            Some(Entry { no_quic: Some((until, _)), .. }) if now < *until => Known::NoQuic,
+            Some(Entry { no_quic: Some(_), .. }) => Known::Nothing,
+        }
+    }
+
+    pub(crate) fn quic_passed(&mut self, network: &str, now: Timestamp) {
+        self.note(network, Entry { used: now, no_quic: None });
+    }
+
+    pub(crate) fn quic_lost(&mut self, network: &str, now: Timestamp) {
+        let last = self.entries.get(network).and_then(|entry| entry.no_quic);
+        let (until, wait) = match last {
+            // It was not tried again in between.
+            Some((until, wait)) if now < until => (until, wait),
+            Some((_, wait)) => (now + (2 * wait).min(AGAIN_MAX), (2 * wait).min(AGAIN_MAX)),
+            None => (now + AGAIN_MIN, AGAIN_MIN),
+        };
+        self.note(network, Entry { used: now, no_quic: Some((until, wait)) });
+    }
+
+    fn note(&mut self, network: &str, entry: Entry) {
+        if self.entries.len() >= NETWORKS_MAX && !self.entries.contains_key(network) {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(network, _)| network.clone());
+            oldest.map(|oldest| self.entries.remove(&oldest));
+        }
+        self.entries.insert(network.to_owned(), entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    /// What begins when, in milliseconds, if `fails` says how long each takes to fail.
+    fn run(
+        known: Known,
+        quic: &[&str],
+        websocket: &[&str],
+        fails: impl Fn(Attempt) -> Option<u64>,
+    ) -> Vec<(u64, Kind, String)> {
+        let addresses = |texts: &[&str]| texts.iter().map(|text| address(text)).collect::<Vec<_>>();
+        let mut race = Race::new(at(0), known, &addresses(quic), &addresses(websocket));
+        let (mut begun, mut failing, mut failed) = (Vec::new(), Vec::new(), 0);
+        for now in 0..5_000 {
+            let (due, later): (Vec<_>, Vec<_>) = failing.into_iter().partition(|(then, _)| *then <= now);
+            failing = later;
+            failed += due.len();
+            due.into_iter().for_each(|(_, kind)| race.failed(kind, at(now)));
+            while let Some(attempt) = race.poll(at(now)) {
+                begun.push((now, attempt.kind, attempt.address.ip().to_string()));
+                failing.extend(fails(attempt).map(|after| (now + after, attempt.kind)));
+            }
+            assert!(race.poll_timeout().is_none_or(|due| due > at(now)));
+        }
+        let attempts = quic.len() + websocket.len();
+        assert_eq!(race.is_lost(), begun.len() == attempts && failing.is_empty() && failed == attempts);
+        begun
+    }
+
+    const V4: &str = "192.0.2.1:443";
+    const V4_B: &str = "192.0.2.2:443";
+    const V6: &str = "[2001:db8::1]:443";
+    use Kind::{Quic, WebSocket};
+
+    fn told(begun: Vec<(u64, Kind, String)>) -> Vec<(u64, Kind)> {
+        begun.into_iter().map(|(when, kind, _)| (when, kind)).collect()
+    }
+
+    #[test]
+    fn quic_goes_first_and_websocket_a_quarter_of_a_second_later() {
+        assert_eq!(told(run(Known::Nothing, &[V4], &[V4], |_| None)), [(0, Quic), (250, WebSocket)]);
+        assert_eq!(told(run(Known::Quic, &[V4], &[V4], |_| None)), [(0, Quic), (750, WebSocket)]);
+    }
+
+    #[test]
+    fn where_quic_does_not_pass_websocket_goes_at_once_and_quic_only_when_that_has_failed() {
+        assert_eq!(told(run(Known::NoQuic, &[V4], &[V4], |_| None)), [(0, WebSocket)]);
+        assert_eq!(told(run(Known::NoQuic, &[V4], &[V4], |_| Some(40))), [(0, WebSocket), (40, Quic)]);
+    }
+
+    #[test]
+    fn a_kind_that_has_failed_does_not_keep_the_other_waiting() {
+        assert_eq!(told(run(Known::Nothing, &[V4], &[V4], |_| Some(10))), [(0, Quic), (10, WebSocket)]);
+        assert_eq!(told(run(Known::Nothing, &[], &[V4], |_| None)), [(0, WebSocket)]);
+        assert_eq!(told(run(Known::NoQuic, &[V4], &[], |_| None)), [(0, Quic)]);
+    }
+
+    #[test]
+    fn families_take_turns_and_what_fails_brings_the_next_forward() {
+        let begun = run(Known::Quic, &[V4, V4_B, V6], &[], |_| None);
+        let ips: Vec<&str> = begun.iter().map(|(_, _, ip)| &ip[..]).collect();
+        assert_eq!(ips, ["2001:db8::1", "192.0.2.1", "192.0.2.2"]);
+        assert_eq!(told(begun), [(0, Quic), (250, Quic), (500, Quic)]);
+        let quick = |attempt: Attempt| attempt.address.is_ipv6().then_some(20);
+        assert_eq!(told(run(Known::Quic, &[V4, V6], &[], quick)), [(0, Quic), (20, Quic)]);
+    }
+
+    #[test]
+    fn of_many_addresses_only_so_many_are_tried() {
+        let many: Vec<SocketAddr> = (0..100).map(|last| address(&format!("192.0.2.{last}:443"))).collect();
+        assert_eq!(in_turns(&many).len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn quic_is_tried_first_again_after_a_minute_then_two_and_at_last_every_hour() {
+        let (mut memory, mut now) = (Memory::default(), at(0));
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            memory.quic_lost("home", now);
+            let begin = now;
+            assert_eq!(memory.known("home", now), Known::NoQuic);
+            while memory.known("home", now) == Known::NoQuic {
+                now += Duration::from_secs(1);
+                // What is said meanwhile, of attempts in which it was not tried, makes it no longer.
+                if memory.known("home", now) == Known::NoQuic {
+                    memory.quic_lost("home", now);
+                }
+            }
+            waits.push(now.since(begin).as_secs());
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600, 3_600]);
+        memory.quic_passed("home", now);
+        assert_eq!(memory.known("home", now), Known::Quic);
+        memory.quic_lost("home", now);
+        assert_eq!(memory.known("home", now + Duration::from_secs(61)), Known::Nothing);
+        assert_eq!(memory.known("elsewhere", now), Known::Nothing);
+    }
+
+    #[test]
+    fn the_network_that_was_used_least_recently_is_forgotten() {
+        let mut memory = Memory::default();
+        for number in 0..NETWORKS_MAX as u64 {
+            memory.quic_passed(&number.to_string(), at(number));
+        }
+        memory.quic_passed("0", at(1_000));
+        memory.quic_lost("new", at(1_001));
+        assert_eq!(memory.entries.len(), NETWORKS_MAX);
+        assert_eq!(memory.known("1", at(1_002)), Known::Nothing);
+        assert_eq!((memory.known("0", at(1_002)), memory.known("new", at(1_002))), (Known::Quic, Known::NoQuic));
+    }
+}
