@@ -4,14 +4,22 @@
 //! The methods of both are synchronous and may wait for a disk: call them from threads that may block (`tokio::task::spawn_blocking`). Only
 //! [`When::Synced`], [`OctetStore::sync`] and [`FlowStore::tick`] wait for a sync, and those who wait at the same time share one.
 
+mod flows;
+mod log;
 mod memory;
+mod octets;
+mod store;
+mod sync;
 
 use hoop_flow::{FlowName, Record};
 use hoop_units::ByteRange;
 use std::fmt::Debug;
 use std::io;
 
+pub use hoop_flow_table::{Lifetimes, Limits};
+pub use log::{Damage, OpenError};
 pub use memory::MemoryStore;
+pub use store::{Report, Settings, Store, Usage, check};
 
 /// The longest attachment, in octets: a URL and something beside it.
 pub const ATTACHMENT_MAX: usize = 1024;

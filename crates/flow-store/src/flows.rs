@@ -1,0 +1,299 @@
+//! The flows, in memory and on disk: [`Flows`].
+
+use crate::log::{Damage, Entry, Kind, Log, OpenError};
+use crate::sync::Logged;
+use crate::{Due, Kept, Life, Settings, StoreError};
+use hoop_flow::{FlowId, FlowName, HostId, ended};
+use hoop_flow_table::{self as table, Full, Id, Image, Table};
+use hoop_units::UnixTime;
+use std::hash::RandomState;
+use std::io;
+use std::path::Path;
+
+/// A flow as it stands: an image.
+const RECORD: u8 = 2;
+
+/// How a flow ended: host(20), flow(8), code(8), when(8), 0 if that is not to be remembered.
+const GONE: u8 = 3;
+
+/// What one tick says at most.
+const DUE_MAX: usize = 4_096;
+
+/// Memory is full of flows that are attached, or not synced.
+pub const MEMORY_FULL: &str = "as many flows in memory as it may, and none that can be spilled";
+
+/// What was written is not there.
+const LOST: &str = "a flow's record is not what was written";
+
+#[derive(Debug)]
+pub struct Flows {
+    table: Table<RandomState>,
+    log: Log,
+    clock: fn() -> UnixTime,
+    /// Records that were copied out of the oldest segment, which is there as long as the copies are not synced: of whom, from where, to where.
+    moved: Vec<(FlowName, u32, u32)>,
+}
+
+/// What was found of a name.
+pub enum Known {
+    Kept(Box<Kept>),
+    Ended(u64),
+    Unknown,
+}
+
+impl Flows {
+    pub fn open(folder: &Path, settings: &Settings) -> Result<(Self, Vec<Damage>), OpenError> {
+        let mut table = Table::new(settings.limits, settings.lifetimes, RandomState::new());
+        let now = (settings.clock)();
+        let visit = |log: &mut Log, entry: &Entry<'_>| recover(&mut table, log, entry, now);
+        let (log, damages) = Log::open(folder, Kind::Flows, settings.segment_len, settings.salt, visit)?;
+        Ok((Self { table, log, clock: settings.clock, moved: Vec::new() }, damages))
+    }
+
+    pub fn usage(&self) -> table::Usage {
+        self.table.usage()
+    }
+
+    /// Octets on disk.
+    pub fn disk(&self) -> u64 {
+        self.log.total()
+    }
+
+    /// Puts a flow and appends it to the log; whether it is a new one. An error after `Ok(Some)` is the disk's: the flow is in memory.
+    pub fn put(&mut self, kept: &Kept, life: Life) -> Result<bool, StoreError> {
+        let Kept { record, attachment, spools } = kept;
+        let life = match life {
+            Life::Live => table::Life::Live,
+            Life::Quiet => table::Life::Quiet,
+            Life::Parked => table::Life::Parked,
+        };
+        let image = Image::new(record, attachment, *spools, life != table::Life::Parked, (self.clock)())
+            .map_err(|_| StoreError::Attachment(attachment.len()))?;
+        let known = self.find(record.name)?;
+        let log = &self.log;
+        let id = self.table.put(known, &image, life, |place| log.position(place) < log.synced())?;
+        if let Err(error) = self.write(id) {
+            // Nobody has heard of a new one.
+            if known.is_none() {
+                self.table.remove(id, record.name, None);
+            }
+            return Err(error.into());
+        }
+        Ok(known.is_none())
+    }
+
+    /// Takes back a new flow that could not be synced.
+    pub fn take_back(&mut self, name: FlowName) {
+        if let Ok(Some(id)) = self.find(name) {
+            let _ = self.drop_flow(id, name, None);
+        }
+    }
+
+    pub fn take(&mut self, name: FlowName) -> Result<Known, StoreError> {
+        let Some(id) = self.find(name)? else {
+            return Ok(self.table.ended(name).map_or(Known::Unknown, Known::Ended));
+        };
+        let read = match self.table.image(id) {
+            Some(_) => None,
+            None => Some(self.read(id)?),
+        };
+        let log = &self.log;
+        self.table.take(id, read.as_ref(), |place| log.position(place) < log.synced())?;
+        let image = self.table.image(id).expect("it is in memory now");
+        kept(&image).map(Known::Kept)
+    }
+
+    pub fn remove(&mut self, name: FlowName, code: u64) -> Result<(), StoreError> {
+        let ended = Some((code, (self.clock)()));
+        match self.find(name)? {
+            Some(id) => self.drop_flow(id, name, ended),
+            None => Ok(()),
+        }
+    }
+
+    fn drop_flow(&mut self, id: Id, name: FlowName, ended: Option<(u64, UnixTime)>) -> Result<(), StoreError> {
+        let place = self.table.remove(id, name, ended);
+        let Some(place) = place else { return Ok(()) };
+        self.release(place);
+        let (code, at) = ended.unwrap_or((ended::GIVEN_UP, UnixTime(0)));
+        let (flow, code, at) = (name.flow.0.to_be_bytes(), code.to_be_bytes(), u64::from(at.as_secs()).to_be_bytes());
+        self.log.append(GONE, &[&name.host.0, &flow, &code, &at])?;
+        self.log.release(crate::log::entry_len(44));
+        Ok(())
+    }
+
+    /// Whether memory is full of what is not synced: a sync helps.
+    pub fn spill_all(&mut self) {
+        let log = &self.log;
+        while self.table.spill(|place| log.position(place) < log.synced()) {}
+    }
+
+    /// Writes what could not be written before.
+    pub fn write_dirty(&mut self) -> io::Result<()> {
+        while let Some(id) = self.table.first_dirty() {
+            self.write(id)?;
+        }
+        Ok(())
+    }
+
+    /// What is due now; the names of those that are gone come with it.
+    pub fn due(&mut self) -> (Vec<Due>, Result<(), StoreError>) {
+        let (now, mut found, mut outcome) = ((self.clock)(), Vec::new(), Ok(()));
+        while found.len() < DUE_MAX
+            && let Some(due) = self.table.due(now)
+        {
+            match due {
+                table::Due::Park(name) => found.push(Due::Park(name)),
+                table::Due::Expired(id) => {
+                    let image = self.table.image(id).map_or_else(|| self.read(id), Ok);
+                    let image = image.and_then(|image| Ok((image.name, kept(&image)?)));
+                    // Of one that cannot be read the name is not known any more.
+                    let nobody = FlowName { host: HostId([0; 20]), flow: FlowId(0) };
+                    let name = image.as_ref().map_or(nobody, |(name, _)| *name);
+                    let dropped = self.drop_flow(id, name, Some((ended::EXPIRED, now)));
+                    outcome = outcome.and(dropped);
+                    match image {
+                        Ok((_, kept)) => found.push(Due::Expired(kept)),
+                        Err(error) => outcome = Err(error),
+                    }
+                }
+            }
+        }
+        (found, outcome)
+    }
+
+    /// Copies what is needed of the oldest segment, if that is worth it; whether it was.
+    pub fn tidy(&mut self) -> io::Result<bool> {
+        if self.log.tidied()? {
+            self.moved.clear();
+        }
+        // The older record of a flow that is still to be written is needed, and nobody knows it.
+        if !self.log.is_untidy() || self.table.first_dirty().is_some() {
+            return Ok(false);
+        }
+        let oldest = self.log.oldest()?;
+        for entry in oldest.entries().filter(|entry| entry.kind == RECORD) {
+            let Ok(image) = Image::parse(entry.octets) else { continue };
+            let before = Log::place(entry.position);
+            let Some(id) = self.table.find_at(image.name, before) else { continue };
+            let place = Log::place(self.log.append(RECORD, &[entry.octets])?);
+            self.table.moved(id, place);
+            self.moved.push((image.name, before, place));
+            self.log.release(entry.len());
+        }
+        self.log.copied(&oldest);
+        Ok(true)
+    }
+
+    pub fn find(&self, name: FlowName) -> Result<Option<Id>, StoreError> {
+        let log = &self.log;
+        let found = self.table.find(name, |place| {
+            let read = log.read(log.position(place))?;
+            Ok::<_, io::Error>(
+                read.is_some_and(|(_, octets)| Image::parse(&octets).is_ok_and(|image| image.name == name)),
+            )
+        });
+        Ok(found?)
+    }
+
+    fn read(&self, id: Id) -> Result<Image, StoreError> {
+        let damaged = || StoreError::Damaged(LOST.into());
+        let place = self.table.place(id).ok_or_else(damaged)?;
+        let (_, octets) = self.log.read(self.log.position(place))?.ok_or_else(damaged)?;
+        Image::parse(&octets).map_err(|error| StoreError::Damaged(error.to_string()))
+    }
+
+    fn write(&mut self, id: Id) -> io::Result<()> {
+        let image = self.table.image(id).expect("what is to be written is in memory");
+        let mut octets = Vec::with_capacity(image.len());
+        image.put(&mut octets);
+        let position = self.log.append(RECORD, &[&octets])?;
+        if let Some(before) = self.table.written(id, Log::place(position)) {
+            self.release(before);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, place: u32) {
+        let len = self.log.len_at(self.log.position(place));
+        self.log.release(len);
+    }
+}
+
+impl Logged for Flows {
+    fn log(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    fn lost(&mut self, from: u64) {
+        for (name, before, after) in std::mem::take(&mut self.moved) {
+            if let Some(id) = self.table.find_at(name, after) {
+                self.table.moved(id, before);
+            }
+        }
+        let log = &self.log;
+        self.table.lost(|place| log.position(place) >= from);
+    }
+}
+
+fn kept(image: &Image) -> Result<Box<Kept>, StoreError> {
+    let (record, attachment, spools) = image.record().map_err(|error| StoreError::Damaged(error.to_string()))?;
+    Ok(Box::new(Kept { record, attachment, spools }))
+}
+
+/// Takes in an entry of the log, at the start.
+fn recover(table: &mut Table<RandomState>, log: &mut Log, entry: &Entry<'_>, now: UnixTime) {
+    let name = match entry.kind {
+        RECORD => Image::parse(entry.octets).ok().map(|image| image.name),
+        GONE => entry.octets.first_chunk().map(name_of),
+        _ => None,
+    };
+    let Some(name) = name else { return };
+    let known = table.find(name, |place| {
+        let read = log.read(log.position(place)).ok().flatten();
+        Ok::<_, io::Error>(read.is_some_and(|(_, octets)| Image::parse(&octets).is_ok_and(|image| image.name == name)))
+    });
+    let known = known.ok().flatten();
+    if let Some(place) = known.and_then(|id| table.place(id)) {
+        let len = log.len_at(log.position(place));
+        log.release(len);
+    }
+    match Image::parse(entry.octets) {
+        Ok(image) if entry.kind == RECORD => {
+            table.recovered(known, &image, Log::place(entry.position), now);
+            log.needs(entry.len());
+        }
+        _ => {
+            if let Some(id) = known {
+                table.remove(id, name, None);
+            }
+            let (code, at) = (number(entry.octets, 28), number(entry.octets, 36));
+            if at != 0 {
+                table.remember(name, code, UnixTime(at.try_into().unwrap_or(u32::MAX)));
+            }
+        }
+    }
+}
+
+/// Eight octets of an entry, or 0.
+fn number(octets: &[u8], at: usize) -> u64 {
+    octets.get(at..).and_then(|octets| octets.first_chunk()).map_or(0, |octets| u64::from_be_bytes(*octets))
+}
+
+/// What names are in both logs: host(20), flow(8).
+pub fn name_of(octets: &[u8; 28]) -> FlowName {
+    let (mut host, mut flow) = ([0; 20], [0; 8]);
+    host.copy_from_slice(&octets[..20]);
+    flow.copy_from_slice(&octets[20..]);
+    FlowName { host: HostId(host), flow: FlowId(u64::from_be_bytes(flow)) }
+}
+
+impl From<Full> for StoreError {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::Flows => Self::Full("as many flows as it may"),
+            Full::Memory => Self::Full(MEMORY_FULL),
+            Full::Host => Self::DeviceFull("flows"),
+        }
+    }
+}

@@ -1,0 +1,704 @@
+//! A log of entries in segments: [`Log`]. `docs/flow-store.md` §4 has the format octet by octet.
+//!
+//! Only the last segment may hold octets that are not synced: a new one begins once the one before it is. What is not needed any more goes with the oldest
+//! segment, after what is still needed of it was appended again: so nothing comes back whose removal was written down later.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The format of segments.
+pub const VERSION: u16 = 1;
+
+const MAGIC: &[u8; 8] = b"hoopflow";
+
+/// Octets of a segment's head.
+const HEAD: u32 = 32;
+
+/// Octets before what an entry holds.
+const ENTRY_HEAD: usize = 12;
+
+/// Entries begin at multiples of it.
+pub const ALIGN: u64 = 16;
+
+/// The most that an entry holds: 64 KiB of a stream, and what they are.
+pub const ENTRY_MAX: usize = 65_536 + 64;
+
+/// Positions count this much for each segment, which may be shorter.
+const SEGMENT_BITS: u32 = 24;
+
+/// The longest segment.
+pub const SEGMENT_MAX: u32 = 1 << SEGMENT_BITS;
+
+/// So many segments there may be: places of 31 bits in units of 16 octets reach over 2,048.
+const SEGMENTS_MAX: usize = 1_500;
+
+/// So much is written at once; what waits for that is in memory.
+const BUFFER: usize = 256 * 1024;
+
+/// Octets that are nothing: a hole that a power cut has left.
+const PAD: u8 = 0;
+
+/// What lies before an offset of this segment is synced. It tells what a power cut may have left from what the disk has spoilt.
+const MARK: u8 = 1;
+
+// Numbers from 2 on are the owner's.
+
+/// One of the two logs, so that a file in the wrong folder is noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Flows.
+    Flows = 1,
+    /// What devices have sent.
+    Octets = 2,
+}
+
+/// An entry that was read.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    pub position: u64,
+    pub kind: u8,
+    pub octets: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// What it takes in the log.
+    pub fn len(&self) -> u64 {
+        entry_len(self.octets.len())
+    }
+}
+
+/// What an entry of so many octets takes.
+pub fn entry_len(octets: usize) -> u64 {
+    ((ENTRY_HEAD + octets) as u64).next_multiple_of(ALIGN)
+}
+
+/// What is not as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// Where.
+    pub file: PathBuf,
+    /// From which octet on.
+    pub offset: u64,
+    /// How many.
+    pub octets: u64,
+    /// What.
+    pub what: &'static str,
+}
+
+/// A log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A folder or a file cannot be used.
+    #[error("cannot use {}: {source}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("{} is in use by another process", .0.display())]
+    Locked(PathBuf),
+    /// Made by a later version.
+    #[error("{} has format {found}, and this version knows formats up to {VERSION}", path.display())]
+    Later {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u16,
+    },
+    /// It is no file of this store.
+    #[error("{} is of another log", .0.display())]
+    Foreign(PathBuf),
+}
+
+impl OpenError {
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Folder { path: path.into(), source }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    file: Arc<File>,
+    /// Of the salt and the number: where the checksums of its entries begin.
+    seed: u32,
+    /// Octets that were written.
+    len: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Log {
+    folder: PathBuf,
+    kind: Kind,
+    segment_len: u32,
+    segments: BTreeMap<u32, Segment>,
+    /// Of the last segment, behind what was written.
+    buffer: Vec<u8>,
+    synced: u64,
+    mark_is_due: bool,
+    /// Nothing may be written behind what the last segment has any more.
+    is_broken: bool,
+    live: u64,
+    /// Its last copies are synced once this position is: then it may go.
+    leaving: Option<(u32, u64)>,
+    salt: fn() -> u64,
+}
+
+/// A file's head, read.
+struct Head {
+    seed: u32,
+    before: u32,
+}
+
+impl Log {
+    /// Opens what is in a folder, or begins there. Tells `visit` each entry, the oldest first. What is torn behind what was synced is cut off or painted over; what is damaged stays and is named.
+    pub fn open(
+        folder: &Path,
+        kind: Kind,
+        segment_len: u32,
+        salt: fn() -> u64,
+        mut visit: impl FnMut(&mut Self, &Entry<'_>),
+    ) -> Result<(Self, Vec<Damage>), OpenError> {
+        fs::create_dir_all(folder).map_err(OpenError::at(folder))?;
+        let mut log = Self {
+            folder: folder.into(),
+            kind,
+            segment_len: segment_len.clamp(2 * ENTRY_MAX as u32, SEGMENT_MAX),
+            segments: BTreeMap::new(),
+            buffer: Vec::new(),
+            synced: 0,
+            mark_is_due: false,
+            is_broken: false,
+            live: 0,
+            leaving: None,
+            salt,
+        };
+        let mut damages = Vec::new();
+        let files = read_folder(folder, kind, &mut damages)?;
+        for (at, file) in files.iter().enumerate() {
+            let next = files.get(at + 1);
+            log.open_segment(file, next, &mut damages, &mut visit).map_err(OpenError::at(&file.path))?;
+        }
+        log.drop_empty().map_err(OpenError::at(folder))?;
+        let last = log.segments.last_key_value().map(|(number, _)| *number);
+        let damaged = files.iter().rfind(|file| file.head.is_none()).map(|file| file.number);
+        log.begin(last.max(damaged).unwrap_or(0) + 1).map_err(OpenError::at(folder))?;
+        Ok((log, damages))
+    }
+
+    fn open_segment(
+        &mut self,
+        found: &Found,
+        next: Option<&Found>,
+        damages: &mut Vec<Damage>,
+        visit: &mut impl FnMut(&mut Self, &Entry<'_>),
+    ) -> io::Result<()> {
+        let is_last = next.is_none();
+        let file = OpenOptions::new().read(true).write(is_last).open(&found.path)?;
+        let Some(head) = &found.head else { return Ok(()) };
+        let octets = fs::read(&found.path)?;
+        let end = scan_end(&octets, next);
+        let segment = Segment { file: Arc::new(file), seed: head.seed, len: end as u32 };
+        self.segments.insert(found.number, segment.clone());
+        let mut entries = Vec::new();
+        let scan = scan(head.seed, &octets[..end], |entry| entries.push(entry));
+        for (offset, kind, len) in entries {
+            let position = position(found.number, offset);
+            let octets = &octets[offset as usize + ENTRY_HEAD..][..len];
+            visit(self, &Entry { position, kind, octets });
+        }
+        damages.extend(scan.damages(&found.path, is_last, end));
+        if is_last {
+            scan.heal(&segment)?;
+            let segment = self.segments.get_mut(&found.number).expect("it was put there");
+            segment.len = scan.valid_end;
+        }
+        Ok(())
+    }
+
+    /// The last ones in which nothing is need not stay.
+    fn drop_empty(&mut self) -> io::Result<()> {
+        while let Some((number, segment)) = self.segments.last_key_value()
+            && segment.len <= HEAD
+        {
+            let number = *number;
+            fs::remove_file(self.path(number))?;
+            self.segments.remove(&number);
+        }
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.folder.join(format!("{number:08x}"))
+    }
+
+    fn head(&self) -> (u32, &Segment) {
+        let (number, segment) = self.segments.last_key_value().expect("a log has a segment");
+        (*number, segment)
+    }
+
+    /// Begins a segment, behind one that is synced.
+    fn begin(&mut self, number: u32) -> io::Result<()> {
+        let path = self.path(number);
+        let before = self.segments.last_key_value().map_or(0, |(_, segment)| segment.len);
+        let salt = (self.salt)();
+        let head = head(self.kind, number, salt, before);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let written = file.write_all_at(&head, 0).and_then(|()| file.sync_all());
+        if let Err(error) = written.and_then(|()| File::open(&self.folder)?.sync_all()) {
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        self.segments.insert(number, Segment { file: Arc::new(file), seed: seed(number, salt), len: HEAD });
+        (self.synced, self.mark_is_due, self.is_broken) = (position(number, HEAD), false, false);
+        Ok(())
+    }
+
+    /// The position behind the last entry.
+    pub fn end(&self) -> u64 {
+        let (number, segment) = self.head();
+        position(number, segment.len + self.buffer.len() as u32)
+    }
+
+    /// All before it outlives a power cut.
+    pub const fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// Octets of all segments.
+    pub fn total(&self) -> u64 {
+        self.segments.values().map(|segment| u64::from(segment.len)).sum::<u64>() + self.buffer.len() as u64
+    }
+
+    /// An entry of so many octets is needed, after [`Log::open`] has told of it.
+    pub const fn needs(&mut self, octets: u64) {
+        self.live += octets;
+    }
+
+    /// So many octets are needed no more.
+    pub const fn release(&mut self, octets: u64) {
+        self.live = self.live.saturating_sub(octets);
+    }
+
+    /// Appends an entry that is needed until it is [released](Log::release). It is written before long, and synced when that is asked for.
+    pub fn append(&mut self, kind: u8, parts: &[&[u8]]) -> io::Result<u64> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        debug_assert!(len <= ENTRY_MAX, "an entry has a bound");
+        if self.buffer.len() >= BUFFER {
+            self.flush()?;
+        }
+        let need = entry_len(len) as u32 + ALIGN as u32;
+        if self.is_broken || self.head().1.len + self.buffer.len() as u32 + need > self.segment_len {
+            self.roll()?;
+        }
+        if std::mem::take(&mut self.mark_is_due) {
+            let synced = (self.synced - position(self.head().0, 0)) as u32;
+            self.push(MARK, &[&synced.to_be_bytes()]);
+        }
+        self.live += entry_len(len);
+        Ok(self.push(kind, parts))
+    }
+
+    fn push(&mut self, kind: u8, parts: &[&[u8]]) -> u64 {
+        let (number, segment) = self.head();
+        let (offset, seed, start) = (segment.len + self.buffer.len() as u32, segment.seed, self.buffer.len());
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        self.buffer.extend_from_slice(&[0; 4]);
+        self.buffer.extend_from_slice(&(len as u32).to_be_bytes());
+        self.buffer.extend_from_slice(&[kind, 0, 0, 0]);
+        parts.iter().for_each(|part| self.buffer.extend_from_slice(part));
+        let sum = checksum(seed, offset, &self.buffer[start + 4..]);
+        self.buffer[start..start + 4].copy_from_slice(&sum.to_be_bytes());
+        self.buffer.resize(start + entry_len(len) as usize, 0);
+        position(number, offset)
+    }
+
+    /// Writes what waits. If that fails it waits on, and is written at the same place.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        if self.is_broken {
+            return self.roll();
+        }
+        let segment = self.segments.last_entry().expect("a log has a segment").into_mut();
+        segment.file.write_all_at(&self.buffer, segment.len.into())?;
+        segment.len += self.buffer.len() as u32;
+        self.buffer.clear();
+        self.buffer.shrink_to(2 * BUFFER);
+        Ok(())
+    }
+
+    /// Syncs the last segment, and begins another.
+    fn roll(&mut self) -> io::Result<()> {
+        if self.segments.len() >= SEGMENTS_MAX {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the log has as many segments as it may"));
+        }
+        let number = self.head().0;
+        if !self.is_broken {
+            self.flush()?;
+            self.head().1.file.sync_data()?;
+        }
+        self.begin(number + 1)
+    }
+
+    /// What to sync, and up to where everything is synced then.
+    pub fn begin_sync(&mut self) -> io::Result<Option<(Arc<File>, u64)>> {
+        self.flush()?;
+        let end = self.end();
+        Ok((self.synced < end).then(|| (self.head().1.file.clone(), end)))
+    }
+
+    /// That was synced.
+    pub fn did_sync(&mut self, end: u64) {
+        // Another segment has begun meanwhile: it did that itself.
+        if end > self.synced {
+            (self.synced, self.mark_is_due) = (end, true);
+        }
+    }
+
+    /// A sync failed that was begun when all before `synced` was: what was written since is lost, for who knows what the disk has of it. Nothing follows on it.
+    pub fn did_not_sync(&mut self) {
+        let (number, synced) = (self.head().0, self.synced);
+        let segment = self.segments.last_entry().expect("a log has a segment").into_mut();
+        if synced >= position(number, HEAD) {
+            segment.len = (synced - position(number, 0)) as u32;
+            let _ = segment.file.set_len(segment.len.into());
+        }
+        self.buffer.clear();
+        (self.is_broken, self.leaving) = (true, None);
+    }
+
+    /// Reads the entry at a position. `None`: it is not what was written.
+    pub fn read(&self, at: u64) -> io::Result<Option<(u8, Vec<u8>)>> {
+        // Records are shorter; a longer entry takes a second reading.
+        let mut octets = vec![0; 512];
+        let (number, offset) = split(at);
+        let Some(segment) = self.segments.get(&number) else { return Ok(None) };
+        let have = self.read_octets(number, segment, offset, &mut octets)?;
+        octets.truncate(have);
+        let Some((kind, len)) = entry_head(&octets) else { return Ok(None) };
+        if ENTRY_HEAD + len > octets.len() {
+            octets.resize(ENTRY_HEAD + len, 0);
+            let have = self.read_octets(number, segment, offset, &mut octets)?;
+            octets.truncate(have);
+        }
+        if !is_valid(segment.seed, offset, &octets, len) {
+            return Ok(None);
+        }
+        octets.truncate(ENTRY_HEAD + len);
+        octets.drain(..ENTRY_HEAD);
+        Ok(Some((kind, octets)))
+    }
+
+    /// What the entry at a position takes in the log.
+    pub fn len_at(&self, at: u64) -> u64 {
+        let mut octets = [0; ENTRY_HEAD];
+        let (number, offset) = split(at);
+        let Some(segment) = self.segments.get(&number) else { return 0 };
+        let have = self.read_octets(number, segment, offset, &mut octets).unwrap_or_default();
+        entry_head(&octets[..have]).map_or(0, |(_, len)| entry_len(len))
+    }
+
+    fn read_octets(&self, number: u32, segment: &Segment, offset: u32, into: &mut [u8]) -> io::Result<usize> {
+        if offset >= segment.len && number == self.head().0 {
+            let rest = self.buffer.get((offset - segment.len) as usize..).unwrap_or_default();
+            let len = rest.len().min(into.len());
+            into[..len].copy_from_slice(&rest[..len]);
+            return Ok(len);
+        }
+        let most = into.len().min(segment.len.saturating_sub(offset) as usize);
+        let mut have = 0;
+        while have < most {
+            match segment.file.read_at(&mut into[have..most], u64::from(offset) + have as u64)? {
+                0 => break,
+                more => have += more,
+            }
+        }
+        Ok(have)
+    }
+
+    /// A place of 31 bits.
+    pub const fn place(position: u64) -> u32 {
+        (position / ALIGN) as u32 & (u32::MAX >> 1)
+    }
+
+    /// The position of a place, of what the log holds now.
+    pub fn position(&self, place: u32) -> u64 {
+        let first = self.segments.first_key_value().map_or(0, |(number, _)| position(*number, 0) / ALIGN);
+        let ahead = place.wrapping_sub(first as u32) & (u32::MAX >> 1);
+        (first + u64::from(ahead)) * ALIGN
+    }
+
+    // ---- tidying ----
+
+    /// Whether much of what the log holds is needed no more.
+    pub fn is_untidy(&self) -> bool {
+        let needed = self.live.div_ceil(self.segment_len.into()) as usize;
+        self.leaving.is_none() && self.segments.len() > 8 + 2 * needed
+    }
+
+    /// The oldest segment's entries, to be appended again if they are needed; the segment goes once these are synced ([`Log::tidied`]).
+    pub fn oldest(&self) -> io::Result<Oldest> {
+        let (number, segment) = self.segments.first_key_value().expect("a log has a segment");
+        let mut octets = vec![0; segment.len as usize];
+        let have = self.read_octets(*number, segment, 0, &mut octets)?;
+        octets.truncate(have);
+        let mut entries = Vec::new();
+        scan(segment.seed, &octets, |entry| entries.push(entry));
+        Ok(Oldest { number: *number, octets, entries })
+    }
+
+    /// All that is needed of the oldest segment is appended again.
+    pub fn copied(&mut self, oldest: &Oldest) {
+        self.leaving = Some((oldest.number, self.end()));
+    }
+
+    /// Takes the oldest segment away, if its copies are synced; whether it did.
+    pub fn tidied(&mut self) -> io::Result<bool> {
+        let Some((number, _)) = self.leaving.filter(|(_, copied)| *copied <= self.synced) else { return Ok(false) };
+        self.leaving = None;
+        fs::remove_file(self.path(number))?;
+        self.segments.remove(&number);
+        // In this order: what a later segment says of this one's entries must not go first.
+        File::open(&self.folder)?.sync_all()?;
+        Ok(true)
+    }
+}
+
+/// The oldest segment, read.
+pub struct Oldest {
+    number: u32,
+    octets: Vec<u8>,
+    entries: Vec<(u32, u8, usize)>,
+}
+
+impl Oldest {
+    /// Its entries, in order.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.entries.iter().map(|(offset, kind, len)| Entry {
+            position: position(self.number, *offset),
+            kind: *kind,
+            octets: &self.octets[*offset as usize + ENTRY_HEAD..][..*len],
+        })
+    }
+}
+
+/// Says what is damaged in a folder, and changes nothing.
+pub fn check(folder: &Path, kind: Kind) -> Result<(u64, Vec<Damage>), OpenError> {
+    let (mut damages, mut entries) = (Vec::new(), 0);
+    let files = read_folder(folder, kind, &mut damages)?;
+    for (at, found) in files.iter().enumerate() {
+        let Some(head) = &found.head else { continue };
+        let octets = fs::read(&found.path).map_err(OpenError::at(&found.path))?;
+        let end = scan_end(&octets, files.get(at + 1));
+        let scan = scan(head.seed, &octets[..end], |_| entries += 1);
+        damages.extend(scan.damages(&found.path, at + 1 == files.len(), end));
+    }
+    Ok((entries, damages))
+}
+
+/// A file of a folder.
+struct Found {
+    number: u32,
+    path: PathBuf,
+    /// If it is one.
+    head: Option<Head>,
+}
+
+/// Up to where a segment has entries: the next one's head says so.
+fn scan_end(octets: &[u8], next: Option<&Found>) -> usize {
+    let told = next.and_then(|next| next.head.as_ref()).map_or(usize::MAX, |head| head.before as usize);
+    octets.len().min(told).max(HEAD as usize).min(octets.len())
+}
+
+fn read_folder(folder: &Path, kind: Kind, damages: &mut Vec<Damage>) -> Result<Vec<Found>, OpenError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(OpenError::at(folder))? {
+        let path = entry.map_err(OpenError::at(folder))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.len() == 8
+            && let Ok(number) = u32::from_str_radix(name, 16)
+        {
+            files.push(Found { number, path, head: None });
+        }
+    }
+    files.sort_by_key(|file| file.number);
+    // A segment's head is synced before anything follows it: one without is one that a power cut has left half begun, and is begun again.
+    let is_half_begun = |file: &Found| {
+        let mut octets = [0; HEAD as usize];
+        let opened = File::open(&file.path);
+        let len = file.path.metadata().map_or(0, |metadata| metadata.len());
+        let read = opened.and_then(|opened| opened.read_exact_at(&mut octets, 0));
+        len < HEAD.into()
+            || len == u64::from(HEAD)
+                && (read.is_err()
+                    || parse_head(&octets, kind, file.number, &file.path).is_ok_and(|head| head.is_none()))
+    };
+    files.pop_if(|file| is_half_begun(file));
+    for file in &mut files {
+        let mut octets = [0; HEAD as usize];
+        let read = File::open(&file.path).and_then(|opened| opened.read_exact_at(&mut octets, 0));
+        if let Err(error) = read
+            && error.kind() != io::ErrorKind::UnexpectedEof
+        {
+            return Err(OpenError::Folder { path: file.path.clone(), source: error });
+        }
+        file.head = parse_head(&octets, kind, file.number, &file.path)?;
+        if file.head.is_none() {
+            let octets = file.path.metadata().map_or(0, |metadata| metadata.len());
+            damages.push(Damage { file: file.path.clone(), offset: 0, octets, what: "the head of a segment" });
+        }
+    }
+    for pair in files.windows(2) {
+        if pair[1].number != pair[0].number + 1 {
+            let file = folder.join(format!("{:08x}", pair[0].number + 1));
+            damages.push(Damage { file, offset: 0, octets: 0, what: "a segment is missing" });
+        }
+        let (len, told) = (pair[0].path.metadata().map_or(0, |metadata| metadata.len()), &pair[1].head);
+        if let Some(head) = told.as_ref().filter(|head| u64::from(head.before) > len) {
+            let octets = u64::from(head.before) - len;
+            damages.push(Damage { file: pair[0].path.clone(), offset: len, octets, what: "a segment is cut off" });
+        }
+    }
+    Ok(files)
+}
+
+fn head(kind: Kind, number: u32, salt: u64, before: u32) -> [u8; HEAD as usize] {
+    let mut head = [0; HEAD as usize];
+    head[..8].copy_from_slice(MAGIC);
+    head[8..10].copy_from_slice(&VERSION.to_be_bytes());
+    head[10..12].copy_from_slice(&(kind as u16).to_be_bytes());
+    head[12..16].copy_from_slice(&number.to_be_bytes());
+    head[16..24].copy_from_slice(&salt.to_be_bytes());
+    head[24..28].copy_from_slice(&before.to_be_bytes());
+    let sum = crc32c::crc32c(&head[..28]);
+    head[28..].copy_from_slice(&sum.to_be_bytes());
+    head
+}
+
+fn parse_head(octets: &[u8; HEAD as usize], kind: Kind, number: u32, path: &Path) -> Result<Option<Head>, OpenError> {
+    let sum = u32::from_be_bytes([octets[28], octets[29], octets[30], octets[31]]);
+    if &octets[..8] != MAGIC || crc32c::crc32c(&octets[..28]) != sum {
+        return Ok(None);
+    }
+    let found = u16::from_be_bytes([octets[8], octets[9]]);
+    if found > VERSION {
+        return Err(OpenError::Later { path: path.into(), found });
+    }
+    let named = u32::from_be_bytes([octets[12], octets[13], octets[14], octets[15]]);
+    if u16::from_be_bytes([octets[10], octets[11]]) != kind as u16 || named != number {
+        return Err(OpenError::Foreign(path.into()));
+    }
+    let salt = u64::from_be_bytes(octets[16..24].try_into().expect("eight octets"));
+    let before = u32::from_be_bytes([octets[24], octets[25], octets[26], octets[27]]);
+    Ok(Some(Head { seed: seed(number, salt), before }))
+}
+
+/// What a segment was found to hold.
+struct Scan {
+    /// Octets that are no entry: from, to.
+    holes: Vec<(u32, u32)>,
+    /// Behind the last entry.
+    valid_end: u32,
+    /// The highest mark.
+    synced: u32,
+}
+
+/// Tells each entry of the owner's: its offset, kind and length.
+fn scan(seed: u32, octets: &[u8], mut tell: impl FnMut((u32, u8, usize))) -> Scan {
+    let mut found = Scan { holes: Vec::new(), valid_end: HEAD, synced: HEAD };
+    let (mut at, mut hole) = (HEAD as usize, None);
+    while at < octets.len() {
+        let entry = entry_head(&octets[at..]).filter(|(_, len)| is_valid(seed, at as u32, &octets[at..], *len));
+        let Some((kind, len)) = entry else {
+            hole.get_or_insert(at as u32);
+            at += ALIGN as usize;
+            continue;
+        };
+        if let Some(from) = hole.take() {
+            found.holes.push((from, at as u32));
+        }
+        match kind {
+            PAD => {}
+            MARK if len == 4 => {
+                let octets = &octets[at + ENTRY_HEAD..];
+                found.synced = found.synced.max(u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]]));
+            }
+            kind => tell((at as u32, kind, len)),
+        }
+        at += entry_len(len) as usize;
+        found.valid_end = at.min(octets.len()) as u32;
+    }
+    found
+}
+
+impl Scan {
+    /// Of the last segment, what is not known to have been synced may be torn.
+    fn damages(&self, path: &Path, is_last: bool, end: usize) -> Vec<Damage> {
+        let tail = (self.valid_end < end as u32).then_some((self.valid_end, end as u32));
+        let holes = self.holes.iter().copied().chain(tail);
+        let damaged = holes.filter(|(from, _)| !is_last || *from < self.synced);
+        let what = "entries that are not what was written";
+        let damage = |(from, to): (u32, u32)| Damage {
+            file: path.into(),
+            offset: from.into(),
+            octets: (to - from).into(),
+            what,
+        };
+        damaged.map(damage).collect()
+    }
+
+    /// Cuts off what is torn, and paints over what lies between entries.
+    fn heal(&self, segment: &Segment) -> io::Result<()> {
+        for (from, to) in &self.holes {
+            let len = (to - from) as usize - ENTRY_HEAD;
+            let mut head = [0; ENTRY_HEAD];
+            head[4..8].copy_from_slice(&(len as u32).to_be_bytes());
+            let sum = checksum(segment.seed, *from, &head[4..]);
+            head[..4].copy_from_slice(&sum.to_be_bytes());
+            segment.file.write_all_at(&head, (*from).into())?;
+        }
+        segment.file.set_len(self.valid_end.into())?;
+        segment.file.sync_all()
+    }
+}
+
+fn seed(number: u32, salt: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&salt.to_be_bytes()), &number.to_be_bytes())
+}
+
+/// Over the offset, the length, the kind and what the entry holds.
+fn checksum(seed: u32, offset: u32, octets: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(seed, &offset.to_be_bytes()), octets)
+}
+
+/// Its kind and length, if it may be one.
+fn entry_head(octets: &[u8]) -> Option<(u8, usize)> {
+    let head: &[u8; ENTRY_HEAD] = octets.first_chunk()?;
+    let len = u32::from_be_bytes([head[4], head[5], head[6], head[7]]) as usize;
+    let is_one = head[9..] == [0; 3] && (head[8] == PAD || len <= ENTRY_MAX);
+    is_one.then_some((head[8], len))
+}
+
+/// Whether the checksum is right. A hole has one of its head alone.
+fn is_valid(seed: u32, offset: u32, octets: &[u8], len: usize) -> bool {
+    let covered = if octets[8] == PAD { 0 } else { len };
+    let Some(entry) = octets.get(..ENTRY_HEAD + covered) else { return false };
+    let sum = u32::from_be_bytes([entry[0], entry[1], entry[2], entry[3]]);
+    ENTRY_HEAD + len <= octets.len() && checksum(seed, offset, &entry[4..]) == sum
+}
+
+const fn position(number: u32, offset: u32) -> u64 {
+    ((number as u64) << SEGMENT_BITS) + offset as u64
+}
+
+const fn split(position: u64) -> (u32, u32) {
+    ((position >> SEGMENT_BITS) as u32, position as u32 & (SEGMENT_MAX - 1))
+}

@@ -1,0 +1,319 @@
+//! The store on disk: [`Store`].
+
+use crate::flows::{Flows, Known, MEMORY_FULL};
+use crate::log::{self, Damage, Kind, OpenError, SEGMENT_MAX};
+use crate::octets::Octets;
+use crate::sync::Shared;
+use crate::{Due, FlowStore, Found, Kept, Life, Lifetimes, Limits, OctetStore, StoreError, When};
+use hoop_flow::FlowName;
+use hoop_units::{ByteRange, UnixTime};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Segments that one tick tidies at most: some tenths of a second.
+const TIDIED_AT_ONCE: usize = 8;
+
+/// What a store may hold, and where.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its folder, which one process has at a time.
+    pub folder: PathBuf,
+    /// Flows.
+    pub limits: Limits,
+    /// How long they are kept.
+    pub lifetimes: Lifetimes,
+    /// Octets in all that nobody has consumed. A piece, as it was appended, counts for what it takes on disk, 1 KiB at least. Tidying may need as much again, and eight segments.
+    pub octets: u64,
+    /// The same for one device.
+    pub octets_per_host: u64,
+    /// How long a file is, from 128 KiB to 16 MiB.
+    pub segment_len: u32,
+    /// The time of day.
+    pub clock: fn() -> UnixTime,
+    /// Dice, for what nobody who fills the store may foresee.
+    pub salt: fn() -> u64,
+}
+
+impl Settings {
+    /// For a machine with a gigabyte or two: ten million flows, 100,000 of a device, a million in memory; 4 GiB of octets, 64 MiB of a device. Quiet flows are parked after
+    /// 30 s; a flow expires an hour after its deadline, or after 30 days.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            limits: Limits { flows: 10_000_000, flows_per_host: 100_000, memory: 256 << 20, ends: 65_536 },
+            lifetimes: Lifetimes { quiet: 30, grace: 3_600, age: 30 * 86_400, ends: 86_400 },
+            octets: 4 << 30,
+            octets_per_host: 64 << 20,
+            segment_len: SEGMENT_MAX,
+            clock: now,
+            salt,
+        }
+    }
+}
+
+fn now() -> UnixTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    UnixTime(since.try_into().unwrap_or(u32::MAX))
+}
+
+fn salt() -> u64 {
+    let mut octets = [0; 8];
+    SystemRandom::new().fill(&mut octets).expect("the operating system has dice");
+    u64::from_be_bytes(octets)
+}
+
+/// What a store holds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    /// Flows in all.
+    pub flows: usize,
+    /// Of these in memory.
+    pub resident: usize,
+    /// Devices that have any.
+    pub hosts: usize,
+    /// Octets of memory for all that.
+    pub memory: usize,
+    /// Octets on disk of the flows.
+    pub disk: u64,
+    /// What counts against [`Settings::octets`].
+    pub octets: u64,
+    /// Octets on disk of these.
+    pub octets_disk: u64,
+}
+
+/// What [`check`] found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Entries that are as they were written.
+    pub entries: u64,
+    /// What is not.
+    pub damages: Vec<Damage>,
+}
+
+/// Both stores on a disk. It may be shared by any number of threads.
+#[derive(Debug)]
+pub struct Store {
+    flows: Shared<Flows>,
+    octets: Shared<Octets>,
+    /// Flows whose record says all that their octets do, once it is synced: of whom, and up to where.
+    settled: Mutex<Vec<(FlowName, u64)>>,
+    damages: Vec<Damage>,
+    _lock: File,
+}
+
+impl Store {
+    /// Opens a store, or makes it. All flows are parked, those that were attached from now on.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. What is damaged is no error: see [`Store::damages`].
+    pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        let folder = &settings.folder;
+        fs::create_dir_all(folder).map_err(OpenError::at(folder))?;
+        let lock = lock(folder)?;
+        let (flows, mut damages) = Flows::open(&folder.join("flows"), settings)?;
+        let (mut octets, more) = Octets::open(&folder.join("octets"), settings)?;
+        damages.extend(more);
+        // The names of the two folders, and that of this one.
+        for folder in
+            [Some(folder.as_path()), folder.parent().filter(|parent| *parent != Path::new(""))].into_iter().flatten()
+        {
+            File::open(folder).and_then(|opened| opened.sync_all()).map_err(OpenError::at(folder))?;
+        }
+        octets.keep_only(|name| !matches!(flows.find(name), Ok(None)));
+        let (flows, octets) = (Shared::new(flows), Shared::new(octets));
+        Ok(Self { flows, octets, settled: Mutex::default(), damages, _lock: lock })
+    }
+
+    /// What was found damaged when it was opened. A flow whose record is damaged is not known any more, or is as an older record says.
+    pub fn damages(&self) -> &[Damage] {
+        &self.damages
+    }
+
+    /// What it holds.
+    pub fn usage(&self) -> Usage {
+        let (flows, disk) = self.flows.with(|flows| (flows.usage(), flows.disk()));
+        let (octets, octets_disk) = self.octets.with(|octets| octets.usage());
+        Usage {
+            flows: flows.flows,
+            resident: flows.resident,
+            hosts: flows.hosts,
+            memory: flows.allocated,
+            disk,
+            octets,
+            octets_disk,
+        }
+    }
+
+    /// Spills every parked flow; their number in memory is what is left.
+    ///
+    /// # Errors
+    /// If the disk fails. What is not on disk stays in memory.
+    pub fn spill(&self) -> Result<usize, StoreError> {
+        self.flows.with(Flows::write_dirty)?;
+        self.flows.sync()?;
+        Ok(self.flows.with(|flows| {
+            flows.spill_all();
+            flows.usage().resident
+        }))
+    }
+
+    /// What is in memory of flows only where the disk could not take it; what is on disk and needed no more.
+    fn tidy(&self) -> Result<(), StoreError> {
+        self.flows.with(Flows::write_dirty)?;
+        let settled = std::mem::take(&mut *self.settled.lock().unwrap_or_else(PoisonError::into_inner));
+        self.flows.sync()?;
+        for (name, end) in settled {
+            self.octets.with(|octets| octets.settle(name, end))?;
+        }
+        self.octets.sync()?;
+        for _ in 0..TIDIED_AT_ONCE {
+            let more = (self.flows.with(Flows::tidy)?, self.octets.with(Octets::tidy)?);
+            if more == (false, false) {
+                break;
+            }
+            self.flows.sync()?;
+            self.octets.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Puts a flow; if memory is full of what is not synced, after a sync.
+    fn put_in(&self, kept: &Kept, life: Life) -> Result<bool, StoreError> {
+        match self.flows.with(|flows| flows.put(kept, life)) {
+            Err(StoreError::Full(MEMORY_FULL)) => {
+                self.flows.sync()?;
+                self.flows.with(|flows| flows.put(kept, life))
+            }
+            done => done,
+        }
+    }
+}
+
+impl Drop for Store {
+    /// What was to be written later is written now, as far as the disk takes it.
+    fn drop(&mut self) {
+        let _ = self.flows.with(Flows::write_dirty);
+        let _ = (self.flows.sync(), self.octets.sync());
+    }
+}
+
+impl FlowStore for Store {
+    fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
+        let name = kept.record.name;
+        // One of that name was removed just now: its octets are not those of this one.
+        if kept.spools && self.octets.with(|octets| octets.may_return(name)) {
+            self.octets.sync()?;
+        }
+        let is_new = self.put_in(kept, life)?;
+        let (end, is_spent) = (kept.record.kept, kept.record.kept == kept.record.consumed);
+        if life == Life::Parked && kept.spools && is_spent {
+            self.settled.lock().unwrap_or_else(PoisonError::into_inner).push((name, end));
+        }
+        if when == When::Later {
+            return Ok(());
+        }
+        let synced = self.flows.sync();
+        if synced.is_err() && is_new {
+            self.flows.with(|flows| flows.take_back(name));
+        }
+        Ok(synced?)
+    }
+
+    fn take(&self, name: FlowName) -> Result<Found, StoreError> {
+        let known = match self.flows.with(|flows| flows.take(name)) {
+            Err(StoreError::Full(MEMORY_FULL)) => {
+                self.flows.sync()?;
+                self.flows.with(|flows| flows.take(name))
+            }
+            known => known,
+        };
+        let mut kept = match known? {
+            Known::Kept(kept) => kept,
+            Known::Ended(code) => return Ok(Found::Ended(code)),
+            Known::Unknown => return Ok(Found::Unknown),
+        };
+        if kept.spools {
+            let held = self.octets.with(|octets| octets.held(name));
+            let held = held.unwrap_or(ByteRange::new(kept.record.consumed, kept.record.consumed));
+            kept.record.consumed = kept.record.consumed.max(held.start);
+            // The octets themselves say what is kept: where the disk has spoilt some, they are asked for again.
+            kept.record.kept = held.end.max(kept.record.consumed);
+            self.octets.with(|octets| octets.go_on(name, kept.record.consumed))?;
+        }
+        Ok(Found::Kept(kept))
+    }
+
+    fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
+        let removed = self.flows.with(|flows| flows.remove(name, code));
+        self.octets.with(|octets| octets.forget(name)).and(removed)
+    }
+
+    fn tick(&self) -> Result<Vec<Due>, StoreError> {
+        let tidied = self.tidy();
+        let (due, outcome) = self.flows.with(Flows::due);
+        let mut outcome = tidied.and(outcome);
+        for due in &due {
+            if let Due::Expired(kept) = due {
+                outcome = outcome.and(self.octets.with(|octets| octets.forget(kept.record.name)));
+            }
+        }
+        // What is due is told once; a disk that fails goes on failing.
+        if due.is_empty() { outcome.map(|()| due) } else { Ok(due) }
+    }
+}
+
+impl OctetStore for Store {
+    fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
+        self.octets.with(|store| store.append(name, offset, octets))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(self.octets.sync()?)
+    }
+
+    fn read(&self, name: FlowName, offset: u64, into: &mut [u8]) -> Result<usize, StoreError> {
+        self.octets.with(|octets| octets.read(name, offset, into))
+    }
+
+    fn consume(&self, name: FlowName, offset: u64) -> Result<(), StoreError> {
+        self.octets.with(|octets| octets.consume(name, offset))
+    }
+
+    fn held(&self, name: FlowName) -> Option<ByteRange> {
+        self.octets.with(|octets| octets.held(name))
+    }
+}
+
+fn lock(folder: &Path) -> Result<File, OpenError> {
+    let path = folder.join("lock");
+    let file = File::create(&path).map_err(OpenError::at(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.into())),
+        Err(TryLockError::Error(source)) => Err(OpenError::Folder { path, source }),
+    }
+}
+
+/// Says what is damaged in a store's folder, and changes nothing. Of a store that is in use the last entries may be torn, which is not told.
+///
+/// # Errors
+/// If it cannot be read, or was made by a later version.
+pub fn check(folder: &Path) -> Result<Report, OpenError> {
+    let (flows, mut damages) = log::check(&folder.join("flows"), Kind::Flows)?;
+    let (octets, more) = log::check(&folder.join("octets"), Kind::Octets)?;
+    damages.extend(more);
+    Ok(Report { entries: flows + octets, damages })
+}
+
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Disk(error) => error,
+            other => Self::other(other),
+        }
+    }
+}

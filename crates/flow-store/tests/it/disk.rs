@@ -1,0 +1,1 @@
+//! A disk that has no room, or may not be written.

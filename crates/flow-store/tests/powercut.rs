@@ -1,0 +1,304 @@
+//! Power cuts: a child process works on a store, all that it writes and syncs is recorded, and the folder is built anew as a cut at any
+//! point may leave it (`hoop-powercut` says what that may be). What was said to outlive a restart must be there.
+//!
+//! `HOOP_SEED` repeats a run, `HOOP_CYCLES` makes it longer.
+#![allow(missing_docs)]
+
+use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
+use hoop_flow_store::{FlowStore, Found, Kept, Life, OctetStore, Settings, Store, When};
+use hoop_powercut::{Journal, Recorder, Rules, note};
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use std::path::Path;
+use std::process::Command;
+
+const FOLDER: &str = "HOOP_POWERCUT_FOLDER";
+const SEED: &str = "HOOP_POWERCUT_SEED";
+
+/// Flows of each of the child's threads; no flow has two.
+const FLOWS: u64 = 6;
+
+const THREADS: u64 = 3;
+const STEPS: u32 = 250;
+
+/// Cuts of one record; and how many times the store that the last one left is worked on and cut again.
+const CUTS: u32 = 25;
+const ROUNDS: u32 = 2;
+
+/// Records, unless `HOOP_CYCLES` says otherwise: some seconds.
+const CYCLES: u64 = 3;
+
+/// So many cuts find what a missing sync loses.
+const CUTS_THAT_BITE: u64 = 200;
+
+fn settings(folder: &Path) -> Settings {
+    // Files of 128 KiB, and memory for all flows once, since all may be attached.
+    let mut settings = Settings { segment_len: 1, ..Settings::new(folder) };
+    settings.limits.memory = 20_000;
+    settings
+}
+
+fn name(number: u64) -> FlowName {
+    FlowName { host: HostId([number as u8; 20]), flow: FlowId(number) }
+}
+
+fn kept(number: u64, written: u64) -> Kept {
+    let record = Record {
+        name: name(number),
+        key: FlowKey([7; 32]),
+        is_device: false,
+        epoch: 0,
+        acked: 0,
+        available: 0,
+        written,
+        finished: false,
+        credit: 0,
+        kept: 0,
+        consumed: 0,
+        granted: 0,
+        end: None,
+        deadline: None,
+        size: None,
+        reset: None,
+        ended: None,
+        opening: None,
+    };
+    Kept { record, attachment: vec![written as u8; (written % 900) as usize], spools: true }
+}
+
+/// No octet of it is zero: a hole shows.
+fn octet(number: u64, offset: u64) -> u8 {
+    ((offset * 31 + offset / 512) as u8 ^ number as u8) | 1
+}
+
+/// The child: puts flows and octets until its steps are done; and says what it was told.
+#[test]
+#[ignore = "run by the tests below, as a process of its own"]
+fn victim() {
+    let folder = std::env::var(FOLDER).expect("the test says where");
+    let seed: u64 = std::env::var(SEED).expect("the test says how").parse().unwrap();
+    let store = Store::open(&settings(Path::new(&folder))).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                let mut dice = Pcg64Mcg::seed_from_u64(seed ^ thread << 40);
+                for at in 0..STEPS {
+                    step(store, thread * FLOWS + dice.next_u64() % FLOWS, &mut dice);
+                    if at % 16 == 0 {
+                        store.tick().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    // A process that is cut off tidies nothing up.
+    std::mem::forget(store);
+}
+
+fn step(store: &Store, number: u64, dice: &mut Pcg64Mcg) {
+    let mut some = |most: u64| dice.next_u64() % most;
+    let found = store.take(name(number)).unwrap();
+    let Found::Kept(mut found) = found else {
+        store.put(&kept(number, 1), Life::Live, When::Synced).unwrap();
+        return note(&format!("written {number} 1"));
+    };
+    match some(16) {
+        0 => {
+            note(&format!("removing {number} 0"));
+            store.remove(name(number), 9).unwrap();
+        }
+        1..6 => {
+            let written = found.record.written + 1;
+            let mut kept = kept(number, written);
+            (kept.record.kept, kept.record.consumed) = (found.record.kept, found.record.consumed);
+            note(&format!("writing {number} {written}"));
+            store.put(&kept, Life::Parked, When::Synced).unwrap();
+            note(&format!("written {number} {written}"));
+        }
+        6..8 => {
+            found.record.acked = some(100);
+            store.put(&found, [Life::Quiet, Life::Parked][some(2) as usize], When::Later).unwrap();
+        }
+        8..13 => {
+            let from = found.record.kept;
+            let octets: Vec<u8> = (from..from + 1 + some(6_000)).map(|at| octet(number, at)).collect();
+            let Ok(end) = store.append(name(number), from, &octets) else { return };
+            store.sync().unwrap();
+            note(&format!("kept {number} {end}"));
+        }
+        13 => {
+            store.spill().unwrap();
+        }
+        _ => {
+            let offset = found.record.consumed + some(found.record.kept - found.record.consumed + 1);
+            // Whoever reads is told no more than this, whatever is cut.
+            note(&format!("consuming {number} {offset}"));
+            store.consume(name(number), offset).unwrap();
+        }
+    }
+}
+
+/// Has a child work on a folder, and returns what it did.
+fn work(folder: &Path, shim: &Path, seed: u64) -> Journal {
+    let recorder = Recorder::new(folder, shim).unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["victim", "--exact", "--ignored"])
+        .env(FOLDER, folder)
+        .env(SEED, seed.to_string())
+        .envs(recorder.environment())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "the child failed: {}", String::from_utf8_lossy(&output.stdout));
+    recorder.journal().unwrap()
+}
+
+/// What was told of one flow.
+#[derive(Clone, Default, Debug)]
+struct Told {
+    written: u64,
+    writing: u64,
+    kept: u64,
+    consuming: u64,
+    was_removed: bool,
+}
+
+fn told(notes: &[String]) -> Vec<Told> {
+    let mut all = vec![Told::default(); (THREADS * FLOWS) as usize];
+    for note in notes {
+        let words: Vec<&str> = note.split(' ').collect();
+        let (flow, number): (usize, u64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+        let told = &mut all[flow];
+        match words[0] {
+            // A new one, if it was removed.
+            "written" if number == 1 => *told = Told { written: 1, writing: 1, ..Told::default() },
+            "written" => told.written = number,
+            "writing" => told.writing = number,
+            "kept" => told.kept = number,
+            "consuming" => told.consuming = told.consuming.max(number),
+            "removing" => told.was_removed = true,
+            _ => unreachable!("there is no other note"),
+        }
+    }
+    all
+}
+
+/// What is wrong with the store in `folder`, if those notes are what was told.
+fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
+    let store = Store::open(&settings(folder)).map_err(|error| format!("it does not open: {error}"))?;
+    if !store.damages().is_empty() {
+        return Err(format!("a cut is called damage: {:?}", store.damages()));
+    }
+    for (number, told) in told(notes).iter().enumerate() {
+        let number = number as u64;
+        let found = store.take(name(number)).map_err(|error| format!("flow {number}: {error}"))?;
+        let Found::Kept(found) = found else {
+            if told.written == 0 || told.was_removed {
+                continue;
+            }
+            return Err(format!("flow {number} is gone, and {told:?}"));
+        };
+        // Of one that was removed any state may be there, and of the next by this name.
+        if told.was_removed || told.written == 0 {
+            continue;
+        }
+        let record = &found.record;
+        if record.written < told.written || record.written > told.writing.max(told.written) {
+            return Err(format!("flow {number}: {} is written, and {told:?}", record.written));
+        }
+        if found.attachment != kept(number, record.written).attachment {
+            return Err(format!("flow {number} has another's attachment"));
+        }
+        if record.kept < told.kept || record.consumed > told.consuming {
+            return Err(format!("flow {number}: {} to {} is held, and {told:?}", record.consumed, record.kept));
+        }
+        let mut octets = vec![0; (record.kept - record.consumed) as usize];
+        let len = store.read(name(number), record.consumed, &mut octets).map_err(|error| error.to_string())?;
+        if len != octets.len() || (record.consumed..).zip(&octets).any(|(at, found)| *found != octet(number, at)) {
+            return Err(format!("flow {number}: {len} of {} octets, or others, and {told:?}", octets.len()));
+        }
+    }
+    // It goes on.
+    store.put(&kept(99, 1), Life::Parked, When::Synced).map_err(|error| error.to_string())?;
+    store.tick().map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+fn number_of(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+fn seed() -> u64 {
+    let seed = number_of("HOOP_SEED").unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into());
+    println!("HOOP_SEED={seed}");
+    seed
+}
+
+/// A folder in memory, where there is one: what is built anew for each cut needs no disk.
+fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+#[test]
+fn after_a_power_cut_at_any_point_flows_and_octets_that_were_synced_are_there() {
+    let (seed, cycles) = (seed(), number_of("HOOP_CYCLES").unwrap_or(CYCLES));
+    let (shim, mut cuts) = (tempfile::tempdir().unwrap(), 0);
+    for cycle in 0..cycles {
+        let seed = seed + cycle;
+        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let (mut left, mut told) = (folder(), Vec::new());
+        for round in 0..ROUNDS {
+            let journal = work(left.path(), shim.path(), dice.next_u64());
+            let len = journal.records().len();
+            for cut in 0..CUTS {
+                let (at, rolls, into) = (dice.next_u32() as usize % (len + 1), dice.next_u64(), folder());
+                let build = |into: &Path| {
+                    journal.cut(at, &Rules::default(), &mut Pcg64Mcg::seed_from_u64(rolls), into).unwrap();
+                };
+                build(into.path());
+                let notes: Vec<String> = told.iter().cloned().chain(journal.notes(at).map(str::to_owned)).collect();
+                if let Err(why) = check(into.path(), &notes) {
+                    panic!("HOOP_SEED={seed}, round {round}, cut {at} of {len}: {why}");
+                }
+                cuts += 1;
+                if cut + 1 == CUTS {
+                    left = folder();
+                    build(left.path());
+                    told = notes;
+                }
+            }
+        }
+    }
+    println!("{cuts} cuts");
+}
+
+/// The test above would notice if these syncs were missing.
+fn bites(rules: &Rules) {
+    let (seed, shim, begin) = (seed(), tempfile::tempdir().unwrap(), folder());
+    let mut dice = Pcg64Mcg::seed_from_u64(seed);
+    let journal = work(begin.path(), shim.path(), seed);
+    let len = journal.records().len();
+    let lost = (0..CUTS_THAT_BITE).any(|_| {
+        let (at, into) = (dice.next_u32() as usize % (len + 1), folder());
+        journal.cut(at, rules, &mut dice, into.path()).unwrap();
+        let notes: Vec<String> = journal.notes(at).map(str::to_owned).collect();
+        check(into.path(), &notes).is_err()
+    });
+    assert!(lost, "{CUTS_THAT_BITE} cuts lost nothing");
+}
+
+#[test]
+fn a_missing_sync_of_the_flows_loses_some() {
+    bites(&Rules::ignoring(|path, is_folder| !is_folder && path.starts_with("flows")));
+}
+
+#[test]
+fn a_missing_sync_of_the_octets_loses_some() {
+    bites(&Rules::ignoring(|path, is_folder| !is_folder && path.starts_with("octets")));
+}
+
+#[test]
+fn a_missing_sync_of_the_folders_loses_some() {
+    bites(&Rules::ignoring(|_, is_folder| is_folder));
+}
