@@ -6,7 +6,6 @@ use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Inbound, Piped, Problem};
 use hoop_seal::{Prelude, PreludeError};
 use hoop_spool::{Intake, Source, WriteError};
-use http::{HeaderMap, header};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::future::poll_fn;
@@ -20,11 +19,6 @@ use tokio::time::{Instant, timeout};
 /// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
 /// As much is held for each sender of short bodies.
 const WRITE_BYTES: usize = 16 * 1024;
-
-/// Of a body that is not needed so much is still read, and for so long, so that the answer is not lost in a reset
-/// connection.
-const LINGER_BYTES: u64 = 16 << 20;
-const LINGER_TIME: Duration = Duration::from_secs(5);
 
 /// Where the body's bytes go.
 pub struct Sink {
@@ -306,24 +300,5 @@ impl<'a> Frames<'a> {
                 None => return Err(Problem::new(Code::BodyNotSealed, error)),
             }
         }
-    }
-}
-
-/// Reads on for a while after a refusal, or when nothing of the body is needed, so that the sender gets to see the answer.
-pub async fn linger(body: &mut Inbound) {
-    let until = Instant::now() + LINGER_TIME;
-    let mut read = 0;
-    while let Ok(Some(Ok(bytes))) = tokio::time::timeout_at(until, body.data()).await {
-        read += bytes.len() as u64;
-        if read > LINGER_BYTES {
-            return;
-        }
-    }
-}
-
-/// Lets a refused sender finish, so that it gets to see the answer; not one that asked first (RFC 9110 §10.1.1).
-pub fn refuse_body(headers: &HeaderMap, mut body: Inbound) {
-    if !headers.contains_key(header::EXPECT) && !body.is_over() {
-        tokio::spawn(async move { linger(&mut body).await });
     }
 }

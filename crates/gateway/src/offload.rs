@@ -12,7 +12,7 @@
 use crate::destination::Dest;
 use crate::devices::{Holding, Need, Promise};
 use crate::door::{self, Offered};
-use crate::intake::{Frames, Sink, linger};
+use crate::intake::{Frames, Sink};
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::status;
 use crate::steps::Steps;
@@ -121,10 +121,7 @@ pub async fn offload(
         },
         Err(problem) => Err(problem),
     };
-    let asked_first = headers.contains_key(header::EXPECT);
-    if result.is_err() || (!asked_first && !body.is_over()) {
-        tokio::spawn(async move { linger(&mut body).await });
-    }
+    body.linger_apart();
     result
 }
 
@@ -264,10 +261,8 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
     let intake = match begun {
         Begin::Take(intake) => intake,
         Begin::Complete(upload) => {
-            // Some senders look for an answer only when they have sent all; one that asked first is answered at once.
-            if !expects_continue {
-                linger(frames.body).await;
-            }
+            // Some senders look for an answer only when they have sent all.
+            frames.body.linger().await;
             return Taken::whole(&upload);
         }
     };

@@ -15,7 +15,6 @@ pub(crate) mod fields;
 mod turns;
 
 use crate::door;
-use crate::intake::refuse_body;
 use crate::offload::{Taken, checked_dest, deadline, dest_of, layout, offload, permit};
 use crate::pages::Page;
 use crate::routes::receipt;
@@ -133,7 +132,7 @@ pub async fn answer(
         _ => Err(Problem::new(Code::MethodNotAllowed, "allowed: HEAD, GET, PATCH, DELETE").into()),
     };
     if let Some(body) = body.filter(|_| answered.is_err()) {
-        refuse_body(&head.headers, body);
+        body.linger_apart();
     }
     match answered {
         Err(refusal) if refusal.problem.code == Code::OriginForbidden => Err(refusal.problem),
@@ -335,7 +334,6 @@ impl Call<'_> {
             turn,
             complete: self.fields.complete == Some(true),
             progress: self.interim.clone().zip(self.fields.interop),
-            asked_first: headers.contains_key(header::EXPECT),
             permit: permit(headers)?,
             deadline: deadline(headers)?,
         };

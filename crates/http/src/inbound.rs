@@ -15,10 +15,10 @@
 //! hyper never learns that the body came to its end, so it ends what it takes for the connection with the answer. If all of the body was read by then, the socket
 //! lives on: the next request is read by a new hyper. If not, the answer says `Connection: close`.
 
-use crate::pipe::Piped;
+use crate::pipe::{self, Piped};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::Request;
 use http::request::Parts;
+use http::{Request, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use std::cell::RefCell;
@@ -28,10 +28,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 /// Bodies from here on are read from the socket itself. On a LAN, where a new connection costs a millisecond, this much takes twenty.
 const LONG_BYTES: u64 = 256 * 1024;
@@ -43,10 +45,16 @@ thread_local! {
     static BUFFER: RefCell<BytesMut> = RefCell::default();
 }
 
+/// Of a body that is not needed so much is still read, and for so long, so that the answer is not lost in a reset connection.
+const LINGER_BYTES: u64 = 16 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(5);
+
 /// The body of a request.
 #[derive(Debug)]
 pub struct Inbound {
     body: Incoming,
+    /// Its sender waits for leave to send it, which the first look at it gives (RFC 9110 §10.1.1).
+    waits: bool,
     /// Of a long body that did not come over TLS.
     long: Option<Long>,
 }
@@ -67,10 +75,11 @@ impl Inbound {
     pub fn of(request: Request<Incoming>) -> (Parts, Self) {
         let (mut head, body) = request.into_parts();
         let direct = head.extensions.remove::<Direct>();
+        let waits = head.headers.contains_key(header::EXPECT);
         let left = body.size_hint().exact().unwrap_or(0);
         let long = direct.filter(|_| left >= LONG_BYTES);
         let long = long.map(|direct| Long { direct, left, drained: false, full: false });
-        (head, Self { body, long })
+        (head, Self { body, waits, long })
     }
 
     /// Its length, if the sender told.
@@ -89,6 +98,7 @@ impl Inbound {
     /// # Errors
     /// If it broke off.
     pub async fn data(&mut self) -> Option<io::Result<Bytes>> {
+        self.waits = false;
         let Some(long) = &mut self.long else { return frame(&mut self.body).await };
         if !long.drained {
             long.direct.take_over();
@@ -111,9 +121,31 @@ impl Inbound {
 }
 
 impl Inbound {
+    /// Reads on for a while what nobody needs, so that its sender gets to see the answer; not of one that waits for leave to send.
+    pub async fn linger(&mut self) {
+        let until = Instant::now() + LINGER_TIME;
+        let mut read = 0;
+        while !self.waits
+            && read <= LINGER_BYTES
+            && let Ok(Some(Ok(bytes))) = timeout_at(until, self.data()).await
+        {
+            read += bytes.len() as u64;
+        }
+    }
+
+    /// The same while the answer goes out: a sender that reads it stops.
+    pub fn linger_apart(mut self) {
+        if self.waits || self.is_over() {
+            return;
+        }
+        // Before the answer's head is made: it is to say that the connection ends.
+        self.long.iter().for_each(|long| long.direct.take_over());
+        tokio::spawn(async move { self.linger().await });
+    }
+
     /// Whether what comes next waits in the socket, so that [`Inbound::piped`] may have it.
     pub fn is_in_socket(&self) -> bool {
-        cfg!(target_os = "linux") && self.long.as_ref().is_some_and(|long| long.drained && long.left > 0)
+        pipe::is_possible() && self.long.as_ref().is_some_and(|long| long.drained && long.left > 0)
     }
 
     /// Waits until octets have come to the socket, where [`Inbound::is_in_socket`]. May be dropped while it waits.
@@ -129,7 +161,8 @@ impl Inbound {
         poll_fn(|cx| long.direct.0.socket.read().as_ref().poll_read_ready(cx)).await
     }
 
-    /// Takes what has come to the socket, at most so many octets, for whoever puts them into a file at once; `None`: nothing has, after all.
+    /// Takes what has come to the socket, at most so many octets, for whoever puts them into a file at once; `None`: nothing has, after all, or not in this way:
+    /// [`Inbound::is_in_socket`] is to be asked again.
     ///
     /// # Errors
     /// If the connection broke off.
@@ -513,6 +546,30 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_may_go_on_sending_gets_the_answer_and_is_told_that_the_connection_ends() {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let refuse = async |request| {
+            let (_, body) = Inbound::of(request);
+            body.linger_apart();
+            Response::new(full("no true"))
+        };
+        let serving = tokio::spawn(server.run(move |request, _| refuse(request), stopped));
+        let len = usize::try_from(LINGER_BYTES).unwrap() - READ_BYTES;
+        let answer = exchange(&mut TcpStream::connect(address).await.unwrap(), len, "").await;
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        // Who waits for leave gets none.
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\nExpect: 100-continue\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("no true"), "{answer}");
         stop.trigger();
         serving.await.unwrap();
     }

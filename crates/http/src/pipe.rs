@@ -3,11 +3,14 @@
 //! A thread has one pipe for all its connections. It is filled from one socket and emptied into one file before anything else runs on the
 //! thread, so it never holds octets of two, and an idle connection has none. Whoever looks at what goes by reads it from a second pipe, which holds
 //! the same pages (`tee(2)`): they are near the processor then, and the file's own need not be read back, which a small machine may have written out by then.
+//!
+//! Where the kernel, the file system or a sandbox cannot do that, octets are read and written ([`is_possible`]).
 
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
-use system::Pipes;
+use std::sync::atomic::{AtomicBool, Ordering};
+use system::{Pipes, is_closed_way};
 
 /// What a pipe takes at most: as much as a user without privileges may ask for. Larger moves make nothing faster.
 const PIPE_BYTES: usize = 1 << 20;
@@ -19,6 +22,14 @@ thread_local! {
     static PIPES: Cell<Option<Pipes>> = const { Cell::new(None) };
 }
 
+/// Something here cannot be spliced: nobody tries again.
+static IS_IMPOSSIBLE: AtomicBool = AtomicBool::new(cfg!(not(target_os = "linux")));
+
+/// Whether it is worth trying.
+pub(crate) fn is_possible() -> bool {
+    !IS_IMPOSSIBLE.load(Ordering::Relaxed)
+}
+
 /// Octets that were taken from a socket, on their way. What is left when this is dropped is lost.
 #[derive(Debug)]
 pub struct Piped {
@@ -27,8 +38,19 @@ pub struct Piped {
 }
 
 impl Piped {
-    /// Takes what has come, at most so many octets; none at the end. `WouldBlock`: nothing has.
+    /// Takes what has come, at most so many octets; none at the end. `WouldBlock`: nothing has, or this way is closed from now on ([`is_possible`]).
     pub(crate) fn take(socket: &impl std::os::fd::AsFd, most: u64) -> io::Result<Self> {
+        Self::try_take(socket, most).map_err(|error| match is_closed_way(&error) {
+            true => {
+                IS_IMPOSSIBLE.store(true, Ordering::Relaxed);
+                tracing::info!(%error, "bodies are copied: they cannot be spliced");
+                io::ErrorKind::WouldBlock.into()
+            }
+            false => error,
+        })
+    }
+
+    fn try_take(socket: &impl std::os::fd::AsFd, most: u64) -> io::Result<Self> {
         let pipes = PIPES.take().map_or_else(Pipes::new, Ok)?;
         let most = usize::try_from(most).unwrap_or(PIPE_BYTES).min(PIPE_BYTES);
         match pipes.fill(socket, most) {
@@ -94,6 +116,7 @@ mod system {
     use std::fs::File;
     use std::io::{self, Read as _};
     use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::fs::FileExt as _;
 
     /// The pipe that octets go through, and the one to look at them.
     #[derive(Debug)]
@@ -136,7 +159,10 @@ mod system {
             look: &mut impl FnMut(&[u8]),
         ) -> io::Result<u64> {
             let most = usize::try_from(most).unwrap_or(PIPE_BYTES);
-            let len = again(|| tee(&self.way.read, &self.window.write, most, SpliceFlags::NONBLOCK))?;
+            let len = match again(|| tee(&self.way.read, &self.window.write, most, SpliceFlags::NONBLOCK)) {
+                Err(error) if is_closed_way(&error) => return self.copy(file, offset, most, look),
+                seen => seen?,
+            };
             let mut left = len;
             while left > 0 {
                 let most = usize::try_from(left).unwrap_or(PIPE_BYTES).min(self.seen.len());
@@ -147,18 +173,42 @@ mod system {
             let mut left = len;
             while left > 0 {
                 let most = usize::try_from(left).unwrap_or(PIPE_BYTES);
-                match again(|| splice(&self.way.read, None, file, Some(&mut offset), most, SpliceFlags::MOVE))? {
-                    0 => return Err(io::ErrorKind::WriteZero.into()),
-                    moved => left -= moved,
+                match again(|| splice(&self.way.read, None, file, Some(&mut offset), most, SpliceFlags::MOVE)) {
+                    // They have been looked at.
+                    Err(error) if is_closed_way(&error) => {
+                        let copied = self.copy(file, offset, most, &mut |_| ())?;
+                        (offset, left) = (offset + copied, left - copied);
+                    }
+                    moved => match moved? {
+                        0 => return Err(io::ErrorKind::WriteZero.into()),
+                        moved => left -= moved,
+                    },
                 }
             }
             Ok(len)
+        }
+
+        /// For a file that nothing can be spliced into.
+        fn copy(&mut self, file: &File, offset: u64, most: usize, look: &mut impl FnMut(&[u8])) -> io::Result<u64> {
+            let most = most.min(self.seen.len());
+            let read = (&self.way.read).read(&mut self.seen[..most])?;
+            file.write_all_at(&self.seen[..read], offset)?;
+            look(&self.seen[..read]);
+            Ok(read as u64)
         }
 
         pub fn skip(&mut self, most: u64) -> io::Result<u64> {
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(self.seen.len());
             (&self.way.read).read(&mut self.seen[..most]).map(|count| count as u64)
         }
+    }
+
+    /// Whether an error says that this way is closed, rather than that its end is: no pipes left, no such call (to a sandbox not permitted), or not for this
+    /// kind of socket or file.
+    pub fn is_closed_way(error: &io::Error) -> bool {
+        use Errno as E;
+        let closed = [E::MFILE, E::NFILE, E::NOSYS, E::PERM, E::INVAL, E::OPNOTSUPP];
+        Errno::from_io_error(error).is_some_and(|errno| closed.contains(&errno))
     }
 
     fn again(mut call: impl FnMut() -> Result<usize, Errno>) -> io::Result<u64> {
@@ -175,6 +225,10 @@ mod system {
 mod system {
     use std::fs::File;
     use std::io;
+
+    pub fn is_closed_way(_: &io::Error) -> bool {
+        true
+    }
 
     /// There are none.
     #[derive(Debug)]
@@ -196,5 +250,47 @@ mod system {
         pub fn skip(&mut self, _: u64) -> io::Result<u64> {
             match *self {}
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    /// Octets that are worth looking for.
+    fn pattern() -> Vec<u8> {
+        (0..200_000_u32).map(|at| (at % 251) as u8).collect()
+    }
+
+    #[test]
+    fn a_file_that_takes_no_splice_gets_the_octets_all_the_same() {
+        let (mut sender, socket) = UnixStream::pair().unwrap();
+        let octets = pattern();
+        let folder = tempfile::tempdir().unwrap();
+        // The kernel refuses to splice into a file that is open to be appended to.
+        let file = File::options().append(true).create(true).read(true).open(folder.path().join("log")).unwrap();
+        let (mut at, mut seen) = (0, Vec::new());
+        for piece in octets.chunks(50_000) {
+            sender.write_all(piece).unwrap();
+            let mut piped = Piped::try_take(&socket, u64::MAX).unwrap();
+            let len = piped.len();
+            assert_eq!(len, piece.len() as u64);
+            piped.put(&file, at, len, |bytes| seen.extend_from_slice(bytes)).unwrap();
+            at += len;
+        }
+        assert_eq!(std::fs::read(folder.path().join("log")).unwrap(), octets);
+        assert!(seen == octets, "each is looked at once");
+    }
+
+    #[test]
+    fn what_cannot_be_spliced_from_is_no_broken_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = File::open(folder.path()).unwrap();
+        let error = Piped::try_take(&folder, 1).unwrap_err();
+        assert!(is_closed_way(&error), "{error}");
+        let gone = io::Error::from_raw_os_error(rustix::io::Errno::CONNRESET.raw_os_error());
+        assert!(!is_closed_way(&gone) && !is_closed_way(&io::ErrorKind::WouldBlock.into()));
     }
 }

@@ -2,7 +2,7 @@
  *
  * POWERCUT_ROOT is the folder, POWERCUT_JOURNAL the file that records are appended to, each by one write. A record is written after its
  * call has returned and before the program hears of it: so what a program knows to have happened before a sync began stands before
- * that sync. What the model knows nothing of (a shared mapping that is written to, a hole) is recorded as such, and fails the test.
+ * that sync. What the model knows nothing of (a shared mapping that is written to, an odd allocation) is recorded as such, and fails the test.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum kind { CREATE = 1, WRITE, TRUNCATE, EXTEND, RENAME, UNLINK, MKDIR, SYNC_BEGIN, SYNC_END, NOTE, UNMODELLED };
+enum kind { CREATE = 1, WRITE, TRUNCATE, EXTEND, RENAME, UNLINK, MKDIR, SYNC_BEGIN, SYNC_END, NOTE, UNMODELLED, HOLE };
 
 struct head {
     uint32_t kind;
@@ -208,23 +208,24 @@ static int cut(int fd, off_t len) {
 int ftruncate(int fd, off_t len) { return cut(fd, len); }
 int ftruncate64(int fd, off_t len) { return cut(fd, len); }
 
-static void allocated(int fd, int mode, off_t end) {
-    uint64_t inode = inode_of(fd);
+static void allocated(int fd, int mode, off_t at, off_t len) {
+    uint64_t inode = inode_of(fd), octets = len;
     if (!inode || mode == FALLOC_FL_KEEP_SIZE) return;
-    if (mode) record(UNMODELLED, "a hole", NULL, inode, 0, NULL, 0);
-    else record(EXTEND, NULL, NULL, inode, end, NULL, 0);
+    if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) record(HOLE, NULL, NULL, inode, at, &octets, sizeof octets);
+    else if (mode) record(UNMODELLED, "an allocation", NULL, inode, 0, NULL, 0);
+    else record(EXTEND, NULL, NULL, inode, at + len, NULL, 0);
 }
 
 int fallocate(int fd, int mode, off_t at, off_t len) {
     int failed = REAL(fallocate)(fd, mode, at, len);
-    if (!failed) allocated(fd, mode, at + len);
+    if (!failed) allocated(fd, mode, at, len);
     return failed;
 }
 int fallocate64(int fd, int mode, off_t at, off_t len) { return fallocate(fd, mode, at, len); }
 
 int posix_fallocate(int fd, off_t at, off_t len) {
     int failed = REAL(posix_fallocate)(fd, at, len);
-    if (!failed) allocated(fd, 0, at + len);
+    if (!failed) allocated(fd, 0, at, len);
     return failed;
 }
 int posix_fallocate64(int fd, off_t at, off_t len) { return posix_fallocate(fd, at, len); }

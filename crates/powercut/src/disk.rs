@@ -38,6 +38,7 @@ impl Rules {
 #[derive(Clone, Debug)]
 enum Edit {
     Write(u64, Vec<u8>),
+    Hole(u64, u64),
     Length(u64),
     AtLeast(u64),
 }
@@ -156,6 +157,7 @@ impl Disk {
                 self.rename(number, None, Some((name, id)));
             }
             Record::Write { inode, at, data } => self.edit(number, *inode, Edit::Write(*at, data.clone())),
+            Record::Hole { inode, at, len } => self.edit(number, *inode, Edit::Hole(*at, *len)),
             Record::Truncate { inode, len } => self.edit(number, *inode, Edit::Length(*len)),
             Record::Extend { inode, len } => self.edit(number, *inode, Edit::AtLeast(*len)),
             Record::Rename { from, to } => {
@@ -253,6 +255,7 @@ impl Object {
                     }
                     apply(&mut octets, edit, |_| keep.keeps(dice));
                 }
+                Edit::Hole(..) => apply(&mut octets, edit, |_| keep.keeps(dice)),
                 Edit::Length(_) | Edit::AtLeast(_) if keep.keeps(dice) => apply(&mut octets, edit, |_| true),
                 Edit::Length(_) | Edit::AtLeast(_) => {}
             }
@@ -275,24 +278,32 @@ impl Keep {
     }
 }
 
-/// Does one edit; of a write those sectors alone that are kept.
+/// Does one edit; of a write or a hole those sectors alone that are kept.
 fn apply(octets: &mut Vec<u8>, edit: &Edit, mut keeps: impl FnMut(usize) -> bool) {
     match edit {
         Edit::Length(len) => octets.resize(*len as usize, 0),
         Edit::AtLeast(len) => octets.resize(octets.len().max(*len as usize), 0),
+        Edit::Hole(at, len) => {
+            let end = at.saturating_add(*len).min(octets.len() as u64);
+            for (from, to) in sectors(*at, end).filter(|(from, _)| keeps(from / SECTOR)) {
+                octets[from..to].fill(0);
+            }
+        }
         Edit::Write(at, data) => {
-            let (start, end) = (*at as usize, *at as usize + data.len());
-            let mut from = start;
-            while from < end {
-                let to = ((from / SECTOR + 1) * SECTOR).min(end);
-                if keeps(from / SECTOR) {
-                    octets.resize(octets.len().max(to), 0);
-                    octets[from..to].copy_from_slice(&data[from - start..to - start]);
-                }
-                from = to;
+            let start = *at as usize;
+            for (from, to) in sectors(*at, at + data.len() as u64).filter(|(from, _)| keeps(from / SECTOR)) {
+                octets.resize(octets.len().max(to), 0);
+                octets[from..to].copy_from_slice(&data[from - start..to - start]);
             }
         }
     }
+}
+
+/// The sectors of a range, or what of them lies in it.
+fn sectors(start: u64, end: u64) -> impl Iterator<Item = (usize, usize)> {
+    let (start, end) = (start as usize, end.max(start) as usize);
+    let from = move |sector: usize| (sector * SECTOR).max(start);
+    (start / SECTOR..end.div_ceil(SECTOR)).map(move |sector| (from(sector), from(sector + 1).min(end)))
 }
 
 /// Writes a file that may be mostly zeros.

@@ -31,6 +31,15 @@ pub enum Record {
         /// The length.
         len: u64,
     },
+    /// Octets that read as zeroes from now on; the length stays.
+    Hole {
+        /// The file.
+        inode: u64,
+        /// Where they begin.
+        at: u64,
+        /// How many.
+        len: u64,
+    },
     /// A length, unless it is longer already.
     Extend {
         /// The file.
@@ -163,6 +172,10 @@ pub fn parse(octets: &[u8]) -> Result<Vec<Record>, JournalError> {
             9 => Record::SyncEnd { inode, number },
             NOTE => Record::Note(String::from_utf8_lossy(&data).into_owned()),
             11 => return Err(JournalError::Unmodelled(format!("{} {}", path.display(), to.display()))),
+            12 => {
+                let len = u64::from_ne_bytes(data.as_slice().try_into().map_err(|_| damaged())?);
+                Record::Hole { inode, at: number, len }
+            }
             _ => return Err(damaged()),
         });
         at += all.len();

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use hoop_powercut::{Journal, Record, Recorder, Rules, note};
+use nix::fcntl::{FallocateFlags, fallocate};
 use rand_core::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
@@ -159,4 +160,28 @@ fn a_length_may_grow_without_its_octets_and_octets_come_without_what_was_written
     long[1] = b'b';
     assert!(seen.contains(&Some(long)));
     assert!(seen.iter().all(|octets| octets.as_ref().is_some_and(|octets| octets[0] == b'a')));
+}
+
+#[test]
+#[ignore = "run by the test below, as a process of its own"]
+fn punch_a_hole() {
+    let folder = folder();
+    let mut file = File::create(Path::new(&folder).join("a")).unwrap();
+    file.write_all(&[7; 1536]).unwrap();
+    file.sync_all().unwrap();
+    sync_folder(Path::new(&folder));
+    note("a");
+    let mode = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&file, mode, 512, 4096).unwrap();
+}
+
+#[test]
+fn what_a_hole_took_is_there_or_reads_as_zeroes_and_the_length_stays() {
+    let journal = record("punch_a_hole");
+    let seen = outcomes(&journal, &Rules::default(), "a");
+    let whole = vec![7; 1536];
+    let mut holed = whole.clone();
+    holed[512..].fill(0);
+    assert!(seen.contains(&Some(whole.clone())) && seen.contains(&Some(holed)), "both may be");
+    assert!(seen.iter().flatten().all(|octets| octets.len() == 1536 && octets[..512] == whole[..512]));
 }

@@ -167,6 +167,10 @@ impl Shared {
             // Never recorded. Should this fail, the sweep finds the file.
             let _ = fs::remove_file(self.file(live.id));
             self.early().remove(&live.id);
+        } else if state.written.len() > state.stored.len() {
+            // What nobody recorded is not counted from here on, so it is not to stay, either. Gaps that nobody wrote are holes already.
+            let end = state.written.iter().last().map_or(0, |span| span.end);
+            state.stored.missing(end).for_each(|gap| sys::punch(&live.file, gap.start, gap.len()));
         }
         let mut room = self.room();
         room.promised -= state.promised;

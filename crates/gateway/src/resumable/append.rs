@@ -2,7 +2,7 @@
 
 use super::{Kind, RESOURCE_SECS, Refusal, Turn, fields, remaining, tail_of};
 use crate::door::{self, Offered};
-use crate::intake::{Frames, Sink, linger, refuse_body};
+use crate::intake::{Frames, Sink};
 use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records, with_deadline};
 use crate::shared::{Shared, store_problem};
 use bytes::Bytes;
@@ -29,8 +29,6 @@ pub struct Append {
     pub complete: bool,
     /// For interim answers, in that version of the draft.
     pub progress: Option<(Interim, u64)>,
-    /// The client waits for a 100 before it sends.
-    pub asked_first: bool,
     /// `Hoop-Permit`.
     pub permit: Option<Vec<u8>>,
     /// `Hoop-Deadline`.
@@ -68,9 +66,7 @@ impl Append {
                 let dropped = self.shared.blocking(move |shared| shared.spool.drop_resource(token)).await;
                 dropped.map_err(|error| store_problem(&error))?;
             }
-            if !self.asked_first {
-                refuse_body(&HeaderMap::new(), body);
-            }
+            body.linger_apart();
         }
         result
     }
@@ -99,7 +95,7 @@ impl Append {
         let intake = match begun {
             Begin::Take(intake) => intake,
             Begin::Complete(upload) => {
-                linger(frames.body).await;
+                frames.body.linger().await;
                 self.finish().await?;
                 return Ok(Appended::Whole(Taken::whole(&upload)?));
             }

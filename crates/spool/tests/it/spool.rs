@@ -4,6 +4,8 @@ use hoop_spool::{
     SPANS_MAX, Settings, Spool, State, WriteError,
 };
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
@@ -209,6 +211,23 @@ fn gaps_beyond_the_limit_are_refused_and_filling_them_is_not() {
     intake.write_at(105, &[7; 5]).unwrap();
     intake.commit(ByteRange::new(105, 110), NOW).unwrap();
     intake.commit(span(SPANS_MAX), NOW).unwrap();
+}
+
+#[test]
+fn what_was_written_and_never_recorded_takes_no_disk_once_its_sender_has_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
+    let mut intake = take(&spool, &offer(1, 8 << 20));
+    intake.write_at(0, &[7; 65_536]).unwrap();
+    intake.commit(ByteRange::new(0, 65_536), NOW).unwrap();
+    intake.write_at(1 << 20, &vec![7; 4 << 20]).unwrap();
+    let id = offer(1, 0).id;
+    let file = folder.path().join("uploads").join(&id.to_hex()[..2]).join(format!("{id}.z"));
+    let on_disk = || fs::metadata(&file).unwrap().blocks() * 512;
+    assert!(on_disk() >= 4 << 20);
+    drop(intake);
+    assert!(on_disk() < 1 << 20, "{} octets are on disk", on_disk());
+    assert_eq!(take(&spool, &offer(1, 8 << 20)).stored().len(), 65_536);
 }
 
 #[test]
