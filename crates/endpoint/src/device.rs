@@ -8,12 +8,13 @@ use crate::keeper::{Watch, keep};
 use crate::lane;
 use crate::options::{FlowOptions, Network, Networks};
 use crate::stream::FlowStream;
-use hoop_carrier::Carrier;
+use hoop_carrier::{Carrier, SILENCE};
 use hoop_flow::frame::{SERVICE_MAX, Use};
-use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record, ended};
+use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record};
 use hoop_units::{Duration, Timestamp};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
@@ -92,6 +93,9 @@ pub(crate) struct Ends {
     flows: Mutex<HashMap<FlowId, Arc<Shared>>>,
     watch: Arc<Watch>,
     wants: watch::Sender<u64>,
+    /// Whether it matters that a carrier falls silent.
+    active: watch::Sender<bool>,
+    is_down: AtomicBool,
 }
 
 impl std::fmt::Debug for Ends {
@@ -110,6 +114,8 @@ impl Device {
             flows: Mutex::default(),
             watch: Arc::default(),
             wants: watch::Sender::new(0),
+            active: watch::Sender::new(false),
+            is_down: AtomicBool::new(false),
         });
         let weak = Arc::downgrade(&shared);
         tokio::spawn(keep(shared.watch.clone(), shared.config.clock, move || Some(weak.upgrade()?.look_after_all())));
@@ -189,13 +195,7 @@ impl Device {
             carriers.entries.push(Entry { on, carrier_use });
             id
         };
-        let weak = Arc::downgrade(shared);
-        tokio::spawn(async move {
-            carrier.closed().await;
-            if let Some(shared) = weak.upgrade() {
-                shared.remove_carrier(id);
-            }
-        });
+        tokio::spawn(listen(Arc::downgrade(shared), carrier, id, shared.active.subscribe()));
         shared.attend_all();
         id
     }
@@ -203,6 +203,14 @@ impl Device {
     /// Closes a carrier and forgets it.
     pub fn remove_carrier(&self, id: CarrierId) {
         self.shared.remove_carrier(id);
+    }
+
+    /// Closes all carriers, as a process that ends does. Flows are not given up, and go on here no more: [`Device::restore`] goes on with their records,
+    /// which are as they were when this was called.
+    pub fn shutdown(&self) {
+        self.shared.is_down.store(true, Ordering::Relaxed);
+        self.shared.all().iter().for_each(|flow| flow.dismiss(FlowError::Gone));
+        self.shared.carriers().entries.drain(..).for_each(|entry| entry.on.carrier.close());
     }
 
     /// Counts how often a flow came to want a carrier that is not there: it is offline and has something to say, or the carrier that it has is silent.
@@ -218,6 +226,35 @@ impl Device {
     /// The clock that events are told by.
     pub fn clock(&self) -> Clock {
         self.shared.config.clock
+    }
+}
+
+/// Waits until a carrier is gone; says so when it falls silent, while that matters.
+async fn listen(device: Weak<Ends>, carrier: Arc<dyn Carrier>, id: CarrierId, mut active: watch::Receiver<bool>) {
+    let closed = carrier.closed();
+    tokio::pin!(closed);
+    loop {
+        let silent = async {
+            while active.wait_for(|active| *active).await.is_ok() {
+                tokio::select! {
+                    () = carrier.silent(SILENCE) => return,
+                    _ = active.wait_for(|active| !*active) => {}
+                }
+            }
+            std::future::pending().await
+        };
+        let is_closed = tokio::select! {
+            _ = &mut closed => true,
+            () = silent => false,
+        };
+        let Some(device) = device.upgrade() else { return };
+        if is_closed {
+            return device.remove_carrier(id);
+        }
+        device.silent(id);
+        drop(device);
+        // A carrier that stays silent is said to be so again and again.
+        tokio::time::sleep(SILENCE).await;
     }
 }
 
@@ -263,7 +300,21 @@ impl Ends {
     }
 
     fn look_after_all(&self) -> Option<Timestamp> {
-        self.all().iter().filter_map(|flow| flow.look_after(None)).min()
+        let (all, now) = (self.all(), self.config.clock.now());
+        let next = all.iter().filter_map(|flow| flow.look_after(None)).min();
+        let active = all.iter().any(|flow| flow.peek().is_active(now));
+        self.active.send_if_modified(|was| std::mem::replace(was, active) != active);
+        next
+    }
+
+    fn silent(&self, id: CarrierId) {
+        for flow in self.all() {
+            flow.act(|state, now| {
+                if state.lane_on(id).is_some() {
+                    state.set_silent(id, now);
+                }
+            });
+        }
     }
 
     fn remove_carrier(&self, id: CarrierId) {
@@ -307,7 +358,7 @@ impl Ends {
     fn plan(&self, flow: &Arc<Shared>, state: &mut State, now: Timestamp) -> Vec<CarrierId> {
         let candidates = self.candidates(state, now);
         // Who is parked and has nothing to say stays so.
-        if state.is_parked && !state.has_to_say() {
+        if state.is_parked {
             return Vec::new();
         }
         let chosen = choose(&candidates, state.options.multipath);
@@ -404,10 +455,16 @@ impl Owner for Ends {
         self.watch.look();
     }
 
+    fn commit(&self, _: &Arc<Shared>) {}
+
     fn holds(&self, _: i64) {}
 
     fn is_full(&self) -> bool {
         false
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
     }
 }
 
@@ -417,7 +474,7 @@ impl Drop for Ends {
         carriers.entries.iter().for_each(|entry| entry.on.carrier.close());
         self.watch.look();
         let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
-        flows.values().for_each(|flow| flow.dismiss(FlowError::Ended(ended::GIVEN_UP)));
+        flows.values().for_each(|flow| flow.dismiss(FlowError::Gone));
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::FlowError;
 use crate::intake::{Intake, Piece};
 use crate::options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
 use bytes::{Bytes, BytesMut};
-use hoop_carrier::Carrier;
+use hoop_carrier::{Carrier, SILENCE};
 use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
 use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Transmit, Violation, ended};
 use hoop_units::{ByteRange, Duration, Timestamp, UnixTime};
@@ -26,11 +26,17 @@ const EVENTS_MAX: usize = 32;
 /// Networks that are counted apart; more are counted with the last. Devices have fewer.
 const NETWORKS_MAX: usize = 16;
 
-/// A lane is silent if nothing came for so many round trips while something waits to be acknowledged...
+/// A lane is silent if nothing came for so many round trips, and for [`SILENCE`], while something waits to be acknowledged.
 const SILENT_ROUND_TRIPS: u32 = 3;
 
-/// ... and for so long: a loss or two are mended by then, and a person has not turned away yet.
-const SILENT_AFTER: Duration = Duration::from_millis(1_500);
+/// When nothing has come for so long after something had, the last ACK is said again: whoever only receives would not notice that nothing can.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A parked flow is resumed to grant so much more credit, as one that is attached would.
+const CREDIT_NEWS: u64 = 64 * 1024;
+
+/// For so long after something came it is noticed if a carrier falls silent.
+const ACTIVE: Duration = Duration::from_secs(4);
 
 /// How long a carrier that was silent is thought to be so.
 const SILENT_MEMORY: Duration = Duration::from_secs(30);
@@ -65,10 +71,14 @@ pub(crate) trait Owner: Send + Sync {
     fn attend(&self, flow: &Arc<Shared>);
     /// The flow is to be [looked after](Shared::look_after) sooner than was said.
     fn look_after(&self);
+    /// The flow is to be [written down](Shared::take_commit).
+    fn commit(&self, flow: &Arc<Shared>);
     /// Octets that are held now, more or less than before.
     fn holds(&self, change: i64);
     /// Whether as much is held as may be.
     fn is_full(&self) -> bool;
+    /// Whether the endpoint is shut down: its flows are not given up, but left as they are.
+    fn is_down(&self) -> bool;
 }
 
 /// What wakes the writer of a lane.
@@ -121,6 +131,16 @@ pub(crate) struct State {
     network: Option<Network>,
     /// Whether the owner looks after the flow again by itself.
     is_watched: bool,
+    /// When something came last.
+    data_at: Option<Timestamp>,
+    /// When the last ACK is to be said again.
+    pause_at: Option<Timestamp>,
+    /// What is to be written down before it is told; None: nothing ever is.
+    pub(crate) durable: Option<Durable>,
+    /// The deadline or the size was told to the machine, and no lane has been attached since.
+    has_news: bool,
+    /// It is in the store, and not here: what still comes is thrown away, and not acknowledged.
+    is_put_away: bool,
     /// What the owner is to do once the lock is released.
     todo: Todo,
     events: Option<broadcast::Sender<FlowEvent>>,
@@ -150,10 +170,37 @@ struct Failure {
     until: Timestamp,
 }
 
+/// What of a flow is written down before it is told.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Durable {
+    /// What the application wants to find again with it.
+    pub(crate) attachment: Vec<u8>,
+    /// Somebody is writing it down.
+    is_busy: bool,
+    /// Something is to be written down, if only at leisure.
+    is_stale: bool,
+    /// The application writes no more, and that is not written down.
+    finishes: bool,
+    /// What the application has kept beyond what is written down.
+    keeps: Option<u64>,
+}
+
+impl Durable {
+    /// To be written down.
+    pub(crate) fn new(attachment: Vec<u8>) -> Self {
+        // A flow that begins is written down by who accepts it.
+        Self { attachment, is_stale: true, is_busy: true, ..Self::default() }
+    }
+}
+
+/// What is to be written down: the record, the attachment, and whether it is to be synced.
+pub(crate) type ToCommit = (Record, Vec<u8>, bool);
+
 /// What is to be done once the lock is released.
 #[derive(Clone, Copy, Default, Debug)]
 struct Todo {
     attend: bool,
+    commit: bool,
     look_after: bool,
     holds: i64,
 }
@@ -221,6 +268,11 @@ impl Shared {
             offline_since: Some(now),
             network: None,
             is_watched: true,
+            data_at: None,
+            pause_at: None,
+            durable: None,
+            has_news: false,
+            is_put_away: false,
             todo: Todo::default(),
             events: None,
             networks: Vec::new(),
@@ -245,7 +297,7 @@ impl Shared {
         let result = act(&mut state, now);
         let todo = state.settle(self, now);
         drop(state);
-        if (todo.attend || todo.look_after || todo.holds != 0)
+        if (todo.attend || todo.look_after || todo.commit || todo.holds != 0)
             && let Some(owner) = self.owner.upgrade()
         {
             if todo.holds != 0 {
@@ -253,6 +305,9 @@ impl Shared {
             }
             if todo.look_after {
                 owner.look_after();
+            }
+            if todo.commit {
+                owner.commit(self);
             }
             if todo.attend {
                 owner.attend(self);
@@ -359,7 +414,7 @@ impl Shared {
             }
             // What a restarted end supplies again it may, though it said before that it was all.
             let outgoing = state.machine.outgoing();
-            let most = match outgoing.is_finished() {
+            let most = match outgoing.is_finished() || state.durable.as_ref().is_some_and(|durable| durable.finishes) {
                 true => outgoing.end() - outgoing.ready(),
                 false => u64::MAX,
             };
@@ -374,7 +429,7 @@ impl Shared {
             let before = state.send.end();
             take(room, &mut state.send);
             let octets = state.send.end() - before;
-            state.machine.write(octets);
+            state.written();
             Poll::Ready(Ok(octets))
         })
     }
@@ -383,7 +438,7 @@ impl Shared {
     pub(crate) fn finish(self: &Arc<Self>) -> Result<(), FlowError> {
         self.act(|state, _| match state.over {
             None | Some(FlowError::Ended(ended::FINISHED)) => {
-                state.machine.finish();
+                state.finish();
                 Ok(())
             }
             Some(error) => Err(error),
@@ -405,13 +460,35 @@ impl Shared {
 
     /// The application has dropped its end.
     pub(crate) fn abandon(self: &Arc<Self>) {
+        if self.owner.upgrade().is_none_or(|owner| owner.is_down()) {
+            return self.dismiss(FlowError::Gone);
+        }
         let is_finished = self.act(|state, _| {
             state.is_abandoned = true;
-            state.machine.outgoing().is_finished()
+            state.machine.outgoing().is_finished() || state.durable.as_ref().is_some_and(|durable| durable.finishes)
         });
         if !is_finished {
             self.reset(ended::GIVEN_UP);
         }
+    }
+
+    /// What is to be written down now, if anything is; [`Shared::committed`] is to follow.
+    pub(crate) fn take_commit(&self) -> Option<ToCommit> {
+        self.peek().take_commit()
+    }
+
+    /// That is written down, and may be told.
+    pub(crate) fn committed(self: &Arc<Self>, record: &Record) {
+        self.act(|state, now| state.committed(record, now));
+    }
+
+    /// The flow is in the store now: its lanes are told so and close.
+    pub(crate) fn put_away(self: &Arc<Self>) {
+        self.act(|state, _| {
+            state.is_put_away = true;
+            state.over = Some(FlowError::Gone);
+            state.machine.park();
+        });
     }
 
     /// The endpoint has done with the flow: nothing of it is sent or taken any more.
@@ -477,7 +554,10 @@ fn add_attached(networks: &mut Vec<(Network, NetworkStats)>, entry: &LaneEntry, 
 impl State {
     /// Everything that follows from what the machine was told.
     fn settle(&mut self, flow: &Shared, now: Timestamp) -> Todo {
-        if self.is_abandoned && (self.receive.has_ready() || self.machine.incoming().kept() < self.receive.read()) {
+        if self.is_abandoned
+            && !self.is_put_away
+            && (self.receive.has_ready() || self.machine.incoming().kept() < self.receive.read())
+        {
             self.receive.skip();
             self.machine.keep(self.receive.read(), now);
             self.machine.consume(self.receive.read(), now);
@@ -493,11 +573,22 @@ impl State {
         self.todo.holds = held as i64 - self.held as i64;
         self.held = held;
         // What waits to be acknowledged may wait too long.
-        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end();
+        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end() || self.pause_at.is_some();
         if flow.is_device && !self.is_watched && waits && !self.lanes.is_empty() {
             self.todo.look_after = true;
         }
         self.is_watched |= self.todo.look_after;
+        if self.is_parked && self.has_to_say() {
+            (self.is_parked, self.todo.attend) = (false, true);
+        }
+        // Whoever is offline and has something to say now asks for a carrier, once.
+        let asks = self.over.is_none() && !self.wants_carrier && self.lanes.is_empty() && self.opening.is_empty();
+        self.todo.attend |= flow.is_device && asks && !self.is_parked && self.has_to_say();
+        self.todo.commit = self.durable.as_mut().is_some_and(|durable| {
+            let begins = durable.is_stale && !durable.is_busy && self.machine.ended().is_none();
+            durable.is_busy |= begins;
+            begins
+        });
         std::mem::take(&mut self.todo)
     }
 
@@ -558,7 +649,7 @@ impl State {
         });
     }
 
-    fn tell(&self, event: FlowEvent) {
+    pub(crate) fn tell(&self, event: FlowEvent) {
         if let Some(events) = &self.events {
             // Nobody may be listening any more.
             let _ = events.send(event);
@@ -582,6 +673,7 @@ impl State {
             self.machine.set_rtt(lane, rtt);
         }
         (self.was_attached, self.is_parked, self.wants_carrier) = (true, false, false);
+        self.has_news = false;
         let offline_since = self.offline_since.take();
         let before = self.network.replace(network.clone());
         self.tell(FlowEvent::Attached { network: network.clone() });
@@ -597,7 +689,9 @@ impl State {
     fn went_offline(&mut self, flow: &Shared, now: Timestamp) {
         if self.offline_since.is_none() {
             self.offline_since = Some(now);
+            self.pause_at = None;
             self.todo.look_after = true;
+            self.make_stale();
             self.tell(FlowEvent::Offline { since: now });
             self.publish(flow);
         }
@@ -728,9 +822,12 @@ impl State {
         wants
     }
 
-    /// Whether there is something to say that waits for a lane.
+    /// Whether there is something to say that a server which parked the flow is to hear.
     pub(crate) fn has_to_say(&self) -> bool {
-        !self.machine.is_quiet()
+        let (outgoing, incoming) = (self.machine.outgoing(), self.machine.incoming());
+        let sends = outgoing.acked() < outgoing.end() || (outgoing.is_finished() && !outgoing.is_done());
+        let wants = incoming.consumed().min(incoming.kept()) + self.options.window >= incoming.granted() + CREDIT_NEWS;
+        sends || self.has_news || self.over.is_some() || (wants && incoming.end().is_none())
     }
 
     /// Wakes the writers that have something to do before they would look again.
@@ -787,7 +884,15 @@ impl State {
 
     fn take_in(&mut self, lane: LaneId, intake: &mut Intake, now: Timestamp) -> Result<bool, LaneError> {
         let Some(at) = self.lanes.iter().position(|entry| entry.id == lane) else { return Ok(false) };
+        if self.is_put_away {
+            while intake.next()?.is_some() {}
+            return Ok(true);
+        }
         self.lanes[at].heard = now;
+        if !self.silent.is_empty() {
+            let on = self.lanes[at].on.id;
+            self.silent.retain(|(id, _)| *id != on);
+        }
         let mut data = 0;
         while let Some(piece) = intake.next()? {
             let handled = match piece {
@@ -809,6 +914,8 @@ impl State {
         }
         if data > 0 {
             counted(&mut self.networks, &self.lanes[at].on.network).received += data;
+            self.data_at = Some(now);
+            self.pause_at = (!self.machine.incoming().is_done()).then_some(now + PAUSE);
         }
         Ok(true)
     }
@@ -840,7 +947,13 @@ impl State {
 
     pub(crate) fn set_deadline(&mut self, at: Option<UnixTime>) {
         self.machine.set_deadline(at);
+        self.has_news = true;
         self.todo.look_after = true;
+    }
+
+    pub(crate) fn set_size(&mut self, size: Option<u64>) {
+        self.machine.set_size(size);
+        self.has_news = true;
     }
 
     pub(crate) fn set_window(&mut self, window: u64, low: Option<u64>, now: Timestamp) {
@@ -850,7 +963,88 @@ impl State {
     }
 
     pub(crate) fn keep(&mut self, offset: u64, now: Timestamp) {
-        self.machine.keep(offset.min(self.receive.read()), now);
+        let offset = offset.min(self.receive.read());
+        match &mut self.durable {
+            None => self.machine.keep(offset, now),
+            Some(durable) => {
+                durable.keeps = durable.keeps.max(Some(offset));
+                durable.is_stale = true;
+            }
+        }
+    }
+
+    /// Octets were added to the buffer: the machine may send those that are written down.
+    fn written(&mut self) {
+        let outgoing = self.machine.outgoing();
+        let (new, known) = (self.send.end() - outgoing.ready(), outgoing.end() - outgoing.ready());
+        match self.durable.is_some() && new > known {
+            false => self.machine.write(new),
+            true => {
+                self.machine.write(known);
+                self.make_stale();
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        match &mut self.durable {
+            None => self.machine.finish(),
+            Some(durable) => {
+                durable.finishes |= !self.machine.outgoing().is_finished();
+                durable.is_stale |= durable.finishes;
+            }
+        }
+    }
+
+    /// What the application wants to find again.
+    pub(crate) fn set_attachment(&mut self, attachment: Vec<u8>) {
+        if let Some(durable) = &mut self.durable {
+            durable.attachment = attachment;
+            durable.is_stale = true;
+        }
+    }
+
+    /// Nobody is writing the flow down.
+    pub(crate) fn rest(&mut self) {
+        if let Some(durable) = &mut self.durable {
+            durable.is_busy = false;
+        }
+    }
+
+    pub(crate) fn make_stale(&mut self) {
+        if let Some(durable) = &mut self.durable {
+            durable.is_stale = true;
+        }
+    }
+
+    fn take_commit(&mut self) -> Option<ToCommit> {
+        let mut record = self.record();
+        let durable = self.durable.as_mut()?;
+        if !durable.is_stale || self.machine.ended().is_some() {
+            durable.is_busy = false;
+            return None;
+        }
+        let before = (record.written, record.finished, record.kept);
+        record.written = record.written.max(self.send.end());
+        record.finished |= durable.finishes;
+        record.kept = record.kept.max(durable.keeps.unwrap_or(0));
+        record.consumed = record.consumed.max(record.kept);
+        durable.is_stale = false;
+        let syncs = before != (record.written, record.finished, record.kept);
+        Some((record, durable.attachment.clone(), syncs))
+    }
+
+    fn committed(&mut self, record: &Record, now: Timestamp) {
+        let ready = self.machine.outgoing().ready();
+        self.machine.write(record.written.min(self.send.end()).saturating_sub(ready));
+        if record.finished && !self.machine.outgoing().is_finished() {
+            self.machine.finish();
+        }
+        self.machine.keep(record.kept, now);
+        if let Some(durable) = &mut self.durable {
+            durable.finishes &= !record.finished;
+            durable.keeps = durable.keeps.filter(|kept| *kept > record.kept);
+        }
     }
 
     /// What outlives a restart: of what came, no more than was read.
@@ -885,9 +1079,33 @@ impl State {
             let silent = self.silent.len();
             next = next.into_iter().chain(again).chain(self.listen(now)).min();
             self.todo.attend |= silent != self.silent.len() || !self.failures.is_empty();
+            next = next.into_iter().chain(self.mind_pause(now)).min();
         }
         self.is_watched = next.is_some();
         next
+    }
+
+    /// Says the last ACK again once there is a pause.
+    fn mind_pause(&mut self, now: Timestamp) -> Option<Timestamp> {
+        if self.pause_at.is_some_and(|at| at <= now) {
+            self.pause_at = None;
+            self.machine.repeat_ack();
+        }
+        let active = self.data_at.map(|at| at + ACTIVE).filter(|at| *at > now);
+        self.pause_at.into_iter().chain(active).min()
+    }
+
+    /// Whether it matters that a carrier falls silent.
+    pub(crate) fn is_active(&self, now: Timestamp) -> bool {
+        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end();
+        !self.lanes.is_empty() && (waits || self.data_at.is_some_and(|at| now.since(at) < ACTIVE))
+    }
+
+    /// A carrier owes an answer and does not give it.
+    pub(crate) fn set_silent(&mut self, on: CarrierId, now: Timestamp) {
+        self.silent.retain(|(id, _)| *id != on);
+        self.silent.push((on, now));
+        (self.todo.attend, self.todo.look_after) = (true, true);
     }
 
     /// Which lanes are silent; when the next may be.
@@ -904,7 +1122,7 @@ impl State {
                 Some(_) => self.machine.waits_since(entry.id),
             };
             let Some(waits) = waits else { continue };
-            let patience = (rtt.unwrap_or_default() * SILENT_ROUND_TRIPS).max(SILENT_AFTER);
+            let patience = (rtt.unwrap_or_default() * SILENT_ROUND_TRIPS).max(SILENCE);
             let at = waits.max(entry.heard) + patience;
             if at > now {
                 next = next.into_iter().chain([at]).min();

@@ -80,5 +80,5 @@ pub use flow::CarrierId;
 pub use hoop_flow::frame::{Refusal, Use};
 pub use hoop_flow::{DeviceKey, FlowId, FlowName, HostId, Record, ended};
 pub use options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Networks, Status};
-pub use server::{DeviceKeys, GREETING_MAX, Server, ServerConfig, ServerLimits};
-pub use stream::{FlowReader, FlowStream, FlowWriter};
+pub use server::{DeviceKeys, GREETING_MAX, ParkError, Server, ServerConfig, ServerLimits};
+pub use stream::{ATTACHMENT_MAX, FlowReader, FlowStream, FlowWriter};

@@ -28,7 +28,9 @@ pub enum Keeps {
     /// As it comes. If this end is restarted, what was not read is lost, and so is the flow.
     #[default]
     OnArrival,
-    /// Once the application has said that it outlives a restart ([`FlowStream::keep`](crate::FlowStream::keep)).
+    /// Once the application has said that it outlives a restart ([`FlowStream::keep`](crate::FlowStream::keep)). A server that has a store writes such a
+    /// flow down, and each octet is sent once it is written down that it may be: the flow outlives a restart of the server, whose application writes
+    /// again what was not acknowledged.
     WhenTold,
 }
 
@@ -113,6 +115,8 @@ pub enum FlowEvent {
     WantsCarrier,
     /// The server has closed its lane for want of traffic. It is resumed once there is some.
     Parked,
+    /// At a server: it has been quiet for long, and memory is wanted: it may be [parked](crate::FlowStream::park).
+    MayPark,
     /// The device has said when it should be done.
     Deadline(Option<UnixTime>),
     /// The peer has said how many octets it will send.

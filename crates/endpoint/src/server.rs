@@ -2,20 +2,20 @@
 
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
+use crate::flow::{Carried, CarrierId, Durable, Owner, Shared, State, machine_options};
 use crate::intake::{Intake, Piece};
 use crate::keeper::{Watch, keep};
 use crate::lane::{self, RECEIVE_MAX};
-use crate::options::{FlowOptions, Network};
+use crate::options::{FlowEvent, FlowOptions, Keeps, Network};
 use crate::stream::FlowStream;
 use bytes::Bytes;
 use hoop_carrier::{Carrier, Lane, Pending};
 use hoop_flow::frame::{Frame, Open, Refusal, Resume};
-use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LaneId, ended};
-use hoop_flow_store::{FlowStore, Found};
+use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LaneId, Record, ended};
+use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, StoreError, When};
 use hoop_units::{Duration, Timestamp};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 use tokio::time::timeout;
@@ -25,6 +25,12 @@ pub const GREETING_MAX: Duration = Duration::from_secs(10);
 
 /// For so long a server that has no room now asks a device to wait.
 const BUSY_SECS: u64 = 5;
+
+/// How often the store is asked what is due.
+const TICK: Duration = Duration::from_secs(1);
+
+/// After so many seconds it is asked though nothing was put there: flows expire.
+const TICKS_IDLE: u32 = 60;
 
 /// How long a refusal has to be written.
 const REFUSE_MAX: Duration = Duration::from_secs(5);
@@ -146,14 +152,17 @@ impl Flows {
         }
     }
 
-    fn remember(&mut self, name: FlowName, key: FlowKey, code: u64, most: usize) {
-        if self.ended.insert(name, (key, code)).is_none() {
+    /// Whether it was not remembered yet.
+    fn remember(&mut self, name: FlowName, key: FlowKey, code: u64, most: usize) -> bool {
+        let is_new = self.ended.insert(name, (key, code)).is_none();
+        if is_new {
             self.order.push_back(name);
         }
         while self.order.len() > most {
             let oldest = self.order.pop_front();
             oldest.map(|name| self.ended.remove(&name));
         }
+        is_new
     }
 }
 
@@ -167,6 +176,9 @@ pub(crate) struct Ends {
     opened: mpsc::Sender<Arc<Shared>>,
     gates: [AsyncMutex<()>; GATES],
     watch: Arc<Watch>,
+    is_down: AtomicBool,
+    /// Whether the store was told something since it was asked last what is due.
+    is_touched: AtomicBool,
 }
 
 impl std::fmt::Debug for Ends {
@@ -189,7 +201,12 @@ impl Server {
             opened: sender,
             gates: [const { AsyncMutex::const_new(()) }; GATES],
             watch: Arc::default(),
+            is_down: AtomicBool::new(false),
+            is_touched: AtomicBool::new(false),
         });
+        if let Some(store) = shared.config.store.clone() {
+            tokio::spawn(tick(Arc::downgrade(&shared), store));
+        }
         let weak = Arc::downgrade(&shared);
         tokio::spawn(keep(shared.watch.clone(), shared.config.clock, move || Some(weak.upgrade()?.look_after_all())));
         Self { shared, opened: AsyncMutex::new(opened) }
@@ -201,7 +218,7 @@ impl Server {
         let id = CarrierId(shared.next_carrier.fetch_add(1, Ordering::Relaxed));
         {
             let mut carriers = lock(&shared.carriers);
-            if carriers.len() >= shared.config.limits.carriers {
+            if carriers.len() >= shared.config.limits.carriers || shared.is_down() {
                 return carrier.close();
             }
             carriers.insert(id, carrier.clone());
@@ -214,13 +231,16 @@ impl Server {
     /// ([`FlowStream::attachment`]). Dropping it while it waits loses nothing. None: the server is [shut down](Self::shutdown).
     pub async fn accept(&self) -> Option<FlowStream> {
         let flow = self.opened.lock().await.recv().await?;
-        Some(FlowStream::new(flow, self.shared.clone()))
+        Some(FlowStream::of_server(flow, self.shared.clone()))
     }
 
-    /// Closes all carriers, as a process that ends does. Flows are offline then.
+    /// Closes all carriers, as a process that ends does, and takes no more. Flows are not given up, and go on here no more: those that are in the store
+    /// go on at the next server that has it.
     pub fn shutdown(&self) {
-        let carriers = lock(&self.shared.carriers);
-        carriers.values().for_each(|carrier| carrier.close());
+        self.shared.is_down.store(true, Ordering::Relaxed);
+        lock(&self.shared.carriers).values().for_each(|carrier| carrier.close());
+        let flows: Vec<_> = lock(&self.shared.flows).here.drain().map(|(_, flow)| flow).collect();
+        flows.iter().for_each(|flow| flow.dismiss(FlowError::Gone));
     }
 
     /// How many flows are here: neither parked nor ended.
@@ -232,6 +252,39 @@ impl Server {
     pub fn octets(&self) -> u64 {
         u64::try_from(self.shared.held.load(Ordering::Relaxed)).unwrap_or(0)
     }
+}
+
+/// Why a flow is not parked. It goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum ParkError {
+    /// The server has no store.
+    #[error("the server has no store")]
+    NoStore,
+    /// The flow is over.
+    #[error("the flow is over")]
+    Over,
+    /// The attachment is too long.
+    #[error("an attachment has at most {} octets", crate::ATTACHMENT_MAX)]
+    Attachment,
+    /// Octets were acknowledged that nobody has read.
+    #[error("octets were acknowledged that nobody has read")]
+    Unread,
+    /// The store does not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the store keeps beside the record: `len (1) | service (len) | attachment`.
+fn pack(service: &str, attachment: &[u8]) -> Vec<u8> {
+    // A service's name has at most 255 octets.
+    let len = u8::try_from(service.len()).unwrap_or(0);
+    [&[len], &service.as_bytes()[..len.into()], attachment].concat()
+}
+
+fn unpack(packed: &[u8]) -> Option<(String, Bytes)> {
+    let (len, rest) = packed.split_first()?;
+    let (service, attachment) = rest.split_at_checked((*len).into())?;
+    Some((std::str::from_utf8(service).ok()?.to_owned(), Bytes::copy_from_slice(attachment)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -253,6 +306,26 @@ async fn accept_lanes(server: Weak<Ends>, on: Carried, greetings: usize) {
     on.carrier.close();
     if let Some(server) = server.upgrade() {
         lock(&server.carriers).remove(&on.id);
+    }
+}
+
+/// Has the store do what time brings, once a second while something is put there.
+async fn tick(server: Weak<Ends>, store: Arc<dyn FlowStore>) {
+    let mut idle = 0;
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(server) = server.upgrade() else { return };
+        idle += 1;
+        if !server.is_touched.swap(false, Ordering::Relaxed) && idle < TICKS_IDLE {
+            continue;
+        }
+        idle = 0;
+        let ticking = store.clone();
+        match tokio::task::spawn_blocking(move || ticking.tick()).await {
+            Ok(Ok(due)) => due.into_iter().for_each(|due| server.due(due)),
+            Ok(Err(error)) => tracing::warn!(%error, "the store of flows cannot be written"),
+            Err(_) => return,
+        }
     }
 }
 
@@ -338,7 +411,7 @@ impl Ends {
     /// Attaches a flow that there is, or a new one.
     async fn attach(&self, greeting: Greeting<'_>, may_open: bool, on: &Carried) -> Result<Started, Refusal> {
         let name = greeting.name();
-        let gate = self.gates[usize::from(name.flow.0.to_be_bytes()[7]) % GATES].lock().await;
+        let gate = self.gate(name).lock().await;
         let here = lock(&self.flows).here.get(&name).cloned();
         if let Some(flow) = here {
             return Self::attach_to(flow, &greeting, on);
@@ -358,12 +431,14 @@ impl Ends {
                     return Err(Refusal::Unknown);
                 }
                 self.may_hold(name.host)?;
+                let Some((service, attachment)) = unpack(&kept.attachment) else { return Err(Refusal::Unknown) };
                 let options = self.config.options.clone();
                 let mut record = kept.record;
                 record.consumed = record.kept;
                 let mut machine = Flow::restore(&record, machine_options(&options));
                 machine.supply_again();
-                let flow = self.flow(machine, String::new(), Some(kept.attachment.into()), options);
+                let flow = self.flow(machine, service, Some(attachment), options);
+                flow.peek().rest();
                 let started = Self::attach_to(flow.clone(), &greeting, on)?;
                 self.admit(&flow)?;
                 return Ok(started);
@@ -374,7 +449,7 @@ impl Ends {
         }
         drop(gate);
         match greeting {
-            Greeting::Open(open, key) if may_open => self.open(&open, &key, on),
+            Greeting::Open(open, key) if may_open => self.open(&open, &key, on).await,
             Greeting::Open(open, key) => {
                 let _ = open.is_proven(&key, on.carrier.binding());
                 Err(Refusal::Unknown)
@@ -418,7 +493,7 @@ impl Ends {
     }
 
     /// A new flow, if there is room for it.
-    fn open(&self, open: &Open<'_>, key: &DeviceKey, on: &Carried) -> Result<Started, Refusal> {
+    async fn open(&self, open: &Open<'_>, key: &DeviceKey, on: &Carried) -> Result<Started, Refusal> {
         let binding = on.carrier.binding();
         if !open.is_proven(key, binding) {
             return Err(Refusal::Unknown);
@@ -433,6 +508,14 @@ impl Ends {
         let flow = self.flow(machine, open.service.to_owned(), None, options);
         let (lane, signals) = flow.peek().add_lane(on.clone(), self.config.clock.now());
         debug_assert_eq!(lane, LaneId(0));
+        // Before ATTACHED leaves: the device forgets the key that it opened the flow with.
+        if let Some((record, attachment, _)) = flow.take_commit() {
+            self.put(&flow, record, &attachment, Life::Live, When::Synced).await.map_err(|error| match error {
+                StoreError::DeviceFull(_) => Refusal::Full,
+                _ => Refusal::Busy { secs: BUSY_SECS },
+            })?;
+            flow.act(|state, _| state.rest());
+        }
         self.admit(&flow)?;
         flow.act(|_, _| ());
         Ok((flow, lane, signals))
@@ -440,7 +523,90 @@ impl Ends {
 
     fn flow(&self, machine: Flow, service: String, attachment: Option<Bytes>, options: FlowOptions) -> Arc<Shared> {
         let owner: Weak<dyn Owner> = self.myself.clone();
-        Shared::new(machine, service, attachment, options, false, self.config.clock, owner)
+        let is_durable = self.config.store.is_some() && options.keeps == Keeps::WhenTold;
+        let found = attachment.clone().unwrap_or_default();
+        let flow = Shared::new(machine, service, attachment, options, false, self.config.clock, owner);
+        if is_durable {
+            flow.peek().durable = Some(Durable::new(found.to_vec()));
+        }
+        flow
+    }
+
+    /// Writes a flow down.
+    async fn put(
+        &self,
+        flow: &Shared,
+        record: Record,
+        attachment: &[u8],
+        life: Life,
+        when: When,
+    ) -> Result<(), StoreError> {
+        let Some(store) = self.config.store.clone() else { return Ok(()) };
+        self.is_touched.store(true, Ordering::Relaxed);
+        let kept = Kept { record, attachment: pack(&flow.service, attachment), spools: false };
+        let put = tokio::task::spawn_blocking(move || store.put(&kept, life, when)).await;
+        put.unwrap_or_else(|_| Err(StoreError::Disk(std::io::Error::other("the runtime is shutting down"))))
+    }
+
+    /// Writes a flow down as often as something of it is to be, until nothing is.
+    async fn write_down(self: Arc<Self>, flow: Arc<Shared>) {
+        while let Some((record, attachment, syncs)) = flow.take_commit() {
+            let life = if flow.peek().offline_since.is_some() { Life::Parked } else { Life::Live };
+            let when = if syncs { When::Synced } else { When::Later };
+            match self.put(&flow, record.clone(), &attachment, life, when).await {
+                Ok(()) => flow.committed(&record),
+                Err(error) => {
+                    tracing::warn!(flow = %flow.name.flow, %error, "a flow cannot be written down");
+                    // Nothing of it is told meanwhile.
+                    tokio::time::sleep(TICK).await;
+                    flow.peek().make_stale();
+                }
+            }
+        }
+    }
+
+    /// What the store says is due.
+    fn due(&self, due: Due) {
+        match due {
+            Due::Park(name) => {
+                let flow = lock(&self.flows).here.get(&name).cloned();
+                if let Some(flow) = flow {
+                    flow.peek().tell(FlowEvent::MayPark);
+                }
+            }
+            Due::Expired(kept) => {
+                let record = &kept.record;
+                lock(&self.flows).remember(record.name, record.key, ended::EXPIRED, self.config.limits.ended);
+            }
+        }
+    }
+
+    /// Puts a flow into the store, and closes its lanes.
+    pub(crate) async fn park(&self, flow: &Arc<Shared>, attachment: &[u8]) -> Result<(), ParkError> {
+        if self.config.store.is_none() {
+            return Err(ParkError::NoStore);
+        }
+        let _gate = self.gate(flow.name).lock().await;
+        let record = {
+            let state = flow.peek();
+            if state.over.is_some() {
+                return Err(ParkError::Over);
+            }
+            let record = state.record();
+            // What was acknowledged and nobody has read would be lost.
+            if record.kept > state.position() {
+                return Err(ParkError::Unread);
+            }
+            record
+        };
+        self.put(flow, record, attachment, Life::Parked, When::Later).await?;
+        flow.put_away();
+        lock(&self.flows).remove(flow);
+        Ok(())
+    }
+
+    fn gate(&self, name: FlowName) -> &AsyncMutex<()> {
+        &self.gates[usize::from(name.flow.0.to_be_bytes()[7]) % GATES]
     }
 
     /// Whether one more flow of this device may be here.
@@ -483,9 +649,25 @@ impl Owner for Ends {
         };
         let Some(code) = ended else { return };
         let mut flows = lock(&self.flows);
-        flows.remember(flow.name, key, code, self.config.limits.ended);
+        let is_new = flows.remember(flow.name, key, code, self.config.limits.ended);
         if done.is_some() {
             flows.remove(flow);
+        }
+        drop(flows);
+        if let Some(store) = self.config.store.clone().filter(|_| is_new) {
+            let name = flow.name;
+            self.is_touched.store(true, Ordering::Relaxed);
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = store.remove(name, code) {
+                    tracing::warn!(%error, "the store of flows cannot be written");
+                }
+            });
+        }
+    }
+
+    fn commit(&self, flow: &Arc<Shared>) {
+        if let Some(myself) = self.myself.upgrade() {
+            tokio::spawn(myself.write_down(flow.clone()));
         }
     }
 
@@ -495,6 +677,10 @@ impl Owner for Ends {
 
     fn holds(&self, change: i64) {
         self.held.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
     }
 
     fn is_full(&self) -> bool {
@@ -507,6 +693,6 @@ impl Drop for Ends {
         lock(&self.carriers).values().for_each(|carrier| carrier.close());
         self.watch.look();
         let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
-        flows.here.values().for_each(|flow| flow.dismiss(FlowError::Ended(ended::GIVEN_UP)));
+        flows.here.values().for_each(|flow| flow.dismiss(FlowError::Gone));
     }
 }

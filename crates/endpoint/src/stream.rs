@@ -3,6 +3,7 @@
 use crate::error::FlowError;
 use crate::flow::{Owner, Shared};
 use crate::options::{FlowEvent, FlowStats, Status};
+use crate::server::{Ends as Server, ParkError};
 use bytes::Bytes;
 use hoop_flow::{FlowName, Record, ended};
 use hoop_units::UnixTime;
@@ -13,6 +14,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{broadcast, watch};
+
+/// The longest attachment of an application's, in octets: what the store takes, less the name of the service.
+pub const ATTACHMENT_MAX: usize = 768;
 
 /// The most octets that one call of [`AsyncWrite::poll_write`] copies.
 const COPY_MAX: usize = 64 * 1024;
@@ -50,6 +54,7 @@ struct Handle {
     flow: Arc<Shared>,
     /// The endpoint is there as long as one of its flows is held.
     _owner: Arc<dyn Owner>,
+    server: Option<Arc<Server>>,
 }
 
 impl std::fmt::Debug for Handle {
@@ -66,7 +71,15 @@ impl Drop for Handle {
 
 impl FlowStream {
     pub(crate) fn new(flow: Arc<Shared>, owner: Arc<dyn Owner>) -> Self {
-        let handle = Arc::new(Handle { flow, _owner: owner });
+        Self::with(Handle { flow, _owner: owner, server: None })
+    }
+
+    pub(crate) fn of_server(flow: Arc<Shared>, server: Arc<Server>) -> Self {
+        Self::with(Handle { flow, _owner: server.clone(), server: Some(server) })
+    }
+
+    fn with(handle: Handle) -> Self {
+        let handle = Arc::new(handle);
         Self { read: FlowReader { handle: handle.clone(), chunks: Vec::new() }, write: FlowWriter { handle } }
     }
 
@@ -89,7 +102,7 @@ impl FlowStream {
         &self.flow().service
     }
 
-    /// At a server: what is kept in the store beside a flow that goes on after it was there.
+    /// At a server: what the application [kept](FlowStream::set_attachment) beside a flow that was in the store, if it goes on after that. None for a new flow.
     pub fn attachment(&self) -> Option<&Bytes> {
         self.flow().attachment.as_ref()
     }
@@ -131,7 +144,7 @@ impl FlowStream {
 
     /// Says how many octets this end will send.
     pub fn set_size(&self, size: Option<u64>) {
-        self.flow().act(|state, _| state.machine.set_size(size));
+        self.flow().act(|state, _| state.set_size(size));
     }
 
     /// Sets how many octets of what came wait to be read, at most, and to how few that must fall before more is asked for
@@ -143,6 +156,35 @@ impl FlowStream {
     /// With [`Keeps::WhenTold`](crate::Keeps::WhenTold): what was read before `offset` outlives a restart; the peer may forget it.
     pub fn keep(&self, offset: u64) {
         self.flow().act(|state, now| state.keep(offset, now));
+    }
+
+    /// At a server with a store, for a flow that outlives a restart ([`Keeps::WhenTold`](crate::Keeps::WhenTold)): what the application wants to find
+    /// again with it; written down soon.
+    ///
+    /// # Errors
+    /// If it has more than [`ATTACHMENT_MAX`] octets.
+    pub fn set_attachment(&self, attachment: impl Into<Vec<u8>>) -> Result<(), ParkError> {
+        let attachment = attachment.into();
+        if attachment.len() > ATTACHMENT_MAX {
+            return Err(ParkError::Attachment);
+        }
+        self.flow().act(|state, _| state.set_attachment(attachment));
+        Ok(())
+    }
+
+    /// At a server with a store: puts the flow there, and closes its lanes; nothing of it stays in memory but what the store keeps. Once the device has
+    /// something to say, or resumes it, [`Server::accept`](crate::Server::accept) gives it again, with this attachment of at most [`ATTACHMENT_MAX`] octets. What was
+    /// written and is not acknowledged is to be written again then, from [`FlowStream::written`] on.
+    ///
+    /// # Errors
+    /// With the flow, which goes on, if it cannot be parked now: see [`ParkError`].
+    pub async fn park(self, attachment: &[u8]) -> Result<(), (Self, ParkError)> {
+        let parked = match &self.write.handle.server {
+            None => Err(ParkError::NoStore),
+            Some(_) if attachment.len() > ATTACHMENT_MAX => Err(ParkError::Attachment),
+            Some(server) => server.park(self.flow(), attachment).await,
+        };
+        parked.map_err(|error| (self, error))
     }
 
     /// What outlives a restart of this process, as of now: see [`Device::restore`](crate::Device::restore). Written down at leisure it may be out of

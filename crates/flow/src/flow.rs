@@ -21,6 +21,9 @@ const ACK_EVERY: u64 = 64 * 1024;
 /// How long an ACK waits for more to acknowledge, as in QUIC (RFC 9000 §13.2.1).
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
+/// How long whoever keeps octets before it acknowledges them, or lacks some before them, waits until it says that it hears.
+const HEARS_DELAY: Duration = Duration::from_millis(250);
+
 /// A range that goes on with the one before it is reckoned to it up to this length: what is doubled on a faster lane is no longer.
 const SENT_MAX: u64 = 256 * 1024;
 
@@ -619,6 +622,11 @@ impl Flow {
         };
     }
 
+    /// Says the last ACK again: where only this end receives, the other's carrier answers it, or is found to be silent.
+    pub const fn repeat_ack(&mut self) {
+        self.due.ack = self.ended.is_none();
+    }
+
     /// The round-trip time of a lane's carrier.
     pub fn set_rtt(&mut self, lane: LaneId, rtt: Duration) {
         if let Some(lane) = self.lane(lane) {
@@ -629,6 +637,8 @@ impl Flow {
     /// A server closes all lanes for want of traffic, as soon as PARK is said on each; the flow stays.
     pub fn park(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.parks = true);
+        // What was not acknowledged would bring the device back.
+        self.due.ack = true;
     }
 
     fn lane(&mut self, id: LaneId) -> Option<&mut Lane> {
@@ -748,6 +758,8 @@ impl Flow {
             true => self.due.ack = true,
             false => self.schedule_ack(now),
         }
+        // Whoever sends is to know that its octets arrive, though they cannot be acknowledged yet.
+        self.ack_at = self.ack_at.or(Some(now + HEARS_DELAY)).filter(|_| !self.due.ack);
         self.finish_if_done();
         Ok(new)
     }

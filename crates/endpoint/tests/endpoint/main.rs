@@ -1,4 +1,5 @@
 //! Both ends over carriers: in memory, where they can be cut at any time and weeks pass in a moment, and over real ones.
 
 mod common;
+mod offline;
 mod pair;
