@@ -43,8 +43,8 @@ kill: ## Kills gateway, service and both, CYCLES=… times, in a lab with losses
 	@cargo build --quiet -p hoop
 	@HOOP_CYCLES=$(or $(CYCLES),200) $(if $(SEED),HOOP_SEED=$(SEED)) cargo test -p hoop-testbed --test kill -- --nocapture --test-threads=1
 
-powercut: ## Cuts the power of a spool and of a service's state at any point, CYCLES=… records (SEED=… repeats a run)
-	@HOOP_CYCLES=$(or $(CYCLES),100) $(if $(SEED),HOOP_SEED=$(SEED)) cargo test -p hoop-spool -p hoop-service --test powercut -- --nocapture
+powercut: ## Cuts the power of a spool, of a service's state and of a store of flows at any point, CYCLES=… records (SEED=… repeats a run)
+	@HOOP_CYCLES=$(or $(CYCLES),100) $(if $(SEED),HOOP_SEED=$(SEED)) cargo test -p hoop-spool -p hoop-service -p hoop-flow-store --test powercut -- --nocapture
 
 vectors: ## Makes the shared test vectors again
 	@cargo run --quiet -p hoop-seal --example make-vectors

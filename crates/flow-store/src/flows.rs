@@ -1,6 +1,6 @@
 //! The flows, in memory and on disk: [`Flows`].
 
-use crate::log::{Damage, Entry, Kind, Log, OpenError};
+use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len};
 use crate::sync::Logged;
 use crate::{Due, Kept, Life, Settings, StoreError};
 use hoop_flow::{FlowId, FlowName, HostId, ended};
@@ -15,6 +15,9 @@ const RECORD: u8 = 2;
 
 /// How a flow ended: host(20), flow(8), code(8), when(8), 0 if that is not to be remembered.
 const GONE: u8 = 3;
+
+/// How long that is.
+const GONE_LEN: usize = 44;
 
 /// What one tick says at most.
 const DUE_MAX: usize = 4_096;
@@ -90,16 +93,15 @@ impl Flows {
     }
 
     pub fn take(&mut self, name: FlowName) -> Result<Known, StoreError> {
-        let Some(id) = self.find(name)? else {
+        let (id, read) = self.find_and_read(name)?;
+        let Some(id) = id else {
             return Ok(self.table.ended(name).map_or(Known::Unknown, Known::Ended));
         };
-        let read = match self.table.image(id) {
-            Some(_) => None,
-            None => Some(self.read(id)?),
-        };
+        let read = read.map(|octets| Image::parse(&octets).map_err(|error| StoreError::Damaged(error.to_string())));
+        let read = read.transpose()?;
         let log = &self.log;
         self.table.take(id, read.as_ref(), |place| log.position(place) < log.synced())?;
-        let image = self.table.image(id).expect("it is in memory now");
+        let image = read.or_else(|| self.table.image(id)).expect("it is in memory now");
         kept(&image).map(Known::Kept)
     }
 
@@ -118,7 +120,7 @@ impl Flows {
         let (code, at) = ended.unwrap_or((ended::GIVEN_UP, UnixTime(0)));
         let (flow, code, at) = (name.flow.0.to_be_bytes(), code.to_be_bytes(), u64::from(at.as_secs()).to_be_bytes());
         self.log.append(GONE, &[&name.host.0, &flow, &code, &at])?;
-        self.log.release(crate::log::entry_len(44));
+        self.log.release(entry_len(GONE_LEN));
         Ok(())
     }
 
@@ -168,11 +170,21 @@ impl Flows {
             self.moved.clear();
         }
         // The older record of a flow that is still to be written is needed, and nobody knows it.
-        if !self.log.is_untidy() || self.table.first_dirty().is_some() {
+        let ends = self.table.usage().ends as u64 * entry_len(GONE_LEN);
+        if !self.log.is_untidy(ends) || self.table.first_dirty().is_some() {
             return Ok(false);
         }
         let oldest = self.log.oldest()?;
-        for entry in oldest.entries().filter(|entry| entry.kind == RECORD) {
+        for entry in oldest.entries() {
+            if entry.kind == GONE
+                && entry.octets.first_chunk().is_some_and(|name| self.table.ended(name_of(name)).is_some())
+            {
+                self.log.append(GONE, &[entry.octets])?;
+                self.log.release(entry.len());
+            }
+            if entry.kind != RECORD {
+                continue;
+            }
             let Ok(image) = Image::parse(entry.octets) else { continue };
             let before = Log::place(entry.position);
             let Some(id) = self.table.find_at(image.name, before) else { continue };
@@ -186,14 +198,17 @@ impl Flows {
     }
 
     pub fn find(&self, name: FlowName) -> Result<Option<Id>, StoreError> {
-        let log = &self.log;
-        let found = self.table.find(name, |place| {
-            let read = log.read(log.position(place))?;
-            Ok::<_, io::Error>(
-                read.is_some_and(|(_, octets)| Image::parse(&octets).is_ok_and(|image| image.name == name)),
-            )
+        self.find_and_read(name).map(|(id, _)| id)
+    }
+
+    /// A flow, and its record as it was read if it is spilled.
+    fn find_and_read(&self, name: FlowName) -> Result<(Option<Id>, Option<Vec<u8>>), StoreError> {
+        let (log, mut found) = (&self.log, None);
+        let id = self.table.find(name, |place| {
+            found = read_of(log, place, name)?;
+            Ok::<_, io::Error>(found.is_some())
         });
-        Ok(found?)
+        Ok((id?, found))
     }
 
     fn read(&self, id: Id) -> Result<Image, StoreError> {
@@ -241,29 +256,32 @@ fn kept(image: &Image) -> Result<Box<Kept>, StoreError> {
     Ok(Box::new(Kept { record, attachment, spools }))
 }
 
+/// The record at a place, if it is of this flow.
+fn read_of(log: &Log, place: u32, name: FlowName) -> io::Result<Option<Vec<u8>>> {
+    let read = log.read(log.position(place))?;
+    Ok(read.filter(|(kind, octets)| *kind == RECORD && Image::is_of(octets, name)).map(|(_, octets)| octets))
+}
+
 /// Takes in an entry of the log, at the start.
 fn recover(table: &mut Table<RandomState>, log: &mut Log, entry: &Entry<'_>, now: UnixTime) {
+    let image = if entry.kind == RECORD { Image::parse(entry.octets).ok() } else { None };
     let name = match entry.kind {
-        RECORD => Image::parse(entry.octets).ok().map(|image| image.name),
         GONE => entry.octets.first_chunk().map(name_of),
-        _ => None,
+        _ => image.as_ref().map(|image| image.name),
     };
     let Some(name) = name else { return };
-    let known = table.find(name, |place| {
-        let read = log.read(log.position(place)).ok().flatten();
-        Ok::<_, io::Error>(read.is_some_and(|(_, octets)| Image::parse(&octets).is_ok_and(|image| image.name == name)))
-    });
+    let known = table.find(name, |place| read_of(log, place, name).map(|read| read.is_some()));
     let known = known.ok().flatten();
     if let Some(place) = known.and_then(|id| table.place(id)) {
         let len = log.len_at(log.position(place));
         log.release(len);
     }
-    match Image::parse(entry.octets) {
-        Ok(image) if entry.kind == RECORD => {
+    match image {
+        Some(image) => {
             table.recovered(known, &image, Log::place(entry.position), now);
             log.needs(entry.len());
         }
-        _ => {
+        None => {
             if let Some(id) = known {
                 table.remove(id, name, None);
             }

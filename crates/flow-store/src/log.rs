@@ -438,9 +438,9 @@ impl Log {
 
     // ---- tidying ----
 
-    /// Whether much of what the log holds is needed no more.
-    pub fn is_untidy(&self) -> bool {
-        let needed = self.live.div_ceil(self.segment_len.into()) as usize;
+    /// Whether much of what the log holds is needed no more. `more` octets are needed that were released.
+    pub fn is_untidy(&self, more: u64) -> bool {
+        let needed = (self.live + more).div_ceil(self.segment_len.into()) as usize;
         self.leaving.is_none() && self.segments.len() > 8 + 2 * needed
     }
 

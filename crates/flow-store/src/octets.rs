@@ -246,7 +246,7 @@ impl Octets {
         if self.log.tidied()? {
             self.moved.clear();
         }
-        if !self.log.is_untidy() {
+        if !self.log.is_untidy(self.streams.len() as u64 * entry_len(36)) {
             return Ok(false);
         }
         let oldest = self.log.oldest()?;

@@ -102,7 +102,7 @@ pub struct Store {
     /// Flows whose record says all that their octets do, once it is synced: of whom, and up to where.
     settled: Mutex<Vec<(FlowName, u64)>>,
     damages: Vec<Damage>,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Store {
@@ -113,7 +113,7 @@ impl Store {
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         let folder = &settings.folder;
         fs::create_dir_all(folder).map_err(OpenError::at(folder))?;
-        let lock = lock(folder)?;
+        let lock = Lock::take(folder)?;
         let (flows, mut damages) = Flows::open(&folder.join("flows"), settings)?;
         let (mut octets, more) = Octets::open(&folder.join("octets"), settings)?;
         damages.extend(more);
@@ -288,13 +288,26 @@ impl OctetStore for Store {
     }
 }
 
-fn lock(folder: &Path) -> Result<File, OpenError> {
-    let path = folder.join("lock");
-    let file = File::create(&path).map_err(OpenError::at(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.into())),
-        Err(TryLockError::Error(source)) => Err(OpenError::Folder { path, source }),
+/// Held while a process has the store.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Lock {
+    fn take(folder: &Path) -> Result<Self, OpenError> {
+        let path = folder.join("lock");
+        let file = File::create(&path).map_err(OpenError::at(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.into())),
+            Err(TryLockError::Error(source)) => Err(OpenError::Folder { path, source }),
+        }
+    }
+}
+
+impl Drop for Lock {
+    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
@@ -315,5 +328,91 @@ impl From<StoreError> for io::Error {
             StoreError::Disk(error) => error,
             other => Self::other(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoop_flow::{FlowId, FlowKey, HostId, Record};
+
+    fn kept(number: u64, written: u64) -> Kept {
+        let record = Record {
+            name: FlowName { host: HostId([1; 20]), flow: FlowId(number) },
+            key: FlowKey([2; 32]),
+            is_device: false,
+            epoch: 0,
+            acked: 0,
+            available: 0,
+            written,
+            finished: false,
+            credit: 0,
+            kept: 0,
+            consumed: 0,
+            granted: 0,
+            end: None,
+            deadline: None,
+            size: None,
+            reset: None,
+            ended: None,
+            opening: None,
+        };
+        Kept { record, attachment: vec![3; 900], spools: true }
+    }
+
+    /// As if `fdatasync` had failed, and the kernel had dropped what was to be written.
+    fn fail_sync<T: crate::sync::Logged>(shared: &Shared<T>) {
+        shared.with(|content| {
+            content.log().flush().unwrap();
+            let from = content.log().synced();
+            content.log().did_not_sync();
+            content.lost(from);
+        });
+    }
+
+    fn written(store: &Store, number: u64) -> u64 {
+        match store.take(kept(number, 0).record.name).unwrap() {
+            Found::Kept(kept) => kept.record.written,
+            other => panic!("flow {number} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn after_a_sync_that_failed_flows_are_written_anew_and_octets_are_held_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { segment_len: 1, ..Settings::new(folder.path()) };
+        let store = Store::open(&settings).unwrap();
+        let name = kept(0, 0).record.name;
+        // Segments enough that some are tidied, and then a tidying whose copies are lost.
+        for round in 0..20 {
+            (0..100).for_each(|number| store.put(&kept(number, round), Life::Parked, When::Later).unwrap());
+            store.spill().unwrap();
+            store.append(name, round * 20_000, &vec![round as u8; 20_000]).unwrap();
+            store.sync().unwrap();
+            if round % 10 == 4 {
+                store.consume(name, round * 20_000 - 30_000).unwrap();
+            }
+        }
+        let is_tidied = (store.flows.with(Flows::tidy).unwrap(), store.octets.with(Octets::tidy).unwrap());
+        assert!(is_tidied.0, "there is something to tidy");
+        store.put(&kept(7, 777), Life::Parked, When::Later).unwrap();
+        store.put(&kept(200, 5), Life::Live, When::Later).unwrap();
+        store.append(name, 400_000, b"lost").unwrap();
+        fail_sync(&store.flows);
+        fail_sync(&store.octets);
+        assert_eq!(store.held(name), Some(ByteRange::new(250_000, 400_000)));
+        store.append(name, 400_000, b"again").unwrap();
+        assert_eq!([written(&store, 7), written(&store, 200), written(&store, 99)], [777, 5, 19]);
+        for _ in 0..3 {
+            store.tick().unwrap();
+        }
+        drop(store);
+        let store = Store::open(&settings).unwrap();
+        assert_eq!(store.damages(), []);
+        assert_eq!([written(&store, 7), written(&store, 200)], [777, 5]);
+        assert!((0..100).filter(|number| *number != 7).all(|number| written(&store, number) == 19));
+        let mut octets = vec![0; 150_005];
+        assert_eq!(store.read(name, 250_000, &mut octets).unwrap(), 150_005);
+        assert!(octets.ends_with(b"again") && octets[149_999] == 19);
     }
 }

@@ -1,6 +1,6 @@
 //! How many flows each device has: [`Hosts`].
 
-use crate::slab::Slab;
+use crate::slab::{CHUNK_BYTES, Slab};
 use core::hash::BuildHasher;
 use hashbrown::HashTable;
 use hoop_flow::HostId;
@@ -20,7 +20,7 @@ pub struct Hosts {
 
 impl Hosts {
     pub fn new() -> Self {
-        Self { hosts: Slab::new(1), index: HashTable::new() }
+        Self { hosts: Slab::new(1, CHUNK_BYTES), index: HashTable::new() }
     }
 
     pub const fn len(&self) -> usize {

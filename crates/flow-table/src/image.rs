@@ -11,6 +11,9 @@ const VERSION: u8 = 1;
 /// The octets that every record has.
 pub const FIXED_LEN: usize = 136;
 
+/// Where the name stands.
+const HOST_AT: usize = 12;
+
 /// The most octets behind them: four numbers, what an OPEN needs, and an attachment.
 pub const TAIL_MAX: usize = 4 * 8 + (64 + 1 + 255) + ATTACHMENT_MAX;
 
@@ -180,6 +183,12 @@ impl Image {
         out.extend_from_slice(&self.tail);
     }
 
+    /// Whether what [`Image::put`] wrote is of this flow.
+    pub fn is_of(octets: &[u8], name: FlowName) -> bool {
+        let Some((host, rest)) = octets.get(HOST_AT..).and_then(|rest| rest.split_first_chunk()) else { return false };
+        *host == name.host.0 && rest.first_chunk() == Some(&name.flow.0.to_be_bytes())
+    }
+
     /// Reads what [`Image::put`] wrote.
     ///
     /// # Errors
@@ -205,7 +214,11 @@ impl Image {
         let body = Body { flow, key, numbers, deadline, flags };
         let name = FlowName { host, flow: FlowId(flow) };
         let image = Self { name, since, is_attached: is_attached == 1, body, tail: tail.to_vec() };
-        image.record().map(|_| image)
+        let numbers = (flags & (END | SIZE | RESET | ENDED)).count_ones() as usize;
+        match flags & OPENING == 0 && (numbers * 8..=numbers * 8 + ATTACHMENT_MAX).contains(&tail.len()) {
+            true => Ok(image),
+            false => image.record().map(|_| image),
+        }
     }
 }
 

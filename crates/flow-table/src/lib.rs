@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Everything here is pure: times are told, and so is the hash; disks are the caller's. A flow costs 32 octets wherever it is, and 144 and its attachment besides while it is in memory;
-//! a device with any flow costs 24 and a place in a hash table. Nothing is copied when there are more: all are in chunks of 64 KiB, but the hash tables, of four octets a flow, and the
-//! order in which they expire, of four.
+//! a device with any flow costs 24 and a place in a hash table. Nothing is copied when there are more: all are in chunks of 64 or 256 KiB, but the hash tables, of four octets a flow, and the
+//! order in which they expire, of eight.
 #![no_std]
 
 extern crate alloc;

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// About how large a chunk is: little beside what all hold, and much beside what a chunk costs.
-const CHUNK_BYTES: usize = 64 * 1024;
+/// About how large a chunk is where there are many: little beside what all hold, and so much that it is given back to the system whole.
+pub const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Cells that a word of the map of a chunk stands for.
 const WORD: usize = u64::BITS as usize;
@@ -32,8 +32,8 @@ struct Chunk<T> {
 }
 
 impl<T: Copy + Default> Slab<T> {
-    pub fn new(stride: usize) -> Self {
-        let cells = (CHUNK_BYTES / (size_of::<T>() * stride) / WORD).max(1) * WORD;
+    pub fn new(stride: usize, chunk_bytes: usize) -> Self {
+        let cells = (chunk_bytes / (size_of::<T>() * stride) / WORD).max(1) * WORD;
         Self { stride, cells, chunks: Vec::new(), roomy: Vec::new(), absent: Vec::new(), len: 0 }
     }
 
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn cells_keep_their_numbers_and_empty_chunks_are_given_back() {
-        let mut slab = Slab::<u64>::new(2);
+        let mut slab = Slab::<u64>::new(2, 65_536);
         let cells: Vec<u32> = (0..10_000).map(|_| slab.insert()).collect();
         for (number, cell) in cells.iter().enumerate() {
             slab.get_mut(*cell).fill(number as u64);
@@ -148,7 +148,7 @@ mod tests {
         }
         let full = slab.bytes();
         cells[100..].iter().for_each(|cell| slab.remove(*cell));
-        assert!(slab.bytes() <= 2 * CHUNK_BYTES && slab.bytes() < full, "{} octets are held", slab.bytes());
+        assert!(slab.bytes() <= 2 * 65_536 && slab.bytes() < full, "{} octets are held", slab.bytes());
         for (number, cell) in cells[..100].iter().enumerate() {
             assert_eq!(slab.get(*cell), [number as u64; 2]);
         }

@@ -1,10 +1,10 @@
 //! Which flows there are: [`Table`].
 
 use crate::ends::Ends;
-use crate::expiry::{Entries, Expiry};
+use crate::expiry::{Expiry, Ranks};
 use crate::hosts::Hosts;
 use crate::image::{Body, Image};
-use crate::slab::Slab;
+use crate::slab::{CHUNK_BYTES, Slab};
 use crate::tails::Tails;
 use alloc::collections::BTreeSet;
 use core::hash::BuildHasher;
@@ -114,14 +114,14 @@ pub struct Usage {
     pub allocated: usize,
 }
 
-/// What is kept of every flow: 16 octets.
+/// What is kept of every flow: 12 octets.
 #[derive(Clone, Copy, Default, Debug)]
 struct Entry {
     /// 32 bits of the name's hash.
     print: u32,
     /// Its slot and [`IN_MEMORY`], or its place.
     at: u32,
-    expires: u32,
+    /// In the order of expiry.
     rank: u32,
 }
 
@@ -144,13 +144,9 @@ struct Slot {
     is_dirty: bool,
 }
 
-const _: () = assert!(size_of::<Entry>() == 16 && size_of::<Slot>() == 144);
+const _: () = assert!(size_of::<Entry>() == 12 && size_of::<Slot>() == 144);
 
-impl Entries for Slab<Entry> {
-    fn expires(&self, entry: u32) -> u32 {
-        self[entry].expires
-    }
-
+impl Ranks for Slab<Entry> {
     fn rank(&self, entry: u32) -> u32 {
         self[entry].rank
     }
@@ -197,9 +193,9 @@ impl<S: BuildHasher + Clone> Table<S> {
             limits,
             lifetimes,
             index: HashTable::new(),
-            entries: Slab::new(1),
+            entries: Slab::new(1, CHUNK_BYTES),
             expiry: Expiry::default(),
-            slots: Slab::new(1),
+            slots: Slab::new(1, CHUNK_BYTES),
             tails: Tails::new(),
             tails_used: 0,
             hosts: Hosts::new(),
@@ -443,11 +439,9 @@ impl<S: BuildHasher + Clone> Table<S> {
     /// The next that is due. An attached flow that is to be parked is told once in [`Lifetimes::quiet`]; one that has expired until it is removed.
     pub fn due(&mut self, now: UnixTime) -> Option<Due> {
         self.ends.forget_before(now);
-        let first = self.expiry.first().filter(|first| {
-            let expires = self.entries[*first].expires;
-            expires != NEVER && expires <= now.as_secs()
-        });
-        if let Some(first) = first {
+        let is_due = |expires: u32| expires != NEVER && expires <= now.as_secs();
+        let first = self.expiry.first().filter(|(_, expires)| is_due(*expires));
+        if let Some((first, _)) = first {
             return Some(Due::Expired(Id(first)));
         }
         let slot = self.quiet.first;
@@ -503,10 +497,10 @@ impl<S: BuildHasher + Clone> Table<S> {
     fn add_entry(&mut self, name: FlowName, at: u32, expires: u32) -> Id {
         let entry = self.entries.insert();
         let print = self.print(name);
-        self.entries[entry] = Entry { print, at, expires, rank: 0 };
+        self.entries[entry] = Entry { print, at, rank: 0 };
         let entries = &self.entries;
         self.index.insert_unique(spread(print), entry, |entry| spread(entries[*entry].print));
-        self.expiry.insert(entry, &mut self.entries);
+        self.expiry.insert(entry, expires, &mut self.entries);
         Id(entry)
     }
 
@@ -560,8 +554,7 @@ impl<S: BuildHasher + Clone> Table<S> {
     }
 
     fn set_expires(&mut self, id: Id, expires: u32) {
-        self.entries[id.0].expires = expires;
-        self.expiry.changed(id.0, &mut self.entries);
+        self.expiry.change(id.0, expires, &mut self.entries);
     }
 
     /// Out of memory.

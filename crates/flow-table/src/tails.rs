@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 /// Lengths are rounded up to multiples of it.
 const UNIT: usize = 16;
 
+/// About how large a chunk is: there may be one of each length.
+const CHUNK_BYTES: usize = 64 * 1024;
+
 /// A slab for each length. There is no word for where something is but its number and its length.
 #[derive(Debug)]
 pub struct Tails {
@@ -15,7 +18,7 @@ pub struct Tails {
 
 impl Tails {
     pub fn new() -> Self {
-        Self { classes: (1..=TAIL_MAX.div_ceil(UNIT)).map(Slab::new).collect() }
+        Self { classes: (1..=TAIL_MAX.div_ceil(UNIT)).map(|units| Slab::new(units, CHUNK_BYTES)).collect() }
     }
 
     /// What the chunks take, in octets.
