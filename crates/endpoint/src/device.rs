@@ -223,6 +223,11 @@ impl Device {
         self.shared.flows().len()
     }
 
+    /// Whether any flow is under way: neither over nor parked with nothing to say.
+    pub fn is_busy(&self) -> bool {
+        self.shared.all().iter().any(|flow| flow.act(|state, _| !state.is_parked || state.has_to_say()))
+    }
+
     /// The clock that events are told by.
     pub fn clock(&self) -> Clock {
         self.shared.config.clock
@@ -363,8 +368,8 @@ impl Ends {
         }
         let chosen = choose(&candidates, state.options.multipath);
         let is_served = candidates.iter().any(|candidate| !candidate.is_silent && chosen.contains(&candidate.id));
-        let waits = state.has_to_say() || state.offline_since.is_none();
-        if state.want_carrier(!is_served && waits, flow) {
+        // Who was cut off waits for the other end as well as for its own turn.
+        if state.want_carrier(!is_served, flow) {
             self.wants.send_modify(|count| *count += 1);
         }
         let is_up = |id: &CarrierId| state.lane_on(*id).is_some_and(|(_, is_up)| is_up);

@@ -1,92 +1,7 @@
-//! Which addresses are of the public Internet, and which are this machine's own: [`is_public`], [`own_addresses`].
-//!
-//! The rule is a list of what is *not* public: every block of the IANA registries of special-purpose addresses (RFC 6890, for IPv4 and
-//! IPv6, as of 2025), multicast, and what was never given out. Those blocks that the registries call globally reachable are refused
-//! all the same: they are anycast addresses of relays and of the servers that swallow private reverse look-ups (AS112), and no service
-//! lives there. Where an IPv6 address carries one of version 4 that a translator or a tunnel on the way will unwrap, that one is judged, too.
+//! Which addresses are this machine's own: [`own_addresses`].
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// Blocks of IPv4 that are not public: first address, prefix length.
-const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
-    (Ipv4Addr::new(0, 0, 0, 0), 8), // "this network" (RFC 791); Linux takes 0.0.0.0 for itself
-    (Ipv4Addr::new(10, 0, 0, 0), 8), // private use (RFC 1918)
-    (Ipv4Addr::new(100, 64, 0, 0), 10), // shared by carriers (RFC 6598)
-    (Ipv4Addr::new(127, 0, 0, 0), 8), // loopback
-    (Ipv4Addr::new(169, 254, 0, 0), 16), // link-local (RFC 3927); where clouds keep their credentials
-    (Ipv4Addr::new(172, 16, 0, 0), 12), // private use
-    (Ipv4Addr::new(192, 0, 0, 0), 24), // protocol assignments (RFC 6890): DS-Lite, NAT64 discovery, PCP and TURN anycast
-    (Ipv4Addr::new(192, 0, 2, 0), 24), // documentation (RFC 5737)
-    (Ipv4Addr::new(192, 31, 196, 0), 24), // AS112 (RFC 7535)
-    (Ipv4Addr::new(192, 52, 193, 0), 24), // AMT relays (RFC 7450)
-    (Ipv4Addr::new(192, 88, 99, 0), 24), // 6to4 relays, withdrawn (RFC 7526)
-    (Ipv4Addr::new(192, 168, 0, 0), 16), // private use
-    (Ipv4Addr::new(192, 175, 48, 0), 24), // AS112 (RFC 7534)
-    (Ipv4Addr::new(198, 18, 0, 0), 15), // benchmarks (RFC 2544)
-    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
-    (Ipv4Addr::new(203, 0, 113, 0), 24), // documentation
-    (Ipv4Addr::new(224, 0, 0, 0), 4),  // multicast (RFC 5771)
-    (Ipv4Addr::new(240, 0, 0, 0), 4),  // reserved (RFC 1112), with the broadcast address
-];
-
-/// Blocks within `2000::/3`, the one that is given out, that are not public. What lies outside of it needs no list: loopback,
-/// unspecified, IPv4-compatible, local NAT64 (`64:ff9b:1::/48`, RFC 8215), discard-only and dummy (`100::/64`, `100:0:0:1::/64`),
-/// SRv6 (`5f00::/16`), unique-local, link-local, site-local, multicast.
-const SPECIAL_V6: &[(Ipv6Addr, u32)] = &[
-    // Protocol assignments (RFC 2928): Teredo, benchmarks, AMT, AS112, ORCHID, drone identities, PCP and TURN anycast.
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation (RFC 3849)
-    (Ipv6Addr::new(0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0), 48), // AS112 (RFC 7534)
-    (Ipv6Addr::new(0x3ffe, 0, 0, 0, 0, 0, 0, 0), 16),     // 6bone, given back (RFC 3701)
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),     // documentation (RFC 9637)
-];
-
-/// Whether an address is one of the public Internet.
-pub fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let inside = |(base, bits): &(Ipv4Addr, u32)| (address.to_bits() ^ base.to_bits()).leading_zeros() >= *bits;
-    !SPECIAL_V4.iter().any(inside)
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    if !carried(address).is_none_or(is_public_v4) {
-        return false;
-    }
-    let inside = |(base, bits): &(Ipv6Addr, u32)| (address.to_bits() ^ base.to_bits()).leading_zeros() >= *bits;
-    match address.segments() {
-        // Mapped and translated addresses are the version 4 one that they carry.
-        [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => true,
-        [first, ..] => first & 0xe000 == 0x2000 && !SPECIAL_V6.iter().any(inside),
-    }
-}
-
-/// The version 4 address to which packets for this one go in the end: mapped, NAT64 (RFC 6052), 6to4 (RFC 3056), ISATAP (RFC 5214).
-fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let of = |high: u16, low: u16| Some(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
-    match address.segments() {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of(high, low),
-        [0x2002, high, low, ..] => of(high, low),
-        [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => of(high, low),
-        _ => None,
-    }
-}
-
-/// Whether packets for `address` end at one of `own`, also by way of a translator or a tunnel.
-pub fn leads_to(address: IpAddr, own: &[IpAddr]) -> bool {
-    let address = address.to_canonical();
-    let carried = match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(address) => carried(address).map(IpAddr::V4),
-    };
-    own.iter().map(IpAddr::to_canonical).any(|own| own == address || Some(own) == carried)
-}
+use std::net::IpAddr;
 
 /// The addresses of this machine's interfaces, as they are now: they come and go, so they are asked for at each connection, which
 /// costs a tenth of a millisecond.
@@ -101,59 +16,8 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
 mod tests {
     use super::*;
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn each_block_ends_where_the_registry_says() {
-        for (base, bits) in SPECIAL_V4 {
-            let (first, size) = (base.to_bits(), (1_u64 << (32 - bits)) as u32);
-            let last = first + (size - 1);
-            assert!(!is_public_v4(Ipv4Addr::from(first)) && !is_public_v4(Ipv4Addr::from(last)), "{base}/{bits}");
-            for beside in [first.wrapping_sub(1), last.wrapping_add(1)] {
-                let neighbour =
-                    SPECIAL_V4.iter().any(|(base, bits)| (beside ^ base.to_bits()).leading_zeros() >= *bits);
-                assert_eq!(is_public_v4(Ipv4Addr::from(beside)), !neighbour, "beside {base}/{bits}");
-            }
-        }
-        for (base, bits) in SPECIAL_V6 {
-            let last = Ipv6Addr::from(base.to_bits() | (u128::MAX >> bits));
-            assert!(!is_public_v6(*base) && !is_public_v6(last), "{base}/{bits}");
-        }
-    }
-
-    #[test]
-    fn what_is_wrapped_is_judged_and_what_is_not_is_left_alone() {
-        for public in
-            ["::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1", "2606:4700::5efe:808:808", "2606:4700::1"]
-        {
-            assert!(is_public(ip(public)), "{public}");
-        }
-        for private in [
-            "::ffff:10.0.0.1",
-            "64:ff9b::10.0.0.1",
-            "2002:a00:1::1",
-            "2606:4700::5efe:a00:1",
-            "2606:4700::200:5efe:a00:1",
-        ] {
-            assert!(!is_public(ip(private)), "{private}");
-        }
-    }
-
-    #[test]
-    fn an_address_leads_to_us_also_by_way_of_a_translator() {
-        let own = [ip("192.0.32.7"), ip("2606:4700::7")];
-        for ours in ["192.0.32.7", "::ffff:192.0.32.7", "64:ff9b::192.0.32.7", "2002:c000:2007::1", "2606:4700::7"] {
-            assert!(leads_to(ip(ours), &own), "{ours}");
-        }
-        for others in ["192.0.32.8", "2606:4700::8", "2002:c000:2008::1"] {
-            assert!(!leads_to(ip(others), &own), "{others}");
-        }
-    }
-
     #[test]
     fn this_machine_knows_its_own_addresses() {
-        assert!(own_addresses().unwrap().contains(&ip("127.0.0.1")));
+        assert!(own_addresses().unwrap().contains(&IpAddr::from([127, 0, 0, 1])));
     }
 }

@@ -5,9 +5,10 @@
 //! upload is offered (scheme, form, port, address literals, names that mean something local), and at every connection, for the very
 //! address that is then used (names that resolve to a private address, or change their mind). `tests/destinations.txt` has what comes of it.
 
-use crate::address::{is_public, leads_to, own_addresses};
+use crate::address::own_addresses;
 use crate::hosts::{is_local, name_of};
 use hoop_http::{AddressGuard, Code, Origin, Problem};
+use hoop_units::{is_public, leads_to};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;

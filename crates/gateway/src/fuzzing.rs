@@ -27,7 +27,7 @@ pub fn destination(text: &str) -> Result<(String, Origin), Problem> {
 
 /// Whether an address is one of the public Internet.
 pub fn is_public(address: IpAddr) -> bool {
-    crate::address::is_public(address)
+    hoop_units::is_public(address)
 }
 
 /// Whether a gateway may be called by the `Host` of these headers.

@@ -1,4 +1,4 @@
-//! Time, bitrates, byte ranges and ids: the small types that every part of Hoop speaks in.
+//! Time, bitrates, byte ranges, addresses and ids: the small types that every part of Hoop speaks in.
 //!
 //! The crate is `no_std` and depends on nothing of ours. Nothing here reads a clock or rolls dice: a
 //! [`Timestamp`] and a [`UnixTime`] are handed in by whoever owns a clock, an [`UploadId`] by whoever owns dice.
@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+mod address;
 mod backoff;
 mod bitrate;
 mod device;
@@ -13,6 +14,7 @@ mod id;
 mod range;
 mod time;
 
+pub use address::{is_public, leads_to};
 pub use backoff::Backoff;
 pub use bitrate::Bitrate;
 pub use core::time::Duration;

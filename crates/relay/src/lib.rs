@@ -1,0 +1,12 @@
+//! TCP connections as flows: what a device and a server are told of each other ([`Introduction`]), how a device keeps carriers to its server ([`Link`]), and the two ends
+//! that carry connections: an [`agent`] beside a program, and a [`Relay`] which connects to where the program wanted to go.
+
+pub mod agent;
+mod introduction;
+mod link;
+mod netlink;
+mod relay;
+
+pub use introduction::{Devices, Introduction, IntroductionError, introduce};
+pub use link::{Link, LinkError, Way};
+pub use relay::{Allowed, Relay, RelayConfig, RelayError, codes};

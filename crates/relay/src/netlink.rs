@@ -1,0 +1,82 @@
+//! Whether the machine's networks have changed: [`Changes`].
+
+use std::io;
+
+/// Told by the kernel that an interface went up or down, or that an address or a route came or went.
+#[cfg(target_os = "linux")]
+pub struct Changes {
+    socket: tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>,
+}
+
+#[cfg(target_os = "linux")]
+impl Changes {
+    /// Listens from now on.
+    pub fn listen() -> io::Result<Self> {
+        use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket};
+        use std::os::fd::AsRawFd as _;
+        const LINK: u32 = 0x1;
+        const ADDRESS_V4: u32 = 0x10;
+        const ROUTE_V4: u32 = 0x40;
+        const ADDRESS_V6: u32 = 0x100;
+        const ROUTE_V6: u32 = 0x400;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+        let groups = LINK | ADDRESS_V4 | ROUTE_V4 | ADDRESS_V6 | ROUTE_V6;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+        // SAFETY: the descriptor is owned, so it is the same and open for as long as it is registered.
+        #[allow(unsafe_code, reason = "tokio asks for that promise")]
+        let socket = unsafe { tokio::io::unix::AsyncFd::register(socket) }.map_err(io::Error::from)?;
+        Ok(Self { socket })
+    }
+
+    /// Waits for the next change; those that come together are one.
+    pub async fn next(&self) -> io::Result<()> {
+        self.drain().await?;
+        // An address comes with routes, one message each.
+        tokio::time::sleep(TOGETHER).await;
+        let _ = tokio::time::timeout(std::time::Duration::ZERO, self.drain()).await;
+        Ok(())
+    }
+
+    /// Waits for messages, and reads them all: what they say is not looked at.
+    async fn drain(&self) -> io::Result<()> {
+        use nix::errno::Errno;
+        use std::os::fd::AsRawFd as _;
+        let mut guard = self.socket.readable().await?;
+        let mut message = [0; 8192];
+        loop {
+            match nix::unistd::read(guard.get_inner(), &mut message) {
+                // More came than it holds: that is a change, too.
+                Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    guard.clear_ready();
+                    return Ok(());
+                }
+                Err(error) => {
+                    tracing::debug!(%error, fd = guard.get_inner().as_raw_fd(), "the kernel tells of no more changes");
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+const TOGETHER: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Elsewhere nobody tells.
+#[cfg(not(target_os = "linux"))]
+pub struct Changes;
+
+#[cfg(not(target_os = "linux"))]
+impl Changes {
+    /// Listens from now on.
+    pub fn listen() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    /// Waits for ever.
+    pub async fn next(&self) -> io::Result<()> {
+        std::future::pending().await
+    }
+}
