@@ -1,0 +1,400 @@
+//! Strangers, thieves, liars and those who never read: what they get, what they cost, and that others are unharmed. Time is paused.
+
+use crate::common::*;
+use bytes::Bytes;
+use hoop_carrier::{Carrier, Lane};
+use hoop_endpoint::{
+    Device, DeviceConfig, DeviceKey, FlowError, FlowId, FlowName, FlowOptions, GREETING_MAX, HostId, Keeps, Refusal,
+    Server, ServerConfig, ServerLimits, Use,
+};
+use hoop_flow::frame::{Attached, Frame, Open, Resume, put_data_head};
+use hoop_flow::{Binding, FlowKey};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::{sleep, timeout};
+
+const SOON: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Frames as octets.
+fn put(frames: &[Frame<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    frames.iter().for_each(|frame| frame.put(&mut out));
+    out
+}
+
+fn data(offset: u64, octets: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_data_head(&mut out, offset, octets.len());
+    [out, octets.to_vec()].concat()
+}
+
+/// One end of a carrier, on which frames are said by hand.
+struct Raw {
+    carrier: Arc<dyn Carrier>,
+}
+
+impl Raw {
+    fn to(server: &Server) -> Self {
+        let (ours, theirs) = carrier();
+        server.serve(theirs, "raw");
+        Self { carrier: ours }
+    }
+
+    fn binding(&self) -> Binding {
+        self.carrier.binding()
+    }
+
+    /// Says octets on a new lane.
+    async fn say(&self, octets: &[u8]) -> Said {
+        let mut lane = self.carrier.open().await.unwrap();
+        lane.sender.send(&mut [Bytes::copy_from_slice(octets)]).await.unwrap();
+        Said { lane, come: Vec::new() }
+    }
+
+    /// What is answered to that first; None: nothing, and the lane is closed.
+    async fn answer(&self, octets: &[u8]) -> Option<Refusal> {
+        match self.say(octets).await.next().await? {
+            Heard::Refused(refusal) => Some(refusal),
+            heard => panic!("{heard:?}"),
+        }
+    }
+}
+
+/// A lane on which something was said.
+struct Said {
+    lane: Lane,
+    come: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Heard {
+    Refused(Refusal),
+    Attached,
+    Other,
+}
+
+impl Said {
+    async fn send(&mut self, octets: &[u8]) {
+        let _ = self.lane.sender.send(&mut [Bytes::copy_from_slice(octets)]).await;
+    }
+
+    /// The next frame; None: the lane is closed.
+    async fn next(&mut self) -> Option<Heard> {
+        loop {
+            let mut rest = &self.come[..];
+            if let Some(frame) = Frame::take(&mut rest).expect("a frame") {
+                let heard = match frame {
+                    Frame::Refused(refusal) => Heard::Refused(refusal),
+                    Frame::Attached(_) => Heard::Attached,
+                    _ => Heard::Other,
+                };
+                self.come = rest.to_vec();
+                return Some(heard);
+            }
+            let octets =
+                timeout(HOUR, self.lane.receiver.receive(100_000)).await.expect("an answer or an end").ok()??;
+            self.come.extend_from_slice(&octets);
+        }
+    }
+
+    async fn until_closed(mut self) {
+        while self.next().await.is_some() {}
+    }
+}
+
+fn name(flow: u64) -> FlowName {
+    FlowName { host: HOST, flow: FlowId(flow) }
+}
+
+fn open(name: FlowName, key: DeviceKey, binding: Binding) -> Vec<u8> {
+    let open = Open {
+        name,
+        epoch: 1,
+        since: 1,
+        received: 0,
+        credit: 100_000,
+        deadline: None,
+        size: None,
+        lane_use: Use::Normal,
+        nonce: [3; 32],
+        service: "test",
+        proof: [0; 32],
+    };
+    put(&[Frame::Open(open.proven(&key, binding))])
+}
+
+fn resume(name: FlowName, key: FlowKey, epoch: u64, received: u64, binding: Binding) -> Vec<u8> {
+    let (lane_use, proof) = (Use::Normal, [0; 32]);
+    let resume = Resume { name, epoch, since: epoch, received, credit: 1 << 30, lane_use, proof };
+    put(&[Frame::Resume(resume.proven(&key, binding))])
+}
+
+/// A flow that goes on between both ends whatever else is going on.
+async fn is_unharmed(device: &mut (impl AsyncWrite + Unpin), server: &mut (impl AsyncRead + Unpin)) {
+    device.write_all(b"still").await.unwrap();
+    let mut five = [0; 5];
+    timeout(SOON, server.read_exact(&mut five)).await.expect("the flow goes on").unwrap();
+    assert_eq!(&five, b"still");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_not_the_key_is_told_unknown_whatever_there_is_and_the_flow_goes_on() {
+    let world = World::new();
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    is_unharmed(&mut device, &mut server).await;
+    let (raw, other) = (Raw::to(&world.server), Raw::to(&world.server));
+    let (binding, there) = (raw.binding(), device.name());
+    let key = device.record().key;
+    let stranger = FlowName { host: HostId([8; 20]), ..there };
+    let thief = DeviceKey([1; 32]);
+    for (what, octets) in [
+        ("a device that is not known", open(stranger, KEY, binding)),
+        ("a wrong key", open(name(1), thief, binding)),
+        ("the flow that is there, with a wrong key", open(there, thief, binding)),
+        ("the flow that is there, with another nonce", open(there, KEY, binding)),
+        ("an opening that was heard on another carrier", open(name(1), KEY, other.binding())),
+        ("a flow that there is not", resume(name(1), key, 9, 0, binding)),
+        ("the flow that is there, with another's key", resume(there, FlowKey([1; 32]), 9, 0, binding)),
+        ("a resuming that was heard on another carrier", resume(there, key, 9, 0, other.binding())),
+        ("the flow's number at another device", resume(stranger, key, 9, 0, binding)),
+    ] {
+        assert_eq!(raw.answer(&octets).await, Some(Refusal::Unknown), "{what}");
+    }
+    assert!(matches!(raw.answer(&resume(there, key, 1, 0, binding)).await, Some(Refusal::Stale { .. })));
+    for octets in [&b"GET / HTTP/1.1\r\n\r\n"[..], &put(&[Frame::Park]), &data(0, b"x"), &[0x3f, 0]] {
+        assert_eq!(raw.answer(octets).await, None, "{octets:?}");
+    }
+    is_unharmed(&mut device, &mut server).await;
+    assert_eq!((world.server.flows(), device.stats().networks.len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_frame_that_is_cut_anywhere_opens_nothing() {
+    let world = World::new();
+    let raw = Raw::to(&world.server);
+    let whole = open(name(1), KEY, raw.binding());
+    for cut in 0..whole.len() {
+        let mut said = raw.say(&whole[..cut]).await;
+        said.lane.sender.finish().await.unwrap();
+        assert!(said.next().await.is_none(), "{cut} octets");
+    }
+    assert_eq!(world.server.flows(), 0);
+    assert!(matches!(raw.say(&whole).await.next().await, Some(Heard::Attached)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
+    let options = FlowOptions { window: 100_000, ..FlowOptions::default() };
+    let world = World::with(ServerConfig { options, ..server_config() });
+    let raw = Raw::to(&world.server);
+    let key = KEY.flow_key(name(1), &[3; 32]);
+    let mut first = raw.say(&open(name(1), KEY, raw.binding())).await;
+    let mut server = world.server.accept().await.unwrap();
+    assert!(matches!(first.next().await, Some(Heard::Attached)));
+    let (ack, fin) = (Frame::Ack { received: 5, credit: 1 << 20 }, Frame::Fin { end: 3 });
+    let cut: Vec<_> = data(0, b"abcdef")[..5].to_vec();
+    for (epoch, (what, octets)) in (2..).zip([
+        ("octets beyond the credit", data(99_999, b"xx")),
+        ("an acknowledgement of what was not sent", put(&[ack])),
+        ("octets past the end", [put(&[fin]), data(2, b"xx")].concat()),
+        ("another end", put(&[Frame::Fin { end: 4 }])),
+        ("a server's frame", put(&[Frame::Park])),
+        ("no frame", vec![0x3f, 0]),
+        ("a second opening", open(name(1), KEY, raw.binding())),
+        ("a frame that is too long", vec![7, 0x7f, 0xff]),
+        ("a number that is too long", vec![0x40, 0x01]),
+        ("a frame that breaks off", cut),
+    ]) {
+        let mut said = raw.say(&resume(name(1), key, epoch, 0, raw.binding())).await;
+        assert!(matches!(said.next().await, Some(Heard::Attached)), "{what}");
+        said.send(&octets).await;
+        if what == "a frame that breaks off" {
+            said.lane.sender.finish().await.unwrap();
+        }
+        said.until_closed().await;
+    }
+    let mut said = raw.say(&resume(name(1), key, 20, 0, raw.binding())).await;
+    said.send(&data(0, b"abc")).await;
+    let mut all = Vec::new();
+    timeout(SOON, server.read_to_end(&mut all)).await.unwrap().unwrap();
+    assert_eq!(all, b"abc", "what came in order, up to the end that was told first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_take_each_others_places() {
+    let (a, b) = (HostId([1; 20]), HostId([2; 20]));
+    let keys = std::collections::HashMap::from([(a, KEY), (b, KEY)]);
+    let limits = ServerLimits { flows: 25, flows_of_device: 10, backlog: 15, greetings: 4, ..ServerLimits::default() };
+    let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
+    let raw = Raw::to(&server);
+    let (mut attached, mut lanes) = (0, Vec::new());
+    for flow in 0..1_000 {
+        let name = FlowName { host: a, flow: FlowId(flow) };
+        let mut said = raw.say(&open(name, KEY, raw.binding())).await;
+        match said.next().await {
+            Some(Heard::Attached) => attached += 1,
+            Some(Heard::Refused(Refusal::Full)) => {}
+            heard => panic!("{heard:?}"),
+        }
+        lanes.push(said);
+    }
+    assert_eq!((attached, server.flows()), (10, 10));
+    let mut answers = Vec::new();
+    for flow in 0..7 {
+        let name = FlowName { host: b, flow: FlowId(flow) };
+        let mut said = raw.say(&open(name, KEY, raw.binding())).await;
+        answers.push(matches!(said.next().await, Some(Heard::Attached)));
+        lanes.push(said);
+    }
+    assert_eq!(answers, [true, true, true, true, true, false, false], "nobody accepts more than 15");
+    let accepted = server.accept().await.unwrap();
+    let mut said = raw.say(&open(FlowName { host: b, flow: FlowId(9) }, KEY, raw.binding())).await;
+    assert!(matches!(said.next().await, Some(Heard::Attached)));
+    drop(accepted);
+    // Lanes that say nothing hold up others of their carrier alone, and not for long.
+    let quiet = Raw::to(&server);
+    let mut silent = Vec::new();
+    for _ in 0..4 {
+        silent.push(quiet.say(&[]).await);
+    }
+    let started = tokio::time::Instant::now();
+    assert_eq!(quiet.answer(&resume(name(77), FlowKey([1; 32]), 1, 0, quiet.binding())).await, Some(Refusal::Unknown));
+    assert!(started.elapsed() >= GREETING_MAX, "it waits until the others' time has passed");
+    let started = tokio::time::Instant::now();
+    assert_eq!(raw.answer(&resume(name(77), FlowKey([1; 32]), 1, 0, raw.binding())).await, Some(Refusal::Unknown));
+    assert!(started.elapsed() < GREETING_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
+    let options = FlowOptions { send_buffer: 300_000, window: 200_000, ..FlowOptions::default() };
+    let world = World::with(ServerConfig { options, ..server_config() });
+    let raw = Raw::to(&world.server);
+    let never = raw.say(&open(name(1), KEY, raw.binding())).await;
+    let mut server = world.server.accept().await.unwrap();
+    let block = octets(1, 0, 100_000);
+    let writes = async {
+        loop {
+            server.write_all(&block).await.unwrap();
+        }
+    };
+    assert!(timeout(SOON, writes).await.is_err(), "whoever writes waits");
+    assert_eq!(world.server.octets(), 300_000);
+    // An application that never reads makes the device wait.
+    world.connect("wifi");
+    let (mut device, at_server) = world.flow(FlowOptions { send_buffer: 50_000, ..FlowOptions::default() }).await;
+    let writes = async {
+        loop {
+            device.write_all(&block[..10_000]).await.unwrap();
+        }
+    };
+    assert!(timeout(SOON, writes).await.is_err());
+    assert_eq!(world.server.octets(), 500_000, "its window is full");
+    assert_eq!(at_server.stats().read, 0);
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    is_unharmed(&mut device, &mut server).await;
+    drop(never);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_goes_on_later() {
+    let limits = ServerLimits { octets: 150_000, ..ServerLimits::default() };
+    let world = World::with(ServerConfig { limits, ..server_config() });
+    let carrier = world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    carrier.close();
+    let block = octets(2, 0, 50_000);
+    let writes = async {
+        for _ in 0..10 {
+            server.write_all(&block).await.unwrap();
+        }
+    };
+    assert!(timeout(SOON, writes).await.is_err());
+    assert!((150_000..=200_000).contains(&world.server.octets()), "{}", world.server.octets());
+    let raw = Raw::to(&world.server);
+    let answer = raw.answer(&open(name(1), KEY, raw.binding())).await;
+    assert!(matches!(answer, Some(Refusal::Busy { .. })), "{answer:?}");
+    let other = world.device.open("test", FlowOptions::default()).unwrap();
+    world.connect("wifi");
+    let mut some = vec![0; 150_000];
+    timeout(SOON, device.read_exact(&mut some)).await.expect("the flow goes on").unwrap();
+    timeout(SOON, world.server.accept()).await.expect("and another is opened").unwrap();
+    drop(other);
+}
+
+/// Two processes with one identity throw each other out; neither may do so often.
+#[tokio::test(start_paused = true)]
+async fn two_devices_with_one_identity_do_not_chase_each_other() {
+    let world = World::new();
+    world.connect("wifi");
+    let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
+    let (device, server) = world.flow(options.clone()).await;
+    sleep(SOON).await;
+    let twin = World { device: Device::new(device_config()), server: world.server };
+    let copy = twin.device.restore(device.record(), 0, options).unwrap();
+    let mut events = server.events();
+    twin.connect("mobile");
+    let mut attached = 0;
+    let count = async {
+        loop {
+            match events.recv().await {
+                Ok(hoop_endpoint::FlowEvent::Attached { .. }) => attached += 1,
+                Ok(_) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    assert!(timeout(HOUR, count).await.is_err(), "the flow is not over");
+    assert!((2..=200).contains(&attached), "attached {attached} times within an hour");
+    drop((device, copy));
+}
+
+/// A server's end by hand: what it answers to each lane, and how often it is asked.
+async fn liar(options: FlowOptions, answer: impl Fn(&Open<'_>, Binding) -> Vec<u8>) -> (usize, Option<FlowError>, u64) {
+    let device = Device::new(DeviceConfig { ..device_config() });
+    let (ours, theirs) = carrier();
+    device.add_carrier(ours, Use::Normal, "wifi");
+    let mut flow = device.open("test", options).unwrap();
+    flow.write_all(b"hello").await.unwrap();
+    let mut lanes = Vec::new();
+    let serve = async {
+        while let Ok(mut lane) = theirs.accept().await {
+            let octets = lane.receiver.receive(100_000).await.unwrap().unwrap();
+            let Ok(Some(frame)) = Frame::take(&mut &octets[..]) else { panic!("no frame") };
+            if let Frame::Open(open) = frame {
+                lane.sender.send(&mut [answer(&open, theirs.binding()).into()]).await.unwrap();
+            }
+            lanes.push(lane);
+        }
+    };
+    let _ = timeout(HOUR, serve).await;
+    let over = flow.status().borrow().over;
+    (lanes.len(), over, flow.stats().acknowledged)
+}
+
+fn attached(open: &Open<'_>, key: DeviceKey, binding: Binding, received: u64) -> Vec<u8> {
+    let attached = Attached { received, credit: 1 << 20, proof: [0; 32] };
+    put(&[Frame::Attached(attached.proven(&key.flow_key(open.name, &open.nonce), binding, open.epoch))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lies_is_not_believed_nor_asked_all_the_time() {
+    let wrong = liar(FlowOptions::default(), |open, binding| attached(open, DeviceKey([1; 32]), binding, 5)).await;
+    let (lanes, over, acknowledged) = wrong;
+    assert!((2..=100).contains(&lanes), "asked {lanes} times within an hour");
+    assert_eq!((over, acknowledged), (None, 0), "a server without the key acknowledges nothing");
+    let (lanes, over, _) = liar(FlowOptions::default(), |_, _| b"\x3f\x00".to_vec()).await;
+    assert!((2..=100).contains(&lanes) && over.is_none(), "{lanes} times");
+    let unsent = |open: &Open<'_>, binding| {
+        [attached(open, KEY, binding, 0), put(&[Frame::Ack { received: 1 << 20, credit: 1 << 21 }])].concat()
+    };
+    let (lanes, over, acknowledged) = liar(FlowOptions::default(), unsent).await;
+    assert!(lanes >= 2 && over.is_none() && acknowledged == 0, "{lanes} times");
+    let refused = liar(FlowOptions::default(), |_, _| put(&[Frame::Refused(Refusal::NoService)])).await;
+    assert_eq!((refused.0, refused.1), (1, Some(FlowError::Refused(Refusal::NoService))));
+    let busy = liar(FlowOptions::default(), |_, _| put(&[Frame::Refused(Refusal::Busy { secs: 600 })])).await;
+    assert!((6..=8).contains(&busy.0) && busy.1.is_none(), "asked {} times", busy.0);
+}
