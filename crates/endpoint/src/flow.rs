@@ -10,6 +10,7 @@ use hoop_carrier::{Carrier, SILENCE};
 use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
 use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Transmit, Violation, ended};
 use hoop_units::{ByteRange, Duration, Timestamp, UnixTime};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, broadcast, watch};
@@ -34,6 +35,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// A parked flow is resumed to grant so much more credit, as one that is attached would.
 const CREDIT_NEWS: u64 = 64 * 1024;
+
+/// Adjoining pieces of a stream that the machine is told of at once.
+#[derive(Default)]
+struct Run {
+    offset: u64,
+    len: u64,
+    pieces: Vec<Bytes>,
+}
 
 /// For so long after something came it is noticed if a carrier falls silent.
 const ACTIVE: Duration = Duration::from_secs(4);
@@ -231,7 +240,13 @@ pub(crate) fn machine_options(options: &FlowOptions) -> Options {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Flow").field("name", &self.name).finish_non_exhaustive()
+        let mut debug = f.debug_struct("Flow");
+        debug.field("name", &self.name);
+        if let Ok(state) = self.state.try_lock() {
+            debug.field("machine", &state.machine).field("lanes", &state.lanes).field("failures", &state.failures);
+            debug.field("opening", &state.opening).field("silent", &state.silent).field("over", &state.over);
+        }
+        debug.finish_non_exhaustive()
     }
 }
 
@@ -352,7 +367,7 @@ impl Shared {
             add_attached(&mut state.networks, &entry, now);
             match entry.up {
                 Some(up) if now.since(up) >= STEADY => state.failures.retain(|failure| failure.on != entry.on.id),
-                _ if entry.is_broken => state.fail(entry.on.id, Duration::ZERO, now),
+                _ if entry.is_broken && self.is_device => state.fail(entry.on.id, Duration::ZERO, now),
                 _ => {}
             }
             state.todo.attend = true;
@@ -371,17 +386,15 @@ impl Shared {
         self: &Arc<Self>,
         cx: &mut Context<'_>,
         most: usize,
-        pieces: usize,
-        chunks: &mut Vec<Bytes>,
+        chunks: &mut VecDeque<Bytes>,
     ) -> Poll<Result<(), FlowError>> {
         self.act(|state, now| {
             let mut room = most;
             while room > 0
-                && chunks.len() < pieces
                 && let Some(octets) = state.receive.next(room)
             {
                 room -= octets.len();
-                chunks.push(octets);
+                chunks.push_back(octets);
             }
             if room < most {
                 state.consumed(now);
@@ -728,6 +741,7 @@ impl State {
 
     /// An attempt to attach came to nothing, or did not last. The first time it is repeated at once.
     pub(crate) fn fail(&mut self, on: CarrierId, least: Duration, now: Timestamp) {
+        self.failures.retain(|failure| failure.on == on || now.since(failure.until) < RETRY_MAX);
         let at = self.failures.iter().position(|failure| failure.on == on).unwrap_or_else(|| {
             self.failures.push(Failure { on, times: 0, until: now });
             self.failures.len() - 1
@@ -894,37 +908,63 @@ impl State {
             self.silent.retain(|(id, _)| *id != on);
         }
         let mut data = 0;
-        while let Some(piece) = intake.next()? {
-            let handled = match piece {
-                Piece::Data { offset, octets } => {
-                    data += octets.len() as u64;
-                    self.data(lane, offset, &octets, now)
-                }
-                Piece::Frame(octets) => {
-                    let frame = Frame::take(&mut &octets[..])?.ok_or(Violation::Unexpected)?;
-                    self.machine.handle(lane, &frame, now).map(|_| ())
-                }
-            };
-            match handled {
-                Ok(()) => {}
-                // This end has closed it; what still came goes over another, if it is wanted.
-                Err(Violation::NoLane) => return Ok(false),
-                Err(violation) => return Err(violation.into()),
-            }
+        match self.take_pieces(lane, intake, &mut data, now) {
+            Ok(()) => {}
+            // This end has closed it; what still came goes over another, if it is wanted.
+            Err(LaneError::Violation(Violation::NoLane)) => return Ok(false),
+            Err(error) => return Err(error),
         }
         if data > 0 {
             counted(&mut self.networks, &self.lanes[at].on.network).received += data;
+            // A device that only receives is to notice if no more comes.
             self.data_at = Some(now);
             self.pause_at = (!self.machine.incoming().is_done()).then_some(now + PAUSE);
         }
         Ok(true)
     }
 
-    fn data(&mut self, lane: LaneId, offset: u64, octets: &Bytes, now: Timestamp) -> Result<(), Violation> {
-        let range = ByteRange::new(offset, offset + octets.len() as u64);
-        for new in self.machine.handle_data(lane, range, now)? {
-            let slice = octets.slice((new.start - offset) as usize..(new.end - offset) as usize);
-            self.receive.insert(new.start, slice);
+    fn take_pieces(
+        &mut self,
+        lane: LaneId,
+        intake: &mut Intake,
+        data: &mut u64,
+        now: Timestamp,
+    ) -> Result<(), LaneError> {
+        let mut run = Run::default();
+        while let Some(piece) = intake.next()? {
+            match piece {
+                Piece::Data { offset, octets } => {
+                    *data += octets.len() as u64;
+                    if run.offset + run.len != offset {
+                        self.take_run(lane, &mut run, now)?;
+                        run.offset = offset;
+                    }
+                    run.len += octets.len() as u64;
+                    run.pieces.push(octets);
+                }
+                Piece::Frame(octets) => {
+                    self.take_run(lane, &mut run, now)?;
+                    let frame = Frame::take(&mut &octets[..])?.ok_or(Violation::Unexpected)?;
+                    self.machine.handle(lane, &frame, now)?;
+                }
+            }
+        }
+        Ok(self.take_run(lane, &mut run, now)?)
+    }
+
+    fn take_run(&mut self, lane: LaneId, run: &mut Run, now: Timestamp) -> Result<(), Violation> {
+        if run.len == 0 {
+            return Ok(());
+        }
+        let mut at = run.offset;
+        run.offset += std::mem::take(&mut run.len);
+        let news = self.machine.handle_data(lane, ByteRange::new(at, run.offset), now)?;
+        for octets in run.pieces.drain(..) {
+            let piece = ByteRange::new(at, at + octets.len() as u64);
+            for new in news.iter().map(|new| new.intersect(piece)).filter(|new| !new.is_empty()) {
+                self.receive.insert(new.start, octets.slice((new.start - at) as usize..(new.end - at) as usize));
+            }
+            at = piece.end;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use hoop_flow::frame::{Frame, FrameError, Front, take_data_head};
+use std::collections::VecDeque;
 
 /// What came over a lane.
 #[derive(PartialEq, Eq, Debug)]
@@ -37,14 +38,15 @@ pub(crate) struct Intake {
     /// The start of a frame that is not whole: never longer than a frame other than DATA may be.
     part: BytesMut,
     chunk: Bytes,
+    /// What came behind it.
+    more: VecDeque<Bytes>,
     payload: Payload,
 }
 
 impl Intake {
-    /// The next chunk has come, after [`Intake::next`] has said that there is no more.
+    /// The next chunk has come.
     pub(crate) fn push(&mut self, chunk: Bytes) {
-        debug_assert!(self.chunk.is_empty(), "what has come before is used up");
-        self.chunk = chunk;
+        self.more.push_back(chunk);
     }
 
     /// The next piece; None: more must come.
@@ -52,7 +54,7 @@ impl Intake {
     /// # Errors
     /// If this is no frame; see [`Frame::take`].
     pub(crate) fn next(&mut self) -> Result<Option<Piece>, FrameError> {
-        while !self.chunk.is_empty() {
+        while self.has_chunk() {
             match self.payload {
                 Payload::Data { offset, missing } => return Ok(Some(self.data(offset, missing))),
                 Payload::Skipped { missing } => self.skip(missing),
@@ -77,6 +79,15 @@ impl Intake {
             }
         }
         Ok(None)
+    }
+
+    fn has_chunk(&mut self) -> bool {
+        while self.chunk.is_empty()
+            && let Some(chunk) = self.more.pop_front()
+        {
+            self.chunk = chunk;
+        }
+        !self.chunk.is_empty()
     }
 
     fn data(&mut self, offset: u64, missing: usize) -> Piece {

@@ -7,6 +7,7 @@ use crate::server::{Ends as Server, ParkError};
 use bytes::Bytes;
 use hoop_flow::{FlowName, Record, ended};
 use hoop_units::UnixTime;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -17,6 +18,9 @@ use tokio::sync::{broadcast, watch};
 
 /// The longest attachment of an application's, in octets: what the store takes, less the name of the service.
 pub const ATTACHMENT_MAX: usize = 768;
+
+/// How many octets a reader takes over at once, so that small chunks cost no lock each.
+const TAKE_MAX: usize = 64 * 1024;
 
 /// The most octets that one call of [`AsyncWrite::poll_write`] copies.
 const COPY_MAX: usize = 64 * 1024;
@@ -40,7 +44,8 @@ pub struct FlowStream {
 #[derive(Debug)]
 pub struct FlowReader {
     handle: Arc<Handle>,
-    chunks: Vec<Bytes>,
+    /// Taken over and not given out yet.
+    chunks: VecDeque<Bytes>,
 }
 
 /// The half of a [`FlowStream`] that is written.
@@ -80,7 +85,7 @@ impl FlowStream {
 
     fn with(handle: Handle) -> Self {
         let handle = Arc::new(handle);
-        Self { read: FlowReader { handle: handle.clone(), chunks: Vec::new() }, write: FlowWriter { handle } }
+        Self { read: FlowReader { handle: handle.clone(), chunks: VecDeque::new() }, write: FlowWriter { handle } }
     }
 
     fn flow(&self) -> &Arc<Shared> {
@@ -124,7 +129,7 @@ impl FlowStream {
 
     /// The offset of the next octet to be read.
     pub fn position(&self) -> u64 {
-        self.flow().peek().position()
+        self.flow().peek().position() - self.read.taken()
     }
 
     /// The offset of the next octet to be written. 0 for a new flow; one that is restored, or goes on after it was parked, is written again from here.
@@ -181,6 +186,7 @@ impl FlowStream {
     pub async fn park(self, attachment: &[u8]) -> Result<(), (Self, ParkError)> {
         let parked = match &self.write.handle.server {
             None => Err(ParkError::NoStore),
+            Some(_) if self.read.taken() > 0 => Err(ParkError::Unread),
             Some(_) if attachment.len() > ATTACHMENT_MAX => Err(ParkError::Attachment),
             Some(server) => server.park(self.flow(), attachment).await,
         };
@@ -231,9 +237,23 @@ impl FlowReader {
     /// As reading.
     pub async fn read_chunk(&mut self, most: usize) -> io::Result<Option<Bytes>> {
         if self.chunks.is_empty() {
-            poll_fn(|cx| self.handle.flow.poll_read(cx, most, 1, &mut self.chunks)).await?;
+            let most = most.max(TAKE_MAX);
+            poll_fn(|cx| self.handle.flow.poll_read(cx, most, &mut self.chunks)).await?;
         }
-        Ok(self.chunks.pop())
+        Ok(self.take(most))
+    }
+
+    /// How many octets were taken over and are not given out.
+    fn taken(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
+    fn take(&mut self, most: usize) -> Option<Bytes> {
+        let first = self.chunks.front_mut()?;
+        if first.len() > most {
+            return Some(first.split_to(most));
+        }
+        self.chunks.pop_front()
     }
 }
 
@@ -281,8 +301,10 @@ impl AsyncRead for FlowReader {
             return Poll::Ready(Ok(()));
         }
         let Self { handle, chunks } = &mut *self;
-        ready!(handle.flow.poll_read(cx, buf.remaining(), usize::MAX, chunks))?;
-        for chunk in chunks.drain(..) {
+        if chunks.is_empty() {
+            ready!(handle.flow.poll_read(cx, buf.remaining(), chunks))?;
+        }
+        while let Some(chunk) = self.take(buf.remaining()).filter(|chunk| !chunk.is_empty()) {
             buf.put_slice(&chunk);
         }
         Poll::Ready(Ok(()))

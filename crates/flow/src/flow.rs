@@ -15,8 +15,11 @@ use hoop_units::{ByteRange, Timestamp, UnixTime};
 /// The most lanes of one flow: more interfaces than devices have.
 pub const LANES_MAX: usize = 8;
 
-/// How much is received before an ACK is due at once.
+/// How much is received before an ACK is due at once, at least: a larger window needs fewer.
 const ACK_EVERY: u64 = 64 * 1024;
+
+/// The part of the window that is received before an ACK is due at once. Each is a packet of its own, and so many keep the sender going.
+const ACK_PART: u64 = 4;
 
 /// How long an ACK waits for more to acknowledge, as in QUIC (RFC 9000 §13.2.1).
 const ACK_DELAY: Duration = Duration::from_millis(25);
@@ -559,6 +562,8 @@ impl Flow {
             self.end(ended::LOST);
             return Err(Refusal::Ended { code: ended::LOST });
         }
+        self.events.push_back(Event::Acked);
+        self.forget_acked();
         self.epoch = self.epoch.max(epoch);
         let (received, credit) = self.incoming.grant();
         let attached = Attached { received, credit, proof: [0; 32] }.proven(&self.key, binding, epoch);
@@ -769,7 +774,8 @@ impl Flow {
         if self.unacked == 0 && credit == 0 {
             return;
         }
-        let enough = self.unacked >= ACK_EVERY || credit >= ACK_EVERY || self.incoming.is_done();
+        let many = ACK_EVERY.max(self.incoming.window() / ACK_PART);
+        let enough = self.unacked >= many || credit >= many || self.incoming.is_done();
         self.due.ack |= enough;
         self.ack_at = self.ack_at.or(Some(now + ACK_DELAY));
     }

@@ -139,6 +139,11 @@ impl Incoming {
         self.window = window;
     }
 
+    /// How far beyond what is consumed the peer may send.
+    pub(crate) const fn window(&self) -> u64 {
+        self.window
+    }
+
     /// What an ACK says: what is kept, the end counting as one octet more, and what the peer may send. It may from now on.
     pub(crate) fn grant(&mut self) -> (u64, u64) {
         self.granted = self.wanted();

@@ -220,6 +220,20 @@ fn who_was_restarted_without_its_octets_sends_them_once_it_has_them_again() {
     assert_eq!(device.outgoing().end(), 1_300);
 }
 
+/// The owner drops what is acknowledged when it is told so: an ACK that repeats what a RESUME said tells it nothing.
+#[test]
+fn what_a_resume_acknowledges_is_told_as_what_an_ack_does() {
+    let (mut device, mut server) = pair();
+    server.write(1_000);
+    assert_eq!(data(&mut server, 1, 1_000), Some(ByteRange::new(0, 1_000)));
+    device.handle_data(LaneId(1), ByteRange::new(0, 1_000), NOW).unwrap();
+    while server.poll_event().is_some() {}
+    let resume = resume(&mut device, 2);
+    assert_eq!(resume.received, 1_000);
+    server.resume(&resume, LaneId(2), binding(2)).unwrap();
+    assert!(std::iter::from_fn(|| server.poll_event()).any(|event| event == Event::Acked));
+}
+
 /// What octets of its stream a flow sends next, whatever else it says before.
 fn data(flow: &mut Flow, lane: u64, room: usize) -> Option<ByteRange> {
     loop {
