@@ -32,6 +32,13 @@ pub use websocket::{
 /// What a method of a carrier gives; one allocation for each 64 KiB or so.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+#[doc(hidden)]
+pub mod fuzzing {
+    //! What the fuzz targets of `crates/fuzz` reach into.
+
+    pub use crate::websocket::fuzzing::{Heard, websocket};
+}
+
 /// After so long a silence another carrier is worth its cost. Longer than all but the worst queues of a mobile network; half of the three seconds in which a transfer goes on elsewhere.
 pub const SILENCE: Duration = Duration::from_millis(1_500);
 

@@ -5,6 +5,7 @@
 //! test `replay` runs each over the corpus in `fuzz/corpus`, without any of that. `docs/fuzzing.md` says how, and what was found.
 
 mod bodies;
+mod carrier;
 mod client;
 mod gateway;
 mod head;
@@ -28,7 +29,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "tickets", about: "tickets, their labels, tokens, sealed answers", run: tickets::tickets },
     Target { name: "signed", about: "permits, receipts, gateways' proofs", run: signed::signed },
     Target { name: "keyring", about: "a service's key file", run: tickets::keyring },
@@ -72,6 +73,11 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "routes", about: "the routes file, and what its rules make of an answer", run: service::routes },
     Target { name: "upstream", about: "an application's answer on the wire", run: service::upstream },
     Target { name: "mdns", about: "mDNS packets, and the addresses that come of them", run: mdns::mdns },
+    Target {
+        name: "websocket",
+        about: "a WebSocket's frames, and the messages of lanes in them",
+        run: carrier::websocket,
+    },
     Target { name: "lab", about: "a lab's description, its quantities and its traces", run: lab::lab },
 ];
 

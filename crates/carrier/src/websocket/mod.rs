@@ -9,6 +9,7 @@
 mod device;
 mod driver;
 mod frames;
+pub(crate) mod fuzzing;
 mod lanes;
 mod server;
 mod upgrade;

@@ -1,0 +1,92 @@
+//! For fuzzing: what comes over a WebSocket, read however it is cut.
+
+use super::frames::{Frames, Item, Role, Violation};
+use super::lanes::{HELD_MAX, Key, LANES_MAX, Lanes, Read};
+use bytes::BytesMut;
+
+/// What was read: of each lane its octets and how it stands, what this end has to say, and why it went no further, if it did not.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Heard {
+    /// What each lane's reader gets.
+    pub lanes: Vec<(Vec<u8>, String)>,
+    /// The heads of the messages that are due.
+    pub said: Vec<Vec<u8>>,
+    /// Pings that came.
+    pub pings: Vec<Vec<u8>>,
+    /// The violation.
+    pub violation: Option<String>,
+}
+
+/// Reads `octets` as a server does, `cut` at a time (all at once, if that is 0). Lanes are read as soon as they hold as much as they may.
+///
+/// # Panics
+/// If more is held than there may be.
+pub fn websocket(octets: &[u8], cut: usize) -> Heard {
+    let (mut frames, mut lanes) = (Frames::new(Role::Server), Lanes::new(false));
+    let (mut keys, mut heard) =
+        (Vec::new(), Heard { lanes: Vec::new(), said: Vec::new(), pings: Vec::new(), violation: None });
+    let mut buffer = BytesMut::new();
+    let cut = if cut == 0 { octets.len().max(1) } else { cut };
+    'octets: for piece in octets.chunks(cut) {
+        buffer.extend_from_slice(piece);
+        loop {
+            match step(&mut frames, &mut lanes, &mut buffer, &mut heard.pings) {
+                Ok(true) => take(&mut lanes, &mut keys, &mut heard, false),
+                Ok(false) => break,
+                Err(violation) => {
+                    heard.violation = Some(violation.to_string());
+                    break 'octets;
+                }
+            }
+        }
+    }
+    take(&mut lanes, &mut keys, &mut heard, true);
+    for key in keys {
+        lanes.drop_receiver(key);
+        lanes.drop_sender(key);
+    }
+    while let Some(message) = lanes.next_message() {
+        let mut head = Vec::new();
+        message.put_head(&mut head);
+        heard.said.push(head);
+    }
+    heard
+}
+
+/// Takes one frame; false if none has come whole, or the other end is done.
+fn step(
+    frames: &mut Frames,
+    lanes: &mut Lanes,
+    buffer: &mut BytesMut,
+    pings: &mut Vec<Vec<u8>>,
+) -> Result<bool, Violation> {
+    match frames.take(buffer)? {
+        Ok(Item::Binary { first, last, octets }) => drop(lanes.hear(first, last, octets)?),
+        Ok(Item::Ping(octets)) => pings.push(octets.to_vec()),
+        Ok(Item::Pong) => {}
+        Ok(Item::Close) | Err(_) => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Reads full lanes, or all of them.
+fn take(lanes: &mut Lanes, keys: &mut Vec<Key>, heard: &mut Heard, all: bool) {
+    while let Some((key, _)) = lanes.accept() {
+        keys.push(key);
+        heard.lanes.push((Vec::new(), String::new()));
+    }
+    assert!(keys.len() <= LANES_MAX, "{} lanes", keys.len());
+    for (key, lane) in keys.iter().zip(&mut heard.lanes) {
+        if !all && !lanes.is_full(*key) {
+            continue;
+        }
+        let before = lane.0.len();
+        lane.1 = loop {
+            match lanes.read(*key, usize::MAX) {
+                Read::Octets(octets) => lane.0.extend_from_slice(&octets),
+                other => break format!("{other:?}"),
+            }
+        };
+        assert!(lane.0.len() - before < HELD_MAX + super::frames::MESSAGE_MAX, "{} held", lane.0.len() - before);
+    }
+}
