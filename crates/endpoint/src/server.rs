@@ -17,7 +17,7 @@ use hoop_units::{Duration, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 /// How long a lane has to say OPEN or RESUME: some round trips of the worst network.
@@ -176,7 +176,7 @@ pub(crate) struct Ends {
     opened: mpsc::Sender<Arc<Shared>>,
     gates: [AsyncMutex<()>; GATES],
     watch: Arc<Watch>,
-    is_down: AtomicBool,
+    is_down: watch::Sender<bool>,
     /// Whether the store was told something since it was asked last what is due.
     is_touched: AtomicBool,
 }
@@ -201,7 +201,7 @@ impl Server {
             opened: sender,
             gates: [const { AsyncMutex::const_new(()) }; GATES],
             watch: Arc::default(),
-            is_down: AtomicBool::new(false),
+            is_down: watch::Sender::new(false),
             is_touched: AtomicBool::new(false),
         });
         if let Some(store) = shared.config.store.clone() {
@@ -230,14 +230,20 @@ impl Server {
     /// The next flow: one that a device has opened, or one that was parked or outlived a restart and goes on
     /// ([`FlowStream::attachment`]). Dropping it while it waits loses nothing. None: the server is [shut down](Self::shutdown).
     pub async fn accept(&self) -> Option<FlowStream> {
-        let flow = self.opened.lock().await.recv().await?;
-        Some(FlowStream::of_server(flow, self.shared.clone()))
+        let mut down = self.shared.is_down.subscribe();
+        let next = async { self.opened.lock().await.recv().await };
+        let flow = tokio::select! {
+            biased;
+            _ = down.wait_for(|is_down| *is_down) => None,
+            flow = next => flow,
+        };
+        Some(FlowStream::of_server(flow?, self.shared.clone()))
     }
 
     /// Closes all carriers, as a process that ends does, and takes no more. Flows are not given up, and go on here no more: those that are in the store
     /// go on at the next server that has it.
     pub fn shutdown(&self) {
-        self.shared.is_down.store(true, Ordering::Relaxed);
+        self.shared.is_down.send_replace(true);
         lock(&self.shared.carriers).values().for_each(|carrier| carrier.close());
         let flows: Vec<_> = lock(&self.shared.flows).here.drain().map(|(_, flow)| flow).collect();
         flows.iter().for_each(|flow| flow.dismiss(FlowError::Gone));
@@ -443,8 +449,13 @@ impl Ends {
                 self.admit(&flow)?;
                 return Ok(started);
             }
-            // The key is gone with the flow; that it is over harms nobody who hears it.
-            Ok(Found::Ended(code)) => return Err(Refusal::Ended { code }),
+            // The flow's key is gone with it: of a RESUME nobody can say any more whether it was proven.
+            Ok(Found::Ended(code)) => {
+                return match &greeting {
+                    Greeting::Open(open, key) if !open.is_proven(key, on.carrier.binding()) => Err(Refusal::Unknown),
+                    _ => Err(Refusal::Ended { code }),
+                };
+            }
             Ok(Found::Unknown) => {}
         }
         drop(gate);
@@ -680,7 +691,7 @@ impl Owner for Ends {
     }
 
     fn is_down(&self) -> bool {
-        self.is_down.load(Ordering::Relaxed)
+        *self.is_down.borrow()
     }
 
     fn is_full(&self) -> bool {

@@ -45,6 +45,7 @@ async fn after_eight_hours_offline_and_a_servers_restart_within_them_a_flow_goes
     sleep(Duration::from_secs(1)).await;
     assert_eq!(device.stats().acknowledged, 50_000, "what is kept is acknowledged, and no more");
     world.server.shutdown();
+    assert!(world.server.accept().await.is_none());
     sleep(4 * HOUR).await;
     drop((server, world.server));
     world.server = Server::new(durable(&store));
