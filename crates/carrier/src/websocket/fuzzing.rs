@@ -31,8 +31,10 @@ pub fn websocket(octets: &[u8], cut: usize) -> Heard {
         buffer.extend_from_slice(piece);
         loop {
             match step(&mut frames, &mut lanes, &mut buffer, &mut heard.pings) {
-                Ok(true) => take(&mut lanes, &mut keys, &mut heard, false),
-                Ok(false) => break,
+                Ok(Step::More) => take(&mut lanes, &mut keys, &mut heard, false),
+                Ok(Step::Unfinished) => break,
+                // What comes behind it is not read.
+                Ok(Step::Closed) => break 'octets,
                 Err(violation) => {
                     heard.violation = Some(violation.to_string());
                     break 'octets;
@@ -53,20 +55,27 @@ pub fn websocket(octets: &[u8], cut: usize) -> Heard {
     heard
 }
 
-/// Takes one frame; false if none has come whole, or the other end is done.
+enum Step {
+    More,
+    Unfinished,
+    Closed,
+}
+
+/// Takes one frame.
 fn step(
     frames: &mut Frames,
     lanes: &mut Lanes,
     buffer: &mut BytesMut,
     pings: &mut Vec<Vec<u8>>,
-) -> Result<bool, Violation> {
+) -> Result<Step, Violation> {
     match frames.take(buffer)? {
         Ok(Item::Binary { first, last, octets }) => drop(lanes.hear(first, last, octets)?),
         Ok(Item::Ping(octets)) => pings.push(octets.to_vec()),
         Ok(Item::Pong) => {}
-        Ok(Item::Close) | Err(_) => return Ok(false),
+        Ok(Item::Close) => return Ok(Step::Closed),
+        Err(_) => return Ok(Step::Unfinished),
     }
-    Ok(true)
+    Ok(Step::More)
 }
 
 /// Reads full lanes, or all of them.
