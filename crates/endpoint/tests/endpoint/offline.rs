@@ -6,7 +6,7 @@ use hoop_endpoint::{
     Clock, DEADLINE_GRACE, Device, FlowError, FlowEvent, FlowOptions, Keeps, Networks, Server, ServerConfig, Use, ended,
 };
 use hoop_flow::Binding;
-use hoop_flow_store::MemoryStore;
+use hoop_flow_store::{FlowStore, MemoryStore, Settings, Store};
 use hoop_units::UnixTime;
 use std::io;
 use std::sync::Arc;
@@ -21,15 +21,23 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const SOON: Duration = Duration::from_secs(20);
 
 /// A server whose flows outlive it.
-fn durable(store: &Arc<MemoryStore>) -> ServerConfig {
+fn durable(store: Arc<dyn FlowStore>) -> ServerConfig {
     let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
-    ServerConfig { store: Some(store.clone()), options, ..server_config() }
+    ServerConfig { store: Some(store), options, ..server_config() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_eight_hours_offline_and_a_servers_restart_within_them_a_flow_goes_on() {
-    let store = Arc::new(MemoryStore::default());
-    let mut world = World::with(durable(&store));
+    let memory = Arc::new(MemoryStore::default());
+    outage_and_restart(|| memory.clone()).await;
+    // On disk, as another process would find it.
+    let folder = tempfile::tempdir().unwrap();
+    outage_and_restart(|| Arc::new(Store::open(&Settings::new(folder.path())).unwrap())).await;
+}
+
+/// The server's store is opened once for each of its lives.
+async fn outage_and_restart(open: impl Fn() -> Arc<dyn FlowStore>) {
+    let mut world = World::with(durable(open()));
     world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
     device.write_all(&octets(1, 0, 100_000)).await.unwrap();
@@ -48,7 +56,8 @@ async fn after_eight_hours_offline_and_a_servers_restart_within_them_a_flow_goes
     assert!(world.server.accept().await.is_none());
     sleep(4 * HOUR).await;
     drop((server, world.server));
-    world.server = Server::new(durable(&store));
+    sleep(SOON).await;
+    world.server = Server::new(durable(open()));
     sleep(4 * HOUR).await;
     device.write_all(&octets(1, 100_000, 1_000)).await.unwrap();
 
@@ -76,6 +85,24 @@ async fn after_eight_hours_offline_and_a_servers_restart_within_them_a_flow_goes
     assert!(read == octets(2, 40_000, 360_000));
     timeout(SOON, device.finished()).await.expect("all is kept").unwrap();
     timeout(SOON, down).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn between_its_thresholds_a_device_asks_for_nothing() {
+    let world = World::new();
+    world.connect("wifi");
+    let options = FlowOptions { window: 400_000, low: Some(100_000), ..FlowOptions::default() };
+    let (mut device, mut server) = world.flow(options).await;
+    server.write_all(&octets(2, 0, 1_000_000)).await.unwrap();
+    let mut come = async |server: &hoop_endpoint::FlowStream, len: usize| {
+        let mut some = vec![0; len];
+        timeout(SOON, device.read_exact(&mut some)).await.expect("it is there").unwrap();
+        sleep(SOON).await;
+        server.stats().acknowledged
+    };
+    assert_eq!(come(&server, 1).await, 400_000, "the window is full");
+    assert_eq!(come(&server, 299_000).await, 400_000, "more than the lower threshold waits to be read");
+    assert_eq!(come(&server, 1_000).await, 700_001, "as much again as was read");
 }
 
 #[tokio::test(start_paused = true)]
