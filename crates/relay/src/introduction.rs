@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
 /// A device's file about its server (TOML). It holds the device's key: nobody else may read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -143,8 +142,11 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Introduct
 #[derive(Debug)]
 pub struct Devices {
     path: PathBuf,
-    read: Mutex<(Option<SystemTime>, BTreeMap<HostId, DeviceKey>)>,
+    read: Mutex<(Option<Print>, BTreeMap<HostId, DeviceKey>)>,
 }
+
+/// What tells a file from what it was: its times alone are too coarse for two changes at once.
+type Print = (u64, u64, i64, i64);
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -169,21 +171,23 @@ impl Devices {
     /// If it cannot be read, or is malformed.
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
         let devices = Self { path: path.to_owned(), read: Mutex::default() };
+        let print = devices.print();
         let keys = read_toml::<DevicesFile>(path)?.keys()?;
-        *devices.read.lock().unwrap_or_else(PoisonError::into_inner) = (devices.changed(), keys);
+        *devices.read.lock().unwrap_or_else(PoisonError::into_inner) = (print, keys);
         Ok(devices)
     }
 
-    fn changed(&self) -> Option<SystemTime> {
-        fs::metadata(&self.path).and_then(|file| file.modified()).ok()
+    fn print(&self) -> Option<Print> {
+        let file = fs::metadata(&self.path).ok()?;
+        Some((file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
     }
 
     fn find(&self, host: HostId) -> Option<DeviceKey> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = self.changed();
-        if changed != read.0 {
+        let print = self.print();
+        if print != read.0 {
             match read_toml::<DevicesFile>(&self.path).and_then(|file| file.keys()) {
-                Ok(keys) => *read = (changed, keys),
+                Ok(keys) => *read = (print, keys),
                 // Half written, perhaps: who was known stays known.
                 Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
             }

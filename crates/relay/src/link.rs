@@ -12,6 +12,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -83,6 +84,8 @@ impl Link {
             let quic = QuicDevice::new(way.local.clone(), &tls, &QuicOptions::device()).map_err(fail)?;
             let websocket = WebSocketDevice::new(way.local.clone(), &tls, WebSocketOptions::default(), None);
             let keeper = Keeper {
+                // From before the first flow.
+                wants: device.wants(),
                 device: device.clone(),
                 dialer: Dialer::new(Some(quic), Some(websocket)),
                 server: server.clone(),
@@ -103,6 +106,7 @@ impl Link {
 /// Who keeps the carriers of one way.
 struct Keeper {
     device: Device,
+    wants: watch::Receiver<u64>,
     dialer: Dialer,
     server: Server,
     changes: Changes,
@@ -122,7 +126,7 @@ struct Here {
 
 impl Keeper {
     async fn run(self) {
-        let mut wants = self.device.wants();
+        let mut wants = self.wants.clone();
         let (mut here, mut attempt): (Option<Here>, _) = (None, 0);
         // When to dial next, and what is being dialled.
         let (mut due, mut dialling): (Option<Instant>, Option<Dialling<'_>>) = (None, None);

@@ -1,9 +1,9 @@
 //! A program's connections through an agent and a relay, over real sockets on loopback.
 #![allow(missing_docs)]
 
-use hoop_endpoint::FlowOptions;
+use hoop_endpoint::{FlowError, FlowOptions, Refusal};
 use hoop_relay::agent::Agent;
-use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, Way, introduce};
+use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, Way, codes, introduce};
 use std::path::Path;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
@@ -78,4 +78,24 @@ async fn what_a_program_sends_comes_back_from_where_it_wanted_to_go_also_if_it_l
     assert_eq!(forbidden.read(&mut [0]).await.unwrap_or(0), 0);
     drop(end);
     running.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_was_not_introduced_or_wants_what_there_is_not_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduction = relay(folder.path()).await;
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    for (service, code) in [("tcp:10.0.0.1:1", codes::FORBIDDEN), ("udp:", codes::MALFORMED)] {
+        let mut flow = link.device().open(service, FlowOptions::default()).unwrap();
+        let error = flow.read(&mut [0]).await.unwrap_err();
+        assert_eq!(FlowError::of(&error), Some(FlowError::Ended(code)), "{service}");
+    }
+    let stranger = Introduction { host: "7".repeat(40), ..introduction.clone() };
+    let thief = Introduction { key: "7".repeat(64), ..introduction };
+    for wrong in [stranger, thief] {
+        let link = Link::start(&wrong, vec![Way::any()]).unwrap();
+        let mut flow = link.device().open("tcp:127.0.0.1:1", FlowOptions::default()).unwrap();
+        let error = flow.read(&mut [0]).await.unwrap_err();
+        assert_eq!(FlowError::of(&error), Some(FlowError::Refused(Refusal::Unknown)));
+    }
 }
