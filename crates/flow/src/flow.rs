@@ -774,7 +774,9 @@ impl Flow {
         if self.unacked == 0 && credit == 0 {
             return;
         }
-        let many = ACK_EVERY.max(self.incoming.window() / ACK_PART);
+        let window = self.incoming.window();
+        // Whoever may send little would otherwise wait for the delay each time.
+        let many = ACK_EVERY.max(window / ACK_PART).min(window / 2);
         let enough = self.unacked >= many || credit >= many || self.incoming.is_done();
         self.due.ack |= enough;
         self.ack_at = self.ack_at.or(Some(now + ACK_DELAY));
