@@ -117,3 +117,21 @@ async fn a_thousand_flows_share_one_carrier() {
     };
     tokio::time::timeout(Duration::from_secs(30), none).await.expect("what has ended is forgotten");
 }
+
+#[tokio::test]
+async fn with_multipath_all_carriers_carry_and_without_it_one_does() {
+    for (multipath, carry) in [(true, 2), (false, 1)] {
+        let world = World::new();
+        world.connect("wifi");
+        world.connect("mobile");
+        let (mut device, mut server) = world.flow(FlowOptions { multipath, ..FlowOptions::default() }).await;
+        let send = async {
+            // More at once than one carrier takes.
+            device.write_all(&octets(1, 0, 5_000_000)).await.unwrap();
+            device.shutdown().await.unwrap();
+        };
+        tokio::join!(send, read_all(&mut server, 1, 5_000_000));
+        let sent = device.stats().networks.iter().filter(|(_, stats)| stats.sent > 0).count();
+        assert_eq!(sent, carry, "{:?}", device.stats());
+    }
+}
