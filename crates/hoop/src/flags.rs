@@ -2,6 +2,11 @@
 
 #[cfg(feature = "device")]
 use crate::device::DeviceCommand;
+#[cfg(feature = "flow")]
+use crate::{
+    carry::RunFlags,
+    relay::{IntroduceFlags, RelayFlags},
+};
 #[cfg(feature = "gateway")]
 use crate::{gateway::GatewayFlags, spool::SpoolFlags};
 #[cfg(feature = "service")]
@@ -34,6 +39,15 @@ pub enum Command {
     /// Make a service's key
     #[cfg(feature = "service")]
     Keygen(KeygenFlags),
+    /// Run a program whose TCP connections outlive addresses and outages
+    #[cfg(feature = "flow")]
+    Run(RunFlags),
+    /// Run the server that those connections go by
+    #[cfg(feature = "flow")]
+    Relay(RelayFlags),
+    /// Add a device to a relay, and print what it is to be told
+    #[cfg(feature = "flow")]
+    Introduce(IntroduceFlags),
     /// Print the version
     Version,
 }

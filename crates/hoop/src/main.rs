@@ -6,11 +6,14 @@
 //! | [`device`] | push, status, seal, open, tickets | `device` |
 //! | [`gateway`], [`spool`] | gateway, spool | `gateway` |
 //! | [`service`], [`keygen`] | service, keygen | `service` |
+//! | [`relay`], [`carry`] | relay, introduce, run | `flow` |
 //! | [`server`], [`logging`] | what servers have in common as processes | |
 //! | [`flags`], [`values`], [`exit`] | what was typed, and how it ends | |
 //!
 //! All features are on by default; a router builds the gateway alone (`--no-default-features --features gateway`).
 
+#[cfg(feature = "flow")]
+mod carry;
 #[cfg(feature = "device")]
 mod device;
 mod exit;
@@ -21,9 +24,11 @@ mod gateway;
 mod keygen;
 #[cfg(feature = "gateway")]
 mod limits;
-#[cfg(any(feature = "gateway", feature = "service"))]
+#[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod logging;
-#[cfg(any(feature = "gateway", feature = "service"))]
+#[cfg(feature = "flow")]
+mod relay;
+#[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod server;
 #[cfg(feature = "service")]
 mod service;
@@ -74,6 +79,12 @@ fn run(command: Command, #[cfg(feature = "device")] clock: hoop_http::Clock) -> 
         Command::Service(flags) => service::run(flags),
         #[cfg(feature = "service")]
         Command::Keygen(flags) => keygen::run(&flags),
+        #[cfg(feature = "flow")]
+        Command::Run(flags) => carry::run(&flags),
+        #[cfg(feature = "flow")]
+        Command::Relay(flags) => relay::run(flags),
+        #[cfg(feature = "flow")]
+        Command::Introduce(flags) => relay::run_introduce(flags),
         Command::Version => {
             println!("hoop {}", env!("CARGO_PKG_VERSION"));
             Ok(Exit::Done)

@@ -60,6 +60,16 @@ pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
     let _ = std::io::stdout().flush();
 }
 
+/// The same for flows, by UDP and TCP.
+#[cfg(feature = "flow")]
+pub fn announce_flows(address: SocketAddr, as_json: bool) {
+    match as_json {
+        true => println!("{}", json!({"listening": address.to_string()})),
+        false => println!("listening on {address}, UDP and TCP"),
+    }
+    let _ = std::io::stdout().flush();
+}
+
 /// What stops the server: SIGTERM or SIGINT. A second one ends it at once.
 pub fn stop_on_signal() -> Result<Shutdown, Failure> {
     let fail = |error| Failure::new(Exit::Unexpected, "signals cannot be caught", error);

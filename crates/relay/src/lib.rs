@@ -7,6 +7,7 @@ mod link;
 mod netlink;
 mod relay;
 
+pub use hoop_endpoint::FlowOptions;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce};
 pub use link::{Link, LinkError, Way};
 pub use relay::{Allowed, Relay, RelayConfig, RelayError, codes};

@@ -1,0 +1,100 @@
+//! `hoop run`: a program whose TCP connections are flows.
+
+use crate::exit::{Exit, Failure};
+use crate::logging;
+use crate::server::runtime;
+use clap::Args;
+use hoop_relay::agent::Agent;
+use hoop_relay::{FlowOptions, Introduction, Link, Way};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use tokio::process::Command;
+
+/// The library that is loaded into the program (`preload/preload.c`).
+const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
+
+#[derive(Args)]
+pub struct RunFlags {
+    /// What this device was told of its relay (`hoop introduce`)
+    #[arg(long, value_name = "FILE", env = "HOOP_RELAY")]
+    relay: PathBuf,
+    /// A network interface to use; with several, each connection goes over all of them at once
+    #[arg(long, value_name = "NAME")]
+    interface: Vec<String>,
+    /// The program, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Runs the program, and then waits until what it wrote is delivered.
+pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
+    if std::env::var_os("HOOP_LOG").is_some() {
+        logging::start(false)?;
+    }
+    let introduction = Introduction::read(&flags.relay)
+        .map_err(|error| Failure::new(Exit::File, "the relay's introduction cannot be used", error))?;
+    let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "no folder for the run", error))?;
+    let ways = match &flags.interface[..] {
+        [] => vec![Way::any()],
+        names => names.iter().map(|name| Way::interface(name)).collect(),
+    };
+    let options = FlowOptions { multipath: ways.len() > 1, ..FlowOptions::default() };
+    let status = runtime()?.block_on(async {
+        let link = Link::start(&introduction, ways)
+            .map_err(|error| Failure::new(Exit::Unexpected, "the relay cannot be dialled", error))?;
+        let agent = Agent::bind(&folder.socket(), options)
+            .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?;
+        let mut status = None;
+        agent.run(&link, async { status = Some(child(flags, &folder).await) }).await;
+        let program = flags.program[0].to_string_lossy().into_owned();
+        let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
+        status.map_err(|error| Failure::new(Exit::File, format!("{program} cannot be run"), error))
+    })?;
+    drop(folder);
+    // As the program ended.
+    std::process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
+}
+
+async fn child(flags: &RunFlags, folder: &Folder) -> io::Result<ExitStatus> {
+    let mut preload = folder.library().into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(OsStr::new(":"));
+        preload.push(others);
+    }
+    let mut command = Command::new(&flags.program[0]);
+    command.args(&flags.program[1..]).env("LD_PRELOAD", preload).env("HOOP_RUN_SOCKET", folder.socket());
+    command.status().await
+}
+
+/// A folder for one run, for its owner alone; it goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> io::Result<Self> {
+        // A Unix socket's path has 107 octets at most.
+        let name = format!("hoop-run-{}", hex::encode(hoop_http::Dice.octets::<8>()));
+        let path = std::env::temp_dir().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let folder = Self(path);
+        std::fs::write(folder.library(), PRELOAD)?;
+        Ok(folder)
+    }
+
+    fn library(&self) -> PathBuf {
+        self.0.join("preload.so")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("agent")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(Path::new(&self.0));
+    }
+}
