@@ -86,7 +86,7 @@ pub struct GatewayFlags {
     /// Answer before the disk has it: only to measure what syncing costs
     #[arg(long, hide = true)]
     no_sync: bool,
-    /// Uploads sent at once
+    /// Uploads sent at once [default: 4]
     #[arg(long, value_name = "COUNT")]
     transfers: Option<usize>,
     /// The most of the uplink that all uploads together may use: 500kbit, 1.15Mbit

@@ -17,7 +17,7 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let error = || format!("expected a rate such as 500kbit, 1.15Mbit or 1Gbit, not `{text}`");
+        let error = || format!("expected a rate of at least 10kbit, such as 500kbit, 1.15Mbit or 1Gbit, not `{text}`");
         let unit = text.strip_suffix("/s").unwrap_or(text);
         let digits = unit.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
         let scale = match unit[digits.len()..].to_ascii_lowercase().as_str() {
@@ -103,7 +103,9 @@ impl Limits {
             return Err(Failure::usage("background-target goes with background"));
         }
         if self.target.is_some_and(|target| target.0.is_zero() || target.0 > TARGET_MAX) {
-            return Err(Failure::usage("background-target is more than zero and at most 100ms"));
+            return Err(Failure::usage(
+                "background-target is more than zero and at most 100ms; without a unit it is seconds",
+            ));
         }
         let background = self.background.then(|| self.target.map_or(hoop_dispatch::TARGET, |target| target.0));
         let budget = match (self.budget, self.billing_day.unwrap_or(1)) {

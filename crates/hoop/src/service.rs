@@ -154,7 +154,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
 fn origin(flag: &str, text: String) -> Result<Origin, Failure> {
     text.parse().map_err(|error| {
         Failure::new(Exit::Usage, format!("{flag} `{text}` is no origin"), error)
-            .hint("a form such as http://127.0.0.1:8000")
+            .hint("a form such as https://photos.example or http://127.0.0.1:8000")
     })
 }
 

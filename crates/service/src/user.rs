@@ -100,7 +100,7 @@ impl UserEntry {
             (Some(path), Some(pointer)) => Some(Ask { path, pointer }),
             (None, None) => None,
             (Some(_), None) => {
-                return Err(("user.json", "is missing: where in the answer does the user stand?".into()));
+                return Err(("user.json", "is missing: it says where in the answer the user stands".into()));
             }
             (None, Some(_)) => return Err(("user.path", "is missing: `json` is about its answer".into())),
         };

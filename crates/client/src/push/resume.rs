@@ -49,7 +49,9 @@ impl Client {
     /// The very same Z.
     async fn seal_again(self, record: UploadRecord) -> Result<(IssuedTicket, Sealed), PushError> {
         let sealed = tokio::task::spawn_blocking(move || {
-            let none = ResumeError::NotKept("it is finished, or its octets came from a pipe or a program");
+            let none = ResumeError::NotKept(
+                "it is finished, was sealed into a file, or its octets came from a pipe or a program",
+            );
             let (saved, store) = record.saved.as_ref().zip(self.store()).ok_or(none)?;
             let (ticket, salt) = saved.ticket()?;
             let plaintext = saved.plaintext().map_err(crate::UploadError::from)?;
