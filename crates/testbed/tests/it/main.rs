@@ -3,5 +3,6 @@
 
 mod copyparty;
 mod discovery;
+mod flows;
 mod rebinding;
 mod walk;

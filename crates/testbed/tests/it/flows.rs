@@ -1,0 +1,171 @@
+//! A program that knows nothing of flows, under `hoop run`: its connection outlives an outage, another address, and UDP that is blocked, which ends the same program's
+//! connection without. Real curl, real relay, real web server, simulated links.
+
+use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
+use hoop_testbed::{Certificates, Program, program_beside, sha256};
+use hoop_units::{Bitrate, Duration as LinkDelay};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long the device is offline, unless `HOOP_OUTAGE_SECS` says otherwise.
+const OUTAGE_SECS: u64 = 4;
+
+/// What is downloaded: some 6 s of the link.
+const LEN: usize = 6_000_000;
+
+/// The network changes once so much has come.
+const FIRST: u64 = 1_500_000;
+
+/// Generous, since machines are busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct World {
+    lab: Lab,
+    folder: TempDir,
+    _programs: Vec<Program>,
+}
+
+impl World {
+    fn build() -> Self {
+        let link = |mbps: u64, ms: u64| LinkConfig::new().rate(Bitrate::mbps(mbps)).delay(LinkDelay::from_millis(ms));
+        let topology = Topology::new()
+            .host(Host::new("phone"))
+            .host(Host::new("net").forwarding())
+            .host(Host::new("relay"))
+            .host(Host::new("web"))
+            .link(Link::new("wifi", "phone", "net").both(link(8, 10)))
+            .link(Link::new("cell", "phone", "net").both(link(8, 25)))
+            .link(Link::new("core", "net", "relay").both(link(200, 5)))
+            .link(Link::new("rack", "relay", "web").both(link(200, 1)));
+        let lab = Lab::build(&topology).expect("a lab: run as root, or where user namespaces are allowed");
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let certificates = Certificates::make(folder.path(), &["relay.example"]).unwrap();
+        std::fs::create_dir(path("www")).unwrap();
+        let file: Vec<u8> = (0..LEN as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        std::fs::write(path("www/file"), file).unwrap();
+        let mut introduce = Command::new(program_beside("hoop"));
+        introduce.args(["introduce", "relay.example:4668", "--address", &lab.address_on("relay", "core").to_string()]);
+        introduce.arg("--devices").arg(path("devices.toml")).arg("--cert").arg(&certificates.authority);
+        let introduced = introduce.output().unwrap();
+        assert!(introduced.status.success(), "{}", String::from_utf8_lossy(&introduced.stderr));
+        std::fs::write(path("relay.toml"), introduced.stdout).unwrap();
+        let mut relay = lab.command("relay", program_beside("hoop"));
+        relay.args(["relay", "--listen", "0.0.0.0:4668", "--allow", &lab.address("web").to_string()]);
+        relay.arg("--cert").arg(&certificates.certificate).arg("--key").arg(&certificates.key);
+        relay.arg("--devices").arg(path("devices.toml"));
+        let mut web = lab.command("web", "python3");
+        web.args(["-u", "-m", "http.server", "80", "--directory"]).arg(path("www"));
+        let _programs = vec![
+            Program::start("hoop relay", relay, "listening on").unwrap(),
+            Program::start("the web server", web, "Serving HTTP").unwrap(),
+        ];
+        // What is not for the relay has no other way to the web.
+        let world = Self { lab, folder, _programs };
+        world.ip("web", &format!("route replace default via {}", world.lab.address_on("relay", "rack")));
+        world
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn ip(&self, host: &str, arguments: &str) {
+        let done = self.lab.command(host, "ip").args(arguments.split(' ')).output().unwrap();
+        assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// A program under `hoop run`.
+    fn run(&self, program: &str) -> Command {
+        let mut run = self.lab.command("phone", program_beside("hoop"));
+        run.arg("run").arg("--relay").arg(self.path("relay.toml")).args(["--", program]);
+        run
+    }
+
+    /// Downloads the file by curl as it is.
+    fn download(&self, into: &Path) -> Program {
+        let mut run = self.run("curl");
+        run.args(["--silent", "--show-error", "--fail", "--write-out", "curl is done %{http_code}\n"]);
+        run.arg("--output").arg(into).arg(format!("http://{}/file", self.lab.address("web")));
+        run.env("HOOP_LOG", "hoop_relay=debug");
+        Program::start("hoop run", run, "a carrier is up").unwrap()
+    }
+
+    /// Waits until a file has so many octets.
+    fn grown(&self, file: &Path, to: u64, program: &Program) {
+        let end = Instant::now() + PATIENCE;
+        while std::fs::metadata(file).map_or(0, |file| file.len()) < to {
+            assert!(Instant::now() < end, "no more comes: {}", program.text());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn assert_whole(&self, file: &Path, mut program: Program) {
+        let done = program.wait_for("curl is done", PATIENCE);
+        assert!(done.is_some_and(|(_, line)| line.ends_with("200")), "{}", program.text());
+        assert!(program.wait().unwrap().success(), "{}", program.text());
+        assert_eq!(sha256(file).unwrap(), sha256(&self.path("www/file")).unwrap(), "as it was sent");
+    }
+}
+
+#[test]
+fn curl_downloads_through_an_outage_and_a_change_of_address_and_knows_nothing_of_it() {
+    let world = World::build();
+    world.ip("phone", "link set cell down");
+    let into = world.path("by-flow");
+    let carried = world.download(&into);
+    world.grown(&into, FIRST, &carried);
+    world.ip("phone", "link set wifi down");
+    let secs = std::env::var("HOOP_OUTAGE_SECS").map_or(OUTAGE_SECS, |secs| secs.parse().expect("a number"));
+    std::thread::sleep(Duration::from_secs(secs));
+    assert!(std::fs::metadata(&into).unwrap().len() < LEN as u64, "it was cut in the middle");
+    world.ip("phone", "link set cell up");
+    let (net, relay) = (world.lab.address_on("net", "cell"), world.lab.address_on("relay", "core"));
+    world.ip("phone", &format!("route replace {relay} via {net}"));
+    world.assert_whole(&into, carried);
+}
+
+#[test]
+fn where_udp_is_blocked_in_the_middle_a_download_goes_on_over_websocket() {
+    let world = World::build();
+    let into = world.path("by-flow");
+    let carried = world.download(&into);
+    assert!(carried.text().contains("Quic"), "{}", carried.text());
+    world.grown(&into, FIRST, &carried);
+    world.ip("net", "rule add ipproto udp blackhole");
+    let (before, begun) = (std::fs::metadata(&into).unwrap().len(), Instant::now());
+    // What was under way has come by then.
+    world.grown(&into, before + 400_000, &carried);
+    println!("400 kB after UDP was blocked had come {:.1} s later", begun.elapsed().as_secs_f64());
+    assert!(carried.text().contains("WebSocket"), "{}", carried.text());
+    world.assert_whole(&into, carried);
+}
+
+#[test]
+fn git_clones_and_a_program_ends_as_it_does_without() {
+    let world = World::build();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=A", "-c", "user.email=a@b.example", "-C"]).arg(world.path("www")).args(arguments);
+        assert!(git.output().unwrap().status.success(), "git {arguments:?}");
+    };
+    git(&["init", "--quiet", "project"]);
+    std::fs::copy(world.path("www/file"), world.path("www/project/file")).unwrap();
+    git(&["-C", "project", "add", "file"]);
+    git(&["-C", "project", "commit", "--quiet", "-m", "all"]);
+    git(&["-C", "project", "update-server-info"]);
+    let web = world.lab.address("web");
+    let mut clone = world.run("git");
+    clone.args(["clone", "--quiet", &format!("http://{web}/project/.git")]).arg(world.path("clone"));
+    let cloned = clone.output().unwrap();
+    assert!(cloned.status.success(), "{}", String::from_utf8_lossy(&cloned.stderr));
+    assert_eq!(sha256(&world.path("clone/file")).unwrap(), sha256(&world.path("www/file")).unwrap());
+    let failed = world.run("curl").args(["--silent", "--fail", &format!("http://{web}/nothing")]).status().unwrap();
+    assert_eq!(failed.code(), Some(22), "as curl ends for a 404");
+    let killed = world.run("sh").args(["-c", "kill -9 $$"]).status().unwrap();
+    assert_eq!(killed.code(), Some(137));
+    let missing = world.run("no-such-program").output().unwrap();
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no-such-program cannot be run"));
+}
