@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Args)]
 pub struct RelayFlags {
     /// Where to listen, UDP (QUIC) and TCP (WebSocket)
-    #[arg(long, value_name = "ADDRESS", default_value = "[::]:4668")]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:4669")]
     listen: SocketAddr,
     /// Chain of certificates, PEM
     #[arg(long, value_name = "FILE")]

@@ -240,9 +240,9 @@ mod tests {
     fn who_is_introduced_is_known_at_once_and_others_stay_known() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("devices.toml");
-        let first = introduce(&path, "relay.example:4668", None).unwrap();
+        let first = introduce(&path, "relay.example:4669", None).unwrap();
         let devices = Devices::open(&path).unwrap();
-        let second = introduce(&path, "[2001:db8::1]:4668", None).unwrap();
+        let second = introduce(&path, "[2001:db8::1]:4669", None).unwrap();
         for introduction in [&first, &second] {
             let key = devices.find(introduction.host().unwrap()).unwrap();
             assert_eq!(key.0, introduction.key().unwrap().0);

@@ -10,6 +10,7 @@ use hoop_client::{Client, State, Status, UploadRecord};
 use hoop_http::Clock;
 use hoop_units::UploadId;
 use serde_json::{Value, json};
+use std::io::Write as _;
 use std::path::Path;
 
 /// Runs it.
@@ -69,12 +70,14 @@ fn list(client: &Client, flags: &StatusFlags) {
         println!("No uploads yet.");
         return;
     }
-    println!("{:<10}  {:<20}  {:>9}  {:<10}  NAME", "ID", "BEGUN", "SIZE", "LAST KNOWN");
+    let mut text = format!("{:<10}  {:<20}  {:>9}  {:<10}  NAME\n", "ID", "BEGUN", "SIZE", "LAST KNOWN");
     for record in &records {
         let (begun, size) = (show::time(record.created), show::bytes(record.bytes));
         let name = show::beginning(record.name.as_bytes(), 60);
-        println!("{:<10}  {begun:<20}  {size:>9}  {:<10}  {name}", &record.id[..10], record.state);
+        text += &format!("{:<10}  {begun:<20}  {size:>9}  {:<10}  {name}\n", &record.id[..10], record.state);
     }
+    // Whoever reads the first lines only (`head`) has what they want.
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
@@ -109,10 +112,14 @@ fn in_full(record: &UploadRecord, status: &Status) -> String {
     let at = |time: Option<u32>, otherwise: &str| time.map_or_else(|| otherwise.to_owned(), show::time);
     line("begun", show::time(record.created));
     if let Some(gateway) = &record.gateway {
-        line("stored", format!("{}, at the gateway {gateway}", at(status.stored_at, "yes")));
+        let otherwise = if status.state < State::Stored { "not all of it" } else { "yes" };
+        line("stored", format!("{}, at the gateway {gateway}", at(status.stored_at, otherwise)));
     }
-    let is_received = status.received_at.is_some() || status.state >= State::Received;
-    line("received", if is_received { at(status.received_at, "yes") } else { "not yet".to_owned() });
+    // What was given up may have been so before all of it had come.
+    let has_come = (State::Received..State::Stopped).contains(&status.state);
+    let is_received = status.received_at.is_some() || has_come;
+    let never = if status.state >= State::Stopped { "no" } else { "not yet" };
+    line("received", if is_received { at(status.received_at, "yes") } else { never.to_owned() });
     let state = match status.state {
         state if state.is_settled() => format!("{state} {}", at(status.finished_at.or(status.updated), "")),
         state => state.to_string(),

@@ -47,13 +47,13 @@ impl World {
         let file: Vec<u8> = (0..LEN as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         std::fs::write(path("www/file"), file).unwrap();
         let mut introduce = Command::new(program_beside("hoop"));
-        introduce.args(["introduce", "relay.example:4668", "--address", &lab.address_on("relay", "core").to_string()]);
+        introduce.args(["introduce", "relay.example:4669", "--address", &lab.address_on("relay", "core").to_string()]);
         introduce.arg("--devices").arg(path("devices.toml")).arg("--cert").arg(&certificates.authority);
         let introduced = introduce.output().unwrap();
         assert!(introduced.status.success(), "{}", String::from_utf8_lossy(&introduced.stderr));
         std::fs::write(path("relay.toml"), introduced.stdout).unwrap();
         let mut relay = lab.command("relay", program_beside("hoop"));
-        relay.args(["relay", "--listen", "0.0.0.0:4668", "--allow", &lab.address("web").to_string()]);
+        relay.args(["relay", "--listen", "0.0.0.0:4669", "--allow", &lab.address("web").to_string()]);
         relay.arg("--cert").arg(&certificates.certificate).arg("--key").arg(&certificates.key);
         relay.arg("--devices").arg(path("devices.toml"));
         let mut web = lab.command("web", "python3");
