@@ -7,6 +7,7 @@
 mod bodies;
 mod carrier;
 mod client;
+mod flow;
 mod gateway;
 mod head;
 mod input;
@@ -29,7 +30,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "tickets", about: "tickets, their labels, tokens, sealed answers", run: tickets::tickets },
     Target { name: "signed", about: "permits, receipts, gateways' proofs", run: signed::signed },
     Target { name: "keyring", about: "a service's key file", run: tickets::keyring },
@@ -78,6 +79,7 @@ pub const TARGETS: [Target; 21] = [
         about: "a WebSocket's frames, and the messages of lanes in them",
         run: carrier::websocket,
     },
+    Target { name: "flow", about: "frames of flows, and what both ends make of them", run: flow::flow },
     Target { name: "lab", about: "a lab's description, its quantities and its traces", run: lab::lab },
 ];
 
