@@ -1,0 +1,391 @@
+/*
+ * What d2tp.h promises, checked from C: both ends in one process. Says the port that it listens at, waits for a line (the device's file is there then), and ends with 0 or
+ * at the first claim that is wrong.
+ */
+#include <arpa/inet.h>
+#include <d2tp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
+
+#define CHECK(claim)                                                                                                   \
+    do {                                                                                                               \
+        errno = 0;                                                                                                     \
+        if (!(claim)) {                                                                                                \
+            fprintf(stderr, "%s:%d: %s (errno: %s)\n", __FILE__, __LINE__, #claim, strerror(errno));                    \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+#define FAILS(call, number) CHECK((call) == -1 && errno == (number))
+
+enum { LONG = 2000000 };
+
+static struct sockaddr_in at(int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+static int new_socket(void)
+{
+    int fd = d2tp_socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static int dial(int fd, int port)
+{
+    struct sockaddr_in address = at(port);
+    return d2tp_connect(fd, (struct sockaddr *)&address, sizeof address);
+}
+
+static int listen_at(int port, int *bound)
+{
+    struct sockaddr_in address = at(port);
+    socklen_t len = sizeof address;
+    int fd = new_socket();
+    CHECK(d2tp_bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(d2tp_listen(fd, 8) == 0);
+    CHECK(d2tp_getsockname(fd, (struct sockaddr *)&address, &len) == 0 && len == sizeof address);
+    *bound = ntohs(address.sin_port);
+    return fd;
+}
+
+static int ready(int fd, short events, int timeout)
+{
+    struct pollfd polled = {.fd = fd, .events = events};
+    CHECK(d2tp_poll(&polled, 1, timeout) >= 0);
+    return polled.revents;
+}
+
+static void pair(int listener, int port, int *client, int *server)
+{
+    *client = new_socket();
+    CHECK(dial(*client, port) == 0);
+    CHECK(ready(listener, POLLIN, 20000) == POLLIN);
+    CHECK((*server = d2tp_accept(listener, NULL, NULL)) >= 0);
+}
+
+static void fill(unsigned char *octets, size_t len, unsigned seed)
+{
+    for (size_t i = 0; i < len; i++)
+        octets[i] = (unsigned char)((i * 2654435761u + seed) >> 7);
+}
+
+static void write_all(int fd, const unsigned char *octets, size_t len)
+{
+    while (len > 0) {
+        ssize_t written = d2tp_write(fd, octets, len);
+        CHECK(written > 0);
+        octets += written;
+        len -= (size_t)written;
+    }
+}
+
+static void expect(int fd, unsigned seed)
+{
+    unsigned char *wanted = malloc(LONG), *got = malloc(LONG);
+    size_t len = 0;
+    fill(wanted, LONG, seed);
+    while (len < LONG) {
+        ssize_t read = d2tp_read(fd, got + len, LONG - len);
+        CHECK(read > 0);
+        len += (size_t)read;
+    }
+    CHECK(memcmp(got, wanted, LONG) == 0);
+    CHECK(d2tp_read(fd, got, 1) == 0);
+    free(wanted);
+    free(got);
+}
+
+static void numbers(void)
+{
+    struct sockaddr_in address = at(1);
+    struct sockaddr *any = (struct sockaddr *)&address;
+    char octet = 0;
+    int value = 0, fd = new_socket(), foreign[2];
+    socklen_t len = sizeof value;
+    uint64_t id;
+    FAILS(d2tp_socket(AF_UNIX, SOCK_STREAM, 0), EAFNOSUPPORT);
+    FAILS(d2tp_socket(AF_INET, SOCK_DGRAM, 0), EPROTOTYPE);
+    FAILS(d2tp_socket(AF_INET, SOCK_STREAM, IPPROTO_UDP), EPROTONOSUPPORT);
+    FAILS(d2tp_recv(fd, &octet, 1, 0), ENOTCONN);
+    FAILS(d2tp_send(fd, &octet, 1, 0), ENOTCONN);
+    FAILS(d2tp_shutdown(fd, SHUT_WR), ENOTCONN);
+    FAILS(d2tp_shutdown(fd, 7), EINVAL);
+    FAILS(d2tp_getpeername(fd, any, &len), ENOTCONN);
+    FAILS(d2tp_getflowid(fd, &id), ENOTCONN);
+    FAILS(d2tp_accept(fd, NULL, NULL), EINVAL);
+    FAILS(d2tp_connect(fd, any, 3), EINVAL);
+    FAILS(d2tp_connect(fd, NULL, sizeof address), EFAULT);
+    address.sin_family = AF_UNIX;
+    FAILS(d2tp_connect(fd, any, sizeof address), EAFNOSUPPORT);
+    FAILS(d2tp_setsockopt(fd, SOL_SOCKET, 0x4fff, &value, sizeof value), ENOPROTOOPT);
+    FAILS(d2tp_getsockopt(fd, SOL_SOCKET, 0x4fff, &value, &len), ENOPROTOOPT);
+    FAILS(d2tp_ioctl(fd, TIOCGWINSZ, &value), ENOTTY);
+    CHECK(d2tp_isd2tpsocket(fd) == 1);
+    CHECK(d2tp_close(fd) == 0);
+    FAILS(d2tp_close(fd), EBADF);
+    FAILS(d2tp_recv(fd, &octet, 1, 0), EBADF);
+    FAILS(d2tp_listen(-1, 1), EBADF);
+    /* Others' descriptors are no sockets of ours; calls that take any take these. */
+    CHECK(pipe(foreign) == 0);
+    FAILS(d2tp_send(foreign[1], &octet, 1, 0), ENOTSOCK);
+    FAILS(d2tp_listen(foreign[1], 1), ENOTSOCK);
+    FAILS(d2tp_getsockopt(foreign[1], SOL_SOCKET, SO_ERROR, &value, &len), ENOTSOCK);
+    CHECK(d2tp_isd2tpsocket(foreign[1]) == 0);
+    CHECK(d2tp_write(foreign[1], "x", 1) == 1 && d2tp_read(foreign[0], &octet, 1) == 1 && octet == 'x');
+    CHECK(d2tp_close(foreign[0]) == 0 && d2tp_close(foreign[1]) == 0);
+}
+
+static void options(void)
+{
+    int fd = new_socket(), value = 3600;
+    uint64_t size = (uint64_t)5 << 32, told = 0;
+    struct d2tp_rcvbufth thresholds = {.high = 1000, .low = 1000};
+    socklen_t len = sizeof told;
+    CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_DEADLINE, &value, sizeof value) == 0);
+    CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_ESIZE, &size, sizeof size) == 0);
+    CHECK(d2tp_getsockopt(fd, SOL_SOCKET, D2TP_SO_ESIZE, &told, &len) == 0 && told == size && len == 8);
+    FAILS(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_RCVBUFTH, &thresholds, sizeof thresholds), EINVAL);
+    thresholds.low = 999;
+    CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_RCVBUFTH, &thresholds, sizeof thresholds) == 0);
+    CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_WIFIONLY, &value, sizeof value) == 0);
+    CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_BINDTODEVICE, "lo", 3) == 0);
+    CHECK(d2tp_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value) == 0);
+    len = sizeof value;
+    CHECK(d2tp_getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len) == 0 && value == SOCK_STREAM);
+    CHECK(d2tp_getsockopt(fd, SOL_SOCKET, D2TP_SO_DEADLINE, &value, &len) == 0 && value > 3590 && value <= 3600);
+    CHECK(d2tp_close(fd) == 0);
+}
+
+static void not_blocking(int listener, int port)
+{
+    int client = new_socket(), server, value = -1;
+    socklen_t len = sizeof value;
+    uint64_t id = 0, other = 0;
+    unsigned char host[20], also[20];
+    char octets[8] = {0};
+    CHECK(d2tp_fcntl(client, F_SETFL, O_NONBLOCK) == 0);
+    CHECK(d2tp_fcntl(client, F_GETFL) & O_NONBLOCK);
+    FAILS(dial(client, port), EINPROGRESS);
+    CHECK(ready(client, POLLOUT, 20000) == POLLOUT);
+    CHECK(d2tp_getsockopt(client, SOL_SOCKET, SO_ERROR, &value, &len) == 0 && value == 0);
+    FAILS(dial(client, port), EISCONN);
+    /* An accepting socket is readable while there is something to accept. */
+    CHECK(d2tp_fcntl(listener, F_SETFL, O_NONBLOCK) == 0);
+    CHECK(ready(listener, POLLIN, 20000) == POLLIN);
+    CHECK((server = d2tp_accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0);
+    CHECK(ready(listener, POLLIN, 0) == 0);
+    FAILS(d2tp_accept(listener, NULL, NULL), EAGAIN);
+    CHECK(d2tp_fcntl(listener, F_SETFL, 0) == 0);
+    CHECK(d2tp_getflowid(client, &id) == 0 && d2tp_getflowid(server, &other) == 0 && id == other);
+    CHECK(d2tp_gethostid(client, host) == 0 && d2tp_gethostid(server, also) == 0 && memcmp(host, also, 20) == 0);
+    FAILS(d2tp_read(client, octets, 1), EAGAIN);
+    struct iovec parts[] = {{"ab", 2}, {"cd", 2}};
+    CHECK(d2tp_writev(client, parts, 2) == 4);
+    CHECK(ready(server, POLLIN, 20000) == POLLIN);
+    CHECK(d2tp_recv(server, octets, 8, MSG_PEEK) == 4);
+    CHECK(d2tp_ioctl(server, FIONREAD, &value) == 0 && value == 4);
+    struct iovec into = {octets, 8};
+    CHECK(d2tp_readv(server, &into, 1) == 4 && memcmp(octets, "abcd", 4) == 0);
+    /* epoll and select are the kernel's. */
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, client, &event) == 0);
+    CHECK(write(server, "e", 1) == 1);
+    CHECK(epoll_wait(epoll, &event, 1, 20000) == 1 && event.events == EPOLLIN);
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(client, &set);
+    CHECK(d2tp_select(client + 1, &set, NULL, NULL, NULL) == 1 && FD_ISSET(client, &set));
+    CHECK(read(client, octets, 8) == 1 && octets[0] == 'e');
+    /* Half closed, and answered after that. */
+    CHECK(d2tp_shutdown(client, SHUT_WR) == 0);
+    FAILS(d2tp_send(client, "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK(d2tp_read(server, octets, 1) == 0);
+    CHECK(d2tp_write(server, "late", 4) == 4);
+    CHECK(ready(client, POLLIN, 20000) & POLLIN);
+    CHECK(d2tp_read(client, octets, 8) == 4);
+    CHECK(d2tp_close(server) == 0);
+    CHECK(ready(client, POLLIN, 20000) & POLLIN);
+    CHECK(d2tp_read(client, octets, 8) == 0);
+    CHECK(d2tp_close(client) == 0);
+    close(epoll);
+}
+
+static void refusals(int port, int silent)
+{
+    int fd = new_socket(), value = 0;
+    char octet;
+    socklen_t len = sizeof value;
+    /* Nobody listens there. */
+    FAILS(dial(fd, port + 1), ECONNREFUSED);
+    CHECK(d2tp_close(fd) == 0);
+    fd = d2tp_socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    FAILS(dial(fd, port + 1), EINPROGRESS);
+    CHECK(ready(fd, POLLOUT, 20000) & POLLERR);
+    CHECK(d2tp_getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &len) == 0 && value == ECONNREFUSED);
+    CHECK(d2tp_close(fd) == 0);
+    (void)silent;
+    (void)octet;
+}
+
+static void resets(int listener, int port)
+{
+    int client, server;
+    char octets[8];
+    struct linger at_once = {1, 0};
+    pair(listener, port, &client, &server);
+    CHECK(d2tp_write(server, "last", 4) == 4);
+    CHECK(ready(client, POLLIN, 20000) == POLLIN);
+    CHECK(d2tp_setsockopt(server, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    CHECK(d2tp_close(server) == 0);
+    /* What came before is read; then the kernel itself says that it is a reset, and no end. */
+    CHECK(ready(client, 0, 20000) & POLLERR);
+    CHECK(d2tp_read(client, octets, 8) == 4);
+    FAILS(d2tp_read(client, octets, 8), ECONNRESET);
+    CHECK(d2tp_read(client, octets, 8) == 0);
+    FAILS(d2tp_send(client, "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK(d2tp_close(client) == 0);
+}
+
+static void closing_delivers(int listener, int port)
+{
+    static unsigned char octets[LONG];
+    int client, server;
+    pair(listener, port, &client, &server);
+    fill(octets, LONG, 1);
+    write_all(client, octets, LONG);
+    CHECK(d2tp_close(client) == 0);
+    expect(server, 1);
+    CHECK(d2tp_close(server) == 0);
+    /* With SO_LINGER, close returns when it is delivered; and a plain close is as good. */
+    struct linger wait = {1, 20};
+    pair(listener, port, &client, &server);
+    CHECK(d2tp_setsockopt(client, SOL_SOCKET, SO_LINGER, &wait, sizeof wait) == 0);
+    CHECK(d2tp_write(client, "x", 1) == 1);
+    CHECK(d2tp_close(client) == 0);
+    CHECK(ready(server, POLLIN, 20000) & POLLIN);
+    CHECK(close(server) == 0);
+}
+
+static void *send_one(void *fd)
+{
+    unsigned char *octets = malloc(LONG);
+    fill(octets, LONG, 7);
+    write_all(*(int *)fd, octets, LONG);
+    CHECK(d2tp_shutdown(*(int *)fd, SHUT_WR) == 0);
+    free(octets);
+    return NULL;
+}
+
+static void threads(int listener, int port)
+{
+    int client[2], server[2];
+    pthread_t sending[4];
+    for (int i = 0; i < 2; i++)
+        pair(listener, port, &client[i], &server[i]);
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_create(&sending[i], NULL, send_one, &client[i]) == 0);
+        CHECK(pthread_create(&sending[2 + i], NULL, send_one, &server[i]) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        expect(server[i], 7);
+        expect(client[i], 7);
+    }
+    for (int i = 0; i < 4; i++)
+        CHECK(pthread_join(sending[i], NULL) == 0);
+    for (int i = 0; i < 2; i++)
+        CHECK(d2tp_close(client[i]) == 0 && d2tp_close(server[i]) == 0);
+}
+
+static void forks(int listener, int port)
+{
+    int client, server, status;
+    char octets[8];
+    pair(listener, port, &client, &server);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        /* The parent carries what the child reads and writes. */
+        CHECK(d2tp_read(server, octets, 8) == 4);
+        CHECK(d2tp_write(server, "fork", 4) == 4);
+        FAILS(d2tp_socket(AF_INET, SOCK_STREAM, 0), EOPNOTSUPP);
+        CHECK(d2tp_read(server, octets, 8) == 0);
+        exit(0);
+    }
+    CHECK(d2tp_close(server) == 0);
+    CHECK(d2tp_write(client, "ping", 4) == 4);
+    CHECK(d2tp_read(client, octets, 8) == 4 && memcmp(octets, "fork", 4) == 0);
+    CHECK(d2tp_shutdown(client, SHUT_WR) == 0);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(d2tp_read(client, octets, 8) == 0);
+    CHECK(d2tp_close(client) == 0);
+}
+
+static void listeners(int listener, int port)
+{
+    struct sockaddr_in address = at(port);
+    int other = new_socket(), value = 0;
+    socklen_t len = sizeof value;
+    CHECK(d2tp_bind(other, (struct sockaddr *)&address, sizeof address) == 0);
+    FAILS(d2tp_bind(other, (struct sockaddr *)&address, sizeof address), EINVAL);
+    FAILS(d2tp_listen(other, 1), EADDRINUSE);
+    CHECK(d2tp_getsockopt(listener, SOL_SOCKET, SO_ACCEPTCONN, &value, &len) == 0 && value == 1);
+    /* Once it is free, the same socket can have it; flows that were accepted go on. */
+    int client, server;
+    char octet;
+    pair(listener, port, &client, &server);
+    CHECK(d2tp_close(listener) == 0);
+    CHECK(d2tp_listen(other, 1) == 0);
+    CHECK(d2tp_write(client, "x", 1) == 1 && d2tp_read(server, &octet, 1) == 1);
+    CHECK(d2tp_close(client) == 0 && d2tp_close(server) == 0);
+    pair(other, port, &client, &server);
+    CHECK(d2tp_close(client) == 0 && d2tp_close(server) == 0 && d2tp_close(other) == 0);
+    other = new_socket();
+    FAILS(dial(other, port), ECONNREFUSED);
+    CHECK(d2tp_close(other) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    int port, listener;
+    alarm(120);
+    CHECK(argc == 3);
+    numbers();
+    options();
+    FAILS(d2tp_setup("/nonexistent"), ENOENT);
+    FAILS(d2tp_setup_server(NULL), EFAULT);
+    CHECK(d2tp_setup_server(argv[1]) == 0);
+    listener = listen_at(0, &port);
+    FAILS(d2tp_setup_server(argv[1]), EBUSY);
+    int nowhere = new_socket();
+    FAILS(dial(nowhere, port), ENETUNREACH);
+    CHECK(d2tp_close(nowhere) == 0);
+    printf("%d\n", port);
+    fflush(stdout);
+    CHECK(getchar() == '\n');
+    CHECK(d2tp_setup(argv[2]) == 0);
+    not_blocking(listener, port);
+    FAILS(d2tp_setup(argv[2]), EBUSY);
+    refusals(port, 0);
+    resets(listener, port);
+    closing_delivers(listener, port);
+    threads(listener, port);
+    forks(listener, port);
+    listeners(listener, port);
+    return 0;
+}

@@ -1,0 +1,216 @@
+//! Programs in C that are compiled against the library, over real sockets on loopback. Each needs a C compiler, as `cc`.
+#![allow(missing_docs)]
+
+use hoop_relay::{Allowed, Introduction, Relay, RelayConfig, introduce};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tempfile::TempDir;
+
+/// What the examples send: some windows of a flow.
+const LEN: usize = 5_000_000;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Where the library was built for these tests: beside them.
+fn library() -> PathBuf {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    assert!(folder.join("libd2tp.so").exists(), "no libd2tp.so in {}", folder.display());
+    folder
+}
+
+fn run(command: &mut Command) -> Vec<u8> {
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    output.stdout
+}
+
+/// Compiles a program, against the library if it is one of flows.
+fn compile(folder: &Path, source: &Path, of_flows: bool) -> PathBuf {
+    let program = folder.join(source.file_stem().unwrap());
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"]).arg(&program).arg(source);
+    if of_flows {
+        let library = library();
+        let rpath = format!("-Wl,-rpath,{}", library.display());
+        cc.arg("-I").arg(here("include")).arg("-L").arg(library).arg("-ld2tp").arg(rpath);
+    }
+    run(&mut cc);
+    program
+}
+
+/// An example, ported by sed.
+fn port(folder: &Path, example: &str) -> PathBuf {
+    let sed = Command::new("sed").arg("-f").arg(here("examples/port.sed")).arg(here(example)).output().unwrap();
+    assert!(sed.status.success());
+    let ported = folder.join(format!("ported-{}", Path::new(example).file_name().unwrap().to_str().unwrap()));
+    fs::write(&ported, sed.stdout).unwrap();
+    compile(folder, &ported, true)
+}
+
+/// A server's files, and what a device is told of it.
+struct Place {
+    folder: TempDir,
+    certificate: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        fs::write(folder.path().join("cert.pem"), signed.cert.pem()).unwrap();
+        fs::write(folder.path().join("key.pem"), signed.signing_key.serialize_pem()).unwrap();
+        let server = "certificate = \"cert.pem\"\nkey = \"key.pem\"\ndevices = \"devices.toml\"\n";
+        fs::write(folder.path().join("server.toml"), server).unwrap();
+        let place = Self { folder, certificate: signed.cert.pem() };
+        // So that there is a file of devices.
+        place.introduce(1);
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A device of its own, whose server is at this port.
+    fn introduce(&self, port: u16) -> PathBuf {
+        static DEVICES: AtomicUsize = AtomicUsize::new(0);
+        let server = format!("localhost:{port}");
+        let told = introduce(&self.path("devices.toml"), &server, Some(self.certificate.clone())).unwrap();
+        let told = Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told };
+        let file = self.path(&format!("device-{}.toml", DEVICES.fetch_add(1, Ordering::Relaxed)));
+        fs::write(&file, toml::to_string(&told).unwrap()).unwrap();
+        file
+    }
+}
+
+/// A program that runs until this is dropped, and the port that it said.
+struct Running {
+    child: Child,
+    port: u16,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, port: line.trim().parse().expect("a port") }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn digest(octets: &[u8]) -> String {
+    hex(ring::digest::digest(&ring::digest::SHA256, octets).as_ref())
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// A file to be fetched.
+fn file(place: &Place) -> (PathBuf, String) {
+    let octets: Vec<u8> = (0..LEN as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u8).collect();
+    let path = place.path("file");
+    fs::write(&path, &octets).unwrap();
+    (path, digest(&octets))
+}
+
+#[test]
+fn a_server_and_a_downloader_of_bsd_sockets_are_ported_by_sed() {
+    let place = Place::new();
+    let (path, wanted) = file(&place);
+    let (serve, download) =
+        (port(place.folder.path(), "examples/serve.c"), port(place.folder.path(), "examples/download.c"));
+    let server = Running::start(Command::new(serve).arg("0").arg(path).env("D2TP_SERVER", place.path("server.toml")));
+    let device = place.introduce(server.port);
+    for _ in 0..3 {
+        let mut download = Command::new(&download);
+        download.arg("127.0.0.1").arg(server.port.to_string()).arg("/").env("D2TP_DEVICE", &device);
+        let got = run(&mut download);
+        assert_eq!((got.len(), digest(&got)), (LEN, wanted.clone()));
+    }
+}
+
+#[test]
+fn a_ported_downloader_reaches_a_server_that_knows_of_no_flows_through_a_relay() {
+    let place = Place::new();
+    let (path, wanted) = file(&place);
+    let serve = compile(place.folder.path(), &here("examples/serve.c"), false);
+    let download = port(place.folder.path(), "examples/download.c");
+    let server = Running::start(Command::new(serve).arg("0").arg(path));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let relay = runtime.block_on(async {
+        let allowed = Allowed { addresses: [[127, 0, 0, 1].into()].into(), ..Allowed::default() };
+        let (certificate, key, devices) = (place.path("cert.pem"), place.path("key.pem"), place.path("devices.toml"));
+        let config = RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), certificate, key, devices, allowed };
+        let relay = Relay::bind(&config).await.unwrap();
+        let port = relay.address().port();
+        tokio::spawn(relay.run());
+        port
+    });
+    let mut download = Command::new(&download);
+    download.arg("127.0.0.1").arg(server.port.to_string()).arg("/");
+    download.env("D2TP_DEVICE", place.introduce(relay)).env("D2TP_RELAY", "1");
+    let got = run(&mut download);
+    assert_eq!((got.len(), digest(&got)), (LEN, wanted));
+}
+
+#[test]
+fn what_the_header_promises_holds_seen_from_c() {
+    let place = Place::new();
+    let checks = compile(place.folder.path(), &here("tests/checks.c"), true);
+    let device = place.path("device.toml");
+    let mut running = Running::start(Command::new(checks).arg(place.path("server.toml")).arg(&device));
+    fs::copy(place.introduce(running.port), &device).unwrap();
+    running.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let status = running.child.wait().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// Names that a text declares or defines as functions, `d2tp_` and on.
+fn functions(text: &str, after: &str) -> Vec<String> {
+    let mut names: Vec<_> = text
+        .lines()
+        .filter(|line| line.contains(after) && !line.trim_start().starts_with(['#', '*', '/']))
+        .filter_map(|line| {
+            let at = line.find("d2tp_")?;
+            let name = line[at..].split('(').next().filter(|_| line[at..].contains('('))?;
+            Some(name.to_owned())
+        })
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[test]
+fn the_header_declares_what_the_library_defines_and_c_uses_all_of_it() {
+    let header = fs::read_to_string(here("include/d2tp.h")).unwrap();
+    let source = fs::read_to_string(here("src/ffi.rs")).unwrap();
+    let (declared, defined) = (functions(&header, "d2tp_"), functions(&source, "extern \"C\" fn d2tp_"));
+    assert!(defined.len() > 25, "{defined:?}");
+    assert_eq!(declared, defined);
+    let sed = fs::read_to_string(here("examples/port.sed")).unwrap();
+    let uses = ["tests/checks.c", "examples/serve.c"].map(|path| fs::read_to_string(here(path)).unwrap()).concat();
+    for name in defined {
+        let bare = &name["d2tp_".len()..];
+        let is_ported = sed.contains(&format!("\\|{bare}\\|")) && uses.contains(&format!("{bare}("));
+        assert!(is_ported || uses.contains(&format!("{name}(")), "{name} is used nowhere");
+    }
+    let aliases = fs::read_to_string(here("include/dtp.h")).unwrap();
+    for line in aliases.lines().filter(|line| line.starts_with("#define dtp_")) {
+        let to = line.rsplit(' ').next().unwrap();
+        assert!(line.contains("dtp_socket()") || declared.iter().any(|name| name == to), "{line}");
+    }
+}
