@@ -1,5 +1,5 @@
 /*
- * What d2tp.h promises, checked from C: both ends in one process. Says the port that it listens at, waits for a line (the device's file is there then), and ends with 0 or
+ * What d2tp.h promises, checked from C: both ends in one process, which is told the server's file and the device's. Says the port that it listens at, waits for a line (the device's file is there then), and ends with 0 or
  * at the first claim that is wrong.
  */
 #include <arpa/inet.h>
@@ -226,10 +226,9 @@ static void not_blocking(int listener, int port)
     close(epoll);
 }
 
-static void refusals(int port, int silent)
+static void refusals(int port)
 {
     int fd = new_socket(), value = 0;
-    char octet;
     socklen_t len = sizeof value;
     /* Nobody listens there. */
     FAILS(dial(fd, port + 1), ECONNREFUSED);
@@ -239,8 +238,6 @@ static void refusals(int port, int silent)
     CHECK(ready(fd, POLLOUT, 20000) & POLLERR);
     CHECK(d2tp_getsockopt(fd, SOL_SOCKET, SO_ERROR, &value, &len) == 0 && value == ECONNREFUSED);
     CHECK(d2tp_close(fd) == 0);
-    (void)silent;
-    (void)octet;
 }
 
 static void resets(int listener, int port)
@@ -360,10 +357,63 @@ static void listeners(int listener, int port)
     CHECK(d2tp_close(other) == 0);
 }
 
+/* A server that is not there, with the device's file about it. */
+static int away(const char *device)
+{
+    int fd = new_socket(), limit = 300;
+    struct timeval wait = {.tv_usec = 20000};
+    CHECK(d2tp_setup(device) == 0);
+    CHECK(d2tp_setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit) == 0);
+    FAILS(dial(fd, 1), ETIMEDOUT);
+    CHECK(d2tp_close(fd) == 0);
+    /* SO_SNDTIMEO ends the call, and not what it began. */
+    fd = new_socket();
+    CHECK(d2tp_setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit) == 0);
+    CHECK(d2tp_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) == 0);
+    FAILS(dial(fd, 1), EINPROGRESS);
+    FAILS(dial(fd, 1), EALREADY);
+    CHECK(ready(fd, POLLOUT, 20000) & POLLERR);
+    FAILS(d2tp_read(fd, &limit, 1), ETIMEDOUT);
+    return d2tp_close(fd);
+}
+
+/* Says all and leaves at once, by what main returns. */
+static int leave(const char *device, int port)
+{
+    static unsigned char octets[LONG];
+    int fd = new_socket();
+    CHECK(d2tp_setup(device) == 0);
+    CHECK(dial(fd, port) == 0);
+    fill(octets, LONG, 9);
+    write_all(fd, octets, LONG);
+    return 0;
+}
+
+static void leaving_delivers(int listener, int port, const char *device)
+{
+    char number[16];
+    int server, status;
+    snprintf(number, sizeof number, "%d", port);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        execl("/proc/self/exe", "checks", "leave", device, number, NULL);
+        _exit(1);
+    }
+    CHECK((server = d2tp_accept(listener, NULL, NULL)) >= 0);
+    expect(server, 9);
+    CHECK(d2tp_close(server) == 0);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(int argc, char **argv)
 {
     int port, listener;
     alarm(120);
+    if (argc == 3 && strcmp(argv[1], "away") == 0)
+        return away(argv[2]);
+    if (argc == 4 && strcmp(argv[1], "leave") == 0)
+        return leave(argv[2], atoi(argv[3]));
     CHECK(argc == 3);
     numbers();
     options();
@@ -381,11 +431,12 @@ int main(int argc, char **argv)
     CHECK(d2tp_setup(argv[2]) == 0);
     not_blocking(listener, port);
     FAILS(d2tp_setup(argv[2]), EBUSY);
-    refusals(port, 0);
+    refusals(port);
     resets(listener, port);
     closing_delivers(listener, port);
     threads(listener, port);
     forks(listener, port);
+    leaving_delivers(listener, port, argv[2]);
     listeners(listener, port);
     return 0;
 }

@@ -178,6 +178,16 @@ fn what_the_header_promises_holds_seen_from_c() {
     assert!(status.success(), "{status}");
 }
 
+#[test]
+fn a_server_that_is_away_is_a_timeout_and_no_refusal() {
+    let place = Place::new();
+    let checks = compile(place.folder.path(), &here("tests/checks.c"), true);
+    // Bound and never answered: nobody else gets the port meanwhile.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let device = place.introduce(silent.local_addr().unwrap().port());
+    run(Command::new(checks).arg("away").arg(device));
+}
+
 /// Names that a text declares or defines as functions, `d2tp_` and on.
 fn functions(text: &str, after: &str) -> Vec<String> {
     let mut names: Vec<_> = text
