@@ -36,7 +36,8 @@ fn compile(folder: &Path, source: &Path, of_flows: bool) -> PathBuf {
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"]).arg(&program).arg(source);
     if of_flows {
         let library = library();
-        let rpath = format!("-Wl,-rpath,{}", library.display());
+        // Cargo's LD_LIBRARY_PATH names another folder first, where an older build may be: the old kind of path goes before that.
+        let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", library.display());
         cc.arg("-I").arg(here("include")).arg("-L").arg(library).arg("-ld2tp").arg(rpath);
     }
     run(&mut cc);
