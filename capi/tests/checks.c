@@ -409,7 +409,7 @@ static void leaving_delivers(int listener, int port, const char *device)
 int main(int argc, char **argv)
 {
     int port, listener;
-    alarm(120);
+    alarm(40);
     if (argc == 3 && strcmp(argv[1], "away") == 0)
         return away(argv[2]);
     if (argc == 4 && strcmp(argv[1], "leave") == 0)
