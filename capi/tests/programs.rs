@@ -1,12 +1,16 @@
 //! Programs in C that are compiled against the library, over real sockets on loopback. Each needs a C compiler, as `cc`.
 #![allow(missing_docs)]
 
+use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
 use hoop_relay::{Allowed, Introduction, Relay, RelayConfig, introduce};
+use hoop_units::{Bitrate, Duration};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 use tempfile::TempDir;
 
 /// What the examples send: some windows of a flow.
@@ -77,12 +81,16 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// A device of its own, whose server is at this port.
+    /// A device of its own, whose server is at this port of this machine.
     fn introduce(&self, port: u16) -> PathBuf {
+        self.introduce_at(port, [127, 0, 0, 1].into())
+    }
+
+    fn introduce_at(&self, port: u16, address: IpAddr) -> PathBuf {
         static DEVICES: AtomicUsize = AtomicUsize::new(0);
         let server = format!("localhost:{port}");
         let told = introduce(&self.path("devices.toml"), &server, Some(self.certificate.clone())).unwrap();
-        let told = Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told };
+        let told = Introduction { addresses: vec![address], ..told };
         let file = self.path(&format!("device-{}.toml", DEVICES.fetch_add(1, Ordering::Relaxed)));
         fs::write(&file, toml::to_string(&told).unwrap()).unwrap();
         file
@@ -224,4 +232,52 @@ fn the_header_declares_what_the_library_defines_and_c_uses_all_of_it() {
         let to = line.rsplit(' ').next().unwrap();
         assert!(line.contains("dtp_socket()") || declared.iter().any(|name| name == to), "{line}");
     }
+}
+
+/// How long the device is offline, unless `HOOP_OUTAGE_SECS` says otherwise.
+const OUTAGE_SECS: u64 = 4;
+
+#[test]
+fn a_ported_downloader_goes_on_after_an_outage_and_with_another_address() {
+    let link = |ms: u64| LinkConfig::new().rate(Bitrate::mbps(8)).delay(Duration::from_millis(ms));
+    let topology = Topology::new()
+        .host(Host::new("phone"))
+        .host(Host::new("net").forwarding())
+        .host(Host::new("server"))
+        .link(Link::new("wifi", "phone", "net").both(link(10)))
+        .link(Link::new("cell", "phone", "net").both(link(25)))
+        .link(Link::new("core", "net", "server"));
+    let lab = Lab::build(&topology).expect("a lab: run as root, or where user namespaces are allowed");
+    let ip = |arguments: &str| drop(run(lab.command("phone", "ip").args(arguments.split(' '))));
+    let place = Place::new();
+    let (path, wanted) = file(&place);
+    let listen =
+        "certificate = \"cert.pem\"\nkey = \"key.pem\"\ndevices = \"devices.toml\"\nlisten = \"0.0.0.0:4668\"\n";
+    fs::write(place.path("server.toml"), listen).unwrap();
+    let (serve, download) =
+        (port(place.folder.path(), "examples/serve.c"), port(place.folder.path(), "examples/download.c"));
+    let mut serve = lab.command("server", serve);
+    let server = Running::start(serve.arg("0").arg(path).env("D2TP_SERVER", place.path("server.toml")));
+    let address = lab.address("server");
+    let device = place.introduce_at(4668, address.into());
+
+    ip("link set cell down");
+    let into = place.path("downloaded");
+    let mut download = lab.command("phone", download);
+    download.arg(address.to_string()).arg(server.port.to_string()).arg("/").env("D2TP_DEVICE", &device);
+    let mut download = download.stdout(fs::File::create(&into).unwrap()).spawn().unwrap();
+    let len = || fs::metadata(&into).unwrap().len();
+    let end = Instant::now() + Duration::from_secs(120);
+    while len() < LEN as u64 / 4 {
+        assert!(Instant::now() < end && download.try_wait().unwrap().is_none(), "{} octets came", len());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ip("link set wifi down");
+    let secs = std::env::var("HOOP_OUTAGE_SECS").map_or(OUTAGE_SECS, |secs| secs.parse().expect("a number"));
+    std::thread::sleep(Duration::from_secs(secs));
+    assert!(len() < LEN as u64, "it was cut in the middle");
+    ip("link set cell up");
+    ip(&format!("route replace {address} via {}", lab.address_on("net", "cell")));
+    assert!(download.wait().unwrap().success());
+    assert_eq!(digest(&fs::read(&into).unwrap()), wanted);
 }
