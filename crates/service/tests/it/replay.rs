@@ -65,7 +65,7 @@ async fn an_application_that_closes_before_it_has_all_is_tried_again() {
     let upstream = Upstream::new(|number, _| match number {
         0 => Behaviour::Close(0),
         1 => Behaviour::Close(1_000),
-        2 => Behaviour::Close(LONG),
+        2 => Behaviour::Close(LONG / 2),
         _ => answer("200 OK", "at last"),
     })
     .await;
