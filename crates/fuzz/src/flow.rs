@@ -67,7 +67,7 @@ pub fn flow(octets: &[u8]) {
         assert!(end.outgoing().acked() <= end.outgoing().end(), "no more than was written");
         let consumed = end.incoming().whole();
         end.consume(consumed, now);
-        now = now + step;
+        now += step;
         // Each turn says what is due, once.
         for _ in 0..8 {
             if end.poll_transmit(LANE, 4_096, now).is_none() {
