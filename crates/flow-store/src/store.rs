@@ -337,26 +337,8 @@ mod tests {
     use hoop_flow::{FlowId, FlowKey, HostId, Record};
 
     fn kept(number: u64, written: u64) -> Kept {
-        let record = Record {
-            name: FlowName { host: HostId([1; 20]), flow: FlowId(number) },
-            key: FlowKey([2; 32]),
-            is_device: false,
-            epoch: 0,
-            acked: 0,
-            available: 0,
-            written,
-            finished: false,
-            credit: 0,
-            kept: 0,
-            consumed: 0,
-            granted: 0,
-            end: None,
-            deadline: None,
-            size: None,
-            reset: None,
-            ended: None,
-            opening: None,
-        };
+        let name = FlowName { host: HostId([1; 20]), flow: FlowId(number) };
+        let record = Record { written, ..Record::of_server(name, FlowKey([2; 32])) };
         Kept { record, attachment: vec![3; 900], spools: true }
     }
 

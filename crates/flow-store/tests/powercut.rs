@@ -6,24 +6,16 @@
 
 use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
 use hoop_flow_store::{FlowStore, Found, Kept, Life, OctetStore, Settings, Store, When};
-use hoop_powercut::{Journal, Recorder, Rules, note};
+use hoop_powercut::{Trial, note};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use std::path::Path;
-use std::process::Command;
-
-const FOLDER: &str = "HOOP_POWERCUT_FOLDER";
-const SEED: &str = "HOOP_POWERCUT_SEED";
 
 /// Flows of each of the child's threads; no flow has two.
 const FLOWS: u64 = 6;
 
 const THREADS: u64 = 3;
 const STEPS: u32 = 250;
-
-/// Cuts of one record; and how many times the store that the last one left is worked on and cut again.
-const CUTS: u32 = 25;
-const ROUNDS: u32 = 2;
 
 /// Records, unless `HOOP_CYCLES` says otherwise: some seconds.
 const CYCLES: u64 = 3;
@@ -43,26 +35,7 @@ fn name(number: u64) -> FlowName {
 }
 
 fn kept(number: u64, written: u64) -> Kept {
-    let record = Record {
-        name: name(number),
-        key: FlowKey([7; 32]),
-        is_device: false,
-        epoch: 0,
-        acked: 0,
-        available: 0,
-        written,
-        finished: false,
-        credit: 0,
-        kept: 0,
-        consumed: 0,
-        granted: 0,
-        end: None,
-        deadline: None,
-        size: None,
-        reset: None,
-        ended: None,
-        opening: None,
-    };
+    let record = Record { written, ..Record::of_server(name(number), FlowKey([7; 32])) };
     Kept { record, attachment: vec![written as u8; (written % 900) as usize], spools: true }
 }
 
@@ -75,9 +48,8 @@ fn octet(number: u64, offset: u64) -> u8 {
 #[test]
 #[ignore = "run by the tests below, as a process of its own"]
 fn victim() {
-    let folder = std::env::var(FOLDER).expect("the test says where");
-    let seed: u64 = std::env::var(SEED).expect("the test says how").parse().unwrap();
-    let store = Store::open(&settings(Path::new(&folder))).unwrap();
+    let (folder, seed) = hoop_powercut::victim();
+    let store = Store::open(&settings(&folder)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let store = &store;
@@ -137,20 +109,6 @@ fn step(store: &Store, number: u64, dice: &mut Pcg64Mcg) {
             store.consume(name(number), offset).unwrap();
         }
     }
-}
-
-/// Has a child work on a folder, and returns what it did.
-fn work(folder: &Path, shim: &Path, seed: u64) -> Journal {
-    let recorder = Recorder::new(folder, shim).unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["victim", "--exact", "--ignored"])
-        .env(FOLDER, folder)
-        .env(SEED, seed.to_string())
-        .envs(recorder.environment())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "the child failed: {}", String::from_utf8_lossy(&output.stdout));
-    recorder.journal().unwrap()
 }
 
 /// What was told of one flow.
@@ -224,81 +182,21 @@ fn check(folder: &Path, notes: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn number_of(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
-}
-
-fn seed() -> u64 {
-    let seed = number_of("HOOP_SEED").unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into());
-    println!("HOOP_SEED={seed}");
-    seed
-}
-
-/// A folder in memory, where there is one: what is built anew for each cut needs no disk.
-fn folder() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
+const TRIAL: Trial = Trial { cuts: 25, rounds: 2, check };
 
 #[test]
 fn after_a_power_cut_at_any_point_flows_and_octets_that_were_synced_are_there() {
-    let (seed, cycles) = (seed(), number_of("HOOP_CYCLES").unwrap_or(CYCLES));
-    let (shim, mut cuts) = (tempfile::tempdir().unwrap(), 0);
-    for cycle in 0..cycles {
-        let seed = seed + cycle;
-        let mut dice = Pcg64Mcg::seed_from_u64(seed);
-        let (mut left, mut told) = (folder(), Vec::new());
-        for round in 0..ROUNDS {
-            let journal = work(left.path(), shim.path(), dice.next_u64());
-            let len = journal.records().len();
-            for cut in 0..CUTS {
-                let (at, rolls, into) = (dice.next_u32() as usize % (len + 1), dice.next_u64(), folder());
-                let build = |into: &Path| {
-                    journal.cut(at, &Rules::default(), &mut Pcg64Mcg::seed_from_u64(rolls), into).unwrap();
-                };
-                build(into.path());
-                let notes: Vec<String> = told.iter().cloned().chain(journal.notes(at).map(str::to_owned)).collect();
-                if let Err(why) = check(into.path(), &notes) {
-                    panic!("HOOP_SEED={seed}, round {round}, cut {at} of {len}: {why}");
-                }
-                cuts += 1;
-                if cut + 1 == CUTS {
-                    left = folder();
-                    build(left.path());
-                    told = notes;
-                }
-            }
-        }
+    TRIAL.run(CYCLES);
+}
+
+#[test]
+fn a_missing_sync_of_the_flows_the_octets_or_the_folders_loses_some() {
+    for (what, ignored) in [
+        ("flows", (|path: &Path, is_folder| !is_folder && path.starts_with("flows")) as fn(&Path, bool) -> bool),
+        ("octets", |path, is_folder| !is_folder && path.starts_with("octets")),
+        ("folders", |_, is_folder| is_folder),
+    ] {
+        let lost = TRIAL.fails_without(ignored, CUTS_THAT_BITE);
+        assert!(lost.is_some(), "the sync of {what} would not be missed");
     }
-    println!("{cuts} cuts");
-}
-
-/// The test above would notice if these syncs were missing.
-fn bites(rules: &Rules) {
-    let (seed, shim, begin) = (seed(), tempfile::tempdir().unwrap(), folder());
-    let mut dice = Pcg64Mcg::seed_from_u64(seed);
-    let journal = work(begin.path(), shim.path(), seed);
-    let len = journal.records().len();
-    let lost = (0..CUTS_THAT_BITE).any(|_| {
-        let (at, into) = (dice.next_u32() as usize % (len + 1), folder());
-        journal.cut(at, rules, &mut dice, into.path()).unwrap();
-        let notes: Vec<String> = journal.notes(at).map(str::to_owned).collect();
-        check(into.path(), &notes).is_err()
-    });
-    assert!(lost, "{CUTS_THAT_BITE} cuts lost nothing");
-}
-
-#[test]
-fn a_missing_sync_of_the_flows_loses_some() {
-    bites(&Rules::ignoring(|path, is_folder| !is_folder && path.starts_with("flows")));
-}
-
-#[test]
-fn a_missing_sync_of_the_octets_loses_some() {
-    bites(&Rules::ignoring(|path, is_folder| !is_folder && path.starts_with("octets")));
-}
-
-#[test]
-fn a_missing_sync_of_the_folders_loses_some() {
-    bites(&Rules::ignoring(|_, is_folder| is_folder));
 }

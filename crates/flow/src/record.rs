@@ -45,3 +45,29 @@ pub struct Record {
     /// At a device that has not heard of the server yet: its key, the flow's nonce, and the service.
     pub opening: Option<(DeviceKey, [u8; 32], String)>,
 }
+
+impl Record {
+    /// Of a server's flow that has carried nothing yet.
+    pub const fn of_server(name: FlowName, key: FlowKey) -> Self {
+        Self {
+            name,
+            key,
+            is_device: false,
+            epoch: 0,
+            acked: 0,
+            available: 0,
+            written: 0,
+            finished: false,
+            credit: 0,
+            kept: 0,
+            consumed: 0,
+            granted: 0,
+            end: None,
+            deadline: None,
+            size: None,
+            reset: None,
+            ended: None,
+            opening: None,
+        }
+    }
+}

@@ -17,7 +17,9 @@
 mod disk;
 mod journal;
 mod recorder;
+mod trial;
 
 pub use disk::Rules;
 pub use journal::{Journal, JournalError, Record};
 pub use recorder::{Recorder, note};
+pub use trial::{Trial, folder, number_of, seed, victim};

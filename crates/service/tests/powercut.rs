@@ -6,7 +6,7 @@
 #[path = "it/support/mod.rs"]
 mod support;
 
-use hoop_powercut::{Journal, Recorder, Rules, note};
+use hoop_powercut::{Journal, Recorder, Rules, folder, note, number_of, seed};
 use hoop_units::{ByteRange, RangeSet};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -293,23 +293,6 @@ fn judge(sealed: &Sealed, known: &Told, state: &str, after: u32) -> Result<(), S
         return Err(format!("{id} was accepted, and is {state}"));
     }
     Ok(())
-}
-
-/// A folder in memory, where there is one: what is built anew for each cut needs no disk.
-fn folder() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
-fn number_of(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
-}
-
-fn seed() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap();
-    let seed = number_of("HOOP_SEED").unwrap_or_else(|| since.subsec_nanos().into());
-    println!("HOOP_SEED={seed}");
-    seed
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,17 +4,12 @@
 //! `HOOP_SEED` repeats a run, `HOOP_CYCLES` makes it longer.
 #![allow(missing_docs)]
 
-use hoop_powercut::{Journal, Recorder, Rules, note};
+use hoop_powercut::{Trial, note};
 use hoop_spool::{Begin, Change, Offer, Settings, Spool, State};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-const FOLDER: &str = "HOOP_POWERCUT_FOLDER";
-const SEED: &str = "HOOP_POWERCUT_SEED";
+use std::path::Path;
 
 const UPLOADS: u32 = 8;
 const TOTAL: u64 = 24 * PIECE;
@@ -25,12 +20,8 @@ const PRELUDE: u64 = 7;
 const THREADS: u64 = 3;
 const STEPS: u32 = 30;
 
-/// Cuts of one record; and how many times the spool that the last one left is worked on and cut again.
-const CUTS: u32 = 12;
-const ROUNDS: u32 = 2;
-
 /// Records, unless `HOOP_CYCLES` says otherwise: some seconds.
-const CYCLES: u32 = 3;
+const CYCLES: u64 = 3;
 
 /// So many cuts find what a missing sync loses.
 const CUTS_THAT_BITE: u64 = 400;
@@ -61,8 +52,7 @@ fn content(number: u32, range: ByteRange) -> Vec<u8> {
 #[test]
 #[ignore = "run by the tests below, as a process of its own"]
 fn victim() {
-    let folder = std::env::var(FOLDER).expect("the test says where");
-    let seed: u64 = std::env::var(SEED).expect("the test says how").parse().unwrap();
+    let (folder, seed) = hoop_powercut::victim();
     let spool = Spool::open(Settings::new(folder)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -108,20 +98,6 @@ fn advance(spool: &Spool, number: u32, dice: &mut Pcg64Mcg) {
     if let Ok(Some(state)) = spool.change(id(number), &change, UnixTime(2)) {
         note(&format!("state {number} {state}"));
     }
-}
-
-/// Has a child work on a folder, and returns what it did.
-fn work(folder: &Path, shim: &Path, seed: u64) -> Journal {
-    let recorder = Recorder::new(folder, shim).unwrap();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["victim", "--exact", "--ignored"])
-        .env(FOLDER, folder)
-        .env(SEED, seed.to_string())
-        .envs(recorder.environment())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "the child failed: {}", String::from_utf8_lossy(&output.stdout));
-    recorder.journal().unwrap()
 }
 
 /// What is wrong with the spool in `folder`, if those notes are what was told.
@@ -188,82 +164,15 @@ fn goes_on(spool: &Spool) -> Result<(), String> {
     (0..UPLOADS).all(is_whole).then_some(()).ok_or_else(|| "something is still missing".to_owned())
 }
 
-fn number_of(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
-}
-
-fn seed() -> u64 {
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos().into();
-    let seed = number_of("HOOP_SEED").unwrap_or_else(now);
-    println!("HOOP_SEED={seed}");
-    seed
-}
-
-/// A folder in memory, where there is one: what is built anew for each cut needs no disk.
-fn folder() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
+const TRIAL: Trial = Trial { cuts: 12, rounds: 2, check };
 
 #[test]
 fn after_a_power_cut_at_any_point_what_was_acknowledged_is_there_and_the_spool_goes_on() {
-    let (seed, cycles) = (seed(), number_of("HOOP_CYCLES").unwrap_or(CYCLES.into()));
-    let (shim, mut cuts) = (tempfile::tempdir().unwrap(), 0);
-    for cycle in 0..cycles {
-        let seed = seed + cycle;
-        let mut dice = Pcg64Mcg::seed_from_u64(seed);
-        let (mut left, mut told) = (folder(), Vec::new());
-        for round in 0..ROUNDS {
-            let journal = work(left.path(), shim.path(), dice.next_u64());
-            let len = journal.records().len();
-            for cut in 0..CUTS {
-                let (at, rolls, into) = (dice.next_u32() as usize % (len + 1), dice.next_u64(), folder());
-                let build = |into: &Path| {
-                    journal.cut(at, &Rules::default(), &mut Pcg64Mcg::seed_from_u64(rolls), into).unwrap()
-                };
-                build(into.path());
-                let notes: Vec<String> = told.iter().cloned().chain(journal.notes(at).map(str::to_owned)).collect();
-                if let Err(why) = check(into.path(), &notes) {
-                    let kept = keep(shim.path());
-                    panic!(
-                        "HOOP_SEED={seed}, round {round}, cut {at} of {len}: {why}; the record is in {}",
-                        kept.display()
-                    );
-                }
-                cuts += 1;
-                if cut + 1 == CUTS {
-                    left = folder();
-                    build(left.path());
-                    told = notes;
-                }
-            }
-        }
-    }
-    println!("{cuts} cuts");
-}
-
-/// Keeps the record of a failure.
-fn keep(shim: &Path) -> PathBuf {
-    let kept = std::env::temp_dir().join(format!("hoop-powercut-{}", std::process::id()));
-    std::fs::copy(shim.join("journal"), &kept).unwrap();
-    kept
-}
-
-/// How the spool fails if some syncs were not there.
-fn loses(journal: &Journal, rules: Rules) -> Option<String> {
-    (0..CUTS_THAT_BITE).find_map(|seed| {
-        let (mut dice, into) = (Pcg64Mcg::seed_from_u64(seed), folder());
-        let at = dice.next_u32() as usize % (journal.records().len() + 1);
-        journal.cut(at, &rules, &mut dice, into.path()).unwrap();
-        let notes: Vec<String> = journal.notes(at).map(str::to_owned).collect();
-        check(into.path(), &notes).err()
-    })
+    TRIAL.run(CYCLES);
 }
 
 #[test]
 fn without_the_sync_of_the_payload_the_folders_or_the_index_a_cut_loses_what_was_acknowledged() {
-    let (left, shim) = (folder(), tempfile::tempdir().unwrap());
-    let journal = work(left.path(), shim.path(), 7);
     for (what, ignored) in [
         (
             "payloads",
@@ -273,7 +182,7 @@ fn without_the_sync_of_the_payload_the_folders_or_the_index_a_cut_loses_what_was
         ("the folder", |path, is_folder| is_folder && path == Path::new("")),
         ("the index's log", |path, _| path.to_string_lossy().ends_with("-wal")),
     ] {
-        let lost = loses(&journal, Rules::ignoring(ignored));
+        let lost = TRIAL.fails_without(ignored, CUTS_THAT_BITE);
         println!("without the sync of {what}: {lost:?}");
         assert!(lost.is_some(), "the sync of {what} would not be missed");
     }
