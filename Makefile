@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-web screenshots bench figures test lint fmt fuzz kill powercut vectors router
+.PHONY: help setup demo demo-web screenshots bench figures test lint fmt fuzz kill powercut vectors capi router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,6 +48,9 @@ powercut: ## Cuts the power of a spool, of a service's state and of a store of f
 
 vectors: ## Makes the shared test vectors again
 	@cargo run --quiet -p hoop-seal --example make-vectors
+
+capi: ## Builds libd2tp, and puts it, its headers, man page and pkg-config file below PREFIX=… (default /usr/local)
+	@capi/install $(or $(PREFIX),/usr/local)
 
 router: ## Builds the gateway alone, small and static, into target/router/hoop
 	@tools/router

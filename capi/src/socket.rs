@@ -11,7 +11,7 @@ use crate::address;
 use crate::carry::{self, Held};
 use crate::library::{Library, lock, now};
 use crate::listener::Listener;
-use crate::options::{Change, Options};
+use crate::options::{Change, Options, number};
 use hoop_endpoint::{FlowError, FlowName, FlowStream, ended};
 use hoop_relay::codes;
 use libc::c_int;
@@ -482,6 +482,14 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => c_int::from(matches!(state.phase, Phase::Listening(_))),
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => self.family,
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+            (libc::SOL_SOCKET, number::DEADLINE) => {
+                let mut options = state.options.clone();
+                if let Phase::Connected(flow) = &state.phase {
+                    // At the accepting end that is what the other has said.
+                    options.deadline = flow.with(FlowStream::deadline).unwrap_or(options.deadline);
+                }
+                return options.get(level, name, now());
+            }
             _ => return state.options.get(level, name, now()),
         };
         Ok(value.to_ne_bytes().into())

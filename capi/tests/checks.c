@@ -171,6 +171,50 @@ static void options(void)
     CHECK(d2tp_close(fd) == 0);
 }
 
+/* How much a writer gets rid of while nobody reads. */
+static size_t stuffed(int fd)
+{
+    static unsigned char octets[LONG];
+    size_t len = 0;
+    CHECK(d2tp_fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    fill(octets, LONG, 5);
+    while (ready(fd, POLLOUT, 500) & POLLOUT) {
+        ssize_t written = d2tp_write(fd, octets + len % LONG, LONG - len % LONG);
+        CHECK(written > 0);
+        len += (size_t)written;
+    }
+    return len;
+}
+
+static void thresholds_bound_what_comes(int listener, int port)
+{
+    struct d2tp_rcvbufth narrow = {.high = 65536, .low = 16384}, wide = {.high = 8 << 20, .low = 1 << 20};
+    struct d2tp_rcvbufth *both[] = {&narrow, &wide};
+    size_t len[2];
+    for (int i = 0; i < 2; i++) {
+        static unsigned char octets[LONG], wanted[LONG];
+        int client = new_socket(), server, seconds = 3600, left;
+        socklen_t size = sizeof left;
+        CHECK(d2tp_setsockopt(client, SOL_SOCKET, D2TP_SO_RCVBUFTH, both[i], sizeof narrow) == 0);
+        CHECK(d2tp_setsockopt(client, SOL_SOCKET, D2TP_SO_DEADLINE, &seconds, sizeof seconds) == 0);
+        CHECK(dial(client, port) == 0);
+        CHECK((server = d2tp_accept(listener, NULL, NULL)) >= 0);
+        /* The other end knows when it should be done. */
+        CHECK(d2tp_getsockopt(server, SOL_SOCKET, D2TP_SO_DEADLINE, &left, &size) == 0 && left > 3500 && left <= 3600);
+        len[i] = stuffed(server);
+        CHECK(d2tp_close(server) == 0);
+        fill(wanted, LONG, 5);
+        for (size_t at = 0; at < len[i];) {
+            ssize_t read = d2tp_read(client, octets, LONG - at % LONG);
+            CHECK(read > 0 && memcmp(octets, wanted + at % LONG, (size_t)read) == 0);
+            at += (size_t)read;
+        }
+        CHECK(d2tp_read(client, octets, 1) == 0);
+        CHECK(d2tp_close(client) == 0);
+    }
+    CHECK(len[1] > len[0] + (6 << 20));
+}
+
 static void not_blocking(int listener, int port)
 {
     int client = new_socket(), server, value = -1;
@@ -389,6 +433,32 @@ static int leave(const char *device, int port)
     return 0;
 }
 
+/* Downloads over the way that an option names, and says how many octets that were, or why not. */
+static int by_way(const char *option, const char *device, const char *host, int port)
+{
+    static char octets[65536];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = new_socket(), on = 1;
+    ssize_t read, len = 0;
+    CHECK(d2tp_setup(device) == 0);
+    CHECK(inet_pton(AF_INET, host, &address.sin_addr) == 1);
+    if (strcmp(option, "wifi-only") == 0)
+        CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_WIFIONLY, &on, sizeof on) == 0);
+    else
+        CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_BINDTODEVICE, option, (socklen_t)strlen(option)) == 0);
+    if (d2tp_connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        puts(errno == ENETUNREACH ? "ENETUNREACH" : strerror(errno));
+        return 0;
+    }
+    FAILS(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_WIFIONLY, &on, sizeof on), EISCONN);
+    CHECK(d2tp_write(fd, "GET / HTTP/1.0\r\n\r\n", 18) == 18);
+    while ((read = d2tp_read(fd, octets, sizeof octets)) > 0)
+        len += read;
+    CHECK(read == 0);
+    printf("%zd\n", len);
+    return 0;
+}
+
 static void leaving_delivers(int listener, int port, const char *device)
 {
     char number[16];
@@ -414,6 +484,8 @@ int main(int argc, char **argv)
         return away(argv[2]);
     if (argc == 4 && strcmp(argv[1], "leave") == 0)
         return leave(argv[2], atoi(argv[3]));
+    if (argc == 6 && strcmp(argv[1], "way") == 0)
+        return by_way(argv[2], argv[3], argv[4], atoi(argv[5]));
     CHECK(argc == 3);
     numbers();
     options();
@@ -437,6 +509,7 @@ int main(int argc, char **argv)
     threads(listener, port);
     forks(listener, port);
     leaving_delivers(listener, port, argv[2]);
+    thresholds_bound_what_comes(listener, port);
     listeners(listener, port);
     return 0;
 }

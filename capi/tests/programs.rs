@@ -9,6 +9,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tempfile::TempDir;
@@ -20,11 +21,15 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Where the library was built for these tests: beside them.
-fn library() -> PathBuf {
-    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    assert!(folder.join("libd2tp.so").exists(), "no libd2tp.so in {}", folder.display());
-    folder
+/// The library as it was built for these tests, beside them, put where C programs look for it: the prefix.
+fn library() -> &'static Path {
+    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let (prefix, built) =
+            (Path::new(env!("CARGO_TARGET_TMPDIR")).join("libd2tp"), std::env::current_exe().unwrap());
+        run(Command::new(here("install")).arg(&prefix).env("BUILT", built.parent().unwrap()));
+        prefix
+    })
 }
 
 fn run(command: &mut Command) -> Vec<u8> {
@@ -39,10 +44,12 @@ fn compile(folder: &Path, source: &Path, of_flows: bool) -> PathBuf {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"]).arg(&program).arg(source);
     if of_flows {
-        let library = library();
-        // Cargo's LD_LIBRARY_PATH names another folder first, where an older build may be: the old kind of path goes before that.
-        let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", library.display());
-        cc.arg("-I").arg(here("include")).arg("-L").arg(library).arg("-ld2tp").arg(rpath);
+        let folder = library().join("lib");
+        let mut says = Command::new("pkg-config");
+        says.args(["--cflags", "--libs", "d2tp"]).env("PKG_CONFIG_PATH", folder.join("pkgconfig"));
+        let says = String::from_utf8(run(&mut says)).unwrap();
+        // Cargo's LD_LIBRARY_PATH names other folders first: the old kind of path goes before that.
+        cc.args(says.split_whitespace()).arg(format!("-Wl,--disable-new-dtags,-rpath,{}", folder.display()));
     }
     run(&mut cc);
     program
@@ -237,34 +244,98 @@ fn the_header_declares_what_the_library_defines_and_c_uses_all_of_it() {
 /// How long the device is offline, unless `HOOP_OUTAGE_SECS` says otherwise.
 const OUTAGE_SECS: u64 = 4;
 
+/// A device that has two networks, and a ported server beyond them.
+struct Roaming {
+    lab: Lab,
+    place: Place,
+    server: Running,
+    /// What the server gives.
+    wanted: String,
+    device: PathBuf,
+}
+
+impl Roaming {
+    /// Both networks have this rate.
+    fn new(mbps: u64) -> Self {
+        let link = |ms: u64| LinkConfig::new().rate(Bitrate::mbps(mbps)).delay(Duration::from_millis(ms));
+        let topology = Topology::new()
+            .host(Host::new("phone"))
+            .host(Host::new("net").forwarding())
+            .host(Host::new("server"))
+            .link(Link::new("wifi", "phone", "net").both(link(10)))
+            .link(Link::new("cell", "phone", "net").both(link(25)))
+            .link(Link::new("core", "net", "server"));
+        let lab = Lab::build(&topology).expect("a lab: run as root, or where user namespaces are allowed");
+        let place = Place::new();
+        let (path, wanted) = file(&place);
+        let listen =
+            "certificate = \"cert.pem\"\nkey = \"key.pem\"\ndevices = \"devices.toml\"\nlisten = \"0.0.0.0:4668\"\n";
+        fs::write(place.path("server.toml"), listen).unwrap();
+        let serve = port(place.folder.path(), "examples/serve.c");
+        let mut serve = lab.command("server", serve);
+        let server = Running::start(serve.arg("0").arg(path).env("D2TP_SERVER", place.path("server.toml")));
+        let device = place.introduce_at(4668, lab.address("server").into());
+        Self { lab, place, server, wanted, device }
+    }
+
+    fn ip(&self, arguments: &str) -> Vec<u8> {
+        run(self.lab.command("phone", "ip").args(arguments.split(' ')))
+    }
+
+    /// Has what goes to the server leave by the other network, too.
+    fn route_by_cell(&self, how: &str) {
+        let (server, net) = (self.lab.address("server"), self.lab.address_on("net", "cell"));
+        self.ip(&format!("route {how} {server} via {net} dev cell metric 200"));
+    }
+
+    /// How many octets came over a network.
+    fn came_over(&self, network: &str) -> usize {
+        let told = String::from_utf8(self.ip(&format!("-stats link show dev {network}"))).unwrap();
+        let mut words = told.lines().skip_while(|line| !line.trim().starts_with("RX:")).skip(1);
+        words.next().and_then(|line| line.split_whitespace().next()?.parse().ok()).expect("a count")
+    }
+
+    /// Downloads over the way that an option names, where the kernel says that these interfaces are Wi-Fi.
+    fn by_way(&self, checks: &Path, option: &str, wifi: &[&str]) -> String {
+        let mut way = self.lab.command("phone", "unshare");
+        let says = "mount -t tmpfs none /sys/class/net; for name in $1; do mkdir -p /sys/class/net/$name/wireless; \
+                    echo up > /sys/class/net/$name/operstate; done; shift; exec \"$@\"";
+        way.args(["--mount", "sh", "-ec", says, "sh", &wifi.join(" ")]).arg(checks).args(["way", option]);
+        way.arg(&self.device).arg(self.lab.address("server").to_string()).arg(self.server.port.to_string());
+        String::from_utf8(run(&mut way)).unwrap().trim().to_owned()
+    }
+}
+
+#[test]
+fn a_socket_uses_the_interface_that_its_options_name_and_no_other() {
+    let world = Roaming::new(80);
+    let checks = compile(world.place.folder.path(), &here("tests/checks.c"), true);
+    world.route_by_cell("add");
+    let came = || (world.came_over("wifi"), world.came_over("cell"));
+    let whole = |text: &str| text.parse::<usize>().is_ok_and(|len| len > LEN);
+    for (option, wifi, is_cell) in
+        [("cell", &[][..], true), ("wifi", &[], false), ("wifi-only", &["cell"], true), ("wifi-only", &["wifi"], false)]
+    {
+        let before = came();
+        let told = world.by_way(&checks, option, wifi);
+        assert!(whole(&told), "{option}: {told}");
+        let (by_wifi, by_cell) = (came().0 - before.0, came().1 - before.1);
+        let (by_it, by_other) = if is_cell { (by_cell, by_wifi) } else { (by_wifi, by_cell) };
+        assert!(by_it > LEN && by_other < LEN / 100, "{option} {wifi:?}: {by_wifi} by Wi-Fi, {by_cell} by the other");
+    }
+    assert_eq!(world.by_way(&checks, "wifi-only", &[]), "ENETUNREACH", "there is no Wi-Fi");
+}
+
 #[test]
 fn a_ported_downloader_goes_on_after_an_outage_and_with_another_address() {
-    let link = |ms: u64| LinkConfig::new().rate(Bitrate::mbps(8)).delay(Duration::from_millis(ms));
-    let topology = Topology::new()
-        .host(Host::new("phone"))
-        .host(Host::new("net").forwarding())
-        .host(Host::new("server"))
-        .link(Link::new("wifi", "phone", "net").both(link(10)))
-        .link(Link::new("cell", "phone", "net").both(link(25)))
-        .link(Link::new("core", "net", "server"));
-    let lab = Lab::build(&topology).expect("a lab: run as root, or where user namespaces are allowed");
-    let ip = |arguments: &str| drop(run(lab.command("phone", "ip").args(arguments.split(' '))));
-    let place = Place::new();
-    let (path, wanted) = file(&place);
-    let listen =
-        "certificate = \"cert.pem\"\nkey = \"key.pem\"\ndevices = \"devices.toml\"\nlisten = \"0.0.0.0:4668\"\n";
-    fs::write(place.path("server.toml"), listen).unwrap();
-    let (serve, download) =
-        (port(place.folder.path(), "examples/serve.c"), port(place.folder.path(), "examples/download.c"));
-    let mut serve = lab.command("server", serve);
-    let server = Running::start(serve.arg("0").arg(path).env("D2TP_SERVER", place.path("server.toml")));
-    let address = lab.address("server");
-    let device = place.introduce_at(4668, address.into());
-
+    let world = Roaming::new(8);
+    let download = port(world.place.folder.path(), "examples/download.c");
+    let address = world.lab.address("server");
+    let ip = |arguments: &str| drop(world.ip(arguments));
     ip("link set cell down");
-    let into = place.path("downloaded");
-    let mut download = lab.command("phone", download);
-    download.arg(address.to_string()).arg(server.port.to_string()).arg("/").env("D2TP_DEVICE", &device);
+    let into = world.place.path("downloaded");
+    let mut download = world.lab.command("phone", download);
+    download.arg(address.to_string()).arg(world.server.port.to_string()).arg("/").env("D2TP_DEVICE", &world.device);
     let mut download = download.stdout(fs::File::create(&into).unwrap()).spawn().unwrap();
     let len = || fs::metadata(&into).unwrap().len();
     let end = Instant::now() + Duration::from_secs(120);
@@ -277,7 +348,7 @@ fn a_ported_downloader_goes_on_after_an_outage_and_with_another_address() {
     std::thread::sleep(Duration::from_secs(secs));
     assert!(len() < LEN as u64, "it was cut in the middle");
     ip("link set cell up");
-    ip(&format!("route replace {address} via {}", lab.address_on("net", "cell")));
+    world.route_by_cell("replace");
     assert!(download.wait().unwrap().success());
-    assert_eq!(digest(&fs::read(&into).unwrap()), wanted);
+    assert_eq!(digest(&fs::read(&into).unwrap()), world.wanted);
 }

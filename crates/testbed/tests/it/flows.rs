@@ -89,8 +89,23 @@ impl World {
         let mut run = self.run("curl");
         run.args(["--silent", "--show-error", "--fail", "--write-out", "curl is done %{http_code}\n"]);
         run.arg("--output").arg(into).arg(format!("http://{}/file", self.lab.address("web")));
+        self.start(run)
+    }
+
+    /// Starts a program under `hoop run`, and waits until it is carried.
+    fn start(&self, mut run: Command) -> Program {
         run.env("HOOP_LOG", "hoop_relay=debug");
         Program::start("hoop run", run, "a carrier is up").unwrap()
+    }
+
+    /// The Wi-Fi goes, for some seconds there is nothing, then there is another network with another address.
+    fn roam(&self) {
+        self.ip("phone", "link set wifi down");
+        let secs = std::env::var("HOOP_OUTAGE_SECS").map_or(OUTAGE_SECS, |secs| secs.parse().expect("a number"));
+        std::thread::sleep(Duration::from_secs(secs));
+        self.ip("phone", "link set cell up");
+        let (net, relay) = (self.lab.address_on("net", "cell"), self.lab.address_on("relay", "core"));
+        self.ip("phone", &format!("route replace {relay} via {net}"));
     }
 
     /// Waits until a file has so many octets.
@@ -117,14 +132,53 @@ fn curl_downloads_through_an_outage_and_a_change_of_address_and_knows_nothing_of
     let into = world.path("by-flow");
     let carried = world.download(&into);
     world.grown(&into, FIRST, &carried);
-    world.ip("phone", "link set wifi down");
-    let secs = std::env::var("HOOP_OUTAGE_SECS").map_or(OUTAGE_SECS, |secs| secs.parse().expect("a number"));
-    std::thread::sleep(Duration::from_secs(secs));
+    world.roam();
     assert!(std::fs::metadata(&into).unwrap().len() < LEN as u64, "it was cut in the middle");
-    world.ip("phone", "link set cell up");
-    let (net, relay) = (world.lab.address_on("net", "cell"), world.lab.address_on("relay", "core"));
-    world.ip("phone", &format!("route replace {relay} via {net}"));
     world.assert_whole(&into, carried);
+}
+
+/// An SSH server beside the web server: root's home there is `home`.
+fn ssh_server(world: &World) -> (Program, PathBuf) {
+    let home = world.path("home");
+    std::fs::create_dir_all(home.join(".ssh")).unwrap();
+    let key = world.path("ssh-key");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status().unwrap();
+    assert!(made.success());
+    std::fs::copy(key.with_extension("pub"), home.join(".ssh/authorized_keys")).unwrap();
+    let host_key = world.path("host-key");
+    let made = Command::new("dropbearkey").args(["-t", "ed25519", "-f"]).arg(&host_key).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut server = world.lab.command("web", "unshare");
+    let serve = "mount --bind \"$0\" /root && exec dropbear -F -E -s -W 1000000 -r \"$1\" -P \"$1.pid\" -p 22";
+    server.args(["--mount", "sh", "-c", serve]).arg(home).arg(host_key);
+    (Program::start("dropbear", server, "Not backgrounding").unwrap(), key)
+}
+
+#[test]
+fn wget_and_ssh_go_on_in_another_network_too() {
+    let world = World::build();
+    world.ip("phone", "link set cell down");
+    let web = world.lab.address("web");
+    let (_server, key) = ssh_server(&world);
+    let (by_wget, by_ssh) = (world.path("by-wget"), world.path("by-ssh"));
+    let mut wget = world.run("wget");
+    wget.arg("--no-verbose").arg("--output-document").arg(&by_wget).arg(format!("http://{web}/file"));
+    let wget = world.start(wget);
+    let mut ssh = world.run("sh");
+    ssh.args(["-c", "ssh -F none -i \"$1\" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \"root@$2\" \"head -c 2000000 '$3'\" > \"$4\""]);
+    ssh.arg("sh").arg(key).arg(web.to_string()).arg(world.path("www/file")).arg(&by_ssh);
+    let ssh = world.start(ssh);
+    world.grown(&by_wget, 500_000, &wget);
+    world.grown(&by_ssh, 200_000, &ssh);
+    world.roam();
+    let len = |file: &Path| std::fs::metadata(file).unwrap().len();
+    let (wget_has, ssh_has) = (len(&by_wget), len(&by_ssh));
+    assert!(wget_has < LEN as u64 && ssh_has < 2_000_000, "both were cut in the middle: {wget_has}, {ssh_has}");
+    for mut program in [wget, ssh] {
+        assert!(program.wait().unwrap().success(), "{}", program.text());
+    }
+    assert_eq!(sha256(&by_wget).unwrap(), sha256(&world.path("www/file")).unwrap(), "as it was sent");
+    assert_eq!(std::fs::read(&by_ssh).unwrap(), std::fs::read(world.path("www/file")).unwrap()[..2_000_000]);
 }
 
 #[test]
