@@ -16,7 +16,7 @@ def table():
 
 class Promises(unittest.TestCase):
     def test_each_test_that_is_named_exists(self):
-        sources = "\n".join(path.read_text() for path in sorted((ROOT / "crates").rglob("*.rs")))
+        sources = "\n".join(path.read_text() for folder in ("crates", "capi") for path in sorted((ROOT / folder).rglob("*.rs")))
         scripts = "\n".join(path.read_text() for path in sorted(BROWSER.glob("**/*.js")) if "node_modules" not in path.parts)
         tests = set(re.findall(r"fn (\w+)\(", sources))
         rows = table()
