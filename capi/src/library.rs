@@ -2,9 +2,7 @@
 
 use crate::listener::{Listener, Ports};
 use crate::socket::{Key, Socket};
-use hoop_carrier::{
-    Carrier, QuicLimits, QuicListener, QuicOptions, WebSocketLimits, WebSocketListener, WebSocketOptions, server_tls,
-};
+use hoop_carrier::{Listener as Arrivals, server_tls};
 use hoop_endpoint::{Device, Server, ServerConfig, Status};
 use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, Way};
 use hoop_units::UnixTime;
@@ -42,9 +40,6 @@ const EXIT_GRACE: Duration = Duration::from_secs(1);
 
 /// How often the end of the process looks. It cannot wait otherwise: the thread's own variables are gone by then.
 const EXIT_TICK: Duration = Duration::from_millis(5);
-
-/// Where a free port is asked for: UDP and TCP are to have the same, and one of them may be taken.
-const PORT_ATTEMPTS: usize = 16;
 
 /// Ports that are given to sockets which ask for none, where carriers have an address of their own: those that IANA leaves to such use.
 const FREE_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
@@ -292,21 +287,16 @@ impl Library {
         if hosting.arrivals.contains(&address) {
             return Ok(address);
         }
-        let bound = self.runtime.block_on(async {
-            let mut bound = listeners(address, &hosting.tls).await;
-            for _ in 1..PORT_ATTEMPTS {
-                if address.port() != 0 || bound.is_ok() {
-                    break;
-                }
-                bound = listeners(address, &hosting.tls).await;
-            }
-            bound
-        });
-        let (quic, websocket) = bound.map_err(|error| number(&error, Errno::EADDRNOTAVAIL))?;
-        let address = websocket.local_address();
+        let bound = self.runtime.block_on(Arrivals::bind(address, &hosting.tls));
+        let arrivals = bound.map_err(|error| number(&error, Errno::EADDRNOTAVAIL))?;
+        let address = arrivals.local_address();
         hosting.arrivals.insert(address);
         let server = hosting.server.clone();
-        self.runtime.spawn(take_carriers(quic, websocket, server));
+        self.runtime.spawn(async move {
+            while let Ok(carrier) = arrivals.accept().await {
+                server.serve(carrier, "device");
+            }
+        });
         Ok(address)
     }
 
@@ -331,24 +321,6 @@ impl Library {
             }
             sleep(EXIT_TICK);
         }
-    }
-}
-
-async fn listeners(address: SocketAddr, tls: &rustls::ServerConfig) -> io::Result<(QuicListener, WebSocketListener)> {
-    let quic = QuicListener::bind(address, tls, &QuicOptions::server(), QuicLimits::default())?;
-    let (address, options) = (quic.local_address()?, WebSocketOptions::default());
-    let websocket = WebSocketListener::bind(address, Some(tls), options, WebSocketLimits::default()).await?;
-    Ok((quic, websocket))
-}
-
-async fn take_carriers(quic: QuicListener, websocket: WebSocketListener, server: Arc<Server>) {
-    loop {
-        let carrier: io::Result<Arc<dyn Carrier>> = tokio::select! {
-            carrier = quic.accept() => carrier.map(|carrier| Arc::new(carrier) as _),
-            carrier = websocket.accept() => carrier.map(|carrier| Arc::new(carrier) as _),
-        };
-        let Ok(carrier) = carrier else { return };
-        server.serve(carrier, "device");
     }
 }
 

@@ -2,6 +2,7 @@
 //! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of octets in both directions.
 
 mod dialer;
+mod listener;
 mod memory;
 mod quic;
 mod race;
@@ -20,6 +21,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use dialer::{Dialer, Server};
+pub use listener::Listener;
 pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions};
 pub use socket::Local;

@@ -16,6 +16,7 @@
 //! - [`Upload`] is the request as the application would send it; [`Client::push`] hands it over and returns an
 //!   [`Outcome`]; [`Client::status`] asks later.
 //! - [`Client::fetch_tickets`] makes ready for being offline.
+//! - The module `flow` (feature `flow`) has connections that outlive the network, for what is no upload.
 //! - Memory stays flat whatever the size: files are read, sealed and sent in frames ([`Sealed`]).
 
 mod ahead;
@@ -24,6 +25,8 @@ mod config;
 mod discovery;
 mod draft;
 mod error;
+#[cfg(feature = "flow")]
+pub mod flow;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -1,9 +1,7 @@
 //! The server's end of carried connections: [`Relay`].
 
 use crate::introduction::Devices;
-use hoop_carrier::{
-    Carrier, QuicLimits, QuicListener, QuicOptions, WebSocketLimits, WebSocketListener, WebSocketOptions, server_tls,
-};
+use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowStream, Server, ServerConfig};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -99,8 +97,7 @@ pub enum RelayError {
 /// Takes devices' flows, and connects each to where its service says.
 #[derive(Debug)]
 pub struct Relay {
-    quic: QuicListener,
-    websocket: WebSocketListener,
+    listener: Listener,
     server: Server,
     allowed: Arc<Allowed>,
 }
@@ -114,28 +111,22 @@ impl Relay {
         let devices = Devices::open(&config.devices)?;
         let tls = tls(&config.certificate, &config.key)?;
         let listen = |source| RelayError::Listen { address: config.listen, source };
-        let quic = QuicListener::bind(config.listen, &tls, &QuicOptions::server(), QuicLimits::default());
-        let quic = quic.map_err(listen)?;
-        // If a free port was asked for, both have the same.
-        let address = quic.local_address().map_err(listen)?;
-        let (options, limits) = (WebSocketOptions::default(), WebSocketLimits::default());
-        let websocket = WebSocketListener::bind(address, Some(&tls), options, limits).await.map_err(listen)?;
+        let listener = Listener::bind(config.listen, &tls).await.map_err(listen)?;
         let server = Server::new(ServerConfig::new(Arc::new(devices)));
-        Ok(Self { quic, websocket, server, allowed: Arc::new(config.allowed.clone()) })
+        Ok(Self { listener, server, allowed: Arc::new(config.allowed.clone()) })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.websocket.local_address()
+        self.listener.local_address()
     }
 
     /// Serves until this is dropped. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
         let mut flows = JoinSet::new();
         loop {
-            let carrier: io::Result<Arc<dyn Carrier>> = tokio::select! {
-                carrier = self.quic.accept() => carrier.map(|carrier| Arc::new(carrier) as _),
-                carrier = self.websocket.accept() => carrier.map(|carrier| Arc::new(carrier) as _),
+            let carrier = tokio::select! {
+                carrier = self.listener.accept() => carrier,
                 Some(flow) = self.server.accept() => {
                     flows.spawn(relay(flow, self.allowed.clone()));
                     continue;

@@ -1,0 +1,56 @@
+//! Where carriers of both kinds arrive: [`Listener`].
+
+use crate::{Carrier, QuicLimits, QuicListener, QuicOptions, WebSocketLimits, WebSocketListener, WebSocketOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// How many times a free port is asked for: UDP and TCP are to have the same, and one of them may be taken.
+const PORT_ATTEMPTS: usize = 16;
+
+/// A server's port: UDP for QUIC, TCP for WebSocket. What a device's [`Dialer`](crate::Dialer) dials. It ends when this is dropped; carriers that have arrived go on.
+#[derive(Debug)]
+pub struct Listener {
+    quic: QuicListener,
+    websocket: WebSocketListener,
+}
+
+impl Listener {
+    /// Listens at an address, within a tokio runtime; port 0 asks for one that is free for both.
+    ///
+    /// # Errors
+    /// If a socket cannot be had.
+    pub async fn bind(address: SocketAddr, tls: &rustls::ServerConfig) -> io::Result<Self> {
+        let mut bound = Self::bind_once(address, tls).await;
+        for _ in 1..PORT_ATTEMPTS {
+            if address.port() != 0 || bound.is_ok() {
+                break;
+            }
+            bound = Self::bind_once(address, tls).await;
+        }
+        bound
+    }
+
+    async fn bind_once(address: SocketAddr, tls: &rustls::ServerConfig) -> io::Result<Self> {
+        let quic = QuicListener::bind(address, tls, &QuicOptions::server(), QuicLimits::default())?;
+        let (address, options) = (quic.local_address()?, WebSocketOptions::default());
+        let websocket = WebSocketListener::bind(address, Some(tls), options, WebSocketLimits::default()).await?;
+        Ok(Self { quic, websocket })
+    }
+
+    /// The next carrier that has arrived. Dropping it while it waits loses nothing.
+    ///
+    /// # Errors
+    /// If a socket is gone.
+    pub async fn accept(&self) -> io::Result<Arc<dyn Carrier>> {
+        tokio::select! {
+            carrier = self.quic.accept() => Ok(Arc::new(carrier?)),
+            carrier = self.websocket.accept() => Ok(Arc::new(carrier?)),
+        }
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.websocket.local_address()
+    }
+}
