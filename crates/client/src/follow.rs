@@ -49,6 +49,8 @@ enum Word {
     Status(Box<Status>),
     Unknown,
     Silence(String),
+    /// There is none to ask.
+    NotAsked,
 }
 
 impl Word {
@@ -86,10 +88,11 @@ impl Heard {
                 let gateway_knows = service.state <= State::Receiving && !gateway.is_claim();
                 Ok(if gateway_knows { *gateway } else { *service })
             }
-            (Some(Word::Status(service)), Word::Unknown | Word::Silence(_)) => Ok(*service),
+            (Some(Word::Status(service)), _) => Ok(*service),
             (_, Word::Status(gateway)) => Ok(*gateway),
             (Some(Word::Silence(trouble)), _) | (_, Word::Silence(trouble)) => Err(StatusError::Unreachable(trouble)),
-            (Some(Word::Unknown) | None, Word::Unknown) => Err(StatusError::Unknown),
+            (None, Word::NotAsked) => Err(StatusError::Unreachable("neither is known".to_owned())),
+            (_, Word::Unknown | Word::NotAsked) => Err(StatusError::Unknown),
         }
     }
 }
@@ -112,7 +115,7 @@ impl Progress {
             Word::Status(status) => status.received.unwrap_or(0),
             Word::Unknown => 0,
             // Nobody could send it anything now.
-            Word::Silence(_) => {
+            Word::Silence(_) | Word::NotAsked => {
                 (self.since, self.shut) = (now, None);
                 return None;
             }
@@ -125,7 +128,7 @@ impl Progress {
                 ));
             }
             Word::Unknown => return Some("the gateway knows nothing of it any more".to_owned()),
-            Word::Status(_) | Word::Silence(_) => {}
+            Word::Status(_) | Word::Silence(_) | Word::NotAsked => {}
         }
         if received > self.received {
             *self = Self { received, since: now, shut: None };
@@ -230,7 +233,7 @@ impl Follower<'_> {
     /// Asks the gateway; and the service, which is given so long to wait for a final state, if the gateway knows nothing, speaks for
     /// others without proof, or `both` are to be asked.
     async fn hear(&self, gateway: Option<&mut Link>, service: Option<&mut Link>, wait: Duration, both: bool) -> Heard {
-        let mut heard = Heard { gateway: Word::Silence("it was not asked".to_owned()), wait: None, service: None };
+        let mut heard = Heard { gateway: Word::NotAsked, wait: None, service: None };
         if let Some(gateway) = gateway {
             let asked = self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await;
             heard.wait = asked.as_ref().map_or(None, |(_, wait)| *wait);
@@ -338,5 +341,13 @@ mod tests {
         assert_eq!(gateway.settle().unwrap().state, State::Stored);
         let none = Heard { gateway: Word::Unknown, wait: None, service: Some(announced()) };
         assert_eq!(none.settle().unwrap().state, State::Announced);
+    }
+
+    #[test]
+    fn an_upload_that_nobody_has_yet_is_unknown_rather_than_out_of_reach() {
+        let sealed = |service| Heard { gateway: Word::NotAsked, wait: None, service };
+        assert!(matches!(sealed(Some(Word::Unknown)).settle(), Err(StatusError::Unknown)));
+        let silent = Some(Word::Silence("gone".to_owned()));
+        assert!(matches!(sealed(silent).settle(), Err(StatusError::Unreachable(why)) if why == "gone"));
     }
 }

@@ -147,6 +147,19 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     })
 }
 
+/// Less than the least record holds nothing at all: somebody forgot the G. 0 has a meaning of its own.
+const QUOTA_MIN: u64 = 4 << 10;
+
+fn quota(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
+    match size.map(|size| size.0) {
+        Some(bytes @ 1..QUOTA_MIN) => {
+            let why = format!("--{name} {bytes} is {bytes} bytes, in which no upload has room");
+            Err(Failure::usage(why).hint(format!("for gibibytes: --{name} {bytes}G")))
+        }
+        bytes => Ok(bytes),
+    }
+}
+
 fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     let spool =
         flags.spool.or(file.spool).ok_or_else(|| Failure::usage("the spool is missing").hint("--spool FOLDER"))?;
@@ -163,11 +176,11 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     }
     .check()?;
     config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
-    config.quota_bytes = flags.quota.or(file.quota).map(|size| size.0);
+    config.quota_bytes = quota("quota", flags.quota.or(file.quota))?;
     config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
     config.max_uploads = flags.max_uploads.or(file.max_uploads).unwrap_or(config.max_uploads);
     let device = &mut config.device;
-    device.quota_bytes = flags.device_quota.or(file.device_quota).map(|size| size.0);
+    device.quota_bytes = quota("device-quota", flags.device_quota.or(file.device_quota))?;
     device.uploads = flags.device_uploads.or(file.device_uploads).unwrap_or(device.uploads);
     device.begun_per_minute = flags.device_begun.or(file.device_begun).unwrap_or(device.begun_per_minute);
     device.requests_per_second = flags.device_requests.or(file.device_requests).unwrap_or(device.requests_per_second);
@@ -273,6 +286,8 @@ mod tests {
             &["--uplink-interface", "lo"],
             &["--budget", "1Mbit", "--uplink-interface", "nothing-of-that-name"],
             &["--deadlines-wait"],
+            &["--quota", "20"],
+            &["--device-quota", "20"],
         ] {
             assert_eq!(with(wrong).unwrap_err().exit, Exit::Usage, "{wrong:?}");
         }

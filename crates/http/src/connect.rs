@@ -53,7 +53,7 @@ pub enum ConnectError {
     /// The guard permits none of its addresses.
     #[error("{host} is at {address}, where connections are not permitted")]
     Forbidden {
-        /// The name.
+        /// Its name and port.
         host: String,
         /// The first of the addresses.
         address: IpAddr,
@@ -61,7 +61,7 @@ pub enum ConnectError {
     /// Nobody answers.
     #[error("cannot connect to {host}: {source}")]
     Connect {
-        /// The name.
+        /// Its name and port.
         host: String,
         /// Why.
         source: io::Error,
@@ -69,7 +69,7 @@ pub enum ConnectError {
     /// The other end is not who it should be, or speaks no TLS.
     #[error("no TLS with {host}: {source}")]
     Tls {
-        /// The name.
+        /// Its name and port.
         host: String,
         /// Why.
         source: io::Error,
@@ -77,7 +77,7 @@ pub enum ConnectError {
     /// The HTTP connection could not begin.
     #[error("no HTTP with {host}: {source}")]
     Http {
-        /// The name.
+        /// Its name and port.
         host: String,
         /// Why.
         source: hyper::Error,
@@ -85,11 +85,16 @@ pub enum ConnectError {
     /// It took too long.
     #[error("no connection to {host} within {} s", timeout.as_secs())]
     Timeout {
-        /// The name.
+        /// Its name and port.
         host: String,
         /// The time allowed.
         timeout: Duration,
     },
+}
+
+/// Who was to be connected to, for people: a wrong port is a common mistake.
+fn end(origin: &Origin) -> String {
+    format!("{}:{}", origin.host(), origin.port())
 }
 
 impl Connector {
@@ -134,7 +139,7 @@ impl Connector {
     /// # Errors
     /// [`ConnectError`] says at which step it failed.
     pub async fn connect(&self, origin: &Origin) -> Result<Connection, ConnectError> {
-        let host = || origin.host().to_string();
+        let host = || end(origin);
         match tokio::time::timeout(self.timeout, self.attempt(origin)).await {
             Ok(result) => result,
             Err(_) => Err(ConnectError::Timeout { host: host(), timeout: self.timeout }),
@@ -142,7 +147,7 @@ impl Connector {
     }
 
     async fn attempt(&self, origin: &Origin) -> Result<Connection, ConnectError> {
-        let host = || origin.host().to_string();
+        let host = || end(origin);
         let candidates = self.resolve(origin).await?;
         let guard = self.guard.as_ref();
         let permitted: Vec<SocketAddr> =
@@ -204,7 +209,7 @@ impl Connector {
             .max_buf_size(self.write_buffer.max(16 * 1024))
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|source| ConnectError::Http { host: origin.host().to_string(), source })?;
+            .map_err(|source| ConnectError::Http { host: end(origin), source })?;
         tokio::spawn(async move {
             let _watched = watched;
             if let Err(error) = connection.with_upgrades().await {
