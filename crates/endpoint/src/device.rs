@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
+use crate::flow::{Carried, CarrierId, Owner, Share, Shared, State, machine_options};
 use crate::intake::Intake;
 use crate::keeper::{Watch, keep};
 use crate::lane;
@@ -164,7 +164,7 @@ impl Device {
     fn add_flow(&self, machine: Flow, service: String, options: FlowOptions) -> Result<FlowStream, OpenError> {
         let shared = &self.shared;
         let owner: Weak<dyn Owner> = shared.myself.clone();
-        let flow = Shared::new(machine, service, None, options, true, shared.config.clock, owner);
+        let flow = Shared::new(machine, service, None, options, true, shared.config.clock, (owner, Share::default()));
         {
             let mut flows = shared.flows();
             if flows.len() >= shared.config.flows_max {
@@ -464,7 +464,7 @@ impl Owner for Ends {
 
     fn holds(&self, _: i64) {}
 
-    fn is_full(&self) -> bool {
+    fn is_full(&self, _: i64) -> bool {
         false
     }
 

@@ -11,6 +11,7 @@ use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
 use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Transmit, Violation, ended};
 use hoop_units::{ByteRange, Duration, Timestamp, UnixTime};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, broadcast, watch};
@@ -84,11 +85,14 @@ pub(crate) trait Owner: Send + Sync {
     fn commit(&self, flow: &Arc<Shared>);
     /// Octets that are held now, more or less than before.
     fn holds(&self, change: i64);
-    /// Whether as much is held as may be.
-    fn is_full(&self) -> bool;
+    /// Whether as much is held as may be, of all flows or, `of_device`, of those of one device.
+    fn is_full(&self, of_device: i64) -> bool;
     /// Whether the endpoint is shut down: its flows are not given up, but left as they are.
     fn is_down(&self) -> bool;
 }
+
+/// How many octets are held of the flows of one device; they have it together.
+pub(crate) type Share = Arc<AtomicI64>;
 
 /// What wakes the writer of a lane.
 #[derive(Default, Debug)]
@@ -165,6 +169,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     is_device: bool,
     owner: Weak<dyn Owner>,
+    share: Share,
     state: Mutex<State>,
     status: watch::Sender<Status>,
 }
@@ -259,7 +264,7 @@ impl Shared {
         options: FlowOptions,
         is_device: bool,
         clock: Clock,
-        owner: Weak<dyn Owner>,
+        (owner, share): (Weak<dyn Owner>, Share),
     ) -> Arc<Self> {
         let now = clock.now();
         let (send, receive) =
@@ -296,7 +301,7 @@ impl Shared {
         };
         let (status, _) = watch::channel(Status { offline_since: Some(now), ..Status::default() });
         let name = state.machine.name();
-        let flow = Self { name, service, attachment, clock, is_device, owner, state: Mutex::new(state), status };
+        let flow = Self { name, service, attachment, clock, is_device, owner, share, state: Mutex::new(state), status };
         Arc::new(flow)
     }
 
@@ -316,6 +321,7 @@ impl Shared {
             && let Some(owner) = self.owner.upgrade()
         {
             if todo.holds != 0 {
+                self.share.fetch_add(todo.holds, Ordering::Relaxed);
                 owner.holds(todo.holds);
             }
             if todo.look_after {
@@ -420,7 +426,7 @@ impl Shared {
         cx: &mut Context<'_>,
         take: impl FnOnce(u64, &mut SendBuffer),
     ) -> Poll<Result<u64, FlowError>> {
-        let is_full = self.owner.upgrade().is_some_and(|owner| owner.is_full());
+        let is_full = self.owner.upgrade().is_some_and(|owner| owner.is_full(self.share.load(Ordering::Relaxed)));
         self.act(|state, _| {
             if let Some(error) = state.over {
                 return Poll::Ready(Err(error));
@@ -533,6 +539,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let held = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).held;
+        self.share.fetch_sub(held as i64, Ordering::Relaxed);
         if let Some(owner) = self.owner.upgrade() {
             owner.holds(-(held as i64));
         }

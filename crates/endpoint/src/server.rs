@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Durable, Owner, Shared, State, machine_options};
+use crate::flow::{Carried, CarrierId, Durable, Owner, Share, Shared, State, machine_options};
 use crate::intake::{Intake, Piece};
 use crate::keeper::{Watch, keep};
 use crate::lane::{self, RECEIVE_MAX};
@@ -73,6 +73,8 @@ pub struct ServerLimits {
     /// Octets of all flows together, written and not acknowledged or come and not read. Beyond it no flow is opened (4, busy), and whoever writes waits
     /// if the flow has octets in its buffer. So there is never more than this, one window for each flow, and what one write brings. Default 1 GiB.
     pub octets: u64,
+    /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, takes no more of the memory than this and what comes in. Default 128 MiB.
+    pub octets_of_device: u64,
     /// Flows of which it is remembered how they ended; the oldest are forgotten first. Default 65,536.
     pub ended: usize,
     /// For so long a flow may be offline that is not parked and has no deadline; then it ends as expired. Default 30 days.
@@ -88,6 +90,7 @@ impl Default for ServerLimits {
             carriers: 16_384,
             backlog: 1_024,
             octets: 1 << 30,
+            octets_of_device: 128 << 20,
             ended: 65_536,
             offline: Duration::from_secs(30 * 24 * 3_600),
         }
@@ -124,10 +127,17 @@ pub struct Server {
     opened: AsyncMutex<mpsc::Receiver<Arc<Shared>>>,
 }
 
+/// What a device has here.
+#[derive(Default)]
+struct OfDevice {
+    flows: usize,
+    octets: Share,
+}
+
 #[derive(Default)]
 struct Flows {
     here: HashMap<FlowName, Arc<Shared>>,
-    of_device: HashMap<HostId, usize>,
+    of_device: HashMap<HostId, OfDevice>,
     ended: HashMap<FlowName, (FlowKey, u64)>,
     /// The same in order.
     order: VecDeque<FlowName>,
@@ -136,7 +146,7 @@ struct Flows {
 impl Flows {
     fn insert(&mut self, flow: &Arc<Shared>) {
         self.here.insert(flow.name, flow.clone());
-        *self.of_device.entry(flow.name.host).or_default() += 1;
+        self.of_device.entry(flow.name.host).or_default().flows += 1;
     }
 
     fn remove(&mut self, flow: &Arc<Shared>) {
@@ -144,9 +154,9 @@ impl Flows {
             return;
         }
         self.here.remove(&flow.name);
-        if let Some(count) = self.of_device.get_mut(&flow.name.host) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(device) = self.of_device.get_mut(&flow.name.host) {
+            device.flows -= 1;
+            if device.flows == 0 {
                 self.of_device.remove(&flow.name.host);
             }
         }
@@ -295,6 +305,10 @@ fn unpack(packed: &[u8]) -> Option<(String, Bytes)> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn signed(octets: u64) -> i64 {
+    i64::try_from(octets).unwrap_or(i64::MAX)
 }
 
 async fn accept_lanes(server: Weak<Ends>, on: Carried, greetings: usize) {
@@ -536,7 +550,9 @@ impl Ends {
         let owner: Weak<dyn Owner> = self.myself.clone();
         let is_durable = self.config.store.is_some() && options.keeps == Keeps::WhenTold;
         let found = attachment.clone().unwrap_or_default();
-        let flow = Shared::new(machine, service, attachment, options, false, self.config.clock, owner);
+        // One that is refused after all leaves an entry without flows, which goes with the device's next.
+        let share = lock(&self.flows).of_device.entry(machine.name().host).or_default().octets.clone();
+        let flow = Shared::new(machine, service, attachment, options, false, self.config.clock, (owner, share));
         if is_durable {
             flow.peek().durable = Some(Durable::new(found.to_vec()));
         }
@@ -623,10 +639,10 @@ impl Ends {
     /// Whether one more flow of this device may be here.
     fn may_hold(&self, host: HostId) -> Result<(), Refusal> {
         let (flows, limits) = (lock(&self.flows), &self.config.limits);
-        if flows.of_device.get(&host).is_some_and(|count| *count >= limits.flows_of_device) {
+        if flows.of_device.get(&host).is_some_and(|device| device.flows >= limits.flows_of_device) {
             return Err(Refusal::Full);
         }
-        if flows.here.len() >= limits.flows || self.is_full() {
+        if flows.here.len() >= limits.flows || self.is_full(0) {
             return Err(Refusal::Busy { secs: BUSY_SECS });
         }
         Ok(())
@@ -694,8 +710,9 @@ impl Owner for Ends {
         *self.is_down.borrow()
     }
 
-    fn is_full(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= i64::try_from(self.config.limits.octets).unwrap_or(i64::MAX)
+    fn is_full(&self, of_device: i64) -> bool {
+        let limits = &self.config.limits;
+        self.held.load(Ordering::Relaxed) >= signed(limits.octets) || of_device >= signed(limits.octets_of_device)
     }
 }
 

@@ -325,6 +325,37 @@ async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_go
     drop(other);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memory() {
+    let (away, other) = (HostId([1; 20]), HostId([2; 20]));
+    let keys = std::collections::HashMap::from([(away, KEY), (other, KEY)]);
+    let limits = ServerLimits { octets: 10_000_000, octets_of_device: 500_000, ..ServerLimits::default() };
+    let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
+    let raw = Raw::to(&server);
+    let mut written = Vec::new();
+    for flow in 0..20 {
+        let mut said = raw.say(&open(FlowName { host: away, flow: FlowId(flow) }, KEY, raw.binding())).await;
+        assert!(matches!(said.next().await, Some(Heard::Attached)), "its flows are opened nevertheless");
+        let mut at_server = server.accept().await.unwrap();
+        let writes = async {
+            loop {
+                at_server.write_all(&[7; 100_000]).await.unwrap();
+            }
+        };
+        assert!(timeout(SOON, writes).await.is_err(), "whoever writes waits");
+        written.push((said, at_server));
+    }
+    // What is beyond is one write of each flow.
+    assert!((500_000..2_600_000).contains(&server.octets()), "{}", server.octets());
+    let (device, at_server) = carrier();
+    server.serve(at_server, "wifi");
+    let device_of_other = Device::new(DeviceConfig { host: other, ..device_config() });
+    device_of_other.add_carrier(device, Use::Normal, "wifi");
+    let mut device = device_of_other.open("test", FlowOptions::default()).unwrap();
+    let mut at_server = server.accept().await.unwrap();
+    is_unharmed(&mut device, &mut at_server).await;
+}
+
 /// Two processes with one identity throw each other out; neither may do so often.
 #[tokio::test(start_paused = true)]
 async fn two_devices_with_one_identity_do_not_chase_each_other() {
