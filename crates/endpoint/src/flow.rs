@@ -633,6 +633,8 @@ impl State {
                 self.tell(FlowEvent::Parked);
             }
             Event::Deadline(at) => {
+                // What is in the store expires by it.
+                self.make_stale();
                 self.tell(FlowEvent::Deadline(at));
                 self.todo.look_after = true;
             }
@@ -677,8 +679,7 @@ impl State {
     }
 
     fn acked(&mut self, flow: &Shared) {
-        self.send.drop_before(self.machine.outgoing().acked());
-        self.machine.drop_before(self.send.start());
+        self.drop_acked();
         wake(&mut self.writer);
         if self.machine.outgoing().is_done() {
             self.publish(flow);
@@ -704,6 +705,11 @@ impl State {
             self.tell(FlowEvent::CarrierChanged { from, to: network });
         }
         self.publish(flow);
+    }
+
+    fn drop_acked(&mut self) {
+        self.send.drop_before(self.machine.outgoing().acked());
+        self.machine.drop_before(self.send.start());
     }
 
     fn went_offline(&mut self, flow: &Shared, now: Timestamp) {
@@ -992,6 +998,11 @@ impl State {
         self.receive.read()
     }
 
+    /// The offset of the next octet to be written.
+    pub(crate) const fn written_to(&self) -> u64 {
+        self.send.end()
+    }
+
     pub(crate) fn set_deadline(&mut self, at: Option<UnixTime>) {
         self.machine.set_deadline(at);
         self.has_news = true;
@@ -1031,6 +1042,8 @@ impl State {
                 self.make_stale();
             }
         }
+        // What is supplied again the other end may have already.
+        self.drop_acked();
     }
 
     fn finish(&mut self) {

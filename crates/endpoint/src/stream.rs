@@ -129,12 +129,12 @@ impl FlowStream {
 
     /// The offset of the next octet to be read.
     pub fn position(&self) -> u64 {
-        self.flow().peek().position() - self.read.taken()
+        self.read.position()
     }
 
     /// The offset of the next octet to be written. 0 for a new flow; one that is restored, or goes on after it was parked, is written again from here.
     pub fn written(&self) -> u64 {
-        self.flow().peek().machine.outgoing().ready()
+        self.write.written()
     }
 
     /// When it should be done, if that was said.
@@ -160,7 +160,7 @@ impl FlowStream {
 
     /// With [`Keeps::WhenTold`](crate::Keeps::WhenTold): what was read before `offset` outlives a restart; the peer may forget it.
     pub fn keep(&self, offset: u64) {
-        self.flow().act(|state, now| state.keep(offset, now));
+        self.read.keep(offset);
     }
 
     /// At a server with a store, for a flow that outlives a restart ([`Keeps::WhenTold`](crate::Keeps::WhenTold)): what the application wants to find
@@ -196,7 +196,7 @@ impl FlowStream {
     /// What outlives a restart of this process, as of now: see [`Device::restore`](crate::Device::restore). Written down at leisure it may be out of
     /// date: what is missing then is asked for, or sent, again.
     pub fn record(&self) -> Record {
-        self.flow().peek().record()
+        self.read.record()
     }
 
     /// Gives the flow up: both ends drop it, and what is under way. Codes from [`ended::APPLICATION`] on are the applications' own.
@@ -243,6 +243,21 @@ impl FlowReader {
         Ok(self.take(most))
     }
 
+    /// As [`FlowStream::position`].
+    pub fn position(&self) -> u64 {
+        self.handle.flow.peek().position() - self.taken()
+    }
+
+    /// As [`FlowStream::keep`].
+    pub fn keep(&self, offset: u64) {
+        self.handle.flow.act(|state, now| state.keep(offset, now));
+    }
+
+    /// As [`FlowStream::record`].
+    pub fn record(&self) -> Record {
+        self.handle.flow.peek().record()
+    }
+
     /// How many octets were taken over and are not given out.
     fn taken(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
@@ -258,6 +273,11 @@ impl FlowReader {
 }
 
 impl FlowWriter {
+    /// As [`FlowStream::written`].
+    pub fn written(&self) -> u64 {
+        self.handle.flow.peek().written_to()
+    }
+
     /// As [`FlowStream::write_chunk`].
     ///
     /// # Errors

@@ -248,7 +248,11 @@ pub struct Flow {
     ack_at: Option<Timestamp>,
     unacked: u64,
     deadline: Option<UnixTime>,
+    /// Whether the peer may know of another deadline than that of its OPEN, and so of one that there is no longer.
+    tells_deadline: bool,
     size: Option<u64>,
+    /// The same of the size.
+    tells_size: bool,
     reset: Option<u64>,
     ended: Option<u64>,
     events: VecDeque<Event>,
@@ -304,7 +308,9 @@ impl Flow {
             ack_at: None,
             unacked: 0,
             deadline: None,
+            tells_deadline: false,
             size: None,
+            tells_size: false,
             reset: None,
             ended: None,
             events: VecDeque::new(),
@@ -313,18 +319,15 @@ impl Flow {
 
     /// A flow as it was kept, attached to nothing.
     pub fn restore(record: &Record, options: Options) -> Self {
-        let outgoing = Outgoing::restored(
-            record.acked,
-            record.available,
-            record.written,
-            record.finished,
-            record.credit.max(record.acked),
-        );
+        // A device writes its record down at leisure; a server before it sends what it says.
+        let outgoing = Outgoing::restored(record, record.is_device);
         let incoming = Incoming::restored(record, options.window, options.keeps_at_once);
         let role = if record.is_device { Role::Device } else { Role::Server };
         let mut flow = Self::new(record.name, record.key, role, outgoing, incoming);
         (flow.epoch, flow.since) = (record.epoch, record.epoch);
         (flow.deadline, flow.size, flow.reset, flow.ended) = (record.deadline, record.size, record.reset, record.ended);
+        // Whoever had this before may have said so on a lane that was lost.
+        (flow.tells_deadline, flow.tells_size) = (true, record.size.is_some());
         flow.opening =
             record.opening.clone().map(|(device_key, nonce, service)| Opening { device_key, nonce, service });
         flow
@@ -414,7 +417,7 @@ impl Flow {
     /// The owner has no more to send.
     pub const fn finish(&mut self) {
         self.outgoing.finish();
-        self.due.fin = true;
+        self.due.fin = !self.outgoing.is_done();
     }
 
     /// The owner has dropped what lies before `offset`, which is acknowledged.
@@ -446,13 +449,13 @@ impl Flow {
     /// A device says when the flow should be done.
     pub const fn set_deadline(&mut self, at: Option<UnixTime>) {
         self.deadline = at;
-        self.due.deadline = true;
+        (self.due.deadline, self.tells_deadline) = (true, true);
     }
 
     /// Says how long the outgoing stream will be.
     pub const fn set_size(&mut self, size: Option<u64>) {
         self.size = size;
-        self.due.size = true;
+        (self.due.size, self.tells_size) = (true, true);
     }
 
     /// Gives the flow up. A server's end is final; a device's is once the server knows, or the device forgets the flow.
@@ -622,8 +625,8 @@ impl Flow {
             fin: !ended && self.outgoing.is_finished() && !self.outgoing.is_done(),
             reset: !ended && self.reset.is_some(),
             end: ended && self.role == Role::Server,
-            deadline: !ended && self.role == Role::Device && self.deadline.is_some(),
-            size: !ended && self.size.is_some(),
+            deadline: !ended && self.role == Role::Device && self.tells_deadline,
+            size: !ended && self.tells_size,
         };
     }
 
@@ -724,12 +727,14 @@ impl Flow {
         }
         lane.stage = Stage::Up;
         // What went with the greeting is under way, unless the server knows less than it did.
-        let rewinds = !core::mem::replace(&mut self.is_heard, true) && attached.received < self.outgoing.acked();
+        let rewinds = !core::mem::replace(&mut self.is_heard, true) && attached.received < self.outgoing.received();
         self.opening = None;
         let told = self.outgoing.resume(attached.received, attached.credit, rewinds);
         if told.is_err() {
             self.reset(ended::LOST);
         }
+        // A server that was restarted may not know the end any more.
+        self.due.fin |= self.outgoing.is_finished() && !self.outgoing.is_done();
         self.events.push_back(Event::Attached { lane: id, first });
         self.events.push_back(Event::Acked);
         self.forget_acked();

@@ -1,5 +1,6 @@
 //! What a flow sends: [`Outgoing`], one direction as its sender sees it.
 
+use crate::record::Record;
 use hoop_units::{ByteRange, RangeSet};
 
 /// The octets that a peer may be sent before it has said anything: enough for a request, little enough to lose.
@@ -20,6 +21,8 @@ pub struct Outgoing {
     end: u64,
     /// What lies from here on the owner has written once, but has not at hand yet: it was restarted, and supplies it again. Otherwise `end`.
     ready: u64,
+    /// Whether more may have been sent than is known to be written: this end was restarted from a record that may be older.
+    is_unsure: bool,
     /// Whether nothing is written any more.
     finished: bool,
     /// The first octet that the peer does not want yet.
@@ -47,21 +50,40 @@ impl Outgoing {
             reach: 0,
             end: 0,
             ready: 0,
+            is_unsure: false,
             finished: false,
             credit: CREDIT_FIRST,
             again: RangeSet::new(),
         }
     }
 
-    /// A stream as it was kept: nothing is under way.
-    pub(crate) const fn restored(acked: u64, available: u64, end: u64, finished: bool, credit: u64) -> Self {
+    /// A stream as it was kept: nothing is under way. `is_unsure`: since then more may have been written and sent.
+    pub(crate) const fn restored(record: &Record, is_unsure: bool) -> Self {
+        let Record { acked, available, written: end, finished, .. } = *record;
         let next = if acked < end { acked } else { end };
-        Self { acked, available, next, reach: end, end, ready: end, finished, credit, again: RangeSet::new() }
+        let credit = if record.credit < acked { acked } else { record.credit };
+        Self {
+            acked,
+            available,
+            next,
+            reach: end,
+            end,
+            ready: end,
+            is_unsure,
+            finished,
+            credit,
+            again: RangeSet::new(),
+        }
     }
 
     /// All before it is kept by the peer, and will not be asked for again.
     pub const fn acked(&self) -> u64 {
         if self.acked < self.end { self.acked } else { self.end }
+    }
+
+    /// The same, where the end counts as one octet more.
+    pub(crate) const fn received(&self) -> u64 {
+        self.acked
     }
 
     /// How much is written.
@@ -114,6 +136,11 @@ impl Outgoing {
     /// The caller has no more.
     pub(crate) const fn finish(&mut self) {
         self.finished = true;
+        // What the peer acknowledged and was not known to be written was the end, and no octet.
+        if self.is_unsure && self.ready + 1 == self.end && self.acked == self.end {
+            self.end = self.ready;
+            self.next = if self.next < self.end { self.next } else { self.end };
+        }
     }
 
     /// The caller has dropped what lies before `offset`, as it may once it is acknowledged.
@@ -123,7 +150,8 @@ impl Outgoing {
 
     /// What the peer keeps and wants.
     pub(crate) fn ack(&mut self, received: u64, credit: u64) -> Result<(), Impossible> {
-        let sent = self.next.max(self.reach);
+        self.believe(received, credit)?;
+        let sent = self.next.max(if self.is_unsure { self.end } else { self.reach });
         let most = if self.finished && sent == self.end { self.end + 1 } else { sent };
         if received > most {
             return Err(Impossible::Unsent);
@@ -140,12 +168,17 @@ impl Outgoing {
     /// What the peer keeps and wants, as it says on a new lane, and whether that lane is the only one. Then it may say less than it once did:
     /// it was restarted, and what it does not have is sent again. Beside other lanes a smaller number is an old one.
     pub(crate) fn resume(&mut self, received: u64, credit: u64, only: bool) -> Result<(), Impossible> {
-        // Whoever was restarted does not know what it had sent, but it knows what is written.
+        // Whoever was restarted does not know what it had sent, but it knows what is written, or believes the peer.
+        self.believe(received, credit)?;
         if received > self.end + u64::from(self.finished) {
             return Err(Impossible::Unsent);
         }
         self.next = self.next.max(received.min(self.end));
         if !only {
+            // The end alone is cheap to say again, and not everyone writes down at once that it came.
+            if self.finished && received == self.end {
+                self.acked = self.acked.min(self.end);
+            }
             return self.ack(received, credit);
         }
         if received < self.available {
@@ -154,6 +187,18 @@ impl Outgoing {
         (self.acked, self.credit) = (received, credit);
         self.again = RangeSet::new();
         self.again.insert(ByteRange::new(self.acked(), self.next));
+        Ok(())
+    }
+
+    /// What the peer has this end once wrote, though it does not know that any more. Never more than the peer wanted, and the end.
+    fn believe(&mut self, received: u64, credit: u64) -> Result<(), Impossible> {
+        if !self.is_unsure || self.finished || received <= self.end {
+            return Ok(());
+        }
+        if received > self.credit.max(credit).saturating_add(1) {
+            return Err(Impossible::Unsent);
+        }
+        self.end = received;
         Ok(())
     }
 

@@ -20,6 +20,9 @@ const WORLDS: u64 = 150;
 /// What is done to each.
 const MISHAPS: u32 = 60;
 
+/// An end notes its record down once in so many steps: in between an outage begins and ends.
+const SAVES_ONE_IN: u32 = 300;
+
 /// What a carrier holds of a lane before it takes no more.
 const HELD_MAX: usize = 4;
 
@@ -58,6 +61,10 @@ struct End {
     have: RangeSet,
     /// An older record: what is written down at leisure may be out of date.
     saved: Option<Record>,
+    /// What it still has to write: for the first time, or again after a restart.
+    owed: u64,
+    /// Whether nothing follows on that.
+    is_last: bool,
 }
 
 impl End {
@@ -86,11 +93,19 @@ impl End {
             (record.epoch, record.acked, record.credit, record.end) =
                 (saved.epoch, saved.acked.max(now.available), saved.credit, saved.end);
             (record.opening, record.granted) = (saved.opening, saved.granted);
+            if now.is_device {
+                // Its application can write all of it again, and says so to nobody before it sends it.
+                (record.acked, record.available) = (saved.acked, saved.available);
+                (record.written, record.finished) = (saved.written, saved.finished);
+            }
         }
         record.consumed = record.consumed.min(record.kept);
         self.come.truncate(record.kept as usize);
         self.have = [ByteRange::new(0, record.kept)].into_iter().collect();
-        self.flow = Some(Flow::restore(&record, self.options));
+        self.owed = self.owed + flow.outgoing().ready() - record.available;
+        let mut flow = Flow::restore(&record, self.options);
+        flow.supply_again();
+        self.flow = Some(flow);
     }
 }
 
@@ -132,6 +147,8 @@ impl World {
             come: Vec::new(),
             have: RangeSet::new(),
             saved: None,
+            owed: 0,
+            is_last: false,
         };
         let flow = Flow::open(NAME, KEY, [3; 32], "test".into(), options[0]);
         let ends = [end(Device, Some(flow)), end(Server, None)];
@@ -183,9 +200,10 @@ impl World {
             11 | 12 => self.attach(false),
             _ => {
                 for at in 0..2 {
-                    let octets = self.dice.next_u64() % 300_000;
-                    if let Some(flow) = self.ends[at].flow.as_mut() {
-                        flow.write(octets);
+                    let (octets, is_last) = (self.dice.next_u64() % 300_000, self.dice.next_u32().is_multiple_of(32));
+                    let end = &mut self.ends[at];
+                    if end.flow.is_some() && !end.is_last {
+                        (end.owed, end.is_last) = (end.owed + octets, is_last);
                     }
                 }
             }
@@ -354,7 +372,15 @@ impl World {
                 let acked = flow.outgoing().acked();
                 flow.drop_before(some(&mut self.dice, acked));
             }
-            if self.dice.next_u32().is_multiple_of(16) {
+            if end.owed > 0 && (hurries || self.dice.next_u32().is_multiple_of(8)) {
+                let octets = if hurries { end.owed } else { some(&mut self.dice, end.owed) };
+                flow.write(octets);
+                end.owed -= octets;
+            }
+            if end.owed == 0 && end.is_last && !flow.outgoing().is_finished() {
+                flow.finish();
+            }
+            if self.dice.next_u32().is_multiple_of(SAVES_ONE_IN) {
                 end.saved = Some(flow.record());
             }
         }
@@ -404,15 +430,9 @@ fn live(seed: u64) {
         }
     }
     for end in &mut world.ends {
-        if let Some(flow) = end.flow.as_mut() {
-            flow.finish();
-        }
+        end.is_last = true;
     }
     for _ in 0..50 {
-        // The server may not have heard of the flow before.
-        if let Some(flow) = world.ends[1].flow.as_mut().filter(|flow| !flow.outgoing().is_finished()) {
-            flow.finish();
-        }
         if world.ended == [Some(ended::FINISHED); 2] {
             break;
         }
@@ -424,7 +444,9 @@ fn live(seed: u64) {
     }
     assert_eq!(world.ended, [Some(ended::FINISHED); 2]);
     for who in [Device, Server] {
-        let sent = world.ends[who as usize].flow.as_ref().unwrap().outgoing().end();
+        let end = &world.ends[who as usize];
+        // Who was restarted may hear that all has come before it has written all of it again.
+        let sent = end.flow.as_ref().unwrap().outgoing().ready() + end.owed;
         let come = &world.ends[who.other() as usize].come;
         assert_eq!(come.len() as u64, sent);
         let wrong = come.iter().zip(0..).position(|(found, offset)| *found != octet(who, offset));

@@ -2,7 +2,9 @@
 //! `cargo test -p hoop-testbed walk::` runs one. `kill` has a binary of its own: it keeps a house busy for as long as it is told to.
 
 mod copyparty;
+mod cuts;
 mod discovery;
+mod ends;
 mod flows;
 mod rebinding;
 mod walk;
