@@ -40,6 +40,16 @@ impl Listener {
         lock(&self.waiting).pop_front()
     }
 
+    /// Puts a flow back that no socket could be made for: it is the next again.
+    pub fn put_back(&self, flow: FlowStream) {
+        let mut waiting = lock(&self.waiting);
+        let octet = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match send(self.local.as_raw_fd(), &[0], octet) {
+            Ok(_) => waiting.push_front(flow),
+            Err(_) => flow.reset(codes::UNREACHABLE),
+        }
+    }
+
     fn is_full(&self) -> bool {
         lock(&self.waiting).len() >= self.backlog
     }

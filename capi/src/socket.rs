@@ -247,7 +247,13 @@ impl Socket {
             (listener.clone(), state.local)
         };
         let flow = listener.take().ok_or(Errno::EAGAIN)?;
-        let (socket, local) = Self::add(library, flags, self.family)?;
+        let (socket, local) = match Self::add(library, flags, self.family) {
+            Ok(added) => added,
+            Err(error) => {
+                listener.put_back(flow);
+                return Err(error);
+            }
+        };
         let held = Held::new(flow);
         {
             let mut state = socket.state();

@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 pub use dialer::{Dialer, Server};
-pub use listener::Listener;
+pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions};
 pub use socket::Local;

@@ -8,6 +8,12 @@ use std::sync::Arc;
 /// How many times a free port is asked for: UDP and TCP are to have the same, and one of them may be taken.
 const PORT_ATTEMPTS: usize = 16;
 
+/// How many descriptors this process may have.
+pub fn descriptors() -> usize {
+    use nix::sys::resource::{Resource, getrlimit};
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(1_024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
+}
+
 /// A server's port: UDP for QUIC, TCP for WebSocket. What a device's [`Dialer`](crate::Dialer) dials. It ends when this is dropped; carriers that have arrived go on.
 #[derive(Debug)]
 pub struct Listener {
@@ -33,8 +39,11 @@ impl Listener {
 
     async fn bind_once(address: SocketAddr, tls: &rustls::ServerConfig) -> io::Result<Self> {
         let quic = QuicListener::bind(address, tls, &QuicOptions::server(), QuicLimits::default())?;
-        let (address, options) = (quic.local_address()?, WebSocketOptions::default());
-        let websocket = WebSocketListener::bind(address, Some(tls), options, WebSocketLimits::default()).await?;
+        let (address, options, limits) =
+            (quic.local_address()?, WebSocketOptions::default(), WebSocketLimits::default());
+        // Each takes one; the others are for what the program does with what it is sent.
+        let limits = WebSocketLimits { connections: limits.connections.min(descriptors() / 4), ..limits };
+        let websocket = WebSocketListener::bind(address, Some(tls), options, limits).await?;
         Ok(Self { quic, websocket })
     }
 

@@ -449,7 +449,8 @@ impl Counted {
     }
 }
 
-/// Frames sent that the other end must acknowledge (RFC 9000 §13.2.1); without the probes for larger packets, which may well be lost.
+/// Frames sent that the other end must acknowledge (RFC 9000 §13.2.1); without the probes for larger packets, which may well be lost. Loss probes count, which are
+/// IMMEDIATE_ACKs (draft-ietf-quic-ack-frequency §5) to an end that knows these.
 fn asked(stats: &ConnectionStats) -> u64 {
     let sent = &stats.frame_tx;
     let frames = [
@@ -462,7 +463,9 @@ fn asked(stats: &ConnectionStats) -> u64 {
         sent.max_streams_bidi,
         sent.path_challenge,
     ];
-    frames.iter().sum::<u64>().saturating_sub(stats.path.sent_plpmtud_probes)
+    let probes = stats.path.sent_plpmtud_probes;
+    // A probe for larger packets has one of each.
+    frames.iter().sum::<u64>().saturating_sub(probes) + sent.immediate_ack.saturating_sub(probes)
 }
 
 fn gone(error: ConnectionError) -> io::Error {

@@ -213,6 +213,11 @@ impl Device {
         self.shared.carriers().entries.drain(..).for_each(|entry| entry.on.carrier.close());
     }
 
+    /// Gives all flows up, with this code: [`Device::flows`] counts those of which the server has not heard that yet.
+    pub fn reset_all(&self, code: u64) {
+        self.shared.all().iter().for_each(|flow| flow.reset(code));
+    }
+
     /// Counts how often a flow came to want a carrier that is not there: it is offline and has something to say, or the carrier that it has is silent.
     pub fn wants(&self) -> watch::Receiver<u64> {
         self.shared.wants.subscribe()

@@ -7,12 +7,14 @@ use clap::Args;
 use hoop_relay::agent::Agent;
 use hoop_relay::{FlowOptions, Introduction, Link, Way};
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The library that is loaded into the program (`preload/preload.c`).
 const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
@@ -48,8 +50,15 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             .map_err(|error| Failure::new(Exit::Unexpected, "the relay cannot be dialled", error))?;
         let agent = Agent::bind(&folder.socket(), options)
             .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?;
-        let mut status = None;
-        agent.run(&link, async { status = Some(child(flags, &folder).await) }).await;
+        let (mut status, is_over) = (None, AtomicBool::new(false));
+        let program = async {
+            status = Some(child(flags, &folder).await);
+            is_over.store(true, Ordering::Relaxed);
+        };
+        tokio::select! {
+            () = agent.run(&link, program) => {}
+            () = insisted(&is_over) => hoop_relay::agent::give_up(&link).await,
+        }
         let program = flags.program[0].to_string_lossy().into_owned();
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
         status.map_err(|error| Failure::new(Exit::File, format!("{program} cannot be run"), error))
@@ -67,7 +76,42 @@ async fn child(flags: &RunFlags, folder: &Folder) -> io::Result<ExitStatus> {
     }
     let mut command = Command::new(&flags.program[0]);
     command.args(&flags.program[1..]).env("LD_PRELOAD", preload).env("HOOP_RUN_SOCKET", folder.socket());
-    command.status().await
+    let (mut child, mut interrupt) = (command.spawn()?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    // Typed at a terminal, the interrupt is the program's, too.
+    let is_typed = std::io::stdin().is_terminal();
+    loop {
+        let told = tokio::select! {
+            status = child.wait() => return status,
+            _ = interrupt.recv() => if is_typed { continue } else { libc::SIGINT },
+            _ = terminate.recv() => libc::SIGTERM,
+            _ = hang_up.recv() => libc::SIGHUP,
+        };
+        if let Some(pid) = child.id().and_then(|pid| libc::pid_t::try_from(pid).ok()) {
+            // SAFETY: it is called with two integers; the child was not waited for yet, so the number is its own.
+            #[allow(unsafe_code, reason = "there is no other way to pass a signal on")]
+            unsafe {
+                libc::kill(pid, told);
+            }
+        }
+    }
+}
+
+/// Somebody wants this to end though the program has: what it wrote and is not delivered is given up.
+async fn insisted(is_over: &AtomicBool) {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    }
 }
 
 /// A folder for one run, for its owner alone; it goes with it.

@@ -132,6 +132,7 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     logging::start(flags.log_json || file.log_json)?;
     let as_json = flags.json;
     let config = config(flags, file)?;
+    server::raise_descriptors();
     let runtime = server::runtime()?;
     runtime.block_on(async {
         let shutdown = server::stop_on_signal()?;

@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::logging;
-use crate::server::{announce_flows, runtime, stop_on_signal};
+use crate::server::{announce_flows, raise_descriptors, runtime, stop_on_signal};
 use clap::Args;
 use hoop_relay::{Allowed, Relay, RelayConfig, RelayError, introduce};
 use std::net::{IpAddr, SocketAddr};
@@ -36,6 +36,7 @@ pub struct RelayFlags {
 /// Runs a relay until it is told to stop.
 pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     logging::start(flags.json)?;
+    raise_descriptors();
     let addresses = flags.allow.iter().map(IpAddr::to_canonical).collect();
     let config = RelayConfig {
         listen: flags.listen,

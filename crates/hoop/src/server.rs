@@ -39,6 +39,21 @@ fn limit_arenas() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn limit_arenas() {}
 
+/// Each connection takes a descriptor, and 1,024 are soon used up: the limit that programs have by default is for those that call `select`. For servers; a program that
+/// is begun by this one would have it, too.
+pub fn raise_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls get a structure that lives longer than they do.
+    #[allow(unsafe_code, reason = "the limit has no other handle")]
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            // If that is not granted the limit stays, and what is admitted follows it.
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
 /// Reads a configuration file: TOML with the names of the flags; a name that is not known is refused.
 pub fn read_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, Failure> {
     let Some(path) = path else { return Ok(T::default()) };

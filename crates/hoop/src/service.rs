@@ -97,6 +97,7 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
     let as_json = flags.json;
     let config = config(flags, file)?;
     let tls = config.tls.is_some();
+    server::raise_descriptors();
     let runtime = server::runtime()?;
     runtime.block_on(async {
         let shutdown = server::stop_on_signal()?;

@@ -5,7 +5,7 @@
 
 use crate::link::Link;
 use crate::relay::TCP;
-use hoop_endpoint::FlowOptions;
+use hoop_endpoint::{FlowOptions, ended};
 use std::io;
 use std::path::Path;
 use std::pin::pin;
@@ -23,6 +23,12 @@ const LINE_TIME: Duration = Duration::from_secs(5);
 
 /// Connections at once: as many descriptors as a program has by default. More wait to be accepted.
 const CONNECTIONS_MAX: usize = 1_024;
+
+/// How long the relay has to hear that connections have ended: without a network it finds that out by itself, much later.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether it has.
+const LEAVE_TICK: Duration = Duration::from_millis(10);
 
 /// What a connection is copied through, each way.
 const COPY_BYTES: usize = 64 * 1024;
@@ -66,7 +72,24 @@ impl Agent {
             connections.spawn(carry(connection, link.device().clone(), self.options.clone()));
         }
         while connections.join_next().await.is_some() {}
+        leave(link).await;
     }
+}
+
+/// Gives up what is under way, and tells the relay so that nothing is kept there.
+pub async fn give_up(link: &Link) {
+    link.device().reset_all(ended::GIVEN_UP);
+    leave(link).await;
+}
+
+/// Waits until the relay knows what has ended, if it can be reached.
+async fn leave(link: &Link) {
+    let told = async {
+        while link.device().flows() > 0 {
+            tokio::time::sleep(LEAVE_TICK).await;
+        }
+    };
+    let _ = timeout(LEAVE_MAX, told).await;
 }
 
 async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, options: FlowOptions) {
@@ -81,7 +104,11 @@ async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, option
     match tokio::io::copy_bidirectional_with_sizes(&mut connection, &mut flow, COPY_BYTES, COPY_BYTES).await {
         // What the program wrote before it left is still to arrive.
         Ok(_) => drop(flow.finished().await),
-        Err(error) => tracing::debug!(%error, destination, "a carried connection broke off"),
+        Err(error) => {
+            tracing::debug!(%error, destination, "a carried connection broke off");
+            // Neither end has more to do with it, whatever was written.
+            flow.reset(ended::GIVEN_UP);
+        }
     }
 }
 

@@ -186,8 +186,10 @@ impl Devices {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let print = self.print();
         if print != read.0 {
+            // A file that is not taken is looked at once, until it changes again.
+            read.0 = print;
             match read_toml::<DevicesFile>(&self.path).and_then(|file| file.keys()) {
-                Ok(keys) => *read = (print, keys),
+                Ok(keys) => read.1 = keys,
                 // Half written, perhaps: who was known stays known.
                 Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
             }
@@ -251,6 +253,9 @@ mod tests {
         assert!(devices.find(HostId([0; 20])).is_none());
         fs::write(&path, "devices = 7").unwrap();
         assert!(devices.find(first.host().unwrap()).is_some(), "a file that is being written takes nobody away");
+        let third = introduce(&folder.path().join("other.toml"), "relay.example:4669", None).unwrap();
+        fs::rename(folder.path().join("other.toml"), &path).unwrap();
+        assert!(devices.find(third.host().unwrap()).is_some(), "once it is whole it is taken");
     }
 
     #[test]

@@ -14,10 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, interval, sleep_until};
 
 /// Waits between attempts to reach the server. A network that changes is tried at once.
 const RETRY: Backoff = Backoff { base: Duration::from_millis(250), cap: Duration::from_secs(15) };
+
+/// Where nothing else is said, a carrier says something so often: routers forget a UDP flow after 30 s (RFC 4787 §4.3 has them wait for two minutes), and a carrier that
+/// is thought to be there and is not is noticed by it. It costs less than a carrier that ends for want of traffic, and is dialled again.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// So often it is looked whether any flow needs the carrier.
+const NEEDED_EVERY: Duration = Duration::from_secs(30);
 
 /// A way out of the machine.
 #[derive(Clone, Debug)]
@@ -78,10 +85,11 @@ impl Link {
     pub fn start(introduction: &Introduction, ways: Vec<Way>) -> Result<Self, LinkError> {
         let device = Device::new(DeviceConfig::new(introduction.host()?, introduction.key()?));
         let (server, tls) = (introduction.server()?, device_tls(introduction.roots()?)?);
+        let quic_options = QuicOptions { keep_alive: Some(KEEP_ALIVE), ..QuicOptions::device() };
         let mut keepers = JoinSet::new();
         for way in ways {
             let fail = |source| LinkError::Way { way: way.name.clone(), source };
-            let quic = QuicDevice::new(way.local.clone(), &tls, &QuicOptions::device()).map_err(fail)?;
+            let quic = QuicDevice::new(way.local.clone(), &tls, &quic_options).map_err(fail)?;
             let websocket = WebSocketDevice::new(way.local.clone(), &tls, WebSocketOptions::default(), None);
             let keeper = Keeper {
                 // From before the first flow.
@@ -120,51 +128,65 @@ type Dialling<'a> = Pending<'a, io::Result<Arc<dyn Carrier>>>;
 struct Here {
     id: CarrierId,
     carrier: Arc<dyn Carrier>,
-    /// Another was dialled because it is silent.
-    is_silent: bool,
+    /// It ends when the carrier is gone. Both go on through all that happens beside: what the carrier owes counts from when it began to.
+    gone: Pending<'static, io::Error>,
+    /// It ends when the carrier is silent; then another is dialled, and the silence is not asked after again.
+    silent: Option<Pending<'static, ()>>,
 }
 
 impl Keeper {
-    async fn run(self) {
+    async fn run(mut self) {
         let mut wants = self.wants.clone();
         let (mut here, mut attempt): (Option<Here>, _) = (None, 0);
         // When to dial next, and what is being dialled.
         let (mut due, mut dialling): (Option<Instant>, Option<Dialling<'_>>) = (None, None);
+        let mut needed = interval(NEEDED_EVERY);
+        let mut tells = true;
         loop {
             if due.is_some_and(|at| at <= Instant::now()) {
                 due = None;
                 dialling = Some(Box::pin(self.dialer.dial(&self.way.name, &self.server)));
             }
-            let (gone, silent) = here.as_ref().map_or_else(never, Here::watch);
+            let (gone, silent) = match &mut here {
+                Some(here) => (Some(&mut here.gone), here.silent.as_mut()),
+                None => (None, None),
+            };
             tokio::select! {
-                _ = gone => {
+                _ = done(gone) => {
                     here = None;
                     if dialling.is_none() && due.is_none() && self.device.is_busy() {
                         due = Some(Instant::now());
                     }
                 }
-                () = silent => {
+                () = done(silent) => {
                     let Some(here) = &mut here else { continue };
                     tracing::debug!(way = self.way.name, kind = ?here.carrier.kind(), "a carrier is silent");
                     if here.carrier.kind() == Kind::Quic {
                         self.dialer.quic_is_silent(&self.way.name);
                     }
-                    here.is_silent = true;
+                    here.silent = None;
                     (due, dialling) = (Some(Instant::now()), None);
                 }
                 wanted = wants.changed() => {
                     if wanted.is_err() {
                         return;
                     }
-                    let is_served = here.as_ref().is_some_and(|here| !here.is_silent);
+                    let is_served = here.as_ref().is_some_and(|here| here.silent.is_some());
                     if !is_served && dialling.is_none() && due.is_none() {
                         due = Some(Instant::now());
                     }
                 }
-                changed = self.changes.next() => {
+                _ = needed.tick() => {
+                    if !self.device.is_busy() {
+                        tracing::debug!(way = self.way.name, "no flow needs a carrier");
+                        here.take().inspect(|here| self.device.remove_carrier(here.id));
+                    }
+                }
+                changed = self.changes.next(), if tells => {
                     if changed.is_err() {
                         // The kernel tells no more: what flows want is left.
-                        tokio::time::sleep(RETRY.cap).await;
+                        tells = false;
+                        continue;
                     }
                     if let Err(error) = self.dialer.link_is_up() {
                         tracing::debug!(way = self.way.name, %error, "no fresh socket");
@@ -175,14 +197,14 @@ impl Keeper {
                     }
                 }
                 () = until(due) => {}
-                dialled = done(&mut dialling) => {
+                dialled = done(dialling.as_mut()) => {
                     dialling = None;
                     match dialled {
                         Ok(carrier) => {
                             tracing::debug!(way = self.way.name, kind = ?carrier.kind(), "a carrier is up");
                             let (network, carrier_use) = (self.way.name.as_str(), self.way.carrier_use);
                             let id = self.device.add_carrier(carrier.clone(), carrier_use, network);
-                            if let Some(old) = here.replace(Here { id, carrier, is_silent: false }) {
+                            if let Some(old) = here.replace(Here::new(id, carrier)) {
                                 self.device.remove_carrier(old.id);
                             }
                             attempt = 0;
@@ -214,7 +236,8 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-async fn done<T>(work: &mut Option<Pending<'_, T>>) -> T {
+/// What a future gives, if there is one.
+async fn done<T>(work: Option<&mut Pending<'_, T>>) -> T {
     match work {
         Some(work) => work.await,
         None => std::future::pending().await,
@@ -222,15 +245,13 @@ async fn done<T>(work: &mut Option<Pending<'_, T>>) -> T {
 }
 
 impl Here {
-    fn watch(&self) -> (Pending<'_, io::Error>, Pending<'_, ()>) {
-        let silent = match self.is_silent {
-            true => Box::pin(std::future::pending()) as Pending<'_, ()>,
-            false => self.carrier.silent(SILENCE),
-        };
-        (self.carrier.closed(), silent)
+    fn new(id: CarrierId, carrier: Arc<dyn Carrier>) -> Self {
+        let (ends, falls_silent) = (carrier.clone(), carrier.clone());
+        Self {
+            id,
+            carrier,
+            gone: Box::pin(async move { ends.closed().await }),
+            silent: Some(Box::pin(async move { falls_silent.silent(SILENCE).await })),
+        }
     }
-}
-
-fn never<'a>() -> (Pending<'a, io::Error>, Pending<'a, ()>) {
-    (Box::pin(std::future::pending()), Box::pin(std::future::pending()))
 }

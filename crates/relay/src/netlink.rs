@@ -6,6 +6,8 @@ use std::io;
 #[cfg(target_os = "linux")]
 pub struct Changes {
     socket: tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>,
+    /// Something has changed that nobody was told of.
+    is_pending: bool,
 }
 
 #[cfg(target_os = "linux")]
@@ -26,15 +28,19 @@ impl Changes {
         // SAFETY: the descriptor is owned, so it is the same and open for as long as it is registered.
         #[allow(unsafe_code, reason = "tokio asks for that promise")]
         let socket = unsafe { tokio::io::unix::AsyncFd::register(socket) }.map_err(io::Error::from)?;
-        Ok(Self { socket })
+        Ok(Self { socket, is_pending: false })
     }
 
-    /// Waits for the next change; those that come together are one.
-    pub async fn next(&self) -> io::Result<()> {
-        self.drain().await?;
+    /// Waits for the next change; those that come together are one. Dropping it while it waits loses none.
+    pub async fn next(&mut self) -> io::Result<()> {
+        if !self.is_pending {
+            self.drain().await?;
+            self.is_pending = true;
+        }
         // An address comes with routes, one message each.
         tokio::time::sleep(TOGETHER).await;
         let _ = tokio::time::timeout(std::time::Duration::ZERO, self.drain()).await;
+        self.is_pending = false;
         Ok(())
     }
 
@@ -76,7 +82,7 @@ impl Changes {
     }
 
     /// Waits for ever.
-    pub async fn next(&self) -> io::Result<()> {
+    pub async fn next(&mut self) -> io::Result<()> {
         std::future::pending().await
     }
 }

@@ -2,16 +2,17 @@
 
 use crate::introduction::Devices;
 use hoop_carrier::{Listener, server_tls};
-use hoop_endpoint::{FlowStream, Server, ServerConfig};
+use hoop_endpoint::{FlowStream, HostId, Server, ServerConfig, ServerLimits};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -20,6 +21,9 @@ pub const TCP: &str = "tcp:";
 
 /// How long a destination has to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
+
+/// A device that is away for longer finds its connections ended: few servers wait so long for the other half, and a program that was killed never comes back.
+const OFFLINE_MAX: hoop_units::Duration = hoop_units::Duration::from_secs(12 * 3_600);
 
 /// What a flow is copied through, each way.
 const COPY_BYTES: usize = 64 * 1024;
@@ -112,7 +116,11 @@ impl Relay {
         let tls = tls(&config.certificate, &config.key)?;
         let listen = |source| RelayError::Listen { address: config.listen, source };
         let listener = Listener::bind(config.listen, &tls).await.map_err(listen)?;
-        let server = Server::new(ServerConfig::new(Arc::new(devices)));
+        let defaults = ServerLimits::default();
+        // Half of the descriptors are for destinations; a flow that waits for its device holds one.
+        let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);
+        let limits = ServerLimits { flows, offline: OFFLINE_MAX, ..defaults };
+        let server = Server::new(ServerConfig { limits, ..ServerConfig::new(Arc::new(devices)) });
         Ok(Self { listener, server, allowed: Arc::new(config.allowed.clone()) })
     }
 
@@ -123,12 +131,12 @@ impl Relay {
 
     /// Serves until this is dropped. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
-        let mut flows = JoinSet::new();
+        let (mut flows, lookups) = (JoinSet::new(), Arc::new(Lookups::new()));
         loop {
             let carrier = tokio::select! {
                 carrier = self.listener.accept() => carrier,
                 Some(flow) = self.server.accept() => {
-                    flows.spawn(relay(flow, self.allowed.clone()));
+                    flows.spawn(relay(flow, self.allowed.clone(), lookups.clone()));
                     continue;
                 }
                 Some(_) = flows.join_next() => continue,
@@ -152,9 +160,15 @@ fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayErro
     server_tls(chain, private).map_err(|error| fail(certificate, error.to_string()))
 }
 
-async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>) {
+async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Lookups>) {
     let name = flow.name();
-    let code = match connect(flow.service(), &allowed).await {
+    let mut status = flow.status();
+    let connected = tokio::select! {
+        connected = connect(flow.service(), &allowed, lookups.of(name.host)) => connected,
+        // Nobody waits for it any more.
+        _ = status.wait_for(|status| status.over.is_some()) => return,
+    };
+    let code = match connected {
         Ok(mut connection) => {
             match tokio::io::copy_bidirectional_with_sizes(&mut flow, &mut connection, COPY_BYTES, COPY_BYTES).await {
                 Ok(_) => {
@@ -173,13 +187,59 @@ async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>) {
     flow.reset(code);
 }
 
-async fn connect(service: &str, allowed: &Allowed) -> Result<TcpStream, u64> {
+/// Names that are looked up at once, of all devices and of each: a lookup takes a thread, for as long as the resolver takes.
+const LOOKUPS: usize = 256;
+const LOOKUPS_OF_DEVICE: usize = 16;
+
+/// Who may look a name up.
+#[derive(Debug)]
+struct Lookups {
+    all: Arc<Semaphore>,
+    /// Of those that are under way.
+    devices: Mutex<HashMap<HostId, Weak<Semaphore>>>,
+}
+
+impl Lookups {
+    fn new() -> Self {
+        Self { all: Arc::new(Semaphore::new(LOOKUPS)), devices: Mutex::default() }
+    }
+
+    /// Those of one device and of all.
+    fn of(&self, host: HostId) -> [Arc<Semaphore>; 2] {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = devices.get(&host).and_then(Weak::upgrade);
+        let own = known.unwrap_or_else(|| {
+            devices.retain(|_, own| own.strong_count() > 0);
+            let own = Arc::new(Semaphore::new(LOOKUPS_OF_DEVICE));
+            devices.insert(host, Arc::downgrade(&own));
+            own
+        });
+        [own, self.all.clone()]
+    }
+}
+
+/// The addresses of `HOST:PORT`. A lookup that nobody waits for any more keeps its place until the resolver has answered.
+async fn look_up(destination: &str, places: [Arc<Semaphore>; 2]) -> Result<Vec<SocketAddr>, u64> {
+    let [own, all] = places;
+    let own = own.acquire_owned().await.map_err(|_| codes::UNKNOWN_NAME)?;
+    let all = all.acquire_owned().await.map_err(|_| codes::UNKNOWN_NAME)?;
+    let destination = destination.to_owned();
+    let found = tokio::task::spawn_blocking(move || {
+        let _places = (own, all);
+        destination.to_socket_addrs().map(Vec::from_iter)
+    });
+    found.await.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
+}
+
+async fn connect(service: &str, allowed: &Allowed, places: [Arc<Semaphore>; 2]) -> Result<TcpStream, u64> {
     let destination = service.strip_prefix(TCP).ok_or(codes::MALFORMED)?;
     if destination.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
         return Err(codes::MALFORMED);
     }
-    let addresses = timeout(CONNECT_MAX, lookup_host(destination)).await.map_err(|_| codes::UNKNOWN_NAME)?;
-    let addresses: Vec<_> = addresses.map_err(|_| codes::UNKNOWN_NAME)?.collect();
+    let addresses = match destination.parse() {
+        Ok(address) => vec![address],
+        Err(_) => timeout(CONNECT_MAX, look_up(destination, places)).await.map_err(|_| codes::UNKNOWN_NAME)??,
+    };
     // They come and go; without knowing them nothing is public.
     let own = if_addrs::get_if_addrs().map(|own| own.iter().map(if_addrs::Interface::ip).collect::<Vec<_>>());
     let own = own.unwrap_or_else(|_| addresses.iter().map(SocketAddr::ip).collect());
@@ -204,6 +264,9 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = format!("tcp:{}", listener.local_addr().unwrap());
         let none = Allowed::default();
+        let connect = async |service: &str, allowed: &Allowed| {
+            connect(service, allowed, Lookups::new().of(HostId([1; 20]))).await
+        };
         assert_eq!(connect(&here, &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:[::ffff:127.0.0.1]:1", &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:10.0.0.1:22", &none).await.unwrap_err(), codes::FORBIDDEN);

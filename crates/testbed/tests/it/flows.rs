@@ -193,8 +193,30 @@ fn where_udp_is_blocked_in_the_middle_a_download_goes_on_over_websocket() {
     // What was under way has come by then.
     world.grown(&into, before + 400_000, &carried);
     println!("400 kB after UDP was blocked had come {:.1} s later", begun.elapsed().as_secs_f64());
-    assert!(carried.text().contains("WebSocket"), "{}", carried.text());
+    let told = carried.text();
+    assert!(told.contains("a carrier is silent") && told.contains("WebSocket"), "before QUIC gives up: {told}");
     world.assert_whole(&into, carried);
+}
+
+#[test]
+fn where_udp_is_blocked_in_the_middle_an_upload_goes_on_over_websocket() {
+    let world = World::build();
+    let (_server, key) = ssh_server(&world);
+    let into = world.path("by-ssh");
+    let ssh = r#"ssh -F none -i "$1" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "root@$2" "cat > '$4'" < "$3""#;
+    let mut run = world.run("sh");
+    run.args(["-c", ssh, "sh"]).arg(key).arg(world.lab.address("web").to_string());
+    run.arg(world.path("www/file")).arg(&into);
+    let mut carried = world.start(run);
+    world.grown(&into, FIRST, &carried);
+    world.ip("net", "rule add ipproto udp blackhole");
+    let (before, begun) = (std::fs::metadata(&into).unwrap().len(), Instant::now());
+    world.grown(&into, before + 400_000, &carried);
+    println!("400 kB after UDP was blocked had come {:.1} s later", begun.elapsed().as_secs_f64());
+    let told = carried.text();
+    assert!(told.contains("a carrier is silent") && told.contains("WebSocket"), "before QUIC gives up: {told}");
+    assert!(carried.wait().unwrap().success(), "{}", carried.text());
+    assert_eq!(sha256(&into).unwrap(), sha256(&world.path("www/file")).unwrap(), "as it was sent");
 }
 
 #[test]
