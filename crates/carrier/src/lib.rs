@@ -4,6 +4,7 @@
 mod dialer;
 mod listener;
 mod memory;
+mod peers;
 mod quic;
 mod race;
 mod silence;
@@ -17,6 +18,7 @@ use hoop_flow::Binding;
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -74,6 +76,11 @@ pub trait Carrier: Send + Sync + Debug {
     /// # Errors
     /// If the carrier is gone.
     fn accept(&self) -> Pending<'_, io::Result<Lane>>;
+
+    /// The other end's address, if it has one: what strangers are counted by. A proxy's, where there is one.
+    fn peer(&self) -> Option<IpAddr> {
+        None
+    }
 
     /// The round-trip time, if it is known.
     fn rtt(&self) -> Option<Duration>;

@@ -9,6 +9,7 @@
 //! **Floods.** A first packet costs its sender nothing. Once [`QuicLimits::retry_from`] handshakes are under way, a device must show by a Retry (RFC 9000 §8.1.2)
 //! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`].
 
+use crate::peers::{Peers, Place};
 use crate::silence::{Sample, until_silent};
 use crate::socket::{Local, udp_socket};
 use crate::{Carrier, Kind, Lane, LaneReceiver, LaneSender, Pending, broken_off};
@@ -22,7 +23,7 @@ use quinn::{
 };
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -64,7 +65,7 @@ pub struct QuicOptions {
     /// The largest packet that is tried, in octets of UDP payload, 1,200 to [`MTU_MAX`]; default: [`MTU_MAX`]. What is too large for the path costs
     /// a few probes.
     pub mtu: u16,
-    /// Lanes that a device may have open at once on one carrier; default: 100.
+    /// Lanes that a device may have open at once on one carrier; default: 256. quinn has some 50 octets ready for each.
     pub lanes: u32,
     /// What may be sent and not acknowledged by QUIC, in octets; default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's 1 MiB, so that a thousand devices that read
     /// nothing hold 1 GiB.
@@ -85,7 +86,7 @@ impl QuicOptions {
         Self {
             congestion: Congestion::Cubic,
             mtu: MTU_MAX,
-            lanes: 100,
+            lanes: 256,
             send_window: 8 << 20,
             lane_window: 1_280 << 10,
             receive_window: 2_560 << 10,
@@ -197,6 +198,8 @@ pub struct QuicLimits {
     pub retry_from: usize,
     /// Handshakes under way at once, with carriers that wait to be accepted; more are refused. Default: 512.
     pub handshakes: usize,
+    /// The same of one address that was shown to be the device's own; default: 32.
+    pub handshakes_per_peer: usize,
     /// How long a handshake may take; default: 10 s.
     pub handshake_time: Duration,
     /// Connections at once; more are refused. Default: 20,000, some 40 KB each.
@@ -205,7 +208,13 @@ pub struct QuicLimits {
 
 impl Default for QuicLimits {
     fn default() -> Self {
-        Self { retry_from: 64, handshakes: 512, handshake_time: Duration::from_secs(10), connections: 20_000 }
+        Self {
+            retry_from: 64,
+            handshakes: 512,
+            handshakes_per_peer: 32,
+            handshake_time: Duration::from_secs(10),
+            connections: 20_000,
+        }
     }
 }
 
@@ -284,8 +293,13 @@ impl QuicListener {
         let endpoint = quinn::Endpoint::new(options.endpoint()?, Some(config), socket.into(), runtime)?;
         let (hand_over, accepted) = mpsc::channel(1);
         let handshakes = Arc::new(Semaphore::new(limits.handshakes));
-        let admitting =
-            Admitting { endpoint: endpoint.clone(), limits: limits.clone(), handshakes: handshakes.clone(), hand_over };
+        let admitting = Admitting {
+            endpoint: endpoint.clone(),
+            limits: limits.clone(),
+            handshakes: handshakes.clone(),
+            peers: Peers::default(),
+            hand_over,
+        };
         let task = tokio::spawn(admitting.run());
         Ok(Self { endpoint, accepted: Mutex::new(accepted), handshakes, limits, task })
     }
@@ -328,6 +342,7 @@ struct Admitting {
     endpoint: quinn::Endpoint,
     limits: QuicLimits,
     handshakes: Arc<Semaphore>,
+    peers: Peers,
     hand_over: mpsc::Sender<QuicCarrier>,
 }
 
@@ -343,16 +358,21 @@ impl Admitting {
         let validated = incoming.remote_address_validated();
         let connections = self.endpoint.open_connections();
         match self.limits.admission(under_way, connections, validated) {
-            Admission::Accept => match self.handshakes.clone().try_acquire_owned() {
-                Ok(permit) => self.shake_hands(incoming, permit),
-                Err(_) => incoming.refuse(),
-            },
+            Admission::Accept => {
+                // An address that may be another's is not held against that one: it has its share of `retry_from`.
+                let peer = incoming.remote_address().ip();
+                let most = if validated { self.limits.handshakes_per_peer } else { usize::MAX };
+                match (self.handshakes.clone().try_acquire_owned(), self.peers.take(peer, most)) {
+                    (Ok(permit), Some(place)) => self.shake_hands(incoming, (permit, place)),
+                    _ => incoming.refuse(),
+                }
+            }
             Admission::Retry => drop(incoming.retry()),
             Admission::Refuse => incoming.refuse(),
         }
     }
 
-    fn shake_hands(&self, incoming: Incoming, permit: OwnedSemaphorePermit) {
+    fn shake_hands(&self, incoming: Incoming, place: (OwnedSemaphorePermit, Place)) {
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept() else { return };
         let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
@@ -363,7 +383,7 @@ impl Admitting {
                 _ = hand_over.send(carrier) => {}
                 _ = connection.closed() => {}
             }
-            drop(permit);
+            drop(place);
         });
     }
 }
@@ -402,6 +422,10 @@ impl Carrier for QuicCarrier {
 
     fn binding(&self) -> Binding {
         self.binding
+    }
+
+    fn peer(&self) -> Option<IpAddr> {
+        Some(self.connection.remote_address().ip())
     }
 
     fn open(&self) -> Pending<'_, io::Result<Lane>> {

@@ -62,6 +62,7 @@
 //! ([`FlowStream::keep`]), and can give what it wrote again: see [`Device::restore`].
 
 mod buffer;
+mod carriers;
 mod clock;
 mod device;
 mod error;

@@ -1,5 +1,6 @@
 //! The server's end: [`Server`].
 
+use crate::carriers::Carriers;
 use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, Durable, Owner, Share, Shared, State, machine_options};
@@ -66,8 +67,10 @@ pub struct ServerLimits {
     pub flows_of_device: usize,
     /// Lanes of one carrier that have not said OPEN or RESUME yet; more are not accepted until one has, or [`GREETING_MAX`] has passed. Default 16.
     pub greetings: usize,
-    /// Carriers at once; more are closed. Default 16,384.
+    /// Carriers at once. When there is no room, the one that has been longest without that a flow was attached over it is closed; if there is none, the new one. Default 16,384.
     pub carriers: usize,
+    /// Carriers from one address (IPv6: one /64) over which no flow was attached yet; more are closed. Default 64.
+    pub carriers_of_stranger: usize,
     /// Flows that nobody has accepted yet (4, busy). Default 1,024.
     pub backlog: usize,
     /// Octets of all flows together, written and not acknowledged or come and not read. Beyond it no flow is opened (4, busy), and whoever writes waits
@@ -88,6 +91,7 @@ impl Default for ServerLimits {
             flows_of_device: 1_024,
             greetings: 16,
             carriers: 16_384,
+            carriers_of_stranger: 64,
             backlog: 1_024,
             octets: 1 << 30,
             octets_of_device: 128 << 20,
@@ -180,7 +184,7 @@ pub(crate) struct Ends {
     config: ServerConfig,
     myself: Weak<Ends>,
     flows: Mutex<Flows>,
-    carriers: Mutex<HashMap<CarrierId, Arc<dyn Carrier>>>,
+    carriers: Mutex<Carriers>,
     next_carrier: AtomicU64,
     held: AtomicI64,
     opened: mpsc::Sender<Arc<Shared>>,
@@ -227,11 +231,18 @@ impl Server {
         let shared = &self.shared;
         let id = CarrierId(shared.next_carrier.fetch_add(1, Ordering::Relaxed));
         {
+            let limits = &shared.config.limits;
             let mut carriers = lock(&shared.carriers);
-            if carriers.len() >= shared.config.limits.carriers || shared.is_down() {
-                return carrier.close();
+            let out = match shared.is_down() {
+                true => Some(carrier.clone()),
+                false => carriers.add(id, &carrier, limits.carriers, limits.carriers_of_stranger),
+            };
+            if let Some(out) = out {
+                out.close();
+                if Arc::ptr_eq(&out, &carrier) {
+                    return;
+                }
             }
-            carriers.insert(id, carrier.clone());
         }
         let on = Carried { id, carrier, network: network.into() };
         tokio::spawn(accept_lanes(Arc::downgrade(shared), on, shared.config.limits.greetings));
@@ -254,7 +265,7 @@ impl Server {
     /// go on at the next server that has it.
     pub fn shutdown(&self) {
         self.shared.is_down.send_replace(true);
-        lock(&self.shared.carriers).values().for_each(|carrier| carrier.close());
+        lock(&self.shared.carriers).close();
         let flows: Vec<_> = lock(&self.shared.flows).here.drain().map(|(_, flow)| flow).collect();
         flows.iter().for_each(|flow| flow.dismiss(FlowError::Gone));
     }
@@ -325,7 +336,7 @@ async fn accept_lanes(server: Weak<Ends>, on: Carried, greetings: usize) {
     }
     on.carrier.close();
     if let Some(server) = server.upgrade() {
-        lock(&server.carriers).remove(&on.id);
+        lock(&server.carriers).remove(on.id);
     }
 }
 
@@ -423,7 +434,10 @@ impl Ends {
             _ => return,
         };
         match answer {
-            Ok((flow, id, signals)) => lane::run(&flow, id, signals, lane, intake),
+            Ok((flow, id, signals)) => {
+                lock(&self.carriers).is_a_devices(on.id);
+                lane::run(&flow, id, signals, lane, intake);
+            }
             Err(refusal) => refuse(lane, refusal).await,
         }
     }
@@ -718,7 +732,7 @@ impl Owner for Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        lock(&self.carriers).values().for_each(|carrier| carrier.close());
+        lock(&self.carriers).close();
         self.watch.look();
         let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
         flows.here.values().for_each(|flow| flow.dismiss(FlowError::Gone));

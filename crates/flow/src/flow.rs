@@ -258,6 +258,11 @@ pub struct Flow {
     events: VecDeque<Event>,
 }
 
+/// The code of a flow that is given up.
+const fn given_up(code: u64) -> u64 {
+    if code == ended::FINISHED { ended::GIVEN_UP } else { code }
+}
+
 impl Flow {
     /// A device's new flow. `nonce` is drawn for it; `service` has at most [`crate::frame::SERVICE_MAX`] octets.
     pub fn open(name: FlowName, device_key: DeviceKey, nonce: [u8; 32], service: String, options: Options) -> Self {
@@ -458,8 +463,10 @@ impl Flow {
         (self.due.size, self.tells_size) = (true, true);
     }
 
-    /// Gives the flow up. A server's end is final; a device's is once the server knows, or the device forgets the flow.
+    /// Gives the flow up. A server's end is final; a device's is once the server knows, or the device forgets the flow. Code 0 becomes 4: nobody can say that streams are whole
+    /// which are not.
     pub fn reset(&mut self, code: u64) {
+        let code = given_up(code);
         match self.role {
             Role::Server => self.end(code),
             Role::Device => {
@@ -667,7 +674,7 @@ impl Flow {
             (_, Stage::Greeting, _) => return Err(Violation::Unexpected),
             // Whoever has ended a flow says so again and listens no more.
             (Role::Server, ..) if self.ended.is_some() => self.due.end = true,
-            (Role::Server, _, Frame::Reset { code }) => self.end(*code),
+            (Role::Server, _, Frame::Reset { code }) => self.end(given_up(*code)),
             (Role::Server, _, Frame::Deadline(at)) => {
                 self.deadline = *at;
                 self.events.push_back(Event::Deadline(*at));
@@ -677,10 +684,7 @@ impl Flow {
                     lane.lane_use = *lane_use;
                 }
             }
-            (Role::Device, _, Frame::End { code }) => {
-                self.end(*code);
-                self.close_all();
-            }
+            (Role::Device, _, Frame::End { code }) => self.ended_there(*code),
             (Role::Device, _, Frame::Park) => {
                 self.detach(lane);
                 self.events.push_back(Event::Close(lane));
@@ -741,12 +745,17 @@ impl Flow {
         Ok(())
     }
 
+    /// At a device: the server says how the flow has ended. That both streams are whole is seen here, too; a device that goes on from an older record of its own has lost what came
+    /// after that.
+    fn ended_there(&mut self, code: u64) {
+        let is_whole = self.incoming.is_done() && self.outgoing.is_finished();
+        self.end(if code == ended::FINISHED && !is_whole { ended::LOST } else { code });
+        self.close_all();
+    }
+
     fn refused(&mut self, lane: LaneId, refusal: Refusal) {
         match refusal {
-            Refusal::Ended { code } => {
-                self.end(code);
-                self.close_all();
-            }
+            Refusal::Ended { code } => self.ended_there(code),
             Refusal::Stale { highest } => self.epoch = self.epoch.max(highest),
             _ => {}
         }

@@ -79,7 +79,8 @@ impl Incoming {
             self.whole = rest.end;
             self.join();
         } else {
-            if self.beyond.spans() >= GAPS_MAX {
+            let touches = |span: ByteRange| span.start <= rest.end && rest.start <= span.end;
+            if self.beyond.spans() >= GAPS_MAX && !self.beyond.iter().any(touches) {
                 return Err(Overrun::Gaps);
             }
             self.beyond.insert(rest);

@@ -152,6 +152,39 @@ fn gaps_are_bounded() {
     let gaps = (0..).map(|n| server.handle(LaneId(1), &Frame::Data { offset: 1 + 2 * n, octets: b"x" }, NOW));
     let taken = gaps.take(CREDIT_FIRST as usize / 2).take_while(Result::is_ok).count();
     assert_eq!(taken, GAPS_MAX);
+    // What lengthens an island or is there already makes none more: a lane that is ahead of another is not closed for it.
+    let mut take = |offset, octets| server.handle(LaneId(1), &Frame::Data { offset, octets }, NOW);
+    let last = 1 + 2 * GAPS_MAX as u64 - 2;
+    assert_eq!(take(last, b"x"), Ok(Vec::new()), "it is there");
+    assert_eq!(take(last, b"xyz"), Ok(vec![ByteRange::new(last + 1, last + 3)]), "it is longer");
+    assert!(take(last + 10, b"x").is_err(), "another island");
+    assert_eq!(take(0, b"x").unwrap(), vec![ByteRange::new(0, 1)], "a gap is filled");
+    assert!(take(last + 10, b"x").is_ok(), "and there is room for another");
+}
+
+/// Whoever ends TLS between two ends may say END; a device may go on from an older record of its own.
+#[test]
+fn nobody_is_told_that_a_stream_is_whole_which_is_not() {
+    let ended_with = |flow: &mut Flow| {
+        std::iter::from_fn(|| flow.poll_event()).find_map(|event| match event {
+            Event::Ended { code } => Some(code),
+            _ => None,
+        })
+    };
+    let (mut device, mut server) = pair();
+    device.handle(LaneId(1), &Frame::End { code: ended::FINISHED }, NOW).unwrap();
+    assert_eq!(ended_with(&mut device), Some(ended::LOST));
+    server.handle(LaneId(1), &Frame::Reset { code: ended::FINISHED }, NOW).unwrap();
+    assert_eq!(ended_with(&mut server), Some(ended::GIVEN_UP));
+    let (mut device, mut server) = pair();
+    let record = device.record();
+    device.finish();
+    let mut older = Flow::restore(&record, Options::default());
+    resume(&mut older, 2);
+    older.handle(LaneId(2), &Frame::Refused(Refusal::Ended { code: ended::FINISHED }), NOW).unwrap();
+    assert_eq!(ended_with(&mut older), Some(ended::LOST), "it does not know that it had ended its stream");
+    server.reset(ended::FINISHED);
+    assert_eq!(ended_with(&mut server), Some(ended::GIVEN_UP), "an application cannot say so either");
 }
 
 #[test]

@@ -23,7 +23,7 @@ use frames::Violation;
 use hoop_flow::Binding;
 use lanes::{Key, Lanes, OCTETS_MAX, Read, Room, Wakers};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -104,6 +104,10 @@ impl Carrier for WebSocketCarrier {
 
     fn binding(&self) -> Binding {
         self.binding
+    }
+
+    fn peer(&self) -> Option<IpAddr> {
+        Some(self.peer.ip())
     }
 
     fn open(&self) -> Pending<'_, io::Result<Lane>> {

@@ -4,18 +4,17 @@ use super::driver::{Conversation, Manner, violated};
 use super::frames::{Frames, Role, Violation};
 use super::upgrade::asked;
 use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
+use crate::peers::Peers;
 use crate::tcp::Tcp;
 use crate::tls::exported;
 use bytes::BytesMut;
 use hoop_flow::Binding;
 use hoop_flow::frame::Frame;
-use hoop_units::DeviceId;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -95,7 +94,7 @@ impl WebSocketListener {
             handshakes: Arc::new(Semaphore::new(limits.handshakes)),
             connections: Arc::new(Semaphore::new(limits.connections)),
             limits,
-            peers: Mutex::default(),
+            peers: Peers::default(),
             hand_over,
         });
         let task = tokio::spawn(admitting.clone().run(listener));
@@ -133,28 +132,8 @@ struct Admitting {
     limits: WebSocketLimits,
     handshakes: Arc<Semaphore>,
     connections: Arc<Semaphore>,
-    /// Handshakes under way of each peer; as many at most as there are handshakes.
-    peers: Mutex<BTreeMap<DeviceId, usize>>,
+    peers: Peers,
     hand_over: mpsc::Sender<WebSocketCarrier>,
-}
-
-/// What a handshake takes up.
-struct Place {
-    admitting: Arc<Admitting>,
-    peer: DeviceId,
-    _handshake: OwnedSemaphorePermit,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut peers = self.admitting.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = peers.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                peers.remove(&self.peer);
-            }
-        }
-    }
 }
 
 impl Admitting {
@@ -168,9 +147,11 @@ impl Admitting {
     }
 
     fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let (Some(place), Ok(connection)) = (self.place(peer), self.connections.clone().try_acquire_owned()) else {
+        let (handshakes, connections) = (self.handshakes.clone(), self.connections.clone());
+        let (Ok(handshake), Ok(connection)) = (handshakes.try_acquire_owned(), connections.try_acquire_owned()) else {
             return;
         };
+        let Some(place) = self.peers.take(peer.ip(), self.limits.handshakes_per_peer) else { return };
         let admitting = self.clone();
         tokio::spawn(async move {
             let limit = admitting.limits.handshake_time;
@@ -181,20 +162,8 @@ impl Admitting {
                 _ = admitting.hand_over.send(carrier) => {}
                 _ = shared.until_gone() => {}
             }
-            drop(place);
+            drop((handshake, place));
         });
-    }
-
-    fn place(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
-        let handshake = self.handshakes.clone().try_acquire_owned().ok()?;
-        let peer = DeviceId::from_ip(peer.ip());
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = peers.entry(peer).or_default();
-        if *count >= self.limits.handshakes_per_peer {
-            return None;
-        }
-        *count += 1;
-        Some(Place { admitting: self.clone(), peer, _handshake: handshake })
     }
 
     async fn shake_hands(
