@@ -134,7 +134,23 @@ pub trait LaneReceiver: Send + Debug {
     /// # Errors
     /// If the lane was broken off, or its carrier is gone.
     fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>>;
+
+    /// The next octets, and what else of them is there already, as they lie: says how many of `chunks` it has filled, the first and those behind it, at least one; `None` once the
+    /// sender has finished. Dropping it while it waits loses nothing.
+    ///
+    /// # Errors
+    /// As [`LaneReceiver::receive`].
+    fn receive_chunks<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<Option<usize>>> {
+        Box::pin(async move {
+            let Some(octets) = self.receive(RECEIVE_MAX).await? else { return Ok(None) };
+            chunks[0] = octets;
+            Ok(Some(1))
+        })
+    }
 }
+
+/// What a carrier that knows nothing better gives as one chunk at most.
+const RECEIVE_MAX: usize = 64 * 1024;
 
 /// The other end has broken a lane off, or no longer reads it.
 fn broken_off() -> io::Error {

@@ -548,10 +548,20 @@ impl LaneReceiver for QuicReceiver {
         Box::pin(async move {
             match self.0.read_chunk(most, true).await {
                 Ok(chunk) => Ok(chunk.map(|chunk| chunk.bytes)),
-                Err(ReadError::ConnectionLost(error)) => Err(gone(error)),
-                Err(_) => Err(broken_off()),
+                Err(error) => Err(unread(error)),
             }
         })
+    }
+
+    fn receive_chunks<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<Option<usize>>> {
+        Box::pin(async move { self.0.read_chunks(chunks).await.map_err(unread) })
+    }
+}
+
+fn unread(error: ReadError) -> io::Error {
+    match error {
+        ReadError::ConnectionLost(error) => gone(error),
+        _ => broken_off(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A TCP connection that a carrier can ask about while its task reads and writes: [`Tcp`], [`Watch`].
 
 use crate::silence::Sample;
+use bytes::{Buf as _, BytesMut};
 use socket2::SockRef;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -11,35 +12,46 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+/// So much is read from the system at once, in octets: TLS asks for a quarter of a record at a time.
+const AHEAD: usize = 64 * 1024;
+
 /// What one task reads and writes, and [`Watch`]es ask about.
 #[derive(Debug)]
-pub(crate) struct Tcp(Arc<TcpStream>);
+pub(crate) struct Tcp {
+    stream: Arc<TcpStream>,
+    /// What was read ahead; no memory of it is held while nothing comes.
+    ahead: BytesMut,
+}
 
 impl Tcp {
     /// Sends what is written at once; whoever writes does so in large pieces.
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self(Arc::new(stream)))
+        Ok(Self { stream: Arc::new(stream), ahead: BytesMut::new() })
     }
 
     pub(crate) fn watch(&self) -> Watch {
-        Watch(Arc::downgrade(&self.0))
+        Watch(Arc::downgrade(&self.stream))
     }
 }
 
 impl AsyncRead for Tcp {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
-                Ok(read) => {
-                    buffer.advance(read);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, ahead } = &mut *self;
+        while ahead.is_empty() {
+            ready!(stream.poll_read_ready(cx))?;
+            ahead.reserve(AHEAD);
+            match stream.try_read_buf(ahead) {
+                Ok(0) => return Poll::Ready(Ok(())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => *ahead = BytesMut::new(),
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        let len = ahead.len().min(buffer.remaining());
+        buffer.put_slice(&ahead[..len]);
+        ahead.advance(len);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -54,8 +66,8 @@ impl AsyncWrite for Tcp {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match self.0.try_write_vectored(slices) {
+            ready!(self.stream.poll_write_ready(cx))?;
+            match self.stream.try_write_vectored(slices) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => return Poll::Ready(done),
             }
@@ -71,7 +83,7 @@ impl AsyncWrite for Tcp {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.0).shutdown(Shutdown::Write))
+        Poll::Ready(SockRef::from(&*self.stream).shutdown(Shutdown::Write))
     }
 }
 

@@ -3,19 +3,17 @@
 use crate::flow::{Next, Shared, Signals};
 use crate::intake::Intake;
 use bytes::Bytes;
-use hoop_carrier::{Lane, LaneReceiver, LaneSender, Pending};
+use hoop_carrier::{Lane, LaneReceiver, LaneSender};
 use hoop_flow::LaneId;
 use hoop_units::Duration;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use tokio::time::timeout;
 
 /// How much is received at once, at most.
 pub(crate) const RECEIVE_MAX: usize = 256 * 1024;
 
-/// How many chunks are taken in at once, at most: of QUIC, a packet's octets are one.
-const GATHER_MAX: usize = 64;
+/// How many chunks are taken in at once, at most: of QUIC, a packet's octets are one. Few, since a lane that waits has room for them.
+const GATHER_MAX: usize = 16;
 
 /// How long a lane that closes has for its last octets: a carrier that still works needs far less, and one that does not holds up nothing longer.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
@@ -37,7 +35,7 @@ pub(crate) fn run(flow: &Arc<Shared>, id: LaneId, signals: Arc<Signals>, lane: L
 }
 
 async fn read(flow: Arc<Shared>, id: LaneId, mut receiver: Box<dyn LaneReceiver>, mut intake: Intake) {
-    let mut is_open = true;
+    let (mut is_open, mut chunks) = (true, [const { Bytes::new() }; GATHER_MAX]);
     loop {
         match flow.take_in(id, &mut intake) {
             Ok(true) if is_open => {}
@@ -47,34 +45,12 @@ async fn read(flow: Arc<Shared>, id: LaneId, mut receiver: Box<dyn LaneReceiver>
                 break;
             }
         }
-        // What else is there already costs no lock of its own.
-        let (mut chunks, mut room) = (0, RECEIVE_MAX);
-        while is_open && chunks < GATHER_MAX && room > 0 {
-            let received = match chunks {
-                0 => Some(receiver.receive(room).await),
-                _ => now(receiver.receive(room)).await,
-            };
-            let Some(received) = received else { break };
-            match received {
-                Ok(Some(chunk)) => {
-                    room -= chunk.len();
-                    intake.push(chunk);
-                }
-                Ok(None) | Err(_) => is_open = false,
-            }
-            chunks += 1;
+        match receiver.receive_chunks(&mut chunks).await {
+            Ok(Some(came)) => chunks[..came].iter_mut().for_each(|chunk| intake.push(std::mem::take(chunk))),
+            Ok(None) | Err(_) => is_open = false,
         }
     }
     flow.lane_gone(id);
-}
-
-/// What a future gives at once.
-async fn now<T>(mut future: Pending<'_, T>) -> Option<T> {
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 async fn write(flow: &Arc<Shared>, id: LaneId, signals: &Signals, mut sender: Box<dyn LaneSender>) {

@@ -41,12 +41,12 @@ pub struct FlowOptions {
     pub deadline: Option<UnixTime>,
     /// How many octets this end will send, as far as it knows.
     pub size: Option<u64>,
-    /// How many octets of what came wait to be read, at most. Default 1 MiB: 84 Mbit/s at 100 ms.
+    /// How many octets of what came wait to be read, at most. Default 2 MiB: 168 Mbit/s at 100 ms.
     pub window: u64,
     /// Once the window is full no more is asked for until so few octets wait to be read: the radio sleeps meanwhile. Default: more is asked for as
     /// soon as something is read.
     pub low: Option<u64>,
-    /// How many octets that are written wait to be acknowledged, at most; all of them are in memory. Default 1 MiB.
+    /// How many octets that are written wait to be acknowledged, at most; all of them are in memory. Default 2 MiB.
     pub send_buffer: u64,
     /// Which networks it is carried by. A device's choice.
     pub networks: Networks,
@@ -61,9 +61,9 @@ impl Default for FlowOptions {
         Self {
             deadline: None,
             size: None,
-            window: 1 << 20,
+            window: 2 << 20,
             low: None,
-            send_buffer: 1 << 20,
+            send_buffer: 2 << 20,
             networks: Networks::Any,
             multipath: false,
             keeps: Keeps::OnArrival,

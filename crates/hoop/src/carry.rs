@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::logging;
-use crate::server::runtime;
+use crate::server::flow_runtime;
 use clap::Args;
 use hoop_relay::agent::Agent;
 use hoop_relay::{FlowOptions, Introduction, Link, Way};
@@ -45,7 +45,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         names => names.iter().map(|name| Way::interface(name)).collect(),
     };
     let options = FlowOptions { multipath: ways.len() > 1, ..FlowOptions::default() };
-    let status = runtime()?.block_on(async {
+    let status = flow_runtime()?.block_on(async {
         let link = Link::start(&introduction, ways)
             .map_err(|error| Failure::new(Exit::Unexpected, "the relay cannot be dialled", error))?;
         let agent = Agent::bind(&folder.socket(), options)

@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::logging;
-use crate::server::{announce_flows, raise_descriptors, runtime, stop_on_signal};
+use crate::server::{announce_flows, flow_runtime, raise_descriptors, stop_on_signal};
 use clap::Args;
 use hoop_relay::{Allowed, Relay, RelayConfig, RelayError, introduce};
 use std::net::{IpAddr, SocketAddr};
@@ -45,7 +45,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         devices: flags.devices,
         allowed: Allowed { any: flags.allow_any, addresses },
     };
-    runtime()?.block_on(async {
+    flow_runtime()?.block_on(async {
         let relay = Relay::bind(&config).await.map_err(|error| match error {
             RelayError::Listen { .. } => Failure::new(Exit::Unexpected, "the relay cannot begin", error),
             error => Failure::new(Exit::File, "the relay cannot begin", error),

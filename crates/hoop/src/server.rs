@@ -14,6 +14,27 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Threads for sockets: a router has two or four cores, and more threads only cost memory.
 const WORKERS_MAX: usize = 4;
 
+/// The runtime of what carries flows.
+pub fn flow_runtime() -> Result<Runtime, Failure> {
+    keep_free_memory();
+    runtime()
+}
+
+/// glibc gives back what is free at the end of its memory beyond 128 KiB, and clears it when it is wanted again: a download that keeps a mebibyte or two under way wants it
+/// again at once.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn keep_free_memory() {
+    const KEPT: libc::c_int = 8 << 20;
+    // SAFETY: mallopt takes two integers, and no other thread runs yet.
+    #[allow(unsafe_code, reason = "the allocator has no other handle")]
+    unsafe {
+        libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn keep_free_memory() {}
+
 /// The runtime of a server, in as little memory as will do.
 pub fn runtime() -> Result<Runtime, Failure> {
     limit_arenas();

@@ -1,6 +1,7 @@
 //! The task of one connection: reads and writes until either end is done with it.
 
 use super::Shared;
+use super::buffers::Buffers;
 use super::frames::{Frames, Item, Kind, Role, Violation, put_frame, put_frame_head};
 use super::lanes::{Key, Message};
 use super::upgrade::Asked;
@@ -12,8 +13,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::time::timeout;
 
-/// What is read at once, in octets: TLS gives a record at a time (RFC 8446 §5.1).
-const READ_MAX: usize = 16 * 1024;
+/// The least room that is read into, in octets. TLS gives what there is of a record at a time (RFC 8446 §5.1).
+const READ_MIN: usize = 4 * 1024;
+
+/// How much of several messages is given to TLS at once, in octets, and one message more. It encrypts 64 KiB at a time, each with one call of the system; more at once makes neither
+/// end faster, and memory that comes from the system and goes back each time.
+const WRITE_MAX: usize = 64 * 1024;
+
+/// A connection on which nothing has come for so long holds no buffers.
+const REST: Duration = Duration::from_secs(1);
 
 /// How long a goodbye may take to be written.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -36,15 +44,19 @@ pub(super) struct Conversation<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
-    /// The other end's next message, which comes in one frame.
+    /// The other end's next message.
     pub(super) async fn message(&mut self) -> io::Result<Bytes> {
+        let (mut buffers, mut message) = (Buffers::default(), BytesMut::new());
         loop {
-            match next_item(&mut self.stream, &mut self.buffer, &mut self.frames).await? {
-                Item::Binary { first: true, last: true, octets } => return Ok(octets),
-                Item::Ping(_) | Item::Pong => {}
-                Item::Binary { .. } | Item::Close => {
-                    return Err(violated(Violation::Binding("a message in one frame")));
+            match next_item(&mut self.stream, &mut buffers, &mut self.buffer, &mut self.frames).await? {
+                Item::Binary { last, octets, .. } => {
+                    message.extend_from_slice(&octets);
+                    if last {
+                        return Ok(message.freeze());
+                    }
                 }
+                Item::Ping(_) | Item::Pong => {}
+                Item::Close => return Err(violated(Violation::Binding("a message"))),
             }
         }
     }
@@ -59,7 +71,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// Lanes from here on, until the carrier is gone. Where the answer to a device's request is outstanding, it comes first.
     pub(super) async fn run(self, shared: Arc<Shared>, manner: Manner, asked: Option<Asked>) {
         let (read, write) = split(self.stream);
-        let mut reader = Reader { stream: read, buffer: self.buffer, frames: self.frames, shared: &shared, manner };
+        let (buffers, buffer, frames) = (Buffers::default(), self.buffer, self.frames);
+        let mut reader = Reader { stream: read, buffers, buffer, frames, shared: &shared, manner };
         let mut writer = Writer { stream: write, shared: &shared, manner, scratch: Vec::new(), is_whole: true };
         let error = tokio::select! {
             biased;
@@ -91,21 +104,20 @@ fn new_mask(role: Role) -> io::Result<Option<[u8; 4]>> {
     Ok(Some(mask))
 }
 
-/// Reads until there is a frame. Dropping it while it waits loses nothing.
+/// Reads until there is a frame, or a piece of one. Dropping it while it waits loses nothing.
 async fn next_item(
     stream: &mut (impl AsyncRead + Unpin),
+    buffers: &mut Buffers,
     buffer: &mut BytesMut,
     frames: &mut Frames,
 ) -> io::Result<Item> {
     loop {
-        let missing = match frames.take(buffer).map_err(violated)? {
-            Ok(item) => return Ok(item),
-            Err(missing) => missing,
-        };
-        // The rest of a frame goes into one piece of memory, without the next frame behind it: so its octets are never moved.
-        let most = if missing == 1 { READ_MAX } else { missing.min(READ_MAX) };
-        buffer.reserve(missing.max(most));
-        if stream.read_buf(&mut buffer.limit(most)).await? == 0 {
+        if let Some(item) = frames.take(buffer).map_err(violated)? {
+            return Ok(item);
+        }
+        buffers.make_room(buffer, READ_MIN);
+        let room = buffer.capacity() - buffer.len();
+        if stream.read_buf(&mut buffer.limit(room)).await? == 0 {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the other end is gone"));
         }
     }
@@ -113,6 +125,7 @@ async fn next_item(
 
 struct Reader<'a, S> {
     stream: S,
+    buffers: Buffers,
     buffer: BytesMut,
     frames: Frames,
     shared: &'a Shared,
@@ -126,8 +139,7 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
             timeout(self.manner.idle, answered).await.map_err(|_| silent())??;
         }
         loop {
-            let next = next_item(&mut self.stream, &mut self.buffer, &mut self.frames);
-            match timeout(self.manner.idle, next).await.map_err(|_| silent())?? {
+            match self.next().await? {
                 Item::Binary { first, last, octets } => {
                     if let Some(full) = self.shared.hear(first, last, octets).map_err(violated)? {
                         self.wait_for_room(full).await;
@@ -138,6 +150,17 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
                 Item::Close => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed by the other end")),
             }
         }
+    }
+
+    async fn next(&mut self) -> io::Result<Item> {
+        let (stream, buffers, buffer) = (&mut self.stream, &mut self.buffers, &mut self.buffer);
+        let idle = self.manner.idle;
+        if let Ok(item) = timeout(REST.min(idle), next_item(stream, buffers, buffer, &mut self.frames)).await {
+            return item;
+        }
+        buffers.release(buffer);
+        let next = next_item(stream, buffers, buffer, &mut self.frames);
+        timeout(idle.saturating_sub(REST), next).await.map_err(|_| silent())?
     }
 
     /// Nothing is read while a lane holds as much as it may; one whose receiver sleeps for longer than patience lasts is broken off, for the others' sake.
@@ -156,6 +179,7 @@ struct Writer<'a, S> {
     stream: S,
     shared: &'a Shared,
     manner: Manner,
+    /// Heads of frames, and what is masked.
     scratch: Vec<u8>,
     /// No frame is half written.
     is_whole: bool,
@@ -169,17 +193,34 @@ pub(super) enum Due {
 
 impl<S: AsyncWrite + Unpin> Writer<'_, S> {
     async fn run(&mut self) -> io::Result<()> {
+        let mut messages = Vec::new();
         loop {
             while let Some(due) = self.shared.due() {
                 self.is_whole = false;
                 match due {
-                    Due::Message(message) => self.write_message(&message).await?,
+                    Due::Message(message) => {
+                        messages.push(message);
+                        self.gather(&mut messages);
+                        self.write_messages(&messages).await?;
+                        messages.clear();
+                    }
                     Due::Pong(octets) => self.write_small(Kind::Pong, &octets).await?,
                 }
                 self.is_whole = true;
             }
             self.stream.flush().await?;
             self.wait().await?;
+        }
+    }
+
+    /// What else is due goes with the first, up to a bound.
+    fn gather(&self, messages: &mut Vec<Message>) {
+        let mut len: usize = messages.iter().map(Message::len).sum();
+        while len < WRITE_MAX
+            && let Some(message) = self.shared.next_message()
+        {
+            len += message.len();
+            messages.push(message);
         }
     }
 
@@ -197,27 +238,34 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
         Ok(())
     }
 
-    async fn write_message(&mut self, message: &Message) -> io::Result<()> {
+    async fn write_messages(&mut self, messages: &[Message]) -> io::Result<()> {
         self.scratch.clear();
-        match new_mask(self.manner.role)? {
-            mask @ Some(_) => {
-                let mut head = Vec::with_capacity(8);
+        let mut head = Vec::with_capacity(8);
+        if self.manner.role == Role::Device {
+            for message in messages {
+                head.clear();
                 message.put_head(&mut head);
                 let chunks = message.chunks.iter().map(|chunk| &chunk[..]);
                 let parts: Vec<&[u8]> = std::iter::once(&head[..]).chain(chunks).collect();
-                put_frame(&mut self.scratch, Kind::Binary, mask, &parts);
-                self.stream.write_all(&self.scratch).await
+                put_frame(&mut self.scratch, Kind::Binary, new_mask(self.manner.role)?, &parts);
             }
-            None => {
-                let mut head = Vec::with_capacity(8);
-                message.put_head(&mut head);
-                let len = head.len() + message.chunks.iter().map(Bytes::len).sum::<usize>();
-                put_frame_head(&mut self.scratch, Kind::Binary, None, len);
-                self.scratch.extend_from_slice(&head);
-                let slices = std::iter::once(&self.scratch[..]).chain(message.chunks.iter().map(|chunk| &chunk[..]));
-                write_all_vectored(&mut self.stream, &mut slices.map(IoSlice::new).collect::<Vec<_>>()).await
-            }
+            return self.stream.write_all(&self.scratch).await;
         }
+        let mut ends = Vec::with_capacity(messages.len());
+        for message in messages {
+            head.clear();
+            message.put_head(&mut head);
+            put_frame_head(&mut self.scratch, Kind::Binary, None, head.len() + message.len());
+            self.scratch.extend_from_slice(&head);
+            ends.push(self.scratch.len());
+        }
+        let (mut slices, mut begin) = (Vec::new(), 0);
+        for (message, end) in messages.iter().zip(ends) {
+            slices.push(IoSlice::new(&self.scratch[begin..end]));
+            slices.extend(message.chunks.iter().map(|chunk| IoSlice::new(chunk)));
+            begin = end;
+        }
+        write_all_vectored(&mut self.stream, &mut slices).await
     }
 
     async fn write_small(&mut self, kind: Kind, octets: &[u8]) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Frames of a WebSocket (RFC 6455 §5): [`Frames`] takes them from what came, [`put_frame`] and [`put_head`] write them.
 //!
 //! The head of a frame is tungstenite's to read and write. What is around it is here because its own stream copies every payload twice to send it: between a lane and TLS there is
-//! no copy at a server, and at a device one, which is masked in place.
+//! no copy at a server, and at a device the one that masks it. What comes is unmasked where it lies, and given out as it comes: a frame is never waited for.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use std::io::Cursor;
@@ -10,6 +10,12 @@ use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 /// The longest message, in octets: twice a flow's longest frame, so that one and its head always fit.
 pub(super) const MESSAGE_MAX: usize = 128 * 1024;
+
+/// A message's head lies together in the first piece of it that is given out: the longest varint.
+const MESSAGE_HEAD_MAX: usize = 8;
+
+/// A shorter piece is copied out of the buffer that it came in, which a lane that nobody reads from would hold: sixteen times the piece at most.
+const PIECE_MIN: usize = super::buffers::BUFFER / 16;
 
 /// The longest payload of a control frame (RFC 6455 §5.5).
 const CONTROL_MAX: u64 = 125;
@@ -56,13 +62,13 @@ impl Violation {
 /// What came.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Item {
-    /// A frame of a binary message.
+    /// A frame of a binary message, or a piece of one.
     Binary {
         /// The message begins with it.
         first: bool,
         /// The message ends with it.
         last: bool,
-        /// Its payload.
+        /// The payload.
         octets: Bytes,
     },
     Ping(Bytes),
@@ -74,33 +80,64 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) struct Frames {
     role: Role,
-    /// How many octets of a message have come whose last frame has not.
+    /// How many octets of a message its frames have, if the last of them has not come.
     unfinished: Option<u64>,
+    /// The data frame whose head has come.
+    inside: Option<Inside>,
+}
+
+/// What is missing of a data frame.
+#[derive(Debug)]
+struct Inside {
+    missing: usize,
+    /// Turned to what comes next.
+    mask: Option<[u8; 4]>,
+    /// Nothing of its message was given out.
+    first: bool,
+    /// The message ends with this frame.
+    last: bool,
 }
 
 impl Frames {
     /// At the end that has this role.
     pub(super) fn new(role: Role) -> Self {
-        Self { role, unfinished: None }
+        Self { role, unfinished: None, inside: None }
     }
 
-    /// Takes a frame from the front of `buffer`; `Err` with the octets that are missing, at least, if it has not come whole. What is too long is refused by its head.
-    pub(super) fn take(&mut self, buffer: &mut BytesMut) -> Result<Result<Item, usize>, Violation> {
+    /// Takes what there is of a frame from the front of `buffer`, a control frame as a whole; `None` if more must come. What is too long is refused by its head.
+    pub(super) fn take(&mut self, buffer: &mut BytesMut) -> Result<Option<Item>, Violation> {
+        if let Some(inside) = &mut self.inside {
+            let item = inside.take(buffer);
+            self.inside.take_if(|inside| inside.missing == 0 && item.is_some());
+            return Ok(item);
+        }
         let mut cursor = Cursor::new(&buffer[..]);
         let parsed = FrameHeader::parse(&mut cursor).map_err(|_| Violation::Frame("a malformed head"))?;
-        let Some((header, len)) = parsed else { return Ok(Err(1)) };
+        let Some((header, len)) = parsed else { return Ok(None) };
         self.check(&header, len)?;
         // `check` has bounded it.
         let (head, len) = (cursor.position() as usize, len as usize);
+        let OpCode::Control(control) = header.opcode else {
+            buffer.advance(head);
+            let (first, last) = (self.unfinished.is_none(), header.is_final);
+            self.unfinished = (!last).then_some(self.unfinished.unwrap_or(0) + len as u64);
+            self.inside = Some(Inside { missing: len, mask: header.mask, first, last });
+            return self.take(buffer);
+        };
         if buffer.len() < head + len {
-            return Ok(Err(head + len - buffer.len()));
+            return Ok(None);
         }
         buffer.advance(head);
         let mut payload = buffer.split_to(len);
         if let Some(mask) = header.mask {
             apply_mask(&mut payload, mask);
         }
-        Ok(Ok(self.item(&header, payload.freeze())))
+        let octets = Bytes::copy_from_slice(&payload);
+        Ok(Some(match control {
+            Control::Ping => Item::Ping(octets),
+            Control::Close => Item::Close,
+            Control::Pong | Control::Reserved(_) => Item::Pong,
+        }))
     }
 
     fn check(&self, header: &FrameHeader, len: u64) -> Result<(), Violation> {
@@ -128,19 +165,25 @@ impl Frames {
             }
         }
     }
+}
 
-    fn item(&mut self, header: &FrameHeader, octets: Bytes) -> Item {
-        match header.opcode {
-            OpCode::Control(Control::Ping) => Item::Ping(octets),
-            OpCode::Control(Control::Close) => Item::Close,
-            OpCode::Control(_) => Item::Pong,
-            OpCode::Data(_) => {
-                let (first, last) = (self.unfinished.is_none(), header.is_final);
-                let total = self.unfinished.unwrap_or(0) + octets.len() as u64;
-                self.unfinished = (!last).then_some(total);
-                Item::Binary { first, last, octets }
-            }
+impl Inside {
+    /// What there is of the payload, if it is enough to be given out.
+    fn take(&mut self, buffer: &mut BytesMut) -> Option<Item> {
+        let len = buffer.len().min(self.missing);
+        let least = if self.first { MESSAGE_HEAD_MAX } else { 1 };
+        if len < self.missing.min(least) {
+            return None;
         }
+        let mut payload = buffer.split_to(len);
+        if let Some(mask) = &mut self.mask {
+            apply_mask(&mut payload, *mask);
+            mask.rotate_left(len % 4);
+        }
+        self.missing -= len;
+        let octets = if len < PIECE_MIN { Bytes::copy_from_slice(&payload) } else { payload.freeze() };
+        let first = std::mem::take(&mut self.first);
+        Some(Item::Binary { first, last: self.last && self.missing == 0, octets })
     }
 }
 
@@ -168,23 +211,37 @@ pub(super) fn put_frame_head(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]
 /// Appends a frame.
 pub(super) fn put_frame(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]>, parts: &[&[u8]]) {
     put_frame_head(out, kind, mask, parts.iter().map(|part| part.len()).sum());
-    let begin = out.len();
-    parts.iter().for_each(|part| out.extend_from_slice(part));
-    if let Some(mask) = mask {
-        apply_mask(&mut out[begin..], mask);
-    }
+    let mut mask = mask.unwrap_or_default();
+    parts.iter().for_each(|part| put_masked(out, part, &mut mask));
 }
 
-/// RFC 6455 §5.3, eight octets at a time.
-fn apply_mask(octets: &mut [u8], mask: [u8; 4]) {
-    let [a, b, c, d] = mask;
-    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
-    let mut words = octets.chunks_exact_mut(8);
-    for word in &mut words {
-        let masked = u64::from_ne_bytes(word.try_into().expect("eight octets")) ^ wide;
-        word.copy_from_slice(&masked.to_ne_bytes());
+/// So much is masked at once: a few of the widest registers.
+const BLOCK: usize = 64;
+
+/// Appends octets of a payload, masked (RFC 6455 §5.3), and turns the mask to what follows.
+fn put_masked(out: &mut Vec<u8>, octets: &[u8], mask: &mut [u8; 4]) {
+    let wide = widened(*mask);
+    out.reserve(octets.len());
+    let (blocks, rest) = octets.as_chunks::<BLOCK>();
+    for block in blocks {
+        out.extend_from_slice(&std::array::from_fn::<u8, BLOCK, _>(|at| block[at] ^ wide[at]));
     }
-    words.into_remainder().iter_mut().zip([a, b, c, d, a, b, c, d]).for_each(|(octet, mask)| *octet ^= mask);
+    out.extend(rest.iter().zip(wide).map(|(octet, mask)| octet ^ mask));
+    mask.rotate_left(octets.len() % 4);
+}
+
+/// The same in place.
+fn apply_mask(octets: &mut [u8], mask: [u8; 4]) {
+    let wide = widened(mask);
+    let (blocks, rest) = octets.as_chunks_mut::<BLOCK>();
+    for block in blocks {
+        *block = std::array::from_fn(|at| block[at] ^ wide[at]);
+    }
+    rest.iter_mut().zip(wide).for_each(|(octet, mask)| *octet ^= mask);
+}
+
+fn widened(mask: [u8; 4]) -> [u8; BLOCK] {
+    std::array::from_fn(|at| mask[at % 4])
 }
 
 #[cfg(test)]
@@ -195,7 +252,7 @@ mod tests {
 
     fn taken(role: Role, octets: &[u8]) -> Result<Vec<Item>, Violation> {
         let (mut frames, mut buffer, mut items) = (Frames::new(role), BytesMut::from(octets), Vec::new());
-        while let Ok(item) = frames.take(&mut buffer)? {
+        while let Some(item) = frames.take(&mut buffer)? {
             items.push(item);
         }
         Ok(items)
@@ -211,19 +268,55 @@ mod tests {
         Item::Binary { first: true, last: true, octets: Bytes::copy_from_slice(octets) }
     }
 
+    /// What pieces say together: whether they are one whole message, and its octets.
+    fn joined(items: &[Item]) -> (bool, Vec<u8>) {
+        let mut octets = Vec::new();
+        let mut is_whole = true;
+        for (at, item) in items.iter().enumerate() {
+            let Item::Binary { first, last, octets: piece } = item else { panic!("{item:?} is no part of it") };
+            is_whole &= *first == (at == 0) && *last == (at + 1 == items.len());
+            octets.extend_from_slice(piece);
+        }
+        (is_whole, octets)
+    }
+
     #[test]
-    fn what_is_written_is_read_the_same_and_each_cut_says_what_is_missing_at_most() {
-        for len in [0, 1, 7, 8, 9, 125, 126, 65_535, 65_536, MESSAGE_MAX] {
-            let payload: Vec<u8> = (0..len).map(|at| at as u8).collect();
+    fn what_is_written_is_read_the_same_wherever_it_is_cut() {
+        for len in [0, 1, 7, 8, 9, 63, 64, 65, 125, 126, 4_095, 4_097, 65_535, 65_536, MESSAGE_MAX] {
+            let payload: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
             for (role, mask) in [(Role::Server, Some(MASK)), (Role::Device, None)] {
                 let octets = frame(Kind::Binary, mask, &payload);
                 assert_eq!(taken(role, &octets), Ok(vec![whole(&payload)]));
-                for cut in [0, 1, octets.len() / 2, octets.len() - 1] {
-                    let missing = Frames::new(role).take(&mut BytesMut::from(&octets[..cut])).expect("no violation");
-                    assert!((1..=octets.len() - cut).contains(&missing.expect_err("it is cut")), "{len} at {cut}");
+                for cut in [0, 1, 2, 7, 13, 14, 15, 22, 23, octets.len() / 2, octets.len() - 1] {
+                    let (mut frames, mut buffer, mut items) = (Frames::new(role), BytesMut::new(), Vec::new());
+                    for part in [&octets[..cut.min(octets.len())], &octets[cut.min(octets.len())..]] {
+                        buffer.extend_from_slice(part);
+                        items.extend(std::iter::from_fn(|| frames.take(&mut buffer).expect("no violation")));
+                    }
+                    assert_eq!(joined(&items), (true, payload.clone()), "{len} at {cut}");
+                    let Some(Item::Binary { octets: first, .. }) = items.first() else { panic!("nothing came") };
+                    assert!(first.len() >= len.min(MESSAGE_HEAD_MAX), "a message's head is in pieces: {len} at {cut}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn short_pieces_hold_no_buffer() {
+        let mut octets = frame(Kind::Binary, None, &[7; PIECE_MIN - 1]);
+        octets.extend(frame(Kind::Binary, None, &[7; PIECE_MIN]));
+        let mut buffer = BytesMut::with_capacity(octets.len());
+        buffer.extend_from_slice(&octets);
+        let mut frames = Frames::new(Role::Device);
+        let short = frames.take(&mut buffer).expect("no violation");
+        let begin = buffer.as_ptr();
+        let long = frames.take(&mut buffer).expect("no violation");
+        let at = |item: &Option<Item>| match item {
+            Some(Item::Binary { octets, .. }) => octets.as_ptr(),
+            other => panic!("{other:?}"),
+        };
+        assert!(at(&short) > begin || at(&short) < begin.wrapping_sub(octets.len()), "it lies where it came");
+        assert_eq!(at(&long), begin.wrapping_add(4), "it was copied");
     }
 
     #[test]

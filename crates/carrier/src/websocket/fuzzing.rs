@@ -61,7 +61,7 @@ enum Step {
     Closed,
 }
 
-/// Takes one frame.
+/// Takes one frame, or what there is of it.
 fn step(
     frames: &mut Frames,
     lanes: &mut Lanes,
@@ -69,11 +69,11 @@ fn step(
     pings: &mut Vec<Vec<u8>>,
 ) -> Result<Step, Violation> {
     match frames.take(buffer)? {
-        Ok(Item::Binary { first, last, octets }) => drop(lanes.hear(first, last, octets)?),
-        Ok(Item::Ping(octets)) => pings.push(octets.to_vec()),
-        Ok(Item::Pong) => {}
-        Ok(Item::Close) => return Ok(Step::Closed),
-        Err(_) => return Ok(Step::Unfinished),
+        Some(Item::Binary { first, last, octets }) => drop(lanes.hear(first, last, octets)?),
+        Some(Item::Ping(octets)) => pings.push(octets.to_vec()),
+        Some(Item::Pong) => {}
+        Some(Item::Close) => return Ok(Step::Closed),
+        None => return Ok(Step::Unfinished),
     }
     Ok(Step::More)
 }

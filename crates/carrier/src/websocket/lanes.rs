@@ -51,6 +51,11 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// Octets behind its head.
+    pub(super) fn len(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
     pub(super) fn put_head(&self, out: &mut Vec<u8>) {
         put_varint(out, self.lane << 2 | self.word as u64);
     }

@@ -6,6 +6,7 @@
 //! A device sends what its lanes have right behind its request, without awaiting the answer. RFC 6455 §4.1 has it wait, for the sake of proxies that see what is sent; where TLS ends at
 //! the server none does, and it saves a round trip. Where TLS ends in front of the server, the device waits.
 
+mod buffers;
 mod device;
 mod driver;
 mod frames;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use driver::Due;
 use frames::Violation;
 use hoop_flow::Binding;
-use lanes::{Key, Lanes, OCTETS_MAX, Read, Room, Wakers};
+use lanes::{Key, Lanes, Message, OCTETS_MAX, Read, Room, Wakers};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -262,7 +263,11 @@ impl Shared {
         if let Some(octets) = self.state().pong.take() {
             return Some(Due::Pong(octets));
         }
-        self.change(Lanes::next_message).map(Due::Message)
+        self.next_message().map(Due::Message)
+    }
+
+    fn next_message(&self) -> Option<Message> {
+        self.change(Lanes::next_message)
     }
 
     async fn until_due(&self) {
@@ -392,15 +397,40 @@ impl Drop for WebSocketReceiver {
 impl LaneReceiver for WebSocketReceiver {
     fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>> {
         Box::pin(async move {
-            loop {
-                match self.0.shared().change(|lanes| lanes.read(self.0.key, most)) {
-                    Read::Octets(octets) => return Ok(Some(octets)),
-                    Read::End => return Ok(None),
-                    Read::BrokenOff => return Err(broken_off()),
-                    Read::Nothing => self.0.shared().check()?,
-                }
-                self.0.waker.notified().await;
-            }
+            let mut chunk = [Bytes::new()];
+            let read = self.read(&mut chunk, most).await?;
+            let [octets] = chunk;
+            Ok(read.map(|_| octets))
         })
+    }
+
+    fn receive_chunks<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<Option<usize>>> {
+        Box::pin(self.read(chunks, usize::MAX))
+    }
+}
+
+impl WebSocketReceiver {
+    /// Fills chunks, each of `most` octets at most, with what there is, once there is something; `None` at the end.
+    async fn read(&mut self, chunks: &mut [Bytes], most: usize) -> io::Result<Option<usize>> {
+        loop {
+            let (filled, then) = self.0.shared().change(|lanes| {
+                let mut filled = 0;
+                while let Some(chunk) = chunks.get_mut(filled) {
+                    match lanes.read(self.0.key, most) {
+                        Read::Octets(octets) => *chunk = octets,
+                        then => return (filled, then),
+                    }
+                    filled += 1;
+                }
+                (filled, Read::Nothing)
+            });
+            match then {
+                _ if filled > 0 => return Ok(Some(filled)),
+                Read::End => return Ok(None),
+                Read::BrokenOff => return Err(broken_off()),
+                Read::Nothing | Read::Octets(_) => self.0.shared().check()?,
+            }
+            self.0.waker.notified().await;
+        }
     }
 }

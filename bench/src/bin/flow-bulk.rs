@@ -1,6 +1,6 @@
-//! Octets over one lane of each kind of carrier, beside what carries them: QUIC beside quinn with the same settings, WebSocket beside tokio-rustls over TCP.
+//! Octets over one flow, and over one lane of its carrier, beside what carries them: QUIC beside quinn with the same settings, WebSocket beside tokio-rustls over TCP.
 //!
-//! Two processes on loopback, one thread each, rivals in turns. A sender gives a head and 64 KiB at a time, as flows do. `--megabytes N` goes over in each pass (default 500).
+//! Two processes on loopback, one thread each, rivals in turns. A sender gives 64 KiB at a time, a lane's with a head, as flows do. `--megabytes N` goes over in each pass (default 500).
 
 use bytes::Bytes;
 use hoop_bench::{Table, Verdict, median, number, rounds, spread, wait_usage, word};
@@ -8,10 +8,12 @@ use hoop_carrier::{
     Carrier, Lane, LaneReceiver, LaneSender, Local, MTU_MAX, QUIC_ALPN, QuicDevice, QuicLimits, QuicListener,
     QuicOptions, WebSocketDevice, WebSocketLimits, WebSocketListener, WebSocketOptions, device_tls, server_tls,
 };
+use hoop_endpoint::{Device, DeviceConfig, DeviceKey, FlowOptions, FlowStream, HostId, Server, ServerConfig, Use};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{EndpointConfig, MtuDiscoveryConfig, TokioRuntime, TransportConfig, VarInt};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
@@ -27,10 +29,24 @@ const HEAD: usize = 11;
 const BODY: usize = 64 * 1024;
 const ANY: &str = "127.0.0.1:0";
 
-/// The limits: at least so much of what carries it, and at most so much more work.
+/// A device's socket is of both families, as that of its carriers.
+const ANY_OF_BOTH: &str = "[::]:0";
+
+/// Of a lane or a flow: at least so much of the rate of what carries it, and at most so much of its work.
 const QUIC_RATE_MIN: f64 = 0.9;
 const QUIC_WORK_MAX: f64 = 1.1;
 const WEBSOCKET_RATE_MIN: f64 = 0.85;
+
+const QUIC_LANE: &str = "lane of QUIC";
+const QUIC_FLOW: &str = "flow over QUIC";
+const WEBSOCKET_LANE: &str = "lane of WebSocket";
+const WEBSOCKET_FLOW: &str = "flow over WebSocket";
+
+/// What of free memory glibc keeps, of every kind, as in `hoop relay` and `hoop run`: otherwise chance decides, in each process anew, whether it gives back what is wanted again at once.
+const TRIM_THRESHOLD: &str = "8388608";
+
+/// What carries, a lane of it, and a flow over it.
+const KINDS: [&str; 6] = ["quinn", QUIC_LANE, QUIC_FLOW, "TLS", WEBSOCKET_LANE, WEBSOCKET_FLOW];
 
 fn main() -> ExitCode {
     match word("--role") {
@@ -69,29 +85,28 @@ fn conduct() -> ExitCode {
         "limit",
     ]);
     for way in ["down", "up"] {
-        let kinds = ["quinn", "quic", "tls", "websocket"];
-        let mut passes: [Vec<Pass>; 4] = Default::default();
+        let mut passes: [Vec<Pass>; KINDS.len()] = Default::default();
         for round in 0..rounds() {
-            for turn in 0..kinds.len() {
-                let at = (turn + round) % kinds.len();
-                passes[at].push(pass(folder.path(), kinds[at], way));
+            for turn in 0..KINDS.len() {
+                let at = (turn + round) % KINDS.len();
+                passes[at].push(pass(folder.path(), KINDS[at], way));
             }
         }
-        for (at, kind) in kinds.iter().enumerate() {
+        for (at, kind) in KINDS.iter().enumerate() {
             let rates: Vec<f64> = passes[at].iter().map(|pass| pass.mb_per_s).collect();
             let works: Vec<f64> = passes[at].iter().map(|pass| pass.cpu_s_per_gb).collect();
-            let rival = &passes[at / 2 * 2];
+            let rival = &passes[at / 3 * 3];
             let ratio = |of: fn(&Pass) -> f64| {
                 median(&passes[at].iter().zip(rival).map(|(own, rival)| of(own) / of(rival)).collect::<Vec<_>>())
             };
             let (rate, work) = (ratio(|pass| pass.mb_per_s), ratio(|pass| pass.cpu_s_per_gb));
             let (rate_limit, work_limit) = match *kind {
-                "quic" => {
+                QUIC_LANE | QUIC_FLOW => {
                     verdict.at_least(&format!("{kind} {way}, rate"), rate, QUIC_RATE_MIN);
                     verdict.at_most(&format!("{kind} {way}, CPU"), work, QUIC_WORK_MAX);
                     (QUIC_RATE_MIN.to_string(), QUIC_WORK_MAX.to_string())
                 }
-                "websocket" => {
+                WEBSOCKET_LANE | WEBSOCKET_FLOW => {
                     verdict.at_least(&format!("{kind} {way}, rate"), rate, WEBSOCKET_RATE_MIN);
                     (WEBSOCKET_RATE_MIN.to_string(), String::new())
                 }
@@ -121,6 +136,7 @@ fn pass(folder: &Path, kind: &str, way: &str) -> Pass {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.args(["--role", role, "--kind", kind, "--way", way, "--port", &port.to_string()]);
         command.args(["--megabytes", &megabytes().to_string(), "--folder"]).arg(folder);
+        command.env("MALLOC_TRIM_THRESHOLD_", TRIM_THRESHOLD);
         command.stdout(Stdio::piped()).spawn().expect("it starts")
     };
     let mut server = part("server", 0);
@@ -174,46 +190,61 @@ async fn take_part(role: &str) {
     match (&word("--kind").expect("a kind")[..], is_server) {
         ("quinn", true) => quinn_server(sends).await,
         ("quinn", false) => quinn_device(sends, server).await,
-        ("quic", true) => {
+        (kind @ (QUIC_LANE | QUIC_FLOW), true) => {
             let options = QuicOptions::server();
             let any = ANY.parse().expect("an address");
             let listener = QuicListener::bind(any, &tls().server, &options, QuicLimits::default()).expect("a listener");
             tell(listener.local_address().expect("an address"));
-            serve_lane(&listener.accept().await.expect("a carrier"), sends).await;
+            serve(kind, Arc::new(listener.accept().await.expect("a carrier")), sends).await;
             listener.close().await;
         }
-        ("quic", false) => {
+        (kind @ (QUIC_LANE | QUIC_FLOW), false) => {
             let device = QuicDevice::new(Local::default(), &tls().device, &QuicOptions::device()).expect("an endpoint");
-            let carrier = device.connect(server, NAME).await.expect("a carrier");
-            use_lane(&carrier, sends).await;
-            carrier.close();
+            take(kind, Arc::new(device.connect(server, NAME).await.expect("a carrier")), sends).await;
             device.drained().await;
         }
-        ("websocket", true) => {
+        (kind @ (WEBSOCKET_LANE | WEBSOCKET_FLOW), true) => {
             let (any, options) = (ANY.parse().expect("an address"), WebSocketOptions::default());
             let tls = tls().server;
             let listener = WebSocketListener::bind(any, Some(&tls), options, WebSocketLimits::default());
             let listener = listener.await.expect("a listener");
             tell(listener.local_address());
-            serve_lane(&listener.accept().await.expect("a carrier"), sends).await;
+            serve(kind, Arc::new(listener.accept().await.expect("a carrier")), sends).await;
         }
-        ("websocket", false) => {
+        (kind @ (WEBSOCKET_LANE | WEBSOCKET_FLOW), false) => {
             let device = WebSocketDevice::new(Local::default(), &tls().device, WebSocketOptions::default(), None);
-            use_lane(&device.connect(server, NAME).await.expect("a carrier"), sends).await;
+            take(kind, Arc::new(device.connect(server, NAME).await.expect("a carrier")), sends).await;
         }
         (_, true) => tls_server(sends).await,
         (_, false) => tls_device(sends, server).await,
     }
 }
 
-/// The pieces that a sender gives.
-fn pieces() -> impl Iterator<Item = [Bytes; 2]> {
-    let block = Bytes::from(vec![7; HEAD + BODY]);
+/// A lane or a flow, at the server.
+async fn serve(kind: &str, carrier: Arc<dyn Carrier>, sends: bool) {
+    match kind {
+        QUIC_FLOW | WEBSOCKET_FLOW => serve_flow(carrier, sends).await,
+        _ => serve_lane(&*carrier, sends).await,
+    }
+}
+
+/// The same at the device.
+async fn take(kind: &str, carrier: Arc<dyn Carrier>, sends: bool) {
+    match kind {
+        QUIC_FLOW | WEBSOCKET_FLOW => use_flow(carrier.clone(), sends).await,
+        _ => use_lane(&*carrier, sends).await,
+    }
+    carrier.close();
+}
+
+/// The pieces that a sender gives, each behind so long a head.
+fn pieces(head: usize) -> impl Iterator<Item = [Bytes; 2]> {
+    let block = Bytes::from(vec![7; head + BODY]);
     let mut left = total();
     std::iter::from_fn(move || {
-        let len = left.min(HEAD + BODY);
+        let len = left.min(head + BODY);
         left -= len;
-        let head = len.min(HEAD);
+        let head = len.min(head);
         (len > 0).then(|| [block.slice(..head), block.slice(head..len)])
     })
 }
@@ -241,7 +272,7 @@ impl Count {
 }
 
 async fn pour(sender: &mut Box<dyn LaneSender>) {
-    for mut chunks in pieces() {
+    for mut chunks in pieces(HEAD) {
         sender.send(&mut chunks).await.expect("it is taken");
     }
     sender.finish().await.expect("it is finished");
@@ -284,6 +315,49 @@ async fn use_lane(carrier: &dyn Carrier, sends: bool) {
     }
 }
 
+// Flows.
+
+const HOST: HostId = HostId([1; 20]);
+const KEY: DeviceKey = DeviceKey([2; 32]);
+
+async fn serve_flow(carrier: Arc<dyn Carrier>, sends: bool) {
+    let server = Server::new(ServerConfig::new(Arc::new(HashMap::from([(HOST, KEY)]))));
+    server.serve(carrier.clone(), "lo");
+    let flow = server.accept().await.expect("a flow");
+    carry_flow(flow, sends).await;
+    // The device says when both have all.
+    carrier.closed().await;
+}
+
+async fn use_flow(carrier: Arc<dyn Carrier>, sends: bool) {
+    let device = Device::new(DeviceConfig::new(HOST, KEY));
+    device.add_carrier(carrier, Use::Normal, "lo");
+    let flow = device.open("bulk", FlowOptions::default()).expect("a flow");
+    carry_flow(flow, sends).await;
+}
+
+async fn carry_flow(mut flow: FlowStream, sends: bool) {
+    if sends {
+        let block = Bytes::from(vec![7; BODY]);
+        let mut left = total();
+        while left > 0 {
+            let len = left.min(BODY);
+            flow.write_chunk(block.slice(..len)).await.expect("it is taken");
+            left -= len;
+        }
+        flow.shutdown().await.expect("it is finished");
+        while flow.read_chunk(BODY).await.expect("it ends").is_some() {}
+        return flow.finished().await.expect("it has come");
+    }
+    let mut count = Count::new();
+    while let Some(octets) = flow.read_chunk(BODY).await.expect("it comes") {
+        count.add(octets.len());
+    }
+    count.tell();
+    flow.shutdown().await.expect("it is finished");
+    flow.finished().await.expect("it has come");
+}
+
 // quinn itself, with the carrier's settings.
 
 fn quinn_settings(options: &QuicOptions) -> (EndpointConfig, TransportConfig) {
@@ -300,7 +374,8 @@ fn quinn_settings(options: &QuicOptions) -> (EndpointConfig, TransportConfig) {
 }
 
 fn quinn_endpoint(config: EndpointConfig, server: Option<quinn::ServerConfig>) -> quinn::Endpoint {
-    let socket = socket2::Socket::from(UdpSocket::bind(ANY).expect("a socket"));
+    let any = if server.is_some() { ANY } else { ANY_OF_BOTH };
+    let socket = socket2::Socket::from(UdpSocket::bind(any).expect("a socket"));
     let _ = socket.set_recv_buffer_size(2 << 20);
     let _ = socket.set_send_buffer_size(2 << 20);
     quinn::Endpoint::new(config, server, socket.into(), Arc::new(TokioRuntime)).expect("an endpoint")
@@ -344,7 +419,7 @@ async fn quinn_carry(
     sends: bool,
 ) {
     if sends {
-        for mut chunks in pieces() {
+        for mut chunks in pieces(0) {
             send.write_all_chunks(&mut chunks).await.expect("it is taken");
         }
         send.finish().expect("it is finished");
@@ -381,7 +456,7 @@ async fn tls_device(sends: bool, server: SocketAddr) {
 
 async fn tls_carry(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, sends: bool) {
     if sends {
-        let block = vec![7; HEAD + BODY];
+        let block = vec![7; BODY];
         let mut left = total();
         while left > 0 {
             let len = left.min(block.len());
