@@ -35,6 +35,8 @@ pub struct Flows {
     clock: fn() -> UnixTime,
     /// Records that were copied out of the oldest segment, which is there as long as the copies are not synced: of whom, from where, to where.
     moved: Vec<(FlowName, u32, u32)>,
+    /// Of the image that is being written.
+    octets: Vec<u8>,
 }
 
 /// What was found of a name.
@@ -50,7 +52,7 @@ impl Flows {
         let now = (settings.clock)();
         let visit = |log: &mut Log, entry: &Entry<'_>| recover(&mut table, log, entry, now);
         let (log, damages) = Log::open(folder, Kind::Flows, settings.segment_len, settings.salt, visit)?;
-        Ok((Self { table, log, clock: settings.clock, moved: Vec::new() }, damages))
+        Ok((Self { table, log, clock: settings.clock, moved: Vec::new(), octets: Vec::new() }, damages))
     }
 
     pub fn usage(&self) -> table::Usage {
@@ -75,7 +77,7 @@ impl Flows {
         let known = self.find(record.name)?;
         let log = &self.log;
         let id = self.table.put(known, &image, life, |place| log.position(place) < log.synced())?;
-        if let Err(error) = self.write(id) {
+        if let Err(error) = self.write(id, &image) {
             // Nobody has heard of a new one.
             if known.is_none() {
                 self.table.remove(id, record.name, None);
@@ -133,7 +135,8 @@ impl Flows {
     /// Writes what could not be written before.
     pub fn write_dirty(&mut self) -> io::Result<()> {
         while let Some(id) = self.table.first_dirty() {
-            self.write(id)?;
+            let image = self.table.image(id).expect("what is to be written is in memory");
+            self.write(id, &image)?;
         }
         Ok(())
     }
@@ -218,11 +221,11 @@ impl Flows {
         Image::parse(&octets).map_err(|error| StoreError::Damaged(error.to_string()))
     }
 
-    fn write(&mut self, id: Id) -> io::Result<()> {
-        let image = self.table.image(id).expect("what is to be written is in memory");
-        let mut octets = Vec::with_capacity(image.len());
-        image.put(&mut octets);
-        let position = self.log.append(RECORD, &[&octets])?;
+    /// Appends a flow that is in memory, as it is there.
+    fn write(&mut self, id: Id, image: &Image) -> io::Result<()> {
+        self.octets.clear();
+        image.put(&mut self.octets);
+        let position = self.log.append(RECORD, &[&self.octets])?;
         if let Some(before) = self.table.written(id, Log::place(position)) {
             self.release(before);
         }

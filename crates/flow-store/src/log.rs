@@ -3,9 +3,12 @@
 //! Only the last segment may hold octets that are not synced: a new one begins once the one before it is. What is not needed any more goes with the oldest
 //! segment, after what is still needed of it was appended again: so nothing comes back whose removal was written down later.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +41,10 @@ const SEGMENTS_MAX: usize = 1_500;
 
 /// So much is written at once; what waits for that is in memory.
 const BUFFER: usize = 256 * 1024;
+
+/// What is read at once of entries that are read one after another, and of others: most records are shorter.
+const READ_AHEAD: usize = 64 * 1024;
+const READ_ONE: usize = 512;
 
 /// Octets that are nothing: a hole that a power cut has left.
 const PAD: u8 = 0;
@@ -148,6 +155,29 @@ pub struct Log {
     /// Its last copies are synced once this position is: then it may go.
     leaving: Option<(u32, u64)>,
     salt: fn() -> u64,
+    window: RefCell<Window>,
+}
+
+/// What was read last of a segment. What is written there stays as it is.
+#[derive(Default, Debug)]
+struct Window {
+    number: u32,
+    begin: u32,
+    octets: Vec<u8>,
+}
+
+impl Window {
+    /// What it has from an offset on.
+    fn from(&self, number: u32, offset: u32) -> &[u8] {
+        let at = offset.checked_sub(self.begin).filter(|_| number == self.number);
+        at.and_then(|at| self.octets.get(at as usize..)).unwrap_or_default()
+    }
+
+    /// Whether what lies at an offset follows on what it has, or lies near its end.
+    fn is_followed_by(&self, number: u32, offset: u32) -> bool {
+        let end = self.begin + self.octets.len() as u32;
+        number == self.number && offset > self.begin && offset <= end
+    }
 }
 
 /// A file's head, read.
@@ -178,6 +208,7 @@ impl Log {
             live: 0,
             leaving: None,
             salt,
+            window: RefCell::default(),
         };
         let mut damages = Vec::new();
         let files = read_folder(folder, kind, &mut damages)?;
@@ -329,6 +360,7 @@ impl Log {
         }
         let segment = self.segments.last_entry().expect("a log has a segment").into_mut();
         segment.file.write_all_at(&self.buffer, segment.len.into())?;
+        begin_writing(&segment.file, segment.len, self.buffer.len());
         segment.len += self.buffer.len() as u32;
         self.buffer.clear();
         self.buffer.shrink_to(2 * BUFFER);
@@ -372,29 +404,36 @@ impl Log {
             let _ = segment.file.set_len(segment.len.into());
         }
         self.buffer.clear();
+        self.window.take();
         (self.is_broken, self.leaving) = (true, None);
     }
 
     /// Reads the entry at a position. `None`: it is not what was written.
     pub fn read(&self, at: u64) -> io::Result<Option<(u8, Vec<u8>)>> {
-        // Records are shorter; a longer entry takes a second reading.
-        let mut octets = vec![0; 512];
         let (number, offset) = split(at);
         let Some(segment) = self.segments.get(&number) else { return Ok(None) };
-        let have = self.read_octets(number, segment, offset, &mut octets)?;
-        octets.truncate(have);
-        let Some((kind, len)) = entry_head(&octets) else { return Ok(None) };
-        if ENTRY_HEAD + len > octets.len() {
-            octets.resize(ENTRY_HEAD + len, 0);
-            let have = self.read_octets(number, segment, offset, &mut octets)?;
-            octets.truncate(have);
-        }
-        if !is_valid(segment.seed, offset, &octets, len) {
+        let mut window = self.window.borrow_mut();
+        self.fill(&mut window, number, segment, offset, ENTRY_HEAD)?;
+        let Some((kind, len)) = entry_head(window.from(number, offset)) else { return Ok(None) };
+        self.fill(&mut window, number, segment, offset, ENTRY_HEAD + len)?;
+        let octets = window.from(number, offset);
+        if !is_valid(segment.seed, offset, octets, len) {
             return Ok(None);
         }
-        octets.truncate(ENTRY_HEAD + len);
-        octets.drain(..ENTRY_HEAD);
-        Ok(Some((kind, octets)))
+        Ok(Some((kind, octets[ENTRY_HEAD..][..len].to_vec())))
+    }
+
+    /// Has the window hold so many octets from an offset on, if there are as many.
+    fn fill(&self, window: &mut Window, number: u32, segment: &Segment, offset: u32, least: usize) -> io::Result<()> {
+        if window.from(number, offset).len() >= least {
+            return Ok(());
+        }
+        let len = if window.is_followed_by(number, offset) { READ_AHEAD } else { READ_ONE };
+        window.octets.resize(len.max(least), 0);
+        let read = self.read_octets(number, segment, offset, &mut window.octets);
+        window.octets.truncate(*read.as_ref().unwrap_or(&0));
+        (window.number, window.begin) = (number, offset);
+        read.map(drop)
     }
 
     /// What the entry at a position takes in the log.
@@ -694,6 +733,19 @@ fn is_valid(seed: u32, offset: u32, octets: &[u8], len: usize) -> bool {
     let sum = u32::from_be_bytes([entry[0], entry[1], entry[2], entry[3]]);
     ENTRY_HEAD + len <= octets.len() && checksum(seed, offset, &entry[4..]) == sum
 }
+
+/// Has the disk begin with what was written, and waits for nothing: a sync that follows waits the less.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "one call of the kernel that no crate here wraps")]
+fn begin_writing(file: &File, offset: u32, len: usize) {
+    // SAFETY: the descriptor is open as long as the file is borrowed, and no memory is passed. An error is none: the sync tells.
+    unsafe {
+        libc::sync_file_range(file.as_raw_fd(), offset.into(), len as libc::off64_t, libc::SYNC_FILE_RANGE_WRITE);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn begin_writing(_: &File, _: u32, _: usize) {}
 
 const fn position(number: u32, offset: u32) -> u64 {
     ((number as u64) << SEGMENT_BITS) + offset as u64

@@ -21,6 +21,7 @@ mod ends;
 mod expiry;
 mod hosts;
 mod image;
+mod index;
 mod slab;
 mod table;
 mod tails;

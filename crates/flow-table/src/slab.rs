@@ -27,6 +27,8 @@ pub struct Slab<T> {
 struct Chunk<T> {
     values: Box<[T]>,
     used: Box<[u64]>,
+    /// No word before this one has room.
+    full: usize,
     len: usize,
     is_roomy: bool,
 }
@@ -51,7 +53,10 @@ impl<T: Copy + Default> Slab<T> {
     pub fn insert(&mut self) -> u32 {
         let number = self.roomy.last().copied().unwrap_or_else(|| self.add_chunk());
         let chunk = self.chunks[number as usize].as_mut().expect("a chunk with room is there");
-        let (word, bits) = chunk.used.iter_mut().enumerate().find(|(_, bits)| **bits != u64::MAX).expect("it has room");
+        let ahead = chunk.used[chunk.full..].iter().position(|bits| *bits != u64::MAX).expect("it has room");
+        chunk.full += ahead;
+        let word = chunk.full;
+        let bits = &mut chunk.used[word];
         let bit = bits.trailing_ones() as usize;
         *bits |= 1 << bit;
         chunk.len += 1;
@@ -69,6 +74,7 @@ impl<T: Copy + Default> Slab<T> {
         let chunk = Chunk {
             values: vec![T::default(); self.cells * self.stride].into_boxed_slice(),
             used: vec![0; self.cells / WORD].into_boxed_slice(),
+            full: 0,
             len: 0,
             is_roomy: true,
         };
@@ -87,6 +93,7 @@ impl<T: Copy + Default> Slab<T> {
         let chunk = self.chunks[number].as_mut().expect("a cell in use has its chunk");
         debug_assert!(chunk.used[at / WORD] >> (at % WORD) & 1 == 1, "a cell is given back once");
         chunk.used[at / WORD] &= !(1 << (at % WORD));
+        chunk.full = chunk.full.min(at / WORD);
         chunk.len -= 1;
         self.len -= 1;
         if !chunk.is_roomy {

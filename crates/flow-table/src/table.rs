@@ -4,11 +4,11 @@ use crate::ends::Ends;
 use crate::expiry::{Expiry, Ranks};
 use crate::hosts::Hosts;
 use crate::image::{Body, Image};
+use crate::index::Index;
 use crate::slab::{CHUNK_BYTES, Slab};
 use crate::tails::Tails;
 use alloc::collections::BTreeSet;
 use core::hash::BuildHasher;
-use hashbrown::HashTable;
 use hoop_flow::{FlowId, FlowName, HostId};
 use hoop_units::UnixTime;
 
@@ -169,7 +169,7 @@ pub struct Table<S> {
     hasher: S,
     limits: Limits,
     lifetimes: Lifetimes,
-    index: HashTable<u32>,
+    index: Index,
     entries: Slab<Entry>,
     expiry: Expiry,
     slots: Slab<Slot>,
@@ -192,7 +192,7 @@ impl<S: BuildHasher + Clone> Table<S> {
             hasher,
             limits,
             lifetimes,
-            index: HashTable::new(),
+            index: Index::new(),
             entries: Slab::new(1, CHUNK_BYTES),
             expiry: Expiry::default(),
             slots: Slab::new(1, CHUNK_BYTES),
@@ -213,15 +213,15 @@ impl<S: BuildHasher + Clone> Table<S> {
     /// Those of `is_at`.
     pub fn find<E>(&self, name: FlowName, mut is_at: impl FnMut(Place) -> Result<bool, E>) -> Result<Option<Id>, E> {
         let print = self.print(name);
-        for entry in self.index.iter_hash(spread(print)) {
-            let Entry { print: known, at, .. } = self.entries[*entry];
+        for entry in self.index.find(print) {
+            let Entry { print: known, at, .. } = self.entries[entry];
             let is_it = known == print
                 && match slot_of(at) {
                     Some(slot) => self.name_of(slot) == name,
                     None => is_at(at)?,
                 };
             if is_it {
-                return Ok(Some(Id(*entry)));
+                return Ok(Some(Id(entry)));
             }
         }
         Ok(None)
@@ -230,7 +230,7 @@ impl<S: BuildHasher + Clone> Table<S> {
     /// The flow of that name whose record is at this place.
     pub fn find_at(&self, name: FlowName, place: Place) -> Option<Id> {
         let print = self.print(name);
-        let mut known = self.index.iter_hash(spread(print)).map(|entry| Id(*entry));
+        let mut known = self.index.find(print).map(Id);
         known.find(|id| self.entries[id.0].print == print && self.place(*id) == Some(place))
     }
 
@@ -280,7 +280,7 @@ impl<S: BuildHasher + Clone> Table<S> {
                 + self.slots.bytes()
                 + self.tails.bytes()
                 + self.expiry.bytes()
-                + self.index.allocation_size()
+                + self.index.bytes()
                 + self.hosts.bytes(),
         }
     }
@@ -358,12 +358,12 @@ impl<S: BuildHasher + Clone> Table<S> {
         let mut at = [self.parked.first, self.quiet.first];
         // What is live is on no list; there are as many as carriers have room for.
         for entry in self.index.iter() {
-            if let Some(slot) = slot_of(self.entries[*entry].at)
+            if let Some(slot) = slot_of(self.entries[entry].at)
                 && self.slots[slot].life == Life::Live
                 && is_lost(self.slots[slot].place)
             {
                 self.slots[slot].is_dirty = true;
-                self.dirty.insert(*entry);
+                self.dirty.insert(entry);
             }
         }
         for at in &mut at {
@@ -387,9 +387,7 @@ impl<S: BuildHasher + Clone> Table<S> {
         }
         self.dirty.remove(&id.0);
         self.expiry.remove(id.0, &mut self.entries);
-        if let Ok(known) = self.index.find_entry(spread(entry.print), |known| *known == id.0) {
-            known.remove();
-        }
+        self.index.remove(entry.print, id.0);
         self.entries.remove(id.0);
         self.hosts.take_off(name.host, &self.hasher);
         if let Some((code, at)) = ended {
@@ -499,7 +497,7 @@ impl<S: BuildHasher + Clone> Table<S> {
         let print = self.print(name);
         self.entries[entry] = Entry { print, at, rank: 0 };
         let entries = &self.entries;
-        self.index.insert_unique(spread(print), entry, |entry| spread(entries[*entry].print));
+        self.index.insert(print, entry, |entry| entries[entry].print);
         self.expiry.insert(entry, expires, &mut self.entries);
         Id(entry)
     }
@@ -609,9 +607,4 @@ impl<S: BuildHasher + Clone> Table<S> {
 /// The slot of what is in memory.
 fn slot_of(at: u32) -> Option<u32> {
     (at & IN_MEMORY != 0).then_some(at & !IN_MEMORY)
-}
-
-/// A hash of 64 bits for a hash table, which looks at those at either end.
-const fn spread(print: u32) -> u64 {
-    (print as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
