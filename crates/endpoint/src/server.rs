@@ -11,7 +11,7 @@ use crate::options::{FlowEvent, FlowOptions, Keeps, Network};
 use crate::stream::FlowStream;
 use bytes::Bytes;
 use hoop_carrier::{Carrier, Lane, Pending};
-use hoop_flow::frame::{Frame, Open, Refusal, Resume};
+use hoop_flow::frame::{Frame, FrameError, Open, Refusal, Resume};
 use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LaneId, Record, ended};
 use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, StoreError, When};
 use hoop_units::{Duration, Timestamp};
@@ -360,13 +360,14 @@ async fn tick(server: Weak<Ends>, store: Arc<dyn FlowStore>) {
     }
 }
 
-/// The first frame of a lane.
-async fn greeting(lane: &mut Lane, intake: &mut Intake) -> Option<Bytes> {
+/// The first frame of a lane. None: it is none that a lane begins with.
+async fn greeting(lane: &mut Lane, intake: &mut Intake) -> Option<Result<Bytes, Refusal>> {
     loop {
-        match intake.next().ok()? {
-            Some(Piece::Frame(frame)) => return Some(frame),
-            Some(Piece::Data { .. }) => return None,
-            None => intake.push(lane.receiver.receive(RECEIVE_MAX).await.ok()??),
+        match intake.next() {
+            Ok(Some(Piece::Frame(frame))) => return Some(Ok(frame)),
+            Ok(None) => intake.push(lane.receiver.receive(RECEIVE_MAX).await.ok()??),
+            Err(FrameError::Version(_)) => return Some(Err(Refusal::Version)),
+            Ok(Some(Piece::Data { .. })) | Err(_) => return None,
         }
     }
 }
@@ -423,7 +424,11 @@ impl Ends {
 
     async fn greet(self: Arc<Self>, on: Carried, mut lane: Lane) {
         let mut intake = Intake::default();
-        let Ok(Some(frame)) = timeout(GREETING_MAX, greeting(&mut lane, &mut intake)).await else { return };
+        let Ok(Some(greeting)) = timeout(GREETING_MAX, greeting(&mut lane, &mut intake)).await else { return };
+        let frame = match greeting {
+            Ok(frame) => frame,
+            Err(refusal) => return refuse(lane, refusal).await,
+        };
         let answer = match Frame::take(&mut &frame[..]) {
             Ok(Some(Frame::Open(open))) => {
                 // Of a device that is not known the proof is looked at as well, so that it takes as long.

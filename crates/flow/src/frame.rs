@@ -199,6 +199,9 @@ pub enum FrameError {
     /// A payload that ends too early or too late, or with a value that there is not.
     #[error("a frame of type {0:#x} that is malformed")]
     Malformed(u64),
+    /// An OPEN or a RESUME of another version of the protocol: its sender is to be told so ([`Refusal::Version`]).
+    #[error("version {0} of the protocol, and not {VERSION}")]
+    Version(u8),
 }
 
 impl<'a> Frame<'a> {
@@ -363,6 +366,10 @@ fn head(rest: &mut &[u8]) -> Result<Option<(u64, u64)>, FrameError> {
 }
 
 fn parse(kind: u64, payload: &[u8]) -> Result<Frame<'_>, FrameError> {
+    match (kind, payload) {
+        (0x02 | 0x03, [version, ..]) if *version != VERSION => return Err(FrameError::Version(*version)),
+        _ => {}
+    }
     let mut fields = Fields(payload);
     let frame = fields.frame(kind);
     // What is left over is as wrong as what is missing.

@@ -269,6 +269,17 @@ async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_tak
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_speaks_another_version_is_told_so() {
+    let world = World::new();
+    let raw = Raw::to(&world.server);
+    let mut next = open(name(1), KEY, raw.binding());
+    // Type, a length of two octets, and the version.
+    assert_eq!((next[0], next[3]), (2, 1));
+    next[3] = 2;
+    assert_eq!(raw.answer(&next).await, Some(Refusal::Version));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
     let options = FlowOptions { send_buffer: 300_000, window: 200_000, ..FlowOptions::default() };
     let world = World::with(ServerConfig { options, ..server_config() });
