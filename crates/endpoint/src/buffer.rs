@@ -154,6 +154,11 @@ impl ReceiveBuffer {
         self.read
     }
 
+    /// All before it is in order.
+    pub(crate) const fn whole(&self) -> u64 {
+        self.whole
+    }
+
     /// Whether something can be read.
     pub(crate) const fn has_ready(&self) -> bool {
         self.read < self.whole

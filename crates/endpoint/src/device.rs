@@ -467,6 +467,10 @@ impl Owner for Ends {
 
     fn commit(&self, _: &Arc<Shared>) {}
 
+    fn spool(&self, _: &Arc<Shared>) {}
+
+    fn load(&self, _: &Arc<Shared>) {}
+
     fn holds(&self, _: i64) {}
 
     fn is_full(&self, _: i64) -> bool {

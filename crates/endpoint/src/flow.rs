@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::intake::{Intake, Piece};
 use crate::options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
+use crate::spool::Spool;
 use bytes::{Bytes, BytesMut};
 use hoop_carrier::{Carrier, SILENCE};
 use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
@@ -83,6 +84,10 @@ pub(crate) trait Owner: Send + Sync {
     fn look_after(&self);
     /// The flow is to be [written down](Shared::take_commit).
     fn commit(&self, flow: &Arc<Shared>);
+    /// What has come of the flow is to be [brought](crate::spool::spool) to disk.
+    fn spool(&self, flow: &Arc<Shared>);
+    /// What an earlier server has left of it is to be [read](crate::spool::load).
+    fn load(&self, flow: &Arc<Shared>);
     /// Octets that are held now, more or less than before.
     fn holds(&self, change: i64);
     /// Whether as much is held as may be, of all flows or, `of_device`, of those of one device.
@@ -150,6 +155,8 @@ pub(crate) struct State {
     pause_at: Option<Timestamp>,
     /// What is to be written down before it is told; None: nothing ever is.
     pub(crate) durable: Option<Durable>,
+    /// What goes to disk before it is acknowledged; None: nothing does.
+    pub(crate) spool: Option<Spool>,
     /// The deadline or the size was told to the machine, and no lane has been attached since.
     has_news: bool,
     /// It is in the store, and not here: what still comes is thrown away, and not acknowledged.
@@ -215,6 +222,8 @@ pub(crate) type ToCommit = (Record, Vec<u8>, bool);
 struct Todo {
     attend: bool,
     commit: bool,
+    spool: bool,
+    load: bool,
     look_after: bool,
     holds: i64,
 }
@@ -291,6 +300,7 @@ impl Shared {
             data_at: None,
             pause_at: None,
             durable: None,
+            spool: None,
             has_news: false,
             is_put_away: false,
             todo: Todo::default(),
@@ -317,7 +327,7 @@ impl Shared {
         let result = act(&mut state, now);
         let todo = state.settle(self, now);
         drop(state);
-        if (todo.attend || todo.look_after || todo.commit || todo.holds != 0)
+        if (todo.attend || todo.look_after || todo.commit || todo.spool || todo.load || todo.holds != 0)
             && let Some(owner) = self.owner.upgrade()
         {
             if todo.holds != 0 {
@@ -329,6 +339,12 @@ impl Shared {
             }
             if todo.commit {
                 owner.commit(self);
+            }
+            if todo.spool {
+                owner.spool(self);
+            }
+            if todo.load {
+                owner.load(self);
             }
             if todo.attend {
                 owner.attend(self);
@@ -574,14 +590,7 @@ fn add_attached(networks: &mut Vec<(Network, NetworkStats)>, entry: &LaneEntry, 
 impl State {
     /// Everything that follows from what the machine was told.
     fn settle(&mut self, flow: &Shared, now: Timestamp) -> Todo {
-        if self.is_abandoned
-            && !self.is_put_away
-            && (self.receive.has_ready() || self.machine.incoming().kept() < self.receive.read())
-        {
-            self.receive.skip();
-            self.machine.keep(self.receive.read(), now);
-            self.machine.consume(self.receive.read(), now);
-        }
+        self.pass_over(now);
         while let Some(event) = self.machine.poll_event() {
             self.happened(event, flow, now);
         }
@@ -589,7 +598,8 @@ impl State {
             wake(&mut self.reader);
         }
         self.wake_lanes();
-        let held = self.send.len() + self.receive.len();
+        let spooled = self.spool.as_ref().map_or(0, Spool::len);
+        let held = self.send.len() + self.receive.len() + spooled;
         self.todo.holds = held as i64 - self.held as i64;
         self.held = held;
         // What waits to be acknowledged may wait too long.
@@ -609,7 +619,28 @@ impl State {
             durable.is_busy |= begins;
             begins
         });
+        if let Some(spool) = self.spool.as_mut().filter(|_| self.over.is_none()) {
+            self.todo.spool = spool.begins();
+            self.todo.load = spool.begins_to_load(self.receive.whole(), self.receive.len());
+        }
         std::mem::take(&mut self.todo)
+    }
+
+    /// What comes for an application that is gone is thrown away.
+    fn pass_over(&mut self, now: Timestamp) {
+        let incoming = self.machine.incoming();
+        let told = if self.spool.is_some() { incoming.consumed() } else { incoming.kept() };
+        if !self.is_abandoned || self.is_put_away || (!self.receive.has_ready() && told >= self.receive.read()) {
+            return;
+        }
+        self.receive.skip();
+        let read = self.receive.read();
+        match &mut self.spool {
+            // An earlier server may have said that it is kept, and a later one goes by what is on disk.
+            Some(spool) => spool.consume(read),
+            None => self.machine.keep(read, now),
+        }
+        self.machine.consume(read, now);
     }
 
     fn is_at_end(&self) -> bool {
@@ -975,7 +1006,11 @@ impl State {
         for octets in run.pieces.drain(..) {
             let piece = ByteRange::new(at, at + octets.len() as u64);
             for new in news.iter().map(|new| new.intersect(piece)).filter(|new| !new.is_empty()) {
-                self.receive.insert(new.start, octets.slice((new.start - at) as usize..(new.end - at) as usize));
+                let octets = octets.slice((new.start - at) as usize..(new.end - at) as usize);
+                if let Some(spool) = &mut self.spool {
+                    spool.insert(new.start, octets.clone());
+                }
+                self.receive.insert(new.start, octets);
             }
             at = piece.end;
         }
@@ -984,6 +1019,10 @@ impl State {
 
     /// The application has read: more is asked for, unless it wants to let the window run empty first.
     fn consumed(&mut self, now: Timestamp) {
+        // What is on disk is consumed when the application says so.
+        if self.spool.is_some() {
+            return;
+        }
         let read = self.receive.read();
         let waits = self.machine.incoming().granted().saturating_sub(read);
         if self.options.low.is_none_or(|low| waits <= low) {
@@ -996,6 +1035,28 @@ impl State {
     /// The offset of the next octet to be read.
     pub(crate) const fn position(&self) -> u64 {
         self.receive.read()
+    }
+
+    /// What comes goes to disk before it is acknowledged. To be said before anything has come.
+    pub(crate) fn begin_spool(&mut self) {
+        let incoming = self.machine.incoming();
+        self.receive = ReceiveBuffer::new(incoming.consumed());
+        self.spool = Some(Spool::new(incoming.kept()));
+        self.machine.end_once_consumed();
+    }
+
+    /// What is to be read of what an earlier server has left: from where, and how much.
+    pub(crate) fn to_load(&self) -> (u64, usize) {
+        let whole = self.receive.whole();
+        (whole, self.spool.as_ref().map_or(0, |spool| spool.to_load(whole)))
+    }
+
+    /// That was read.
+    pub(crate) fn loaded(&mut self, from: u64, octets: Bytes) {
+        self.receive.insert(from, octets);
+        if let Some(spool) = &mut self.spool {
+            spool.loaded();
+        }
     }
 
     /// The offset of the next octet to be written.
@@ -1022,6 +1083,10 @@ impl State {
 
     pub(crate) fn keep(&mut self, offset: u64, now: Timestamp) {
         let offset = offset.min(self.receive.read());
+        if let Some(spool) = &mut self.spool {
+            spool.consume(offset);
+            return self.machine.consume(offset, now);
+        }
         match &mut self.durable {
             None => self.machine.keep(offset, now),
             Some(durable) => {
@@ -1088,7 +1153,9 @@ impl State {
         record.written = record.written.max(self.send.end());
         record.finished |= durable.finishes;
         record.kept = record.kept.max(durable.keeps.unwrap_or(0));
-        record.consumed = record.consumed.max(record.kept);
+        if self.spool.is_none() {
+            record.consumed = record.consumed.max(record.kept);
+        }
         durable.is_stale = false;
         let syncs = before != (record.written, record.finished, record.kept);
         Some((record, durable.attachment.clone(), syncs))
@@ -1110,7 +1177,9 @@ impl State {
     /// What outlives a restart: of what came, no more than was read.
     pub(crate) fn record(&self) -> Record {
         let mut record = self.machine.record();
-        record.consumed = record.consumed.max(self.receive.read().min(record.kept));
+        if self.spool.is_none() {
+            record.consumed = record.consumed.max(self.receive.read().min(record.kept));
+        }
         record
     }
 

@@ -59,7 +59,8 @@
 //! # Restarts
 //!
 //! What a process had in memory is gone with it. An application whose flows are to go on keeps what it has read, says so
-//! ([`FlowStream::keep`]), and can give what it wrote again: see [`Device::restore`].
+//! ([`FlowStream::keep`]), and can give what it wrote again: see [`Device::restore`]. A server may leave the keeping to a store ([`Keeps::Stored`]): octets are
+//! on disk before they are acknowledged, and the application of the next server reads what that of the last had not done with.
 
 mod buffer;
 mod carriers;
@@ -72,6 +73,7 @@ mod keeper;
 mod lane;
 mod options;
 mod server;
+mod spool;
 mod stream;
 
 pub use clock::Clock;

@@ -32,6 +32,11 @@ pub enum Keeps {
     /// flow down, and each octet is sent once it is written down that it may be: the flow outlives a restart of the server, whose application writes
     /// again what was not acknowledged.
     WhenTold,
+    /// At a server that has stores for both ([`ServerConfig::store`](crate::ServerConfig), [`ServerConfig::octets`](crate::ServerConfig)): once it is on disk and synced there. The
+    /// application reads it as ever, says up to where it needs it no more ([`FlowStream::keep`](crate::FlowStream::keep)), which asks for more, and is given the rest again by the next
+    /// server. As with [`Keeps::WhenTold`] the flow outlives a restart; it is over no sooner than all is said to be needed no more. While the store is full, or the disk fails, nothing is
+    /// acknowledged, and nothing is lost. At a device, or without stores, it is [`Keeps::WhenTold`].
+    Stored,
 }
 
 /// What an application asks of a flow.

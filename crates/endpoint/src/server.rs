@@ -8,12 +8,13 @@ use crate::intake::{Intake, Piece};
 use crate::keeper::{Watch, keep};
 use crate::lane::{self, RECEIVE_MAX};
 use crate::options::{FlowEvent, FlowOptions, Keeps, Network};
+use crate::spool::{self, Job};
 use crate::stream::FlowStream;
 use bytes::Bytes;
 use hoop_carrier::{Carrier, Lane, Pending};
 use hoop_flow::frame::{Frame, FrameError, Open, Refusal, Resume};
 use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LaneId, Record, ended};
-use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, StoreError, When};
+use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
 use hoop_units::{Duration, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -108,6 +109,8 @@ pub struct ServerConfig {
     pub keys: Arc<dyn DeviceKeys>,
     /// Where flows are that are not here. Without one, flows cannot be parked, and do not outlive the server.
     pub store: Option<Arc<dyn FlowStore>>,
+    /// Where octets of devices are before they are acknowledged, for flows with [`Keeps::Stored`]: that of the same store, which forgets them with their flow.
+    pub octets: Option<Arc<dyn OctetStore>>,
     /// What each flow is given.
     pub options: FlowOptions,
     /// What it may hold.
@@ -120,7 +123,7 @@ impl ServerConfig {
     /// With everything else as it is by default.
     pub fn new(keys: Arc<dyn DeviceKeys>) -> Self {
         let (options, limits, clock) = (FlowOptions::default(), ServerLimits::default(), Clock::system());
-        Self { keys, store: None, options, limits, clock }
+        Self { keys, store: None, octets: None, options, limits, clock }
     }
 }
 
@@ -188,6 +191,8 @@ pub(crate) struct Ends {
     next_carrier: AtomicU64,
     held: AtomicI64,
     opened: mpsc::Sender<Arc<Shared>>,
+    /// To who brings octets to disk.
+    jobs: Option<mpsc::UnboundedSender<Job>>,
     gates: [AsyncMutex<()>; GATES],
     watch: Arc<Watch>,
     is_down: watch::Sender<bool>,
@@ -205,8 +210,14 @@ impl Server {
     /// A server without carriers and flows. It needs a tokio runtime.
     pub fn new(config: ServerConfig) -> Self {
         let (sender, opened) = mpsc::channel(config.limits.backlog.max(1));
+        let jobs = config.store.clone().zip(config.octets.clone()).map(|(flows, octets)| {
+            let (jobs, waiting) = mpsc::unbounded_channel();
+            tokio::spawn(spool::spool(flows, octets, waiting));
+            jobs
+        });
         let shared = Arc::new_cyclic(|myself: &Weak<Ends>| Ends {
             config,
+            jobs,
             myself: myself.clone(),
             flows: Mutex::default(),
             carriers: Mutex::default(),
@@ -472,11 +483,17 @@ impl Ends {
                 self.may_hold(name.host)?;
                 let Some((service, attachment)) = unpack(&kept.attachment) else { return Err(Refusal::Unknown) };
                 let options = self.config.options.clone();
+                if kept.spools && self.jobs.is_none() {
+                    tracing::error!(flow = %name.flow, "octets of it are on disk, and the server was given no store of octets");
+                    return Err(Refusal::Busy { secs: BUSY_SECS });
+                }
                 let mut record = kept.record;
-                record.consumed = record.kept;
+                if !kept.spools {
+                    record.consumed = record.kept;
+                }
                 let mut machine = Flow::restore(&record, machine_options(&options));
                 machine.supply_again();
-                let flow = self.flow(machine, service, Some(attachment), options);
+                let flow = self.flow(machine, service, Some(attachment), options, kept.spools);
                 flow.peek().rest();
                 let started = Self::attach_to(flow.clone(), &greeting, on)?;
                 self.admit(&flow)?;
@@ -507,7 +524,17 @@ impl Ends {
 
     async fn find(&self, name: FlowName) -> Result<Found, ()> {
         let Some(store) = self.config.store.clone() else { return Ok(Found::Unknown) };
-        let found = tokio::task::spawn_blocking(move || store.take(name)).await.map_err(|_| ())?;
+        let octets = self.config.octets.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let found = store.take(name)?;
+            // What is said to be kept may have been appended a moment ago.
+            match (&found, octets) {
+                (Found::Kept(kept), Some(octets)) if kept.spools => octets.sync()?,
+                _ => {}
+            }
+            Ok::<_, StoreError>(found)
+        });
+        let found = found.await.map_err(|_| ())?;
         found.map_err(|error| tracing::warn!(%error, "a flow cannot be read from the store"))
     }
 
@@ -549,7 +576,7 @@ impl Ends {
         let options = self.config.options.clone();
         // The lane that a flow begins with is its first.
         let machine = Flow::accept(open, key, LaneId(0), binding, machine_options(&options))?;
-        let flow = self.flow(machine, open.service.to_owned(), None, options);
+        let flow = self.flow(machine, open.service.to_owned(), None, options, false);
         let (lane, signals) = flow.peek().add_lane(on.clone(), self.config.clock.now());
         debug_assert_eq!(lane, LaneId(0));
         // Before ATTACHED leaves: the device forgets the key that it opened the flow with.
@@ -565,15 +592,27 @@ impl Ends {
         Ok((flow, lane, signals))
     }
 
-    fn flow(&self, machine: Flow, service: String, attachment: Option<Bytes>, options: FlowOptions) -> Arc<Shared> {
+    /// A flow that is here from now on. `spools`: an earlier server has left octets of it.
+    fn flow(
+        &self,
+        machine: Flow,
+        service: String,
+        attachment: Option<Bytes>,
+        options: FlowOptions,
+        spools: bool,
+    ) -> Arc<Shared> {
         let owner: Weak<dyn Owner> = self.myself.clone();
-        let is_durable = self.config.store.is_some() && options.keeps == Keeps::WhenTold;
+        let spools = spools || (self.jobs.is_some() && options.keeps == Keeps::Stored);
+        let is_durable = self.config.store.is_some() && (spools || options.keeps != Keeps::OnArrival);
         let found = attachment.clone().unwrap_or_default();
         // One that is refused after all leaves an entry without flows, which goes with the device's next.
         let share = lock(&self.flows).of_device.entry(machine.name().host).or_default().octets.clone();
         let flow = Shared::new(machine, service, attachment, options, false, self.config.clock, (owner, share));
         if is_durable {
             flow.peek().durable = Some(Durable::new(found.to_vec()));
+        }
+        if spools {
+            flow.peek().begin_spool();
         }
         flow
     }
@@ -589,7 +628,8 @@ impl Ends {
     ) -> Result<(), StoreError> {
         let Some(store) = self.config.store.clone() else { return Ok(()) };
         self.is_touched.store(true, Ordering::Relaxed);
-        let kept = Kept { record, attachment: pack(&flow.service, attachment), spools: false };
+        let spools = flow.peek().spool.is_some();
+        let kept = Kept { record, attachment: pack(&flow.service, attachment), spools };
         let put = tokio::task::spawn_blocking(move || store.put(&kept, life, when)).await;
         put.unwrap_or_else(|_| Err(StoreError::Disk(std::io::Error::other("the runtime is shutting down"))))
     }
@@ -639,16 +679,27 @@ impl Ends {
                 return Err(ParkError::Over);
             }
             let record = state.record();
-            // What was acknowledged and nobody has read would be lost.
-            if record.kept > state.position() {
+            // What was acknowledged and nobody has read would be lost, if it is not on disk.
+            if record.kept > state.position() && state.spool.is_none() {
                 return Err(ParkError::Unread);
             }
             record
         };
+        self.consume_now(flow).await?;
         self.put(flow, record, attachment, Life::Parked, When::Later).await?;
         flow.put_away();
         lock(&self.flows).remove(flow);
         Ok(())
+    }
+
+    /// Tells the store what the application needs no more: whoever takes a parked flow from there goes on behind it.
+    async fn consume_now(&self, flow: &Shared) -> Result<(), StoreError> {
+        let consumed = flow.peek().spool.as_mut().map(|spool| spool.take_consumed());
+        let (Some(offset), Some(octets), name) = (consumed, self.config.octets.clone(), flow.name) else {
+            return Ok(());
+        };
+        let told = tokio::task::spawn_blocking(move || octets.consume(name, offset)).await;
+        told.unwrap_or_else(|_| Err(StoreError::Disk(std::io::Error::other("the runtime is shutting down"))))
     }
 
     fn gate(&self, name: FlowName) -> &AsyncMutex<()> {
@@ -689,9 +740,9 @@ impl Ends {
 
 impl Owner for Ends {
     fn attend(&self, flow: &Arc<Shared>) {
-        let (ended, done, key) = {
+        let (ended, done, key, spools) = {
             let state = flow.peek();
-            (state.machine.ended(), Self::is_done(&state), state.machine.record().key)
+            (state.machine.ended(), Self::is_done(&state), state.machine.record().key, state.spool.is_some())
         };
         let Some(code) = ended else { return };
         let mut flows = lock(&self.flows);
@@ -703,6 +754,11 @@ impl Owner for Ends {
         if let Some(store) = self.config.store.clone().filter(|_| is_new) {
             let name = flow.name;
             self.is_touched.store(true, Ordering::Relaxed);
+            // Behind what of its octets is being brought.
+            if let Some(jobs) = self.jobs.as_ref().filter(|_| spools) {
+                let _ = jobs.send(Job::Remove(name, code));
+                return;
+            }
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = store.remove(name, code) {
                     tracing::warn!(%error, "the store of flows cannot be written");
@@ -714,6 +770,19 @@ impl Owner for Ends {
     fn commit(&self, flow: &Arc<Shared>) {
         if let Some(myself) = self.myself.upgrade() {
             tokio::spawn(myself.write_down(flow.clone()));
+        }
+    }
+
+    fn spool(&self, flow: &Arc<Shared>) {
+        if let Some(jobs) = &self.jobs {
+            self.is_touched.store(true, Ordering::Relaxed);
+            let _ = jobs.send(Job::Bring(flow.clone()));
+        }
+    }
+
+    fn load(&self, flow: &Arc<Shared>) {
+        if let Some(octets) = self.config.octets.clone() {
+            tokio::spawn(spool::load(octets, flow.clone()));
         }
     }
 

@@ -158,7 +158,8 @@ impl FlowStream {
         self.flow().act(|state, now| state.set_window(window, low, now));
     }
 
-    /// With [`Keeps::WhenTold`](crate::Keeps::WhenTold): what was read before `offset` outlives a restart; the peer may forget it.
+    /// With [`Keeps::WhenTold`](crate::Keeps::WhenTold): what was read before `offset` outlives a restart; the peer may forget it. With
+    /// [`Keeps::Stored`](crate::Keeps::Stored): it is needed no more, and the store may forget it.
     pub fn keep(&self, offset: u64) {
         self.read.keep(offset);
     }
@@ -186,7 +187,7 @@ impl FlowStream {
     pub async fn park(self, attachment: &[u8]) -> Result<(), (Self, ParkError)> {
         let parked = match &self.write.handle.server {
             None => Err(ParkError::NoStore),
-            Some(_) if self.read.taken() > 0 => Err(ParkError::Unread),
+            Some(_) if self.read.taken() > 0 && self.flow().peek().spool.is_none() => Err(ParkError::Unread),
             Some(_) if attachment.len() > ATTACHMENT_MAX => Err(ParkError::Attachment),
             Some(server) => server.park(self.flow(), attachment).await,
         };

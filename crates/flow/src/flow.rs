@@ -255,6 +255,8 @@ pub struct Flow {
     tells_size: bool,
     reset: Option<u64>,
     ended: Option<u64>,
+    /// Whether it is over no sooner than all that has come is consumed.
+    ends_consumed: bool,
     events: VecDeque<Event>,
 }
 
@@ -318,6 +320,7 @@ impl Flow {
             tells_size: false,
             reset: None,
             ended: None,
+            ends_consumed: false,
             events: VecDeque::new(),
         }
     }
@@ -443,6 +446,12 @@ impl Flow {
     pub fn consume(&mut self, offset: u64, now: Timestamp) {
         self.incoming.consume(offset);
         self.schedule_ack(now);
+        self.finish_if_done();
+    }
+
+    /// At a server: the flow is not finished before all that has come is [consumed](Flow::consume) too, so that a server that was restarted meanwhile finds what is not.
+    pub fn end_once_consumed(&mut self) {
+        self.ends_consumed = true;
     }
 
     /// Sets how far ahead of the application the peer may send.
@@ -821,7 +830,8 @@ impl Flow {
 
     /// The server says when both streams are whole; the device waits for its word.
     fn finish_if_done(&mut self) {
-        if self.role == Role::Server && self.outgoing.is_done() && self.incoming.is_done() {
+        let waits = self.ends_consumed && self.incoming.consumed() < self.incoming.kept();
+        if self.role == Role::Server && self.outgoing.is_done() && self.incoming.is_done() && !waits {
             self.end(ended::FINISHED);
         }
     }

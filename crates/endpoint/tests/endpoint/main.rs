@@ -5,3 +5,4 @@ mod hostile;
 mod offline;
 mod pair;
 mod real;
+mod stored;

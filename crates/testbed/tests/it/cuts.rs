@@ -1,7 +1,7 @@
 //! A device and a server as processes, and what happens to people on the move: links that go, addresses that change, UDP that is blocked, and either process killed,
 //! or both. Whatever was written comes out at the other end: all of it, once, in order.
 //!
-//! `HOOP_MISHAPS` makes it longer, `HOOP_SEED` repeats a run's choices.
+//! `HOOP_MISHAPS` makes it longer, `HOOP_SEED` repeats a run's choices. With an odd seed the server acknowledges what its store has, with an even one what its application has.
 
 use crate::ends::{self, FAILED, FOLDER, PORT, Plan, STOP, Stream};
 use hoop_lab::{Change, Direction, Host, Lab, Link, LinkConfig, Topology};

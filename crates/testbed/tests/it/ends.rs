@@ -216,9 +216,12 @@ fn server() {
         let tls = server_tls(certificates.collect(), key).unwrap();
         let store = Arc::new(Store::open(&Settings::new(folder.join("server/store"))).unwrap());
         assert_eq!(store.damages(), []);
-        let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
+        // The application's files are what outlives a restart, or the store is until they are written.
+        let keeps = if seed.is_multiple_of(2) { Keeps::WhenTold } else { Keeps::Stored };
+        let options = FlowOptions { keeps, ..FlowOptions::default() };
         let devices = Arc::new(Devices::open(&folder.join("devices.toml")).unwrap());
-        let server = Server::new(ServerConfig { store: Some(store), options, ..ServerConfig::new(devices) });
+        let octets = Some(store.clone() as _);
+        let server = Server::new(ServerConfig { store: Some(store), octets, options, ..ServerConfig::new(devices) });
         let address = ([0, 0, 0, 0], PORT).into();
         let listener = Listener::bind(address, &tls).await.unwrap();
         println!("the server is up");

@@ -1,0 +1,199 @@
+//! Octets of devices that are on disk before they are acknowledged (`Keeps::Stored`), in paused time.
+
+use crate::common::*;
+use hoop_endpoint::{Device, FlowError, FlowName, FlowOptions, FlowStream, Keeps, Server, ServerConfig, ended};
+use hoop_flow_store::{FlowStore, MemoryStore, OctetStore, Settings, Store, StoreError};
+use hoop_units::ByteRange;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{sleep, timeout};
+
+/// Long enough for whatever does not wait for the time.
+const SOON: Duration = Duration::from_secs(20);
+
+fn stored(flows: Arc<dyn FlowStore>, octets: Arc<dyn OctetStore>) -> ServerConfig {
+    let options = FlowOptions { keeps: Keeps::Stored, ..FlowOptions::default() };
+    ServerConfig { store: Some(flows), octets: Some(octets), options, ..server_config() }
+}
+
+async fn is_over(flow: &FlowStream) {
+    let mut status = flow.status();
+    let over = timeout(SOON, status.wait_for(|status| status.over.is_some())).await.expect("it ends").unwrap().over;
+    assert_eq!(over, Some(FlowError::Ended(ended::FINISHED)));
+}
+
+/// Reads octets of stream 1 from `from` to `to`.
+async fn read(flow: &mut FlowStream, from: u64, to: u64) {
+    let mut some = vec![0; (to - from) as usize];
+    timeout(SOON, flow.read_exact(&mut some)).await.expect("they come").unwrap();
+    assert!(some == octets(1, from, some.len()), "octets {from} to {to}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_acknowledged_is_read_at_the_next_server_though_nobody_had_read_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || {
+        let store = Arc::new(Store::open(&Settings::new(folder.path())).unwrap());
+        stored(store.clone(), store)
+    };
+    let mut world = World::with(open());
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    device.write_all(&octets(1, 0, 900_000)).await.unwrap();
+    device.shutdown().await.unwrap();
+    timeout(SOON, device.finished()).await.expect("all of it is on disk, and so is acknowledged").unwrap();
+    read(&mut server, 0, 500_000).await;
+    server.keep(60_000);
+    server.shutdown().await.unwrap();
+    sleep(SOON).await;
+    assert_eq!(device.status().borrow().over, None, "the application has not done with it");
+
+    world.server.shutdown();
+    drop((server, world.server));
+    sleep(SOON).await;
+    world.server = Server::new(open());
+    world.connect("mobile");
+    let mut server = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
+    assert_eq!(server.position(), 60_000);
+    read(&mut server, 60_000, 900_000).await;
+    assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+    sleep(SOON).await;
+    assert_eq!(device.status().borrow().over, None, "the application has not done with it");
+    server.keep(900_000);
+    server.shutdown().await.unwrap();
+    is_over(&device).await;
+    is_over(&server).await;
+    drop((server, world));
+    sleep(SOON).await;
+    let store = Store::open(&Settings::new(folder.path())).unwrap();
+    assert_eq!((store.usage().octets, store.held(device.name())), (0, None), "nothing of it is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_flow_has_what_was_not_read_when_it_is_resumed() {
+    let store = Arc::new(MemoryStore::default());
+    let world = World::with(stored(store.clone(), store));
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    device.write_all(&octets(1, 0, 100_000)).await.unwrap();
+    read(&mut server, 0, 50_000).await;
+    server.keep(40_000);
+    sleep(SOON).await;
+    assert_eq!(device.stats().acknowledged, 100_000);
+    server.park(b"here").await.unwrap();
+    assert_eq!(world.server.flows(), 0);
+    device.write_all(&octets(1, 100_000, 1_000)).await.unwrap();
+    let mut server = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
+    assert_eq!(server.position(), 40_000);
+    read(&mut server, 40_000, 101_000).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_device_that_has_filled_its_share_nothing_more_is_acknowledged_until_some_is_consumed() {
+    const SHARE: u64 = 300_000;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&Settings { octets_per_host: SHARE, ..Settings::new(folder.path()) }).unwrap();
+    let store = Arc::new(store);
+    let world = World::with(stored(store.clone(), store.clone()));
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    device.write_all(&octets(1, 0, 1_000_000)).await.unwrap();
+    device.shutdown().await.unwrap();
+    sleep(SOON).await;
+    let acknowledged = device.stats().acknowledged;
+    assert!(acknowledged > SHARE / 2 && acknowledged <= SHARE, "{acknowledged} are acknowledged");
+    assert_eq!(store.held(device.name()), Some(ByteRange::new(0, acknowledged)));
+    for at in 0..10 {
+        read(&mut server, at * 100_000, (at + 1) * 100_000).await;
+        server.keep((at + 1) * 100_000);
+    }
+    timeout(SOON, device.finished()).await.expect("it goes on").unwrap();
+    server.shutdown().await.unwrap();
+    is_over(&device).await;
+}
+
+/// A store whose disk fails while it is told to.
+#[derive(Default, Debug)]
+struct Failing {
+    store: MemoryStore,
+    appends: AtomicBool,
+    syncs: AtomicBool,
+}
+
+fn fails(whether: &AtomicBool) -> Result<(), StoreError> {
+    match whether.load(Ordering::Relaxed) {
+        true => Err(io::Error::from(io::ErrorKind::StorageFull).into()),
+        false => Ok(()),
+    }
+}
+
+impl OctetStore for Failing {
+    fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
+        fails(&self.appends)?;
+        self.store.append(name, offset, octets)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        fails(&self.syncs)?;
+        self.store.sync()
+    }
+
+    fn read(&self, name: FlowName, offset: u64, into: &mut [u8]) -> Result<usize, StoreError> {
+        self.store.read(name, offset, into)
+    }
+
+    fn consume(&self, name: FlowName, offset: u64) -> Result<(), StoreError> {
+        self.store.consume(name, offset)
+    }
+
+    fn held(&self, name: FlowName) -> Option<ByteRange> {
+        self.store.held(name)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_disk_fails_nothing_is_acknowledged_and_afterwards_it_goes_on() {
+    let octet_store = Arc::new(Failing::default());
+    let world = World::with(stored(Arc::new(MemoryStore::default()), octet_store.clone()));
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    for (round, failing) in [&octet_store.appends, &octet_store.syncs].into_iter().enumerate() {
+        let from = round as u64 * 200_000;
+        device.write_all(&octets(1, from, 100_000)).await.unwrap();
+        read(&mut server, from, from + 100_000).await;
+        sleep(SOON).await;
+        assert_eq!(device.stats().acknowledged, from + 100_000);
+        failing.store(true, Ordering::Relaxed);
+        device.write_all(&octets(1, from + 100_000, 100_000)).await.unwrap();
+        // The application may have it nevertheless.
+        read(&mut server, from + 100_000, from + 200_000).await;
+        sleep(SOON).await;
+        assert_eq!(device.stats().acknowledged, from + 100_000, "what is not on disk is not acknowledged");
+        failing.store(false, Ordering::Relaxed);
+        sleep(SOON).await;
+        assert_eq!(device.stats().acknowledged, from + 200_000);
+    }
+    server.keep(400_000);
+    device.shutdown().await.unwrap();
+    server.shutdown().await.unwrap();
+    is_over(&device).await;
+    assert_eq!(octet_store.held(device.name()).map_or(0, |held| held.len()), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_for_an_application_that_is_gone_is_not_kept_for_a_later_one() {
+    let store = Arc::new(MemoryStore::default());
+    let world =
+        World { device: Device::new(device_config()), server: Server::new(stored(store.clone(), store.clone())) };
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    server.shutdown().await.unwrap();
+    drop(server);
+    device.write_all(&octets(1, 0, 3_000_000)).await.unwrap();
+    device.shutdown().await.unwrap();
+    is_over(&device).await;
+    assert_eq!(store.held(device.name()).map_or(0, |held| held.len()), 0);
+}
