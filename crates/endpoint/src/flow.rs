@@ -179,6 +179,8 @@ pub(crate) struct Shared {
     share: Share,
     state: Mutex<State>,
     status: watch::Sender<Status>,
+    /// Tells that nobody is writing it down any more.
+    rested: Notify,
 }
 
 /// A carrier on which attaching failed.
@@ -204,6 +206,8 @@ pub(crate) struct Durable {
     finishes: bool,
     /// What the application has kept beyond what is written down.
     keeps: Option<u64>,
+    /// Whether it is to be written down as quiet: see [`State::is_quiet`].
+    is_quiet: bool,
 }
 
 impl Durable {
@@ -311,7 +315,18 @@ impl Shared {
         };
         let (status, _) = watch::channel(Status { offline_since: Some(now), ..Status::default() });
         let name = state.machine.name();
-        let flow = Self { name, service, attachment, clock, is_device, owner, share, state: Mutex::new(state), status };
+        let flow = Self {
+            name,
+            service,
+            attachment,
+            clock,
+            is_device,
+            owner,
+            share,
+            state: Mutex::new(state),
+            status,
+            rested: Notify::new(),
+        };
         Arc::new(flow)
     }
 
@@ -509,7 +524,28 @@ impl Shared {
 
     /// What is to be written down now, if anything is; [`Shared::committed`] is to follow.
     pub(crate) fn take_commit(&self) -> Option<ToCommit> {
-        self.peek().take_commit()
+        let commit = self.peek().take_commit();
+        if commit.is_none() {
+            self.rested.notify_waiters();
+        }
+        commit
+    }
+
+    /// Waits until nobody writes the flow down, and keeps others from it; [`Shared::rest`] is to follow, unless it is put away.
+    pub(crate) async fn stop_commits(&self) {
+        loop {
+            let rested = self.rested.notified();
+            if self.peek().durable.as_mut().is_none_or(|durable| !std::mem::replace(&mut durable.is_busy, true)) {
+                return;
+            }
+            rested.await;
+        }
+    }
+
+    /// Nobody is writing the flow down any more.
+    pub(crate) fn rest(self: &Arc<Self>) {
+        self.act(|state, _| state.rest());
+        self.rested.notify_waiters();
     }
 
     /// That is written down, and may be told.
@@ -517,13 +553,18 @@ impl Shared {
         self.act(|state, now| state.committed(record, now));
     }
 
-    /// The flow is in the store now: its lanes are told so and close.
-    pub(crate) fn put_away(self: &Arc<Self>) {
+    /// The flow is in the store now: its lanes are told so and close. False: it has become busy meanwhile, and goes on, if only a quiet one is to be put away.
+    pub(crate) fn put_away(self: &Arc<Self>, only_quiet: bool) -> bool {
         self.act(|state, _| {
+            if only_quiet && !state.is_quiet() {
+                state.make_stale();
+                return false;
+            }
             state.is_put_away = true;
-            state.over = Some(FlowError::Gone);
             state.machine.park();
-        });
+            state.end(FlowError::Gone, self);
+            true
+        })
     }
 
     /// The endpoint has done with the flow: nothing of it is sent or taken any more.
@@ -614,7 +655,9 @@ impl State {
         // Whoever is offline and has something to say now asks for a carrier, once.
         let asks = self.over.is_none() && !self.wants_carrier && self.lanes.is_empty() && self.opening.is_empty();
         self.todo.attend |= flow.is_device && asks && !self.is_parked && self.has_to_say();
+        let is_quiet = self.is_quiet();
         self.todo.commit = self.durable.as_mut().is_some_and(|durable| {
+            durable.is_stale |= std::mem::replace(&mut durable.is_quiet, is_quiet) != is_quiet;
             let begins = durable.is_stale && !durable.is_busy && self.machine.ended().is_none();
             durable.is_busy |= begins;
             begins
@@ -641,6 +684,17 @@ impl State {
             None => self.machine.keep(read, now),
         }
         self.machine.consume(read, now);
+    }
+
+    /// Of a flow that outlives a restart: whether nothing is under way, and the application has done with all that has come. Then it could be parked.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let Some(durable) = &self.durable else { return false };
+        let (outgoing, incoming) = (self.machine.outgoing(), self.machine.incoming());
+        let done = if self.spool.is_some() { incoming.consumed() } else { incoming.kept() };
+        let is_read = incoming.kept() == incoming.whole() && done == incoming.whole() && !self.receive.has_ready();
+        let is_sent = outgoing.ready() == outgoing.end() && self.send.end() == outgoing.end() && !durable.finishes;
+        let is_here = self.over.is_none() && !self.is_abandoned && self.machine.ended().is_none();
+        is_here && is_read && is_sent && durable.keeps.is_none() && self.machine.is_quiet()
     }
 
     fn is_at_end(&self) -> bool {
@@ -725,6 +779,8 @@ impl State {
             self.machine.set_rtt(lane, rtt);
         }
         (self.was_attached, self.is_parked, self.wants_carrier) = (true, false, false);
+        // The store thinks that it is parked.
+        self.make_stale();
         self.has_news = false;
         let offline_since = self.offline_since.take();
         let before = self.network.replace(network.clone());
@@ -1145,7 +1201,7 @@ impl State {
     fn take_commit(&mut self) -> Option<ToCommit> {
         let mut record = self.record();
         let durable = self.durable.as_mut()?;
-        if !durable.is_stale || self.machine.ended().is_some() {
+        if !durable.is_stale || self.machine.ended().is_some() || self.is_put_away {
             durable.is_busy = false;
             return None;
         }

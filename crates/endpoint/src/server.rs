@@ -25,6 +25,9 @@ use tokio::time::timeout;
 /// How long a lane has to say OPEN or RESUME: some round trips of the worst network.
 pub const GREETING_MAX: Duration = Duration::from_secs(10);
 
+/// A flow that is quiet is parked after it has been offline for so long: most come back sooner, if they do at all.
+const OFFLINE_QUIET: Duration = Duration::from_secs(30);
+
 /// For so long a server that has no room now asks a device to wait.
 const BUSY_SECS: u64 = 5;
 
@@ -111,6 +114,11 @@ pub struct ServerConfig {
     pub store: Option<Arc<dyn FlowStore>>,
     /// Where octets of devices are before they are acknowledged, for flows with [`Keeps::Stored`]: that of the same store, which forgets them with their flow.
     pub octets: Option<Arc<dyn OctetStore>>,
+    /// Whether flows that outlive a restart are [parked](FlowStream::park) without their application, with the attachment that it [set](FlowStream::set_attachment): when nothing of
+    /// them is under way, all that has come is kept (consumed, with [`Keeps::Stored`]), and the store says that they have been quiet for long or that memory is wanted; and once
+    /// they have been so and offline for 30 s. Who reads or writes such a flow is told [`FlowError::Gone`], and [`Server::accept`] gives it again. Default false: the
+    /// application is told [`FlowEvent::MayPark`].
+    pub parks: bool,
     /// What each flow is given.
     pub options: FlowOptions,
     /// What it may hold.
@@ -123,7 +131,7 @@ impl ServerConfig {
     /// With everything else as it is by default.
     pub fn new(keys: Arc<dyn DeviceKeys>) -> Self {
         let (options, limits, clock) = (FlowOptions::default(), ServerLimits::default(), Clock::system());
-        Self { keys, store: None, octets: None, options, limits, clock }
+        Self { keys, store: None, octets: None, parks: false, options, limits, clock }
     }
 }
 
@@ -430,7 +438,30 @@ type Started = (Arc<Shared>, LaneId, Arc<crate::flow::Signals>);
 impl Ends {
     fn look_after_all(&self) -> Option<Timestamp> {
         let all: Vec<_> = lock(&self.flows).here.values().cloned().collect();
-        all.iter().filter_map(|flow| flow.look_after(Some(self.config.limits.offline))).min()
+        let parks = all.iter().filter_map(|flow| self.park_offline(flow));
+        all.iter().filter_map(|flow| flow.look_after(Some(self.config.limits.offline))).chain(parks).min()
+    }
+
+    /// Parks a flow that has been quiet and offline for long; says when it will have been.
+    fn park_offline(&self, flow: &Arc<Shared>) -> Option<Timestamp> {
+        let since = flow.peek().offline_since.filter(|_| self.config.parks)?;
+        let (at, now) = (since + OFFLINE_QUIET, self.config.clock.now());
+        if at > now {
+            return Some(at);
+        }
+        self.park_quiet(flow);
+        // Its application may have something to do still.
+        Some(now + OFFLINE_QUIET)
+    }
+
+    fn park_quiet(&self, flow: &Arc<Shared>) {
+        let Some(myself) = self.myself.upgrade().filter(|_| flow.peek().is_quiet()) else { return };
+        let flow = flow.clone();
+        tokio::spawn(async move {
+            if let Err(error) = myself.park(&flow, None).await {
+                tracing::debug!(flow = %flow.name.flow, %error, "a quiet flow is not parked");
+            }
+        });
     }
 
     async fn greet(self: Arc<Self>, on: Carried, mut lane: Lane) {
@@ -637,7 +668,14 @@ impl Ends {
     /// Writes a flow down as often as something of it is to be, until nothing is.
     async fn write_down(self: Arc<Self>, flow: Arc<Shared>) {
         while let Some((record, attachment, syncs)) = flow.take_commit() {
-            let life = if flow.peek().offline_since.is_some() { Life::Parked } else { Life::Live };
+            let life = {
+                let state = flow.peek();
+                match state.offline_since {
+                    Some(_) => Life::Parked,
+                    None if state.is_quiet() => Life::Quiet,
+                    None => Life::Live,
+                }
+            };
             let when = if syncs { When::Synced } else { When::Later };
             match self.put(&flow, record.clone(), &attachment, life, when).await {
                 Ok(()) => flow.committed(&record),
@@ -656,8 +694,10 @@ impl Ends {
         match due {
             Due::Park(name) => {
                 let flow = lock(&self.flows).here.get(&name).cloned();
-                if let Some(flow) = flow {
-                    flow.peek().tell(FlowEvent::MayPark);
+                match flow {
+                    Some(flow) if self.config.parks => self.park_quiet(&flow),
+                    Some(flow) => flow.peek().tell(FlowEvent::MayPark),
+                    None => {}
                 }
             }
             Due::Expired(kept) => {
@@ -667,13 +707,24 @@ impl Ends {
         }
     }
 
-    /// Puts a flow into the store, and closes its lanes.
-    pub(crate) async fn park(&self, flow: &Arc<Shared>, attachment: &[u8]) -> Result<(), ParkError> {
+    /// Puts a flow into the store, and closes its lanes. Without an attachment: with the one that was set, and only if it is quiet.
+    pub(crate) async fn park(&self, flow: &Arc<Shared>, attachment: Option<&[u8]>) -> Result<(), ParkError> {
         if self.config.store.is_none() {
             return Err(ParkError::NoStore);
         }
         let _gate = self.gate(flow.name).lock().await;
-        let record = {
+        // What is being written down is older.
+        flow.stop_commits().await;
+        let parked = self.put_away(flow, attachment).await;
+        match parked {
+            Ok(true) => lock(&self.flows).remove(flow),
+            Ok(false) | Err(_) => flow.rest(),
+        }
+        parked.map(|_| ())
+    }
+
+    async fn put_away(&self, flow: &Arc<Shared>, given: Option<&[u8]>) -> Result<bool, ParkError> {
+        let (record, attachment) = {
             let state = flow.peek();
             if state.over.is_some() {
                 return Err(ParkError::Over);
@@ -683,13 +734,12 @@ impl Ends {
             if record.kept > state.position() && state.spool.is_none() {
                 return Err(ParkError::Unread);
             }
-            record
+            let set = || state.durable.as_ref().map(|durable| durable.attachment.clone()).unwrap_or_default();
+            (record, given.map_or_else(set, <[u8]>::to_vec))
         };
         self.consume_now(flow).await?;
-        self.put(flow, record, attachment, Life::Parked, When::Later).await?;
-        flow.put_away();
-        lock(&self.flows).remove(flow);
-        Ok(())
+        self.put(flow, record, &attachment, Life::Parked, When::Later).await?;
+        Ok(flow.put_away(given.is_none()))
     }
 
     /// Tells the store what the application needs no more: whoever takes a parked flow from there goes on behind it.

@@ -189,7 +189,7 @@ impl FlowStream {
             None => Err(ParkError::NoStore),
             Some(_) if self.read.taken() > 0 && self.flow().peek().spool.is_none() => Err(ParkError::Unread),
             Some(_) if attachment.len() > ATTACHMENT_MAX => Err(ParkError::Attachment),
-            Some(server) => server.park(self.flow(), attachment).await,
+            Some(server) => server.park(self.flow(), Some(attachment)).await,
         };
         parked.map_err(|error| (self, error))
     }

@@ -395,11 +395,11 @@ impl Flow {
         self.lanes.iter().any(|lane| lane.stage == Stage::Up)
     }
 
-    /// Whether nothing is to be sent, asked for or acknowledged: its lanes could be closed.
+    /// Whether nothing is to be sent, asked for or acknowledged: its lanes could be closed. Without a lane it does not count what is said on each new one anyway.
     pub fn is_quiet(&self) -> bool {
-        let due = self.due;
-        !(due.ack || due.fin || due.reset || due.end || due.deadline || due.size)
-            && self.ack_at.is_none()
+        let Due { ack, fin, reset, end, deadline, size } = self.due;
+        let says = ack || fin || deadline || size || self.ack_at.is_some();
+        !(reset || end || (says && !self.lanes.is_empty()))
             && self.outgoing.acked() == self.outgoing.end()
             && (!self.outgoing.is_finished() || self.outgoing.is_done())
     }

@@ -218,7 +218,10 @@ impl World {
             wire.gone[who.other() as usize].get_or_insert(notices);
             wire.closed[who as usize] = true;
         }
-        self.ends[who as usize].restart();
+        let end = &mut self.ends[who as usize];
+        let ended = end.flow.as_ref().and_then(Flow::ended);
+        self.ended[who as usize] = self.ended[who as usize].or(ended);
+        end.restart();
     }
 
     /// Everything that is due now; then what it leads to.

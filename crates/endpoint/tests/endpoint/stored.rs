@@ -1,12 +1,14 @@
 //! Octets of devices that are on disk before they are acknowledged (`Keeps::Stored`), in paused time.
 
 use crate::common::*;
-use hoop_endpoint::{Device, FlowError, FlowName, FlowOptions, FlowStream, Keeps, Server, ServerConfig, ended};
+use hoop_endpoint::{
+    Device, FlowError, FlowEvent, FlowName, FlowOptions, FlowStream, Keeps, Server, ServerConfig, ended,
+};
 use hoop_flow_store::{FlowStore, MemoryStore, OctetStore, Settings, Store, StoreError};
-use hoop_units::ByteRange;
+use hoop_units::{ByteRange, UnixTime};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
@@ -196,4 +198,95 @@ async fn what_comes_for_an_application_that_is_gone_is_not_kept_for_a_later_one(
     device.shutdown().await.unwrap();
     is_over(&device).await;
     assert_eq!(store.held(device.name()).map_or(0, |held| held.len()), 0);
+}
+
+/// The store's time of day, which the test moves with tokio's.
+static STORE_TIME: AtomicU32 = AtomicU32::new(NOW.0);
+
+async fn pass(secs: u32) {
+    STORE_TIME.fetch_add(secs, Ordering::Relaxed);
+    sleep(Duration::from_secs(secs.into())).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_is_live_quiet_parked_spilled_and_expired_and_its_application_does_nothing_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::new(folder.path());
+    settings.clock = || UnixTime(STORE_TIME.load(Ordering::Relaxed));
+    // Memory for some flows that are not spilled.
+    settings.limits.memory = 4_000;
+    let store = Arc::new(Store::open(&settings).unwrap());
+    let world = World::with(ServerConfig { parks: true, ..stored(store.clone(), store.clone()) });
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    let mut events = device.events();
+    device.write_all(&octets(1, 0, 1_000)).await.unwrap();
+    read(&mut server, 0, 1_000).await;
+    server.set_attachment(*b"file 7").unwrap();
+    pass(300).await;
+    assert_eq!(world.server.flows(), 1, "it has not done with what came: it stays live");
+    server.keep(1_000);
+    pass(10).await;
+    assert_eq!(world.server.flows(), 1, "it is quiet, and not yet for long");
+    STORE_TIME.fetch_add(300, Ordering::Relaxed);
+    let gone = timeout(Duration::from_secs(300), server.read(&mut [0])).await;
+    let error = gone.expect("it is parked").unwrap_err();
+    assert_eq!(FlowError::of(&error), Some(FlowError::Gone));
+    drop(server);
+    while timeout(SOON, events.recv()).await.expect("the device is told").unwrap() != FlowEvent::Parked {}
+    assert_eq!((world.server.flows(), store.usage().flows), (0, 1));
+
+    // Others come, and are quiet in turn: what is parked longest is spilled.
+    let mut others = Vec::new();
+    for _ in 0..40 {
+        let (mut other, mut server) = world.flow(FlowOptions::default()).await;
+        other.write_all(b"x").await.unwrap();
+        server.read_exact(&mut [0]).await.unwrap();
+        server.keep(1);
+        tokio::spawn(async move { server.read(&mut [0]).await });
+        others.push(other);
+        pass(100).await;
+    }
+    pass(300).await;
+    let usage = store.usage();
+    assert_eq!((world.server.flows(), usage.flows), (0, 41));
+    assert!(usage.resident < 30, "{usage:?}");
+    device.write_all(&octets(1, 1_000, 1_000)).await.unwrap();
+    let mut server = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
+    assert_eq!((server.position(), server.attachment().map(|octets| &octets[..])), (1_000, Some(&b"file 7"[..])));
+    read(&mut server, 1_000, 2_000).await;
+    server.keep(2_000);
+    pass(10).await;
+    pass(300).await;
+    assert_eq!(world.server.flows(), 0);
+
+    STORE_TIME.fetch_add(31 * 24 * 3_600, Ordering::Relaxed);
+    pass(100).await;
+    assert_eq!(store.usage().flows, 0);
+    device.write_all(b"too late").await.unwrap();
+    let mut status = device.status();
+    let over = timeout(SOON, status.wait_for(|status| status.over.is_some())).await.expect("it ends").unwrap().over;
+    assert_eq!(over, Some(FlowError::Ended(ended::EXPIRED)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_flow_that_stays_offline_is_parked_and_one_that_has_something_to_say_is_not() {
+    let store = Arc::new(MemoryStore::default());
+    let world = World::with(ServerConfig { parks: true, ..stored(store.clone(), store) });
+    let carrier = world.connect("wifi");
+    let (mut quiet, _quiet) = world.flow(FlowOptions::default()).await;
+    let (busy, mut at_server) = world.flow(FlowOptions::default()).await;
+    sleep(SOON).await;
+    carrier.close();
+    at_server.write_all(&octets(1, 0, 10)).await.unwrap();
+    sleep(10 * SOON).await;
+    assert_eq!(world.server.flows(), 1);
+    world.connect("mobile");
+    let mut busy = busy;
+    read(&mut busy, 0, 10).await;
+    quiet.write_all(b"hello").await.unwrap();
+    let mut again = timeout(SOON, world.server.accept()).await.expect("it is resumed").unwrap();
+    let mut five = [0; 5];
+    again.read_exact(&mut five).await.unwrap();
+    assert_eq!(&five, b"hello");
 }
