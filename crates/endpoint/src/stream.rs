@@ -195,7 +195,8 @@ impl FlowStream {
     }
 
     /// What outlives a restart of this process, as of now: see [`Device::restore`](crate::Device::restore). Written down at leisure it may be out of
-    /// date: what is missing then is asked for, or sent, again.
+    /// date: what is missing then is asked for, or sent, again. But whoever does not know from it that a stream has ended may be told that the flow is lost, if the peer had all: so it
+    /// is to be written down once this end is shut down, and before the last of the peer's octets is kept.
     pub fn record(&self) -> Record {
         self.read.record()
     }
@@ -277,6 +278,11 @@ impl FlowWriter {
     /// As [`FlowStream::written`].
     pub fn written(&self) -> u64 {
         self.handle.flow.peek().written_to()
+    }
+
+    /// As [`FlowStream::record`].
+    pub fn record(&self) -> Record {
+        self.handle.flow.peek().record()
     }
 
     /// As [`FlowStream::write_chunk`].

@@ -94,9 +94,11 @@ impl End {
                 (saved.epoch, saved.acked.max(now.available), saved.credit, saved.end);
             (record.opening, record.granted) = (saved.opening, saved.granted);
             if now.is_device {
-                // Its application can write all of it again, and says so to nobody before it sends it.
-                (record.acked, record.available) = (saved.acked, saved.available);
-                (record.written, record.finished) = (saved.written, saved.finished);
+                // Its application can write all of it again, and writes nothing down before it sends it, but where the streams end.
+                (record.acked, record.available, record.end) = (saved.acked, saved.available, now.end);
+                if !now.finished {
+                    record.written = saved.written;
+                }
             }
         }
         record.consumed = record.consumed.min(record.kept);

@@ -4,8 +4,8 @@
 
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{
-    FlowError, FlowId, FlowName, FlowOptions, FlowReader, FlowStream, FlowWriter, HostId, Keeps, Server, ServerConfig,
-    ended,
+    FlowError, FlowId, FlowName, FlowOptions, FlowReader, FlowStream, FlowWriter, HostId, Keeps, Record, Server,
+    ServerConfig, ended,
 };
 use hoop_flow_store::{FlowStore, Found, Kept, Life, Settings, Store, When};
 use hoop_relay::{Devices, Introduction, Link, Way};
@@ -131,8 +131,8 @@ impl Sink {
     }
 }
 
-/// Reads a stream into its file; what is synced is kept, and told to `kept`.
-async fn receive(mut reader: FlowReader, mut sink: Sink, kept: impl Fn(&FlowReader)) -> FlowReader {
+/// Reads a stream into its file; what is synced is kept. `note` writes the flow's record down, at once if that must be.
+async fn receive(mut reader: FlowReader, mut sink: Sink, note: impl Fn(&FlowReader, When)) -> FlowReader {
     let (mut at, mut told, mut is_over) = (reader.position(), 0, false);
     while !is_over {
         let read = reader.read_chunk(64 * 1024);
@@ -153,16 +153,20 @@ async fn receive(mut reader: FlowReader, mut sink: Sink, kept: impl Fn(&FlowRead
         if sink.synced < sink.len {
             sink.sync().await;
         }
+        if is_over {
+            // Whoever knows no more after a restart that it ended there cannot know that it is whole.
+            note(&reader, When::Synced);
+        }
         reader.keep(at);
         told = at;
-        kept(&reader);
+        note(&reader, When::Later);
     }
     assert_eq!(at, sink.stream.len, "how long the stream is that came");
     reader
 }
 
 /// Writes a stream, from where that is wanted.
-async fn send(mut writer: FlowWriter, stream: Stream) -> FlowWriter {
+async fn send(mut writer: FlowWriter, stream: Stream, note: impl Fn(&FlowWriter)) -> FlowWriter {
     let mut at = writer.written();
     assert!(at <= stream.len, "{at} octets were written of {}", stream.len);
     while at < stream.len {
@@ -176,14 +180,18 @@ async fn send(mut writer: FlowWriter, stream: Stream) -> FlowWriter {
         }
     }
     writer.shutdown().await.expect("the end is taken");
+    // At a device, whose runtime has one thread, before it is said.
+    note(&writer);
     writer
 }
 
 /// Both streams of a flow, until it is over at this end.
-async fn carry(flow: FlowStream, sends: Stream, sink: Sink, kept: impl Fn(&FlowReader)) {
+async fn carry(flow: FlowStream, sends: Stream, sink: Sink, note: impl Fn(Record, When)) {
     let mut status = flow.status();
     let (reader, writer) = flow.into_split();
-    let (reader, _writer) = tokio::join!(receive(reader, sink, kept), send(writer, sends));
+    let receives = receive(reader, sink, |reader, when| note(reader.record(), when));
+    let sends = send(writer, sends, |writer| note(writer.record(), When::Synced));
+    let (reader, _writer) = tokio::join!(receives, sends);
     let over = loop {
         match timeout(STILL, status.wait_for(|status| status.over.is_some())).await {
             Ok(status) => break status.expect("the flow is held").over,
@@ -234,7 +242,7 @@ fn server() {
                     let plan = Plan::of(seed, number);
                     let sink = Sink::open(&folder.join(format!("server/{number}.up")), plan.up);
                     assert!(flow.position() <= sink.len, "it acknowledged what it does not have");
-                    tokio::spawn(carry(flow, plan.down, sink, |_| {}));
+                    tokio::spawn(carry(flow, plan.down, sink, |_, _| {}));
                 }
             }
         }
@@ -301,11 +309,10 @@ impl Opener {
         let sink = Sink::open(&self.file(number, ".down"), plan.down);
         let [here, over] = [".flow", ".done"].map(|ending| self.file(number, ending));
         self.running.spawn(async move {
-            let kept = |flow: &FlowReader| {
-                let kept = Kept { record: flow.record(), attachment: Vec::new(), spools: false };
-                store.put(&kept, Life::Parked, When::Later).unwrap();
+            let note = |record, when| {
+                store.put(&Kept { record, attachment: Vec::new(), spools: false }, Life::Parked, when).unwrap();
             };
-            carry(flow, plan.up, sink, kept).await;
+            carry(flow, plan.up, sink, note).await;
             std::fs::rename(here, over).unwrap();
             store.remove(name, ended::FINISHED).unwrap();
         });
