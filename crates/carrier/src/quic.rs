@@ -47,6 +47,12 @@ const INCOMING_BYTES: u64 = 8 * 1024;
 /// A server's buffer for handshake messages that come in pieces, in octets: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
 
+/// How much a lane gives to QUIC before others have their turn, in octets, and a chunk more.
+const TURN: usize = 64 * 1024;
+
+/// How long others wait for a lane's turn: one whose other end takes nothing must not hold them up.
+const TURN_TIME: Duration = Duration::from_secs(1);
+
 /// How fast to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Congestion {
@@ -393,6 +399,7 @@ impl Admitting {
 pub struct QuicCarrier {
     connection: quinn::Connection,
     binding: Binding,
+    turns: Arc<Mutex<()>>,
 }
 
 impl QuicCarrier {
@@ -401,12 +408,17 @@ impl QuicCarrier {
         connection
             .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
-        Ok(Self { connection, binding: Binding(binding) })
+        Ok(Self { connection, binding: Binding(binding), turns: Arc::default() })
     }
 
     /// The other end's address; it changes when a device moves.
     pub fn peer(&self) -> SocketAddr {
         self.connection.remote_address()
+    }
+
+    fn lane(&self, (send, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
+        let sender = QuicSender { stream: send, turns: self.turns.clone(), finished: false };
+        Lane { sender: Box::new(sender), receiver: Box::new(QuicReceiver(receive)) }
     }
 
     /// What QUIC has counted.
@@ -429,11 +441,11 @@ impl Carrier for QuicCarrier {
     }
 
     fn open(&self) -> Pending<'_, io::Result<Lane>> {
-        Box::pin(async { Ok(lane(self.connection.open_bi().await.map_err(gone)?)) })
+        Box::pin(async { Ok(self.lane(self.connection.open_bi().await.map_err(gone)?)) })
     }
 
     fn accept(&self) -> Pending<'_, io::Result<Lane>> {
-        Box::pin(async { Ok(lane(self.connection.accept_bi().await.map_err(gone)?)) })
+        Box::pin(async { Ok(self.lane(self.connection.accept_bi().await.map_err(gone)?)) })
     }
 
     fn rtt(&self) -> Option<Duration> {
@@ -500,14 +512,41 @@ fn gone(error: ConnectionError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-fn lane((send, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
-    Lane { sender: Box::new(QuicSender { stream: send, finished: false }), receiver: Box::new(QuicReceiver(receive)) }
-}
-
 #[derive(Debug)]
 struct QuicSender {
     stream: quinn::SendStream,
+    /// Of all lanes of the carrier.
+    turns: Arc<Mutex<()>>,
     finished: bool,
+}
+
+impl QuicSender {
+    /// Lanes take turns where there is room for some of them only: quinn wakes all who wait for room, the latest first, and who is first takes all of it, so that many
+    /// would never have any.
+    async fn send_in_turns(&mut self, mut chunks: &mut [Bytes]) -> io::Result<()> {
+        while !chunks.is_empty() {
+            let (mut many, mut len) = (0, 0);
+            while many < chunks.len() && len < TURN {
+                len += chunks[many].len();
+                many += 1;
+            }
+            let (now, later) = chunks.split_at_mut(many);
+            chunks = later;
+            let turn = self.turns.lock().await;
+            let write = self.stream.write_all_chunks(now);
+            tokio::pin!(write);
+            let written = tokio::select! {
+                biased;
+                written = &mut write => written,
+                () = tokio::time::sleep(TURN_TIME) => {
+                    drop(turn);
+                    write.await
+                }
+            };
+            written.map_err(write_error)?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for QuicSender {
@@ -528,7 +567,7 @@ fn write_error(error: WriteError) -> io::Error {
 
 impl LaneSender for QuicSender {
     fn send<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<()>> {
-        Box::pin(async { self.stream.write_all_chunks(chunks).await.map_err(write_error) })
+        Box::pin(self.send_in_turns(chunks))
     }
 
     fn finish(&mut self) -> Pending<'_, io::Result<()>> {
