@@ -4,6 +4,7 @@
 //! is quoted, and what is judged is a ratio.
 
 pub mod chart;
+pub mod flows;
 pub mod peers;
 pub mod posts;
 

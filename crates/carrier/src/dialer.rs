@@ -74,21 +74,24 @@ impl Dialer {
         match carrier.kind() {
             Kind::Quic => self.memory().quic_passed(network, self.now()),
             Kind::WebSocket | Kind::Memory if tried_quic => self.memory().quic_lost(network, self.now()),
-            Kind::WebSocket | Kind::Memory => {}
+            Kind::WebSocket | Kind::Memory => self.memory().websocket_passed(network),
         }
         Ok(carrier)
     }
 
-    /// A carrier of QUIC fell silent while it carried: on this network WebSocket is tried at once from now on, for as long as if QUIC had lost a race.
+    /// A carrier of QUIC fell silent while it carried: on this network WebSocket is tried at once from now on, for as long as if QUIC had lost a race; or until the
+    /// [link is up](Self::link_is_up), if until then nothing else has passed either.
     pub fn quic_is_silent(&self, network: &str) {
-        self.memory().quic_lost(network, self.now());
+        self.memory().quic_is_silent(network, self.now());
     }
 
-    /// The interface has come up, with the same address or another: carriers of QUIC move to a fresh socket ([`QuicDevice::rebind`]).
+    /// The interface has come up, with the same address or another: carriers of QUIC move to a fresh socket ([`QuicDevice::rebind`]), and where they were silent for want of
+    /// a link QUIC is tried first again.
     ///
     /// # Errors
     /// If the socket cannot be made; the old one stays.
     pub fn link_is_up(&self) -> io::Result<()> {
+        self.memory().link_is_up();
         self.quic.as_ref().map_or(Ok(()), |quic| quic.rebind())
     }
 

@@ -141,6 +141,8 @@ struct Entry {
     used: Timestamp,
     /// Until when QUIC is not tried first, and how long that was; None where it passes.
     no_quic: Option<(Timestamp, Duration)>,
+    /// Whether that is only thought so because QUIC fell silent, and nothing has passed since.
+    is_guess: bool,
 }
 
 /// What worked, on each network.
@@ -160,7 +162,29 @@ impl Memory {
     }
 
     pub(crate) fn quic_passed(&mut self, network: &str, now: Timestamp) {
-        self.note(network, Entry { used: now, no_quic: None });
+        self.note(network, Entry { used: now, no_quic: None, is_guess: false });
+    }
+
+    /// WebSocket passes where QUIC was not tried: if that was for its silence, it is QUIC that does not pass.
+    pub(crate) fn websocket_passed(&mut self, network: &str) {
+        if let Some(entry) = self.entries.get_mut(network) {
+            entry.is_guess = false;
+        }
+    }
+
+    /// QUIC fell silent while it carried: it does not pass any more, or nothing does.
+    pub(crate) fn quic_is_silent(&mut self, network: &str, now: Timestamp) {
+        if self.known(network, now) != Known::NoQuic {
+            self.quic_lost(network, now);
+            self.entries.get_mut(network).into_iter().for_each(|entry| entry.is_guess = true);
+        }
+    }
+
+    /// A link has come up: where nothing passed before, that was why QUIC was silent.
+    pub(crate) fn link_is_up(&mut self) {
+        for entry in self.entries.values_mut().filter(|entry| entry.is_guess) {
+            (entry.no_quic, entry.is_guess) = (None, false);
+        }
     }
 
     pub(crate) fn quic_lost(&mut self, network: &str, now: Timestamp) {
@@ -171,7 +195,7 @@ impl Memory {
             Some((_, wait)) => (now + (2 * wait).min(AGAIN_MAX), (2 * wait).min(AGAIN_MAX)),
             None => (now + AGAIN_MIN, AGAIN_MIN),
         };
-        self.note(network, Entry { used: now, no_quic: Some((until, wait)) });
+        self.note(network, Entry { used: now, no_quic: Some((until, wait)), is_guess: false });
     }
 
     fn note(&mut self, network: &str, entry: Entry) {
@@ -288,6 +312,24 @@ mod tests {
         memory.quic_lost("home", now);
         assert_eq!(memory.known("home", now + Duration::from_secs(61)), Known::Nothing);
         assert_eq!(memory.known("elsewhere", now), Known::Nothing);
+    }
+
+    #[test]
+    fn after_an_outage_quic_is_tried_first_and_where_only_websocket_passed_it_is_not() {
+        let mut memory = Memory::default();
+        for network in ["outage", "blocked"] {
+            memory.quic_passed(network, at(0));
+            memory.quic_is_silent(network, at(1));
+            assert_eq!(memory.known(network, at(2)), Known::NoQuic);
+        }
+        memory.websocket_passed("blocked");
+        memory.quic_is_silent("blocked", at(3));
+        memory.link_is_up();
+        assert_eq!(memory.known("outage", at(4)), Known::Quic);
+        assert_eq!(memory.known("blocked", at(4)), Known::NoQuic);
+        memory.quic_lost("outage", at(5));
+        memory.link_is_up();
+        assert_eq!(memory.known("outage", at(6)), Known::NoQuic, "it has lost a race");
     }
 
     #[test]

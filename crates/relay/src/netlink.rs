@@ -1,6 +1,10 @@
 //! Whether the machine's networks have changed: [`Changes`].
 
 use std::io;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
+#[cfg(target_os = "linux")]
+use tokio::time::timeout;
 
 /// Told by the kernel that an interface went up or down, or that an address or a route came or went.
 #[cfg(target_os = "linux")]
@@ -37,9 +41,9 @@ impl Changes {
             self.drain().await?;
             self.is_pending = true;
         }
-        // An address comes with routes, one message each.
-        tokio::time::sleep(TOGETHER).await;
-        let _ = tokio::time::timeout(std::time::Duration::ZERO, self.drain()).await;
+        // An interface comes with its addresses and routes, a message each; it is of no use before its routes are there.
+        let together = async { while timeout(QUIET, self.drain()).await.is_ok_and(|drained| drained.is_ok()) {} };
+        let _ = timeout(TOGETHER, together).await;
         self.is_pending = false;
         Ok(())
     }
@@ -67,8 +71,13 @@ impl Changes {
     }
 }
 
+/// Messages that are no further apart come together: the kernel says at once all that follows from one cause. A tenth of a round trip of most networks, since flows wait for it.
 #[cfg(target_os = "linux")]
-const TOGETHER: std::time::Duration = std::time::Duration::from_millis(50);
+const QUIET: Duration = Duration::from_millis(5);
+
+/// After so long it is told though there is no quiet.
+#[cfg(target_os = "linux")]
+const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Elsewhere nobody tells.
 #[cfg(not(target_os = "linux"))]

@@ -26,7 +26,7 @@ use lanes::{Key, Lanes, Message, OCTETS_MAX, Read, Room, Wakers};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 pub use device::{Proxy, WebSocketDevice};
@@ -92,7 +92,7 @@ impl WebSocketCarrier {
     fn lane(&self, (key, wakers): (Key, Wakers)) -> Lane {
         let half = |waker| Half { handle: self.handle.clone(), key, waker };
         Lane {
-            sender: Box::new(WebSocketSender(half(wakers.writable))),
+            sender: Box::new(WebSocketSender::new(half(wakers.writable))),
             receiver: Box::new(WebSocketReceiver(half(wakers.readable))),
         }
     }
@@ -345,41 +345,69 @@ impl Half {
     }
 }
 
+/// The first message of a lane, and of one that has rested, in octets: its receiver has it within one round trip, since it is a single record of TLS and fits into TCP's first window
+/// (RFC 6928). Each that follows is twice as long, up to [`OCTETS_MAX`].
+const OCTETS_FIRST: usize = 4 * 1024;
+
+/// After such a rest TCP begins anew, too (RFC 2861).
+const REST: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
-struct WebSocketSender(Half);
+struct WebSocketSender {
+    half: Half,
+    /// How long the next message may be.
+    most: usize,
+    /// When the last was left.
+    last: Instant,
+}
+
+impl WebSocketSender {
+    fn new(half: Half) -> Self {
+        Self { half, most: OCTETS_FIRST, last: Instant::now() }
+    }
+
+    async fn leave(&mut self, message: &mut Vec<Bytes>) -> io::Result<()> {
+        self.half.leave(message).await?;
+        (self.most, self.last) = ((2 * self.most).min(OCTETS_MAX), Instant::now());
+        Ok(())
+    }
+}
 
 impl Drop for WebSocketSender {
     fn drop(&mut self) {
-        self.0.shared().change(|lanes| lanes.drop_sender(self.0.key));
+        self.half.shared().change(|lanes| lanes.drop_sender(self.half.key));
     }
 }
 
 impl LaneSender for WebSocketSender {
     fn send<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<()>> {
         Box::pin(async {
+            if self.last.elapsed() > REST {
+                self.most = OCTETS_FIRST;
+            }
             let (mut message, mut len) = (Vec::with_capacity(chunks.len()), 0);
             for chunk in chunks {
                 while !chunk.is_empty() {
-                    let piece = chunk.split_to(chunk.len().min(OCTETS_MAX - len));
+                    let piece = chunk.split_to(chunk.len().min(self.most - len));
                     len += piece.len();
                     message.push(piece);
-                    if len == OCTETS_MAX {
-                        self.0.leave(&mut message).await?;
+                    if len == self.most {
+                        self.leave(&mut message).await?;
                         len = 0;
                     }
                 }
             }
             match message.is_empty() {
                 true => Ok(()),
-                false => self.0.leave(&mut message).await,
+                false => self.leave(&mut message).await,
             }
         })
     }
 
     fn finish(&mut self) -> Pending<'_, io::Result<()>> {
         Box::pin(async {
-            self.0.shared().check()?;
-            let finished = self.0.shared().change(|lanes| lanes.finish(self.0.key));
+            self.half.shared().check()?;
+            let finished = self.half.shared().change(|lanes| lanes.finish(self.half.key));
             if finished { Ok(()) } else { Err(broken_off()) }
         })
     }
