@@ -492,7 +492,8 @@ impl Ends {
     /// Attaches a flow that there is, or a new one.
     async fn attach(&self, greeting: Greeting<'_>, may_open: bool, on: &Carried) -> Result<Started, Refusal> {
         let name = greeting.name();
-        let gate = self.gate(name).lock().await;
+        // Until the flow is here: of two that open it at once the second finds it, and writes nothing down over what the first has.
+        let _gate = self.gate(name).lock().await;
         let here = lock(&self.flows).here.get(&name).cloned();
         if let Some(flow) = here {
             return Self::attach_to(flow, &greeting, on);
@@ -507,28 +508,11 @@ impl Ends {
         match self.find(name).await {
             Err(()) => return Err(Refusal::Busy { secs: BUSY_SECS }),
             Ok(Found::Kept(kept)) => {
-                // Who does not have the key changes nothing.
-                if !greeting.is_proven(&kept.record.key, on) {
-                    return Err(Refusal::Unknown);
+                let started = self.go_on(&kept, &greeting, on);
+                if started.is_err() {
+                    self.put_back(*kept).await;
                 }
-                self.may_hold(name.host)?;
-                let Some((service, attachment)) = unpack(&kept.attachment) else { return Err(Refusal::Unknown) };
-                let options = self.config.options.clone();
-                if kept.spools && self.jobs.is_none() {
-                    tracing::error!(flow = %name.flow, "octets of it are on disk, and the server was given no store of octets");
-                    return Err(Refusal::Busy { secs: BUSY_SECS });
-                }
-                let mut record = kept.record;
-                if !kept.spools {
-                    record.consumed = record.kept;
-                }
-                let mut machine = Flow::restore(&record, machine_options(&options));
-                machine.supply_again();
-                let flow = self.flow(machine, service, Some(attachment), options, kept.spools);
-                flow.peek().rest();
-                let started = Self::attach_to(flow.clone(), &greeting, on)?;
-                self.admit(&flow)?;
-                return Ok(started);
+                return started;
             }
             // The flow's key is gone with it: of a RESUME nobody can say any more whether it was proven.
             Ok(Found::Ended(code)) => {
@@ -539,7 +523,6 @@ impl Ends {
             }
             Ok(Found::Unknown) => {}
         }
-        drop(gate);
         match greeting {
             Greeting::Open(open, key) if may_open => self.open(&open, &key, on).await,
             Greeting::Open(open, key) => {
@@ -550,6 +533,43 @@ impl Ends {
                 let _ = resume.is_proven(&FlowKey([0xff; 32]), on.carrier.binding());
                 Err(Refusal::Unknown)
             }
+        }
+    }
+
+    /// A flow that was in the store is here from now on, if all is as it should be.
+    fn go_on(&self, kept: &Kept, greeting: &Greeting<'_>, on: &Carried) -> Result<Started, Refusal> {
+        // Who does not have the key changes nothing.
+        if !greeting.is_proven(&kept.record.key, on) {
+            return Err(Refusal::Unknown);
+        }
+        self.may_hold(kept.record.name.host)?;
+        let permit = self.opened.try_reserve().map_err(|_| Refusal::Busy { secs: BUSY_SECS })?;
+        let Some((service, attachment)) = unpack(&kept.attachment) else { return Err(Refusal::Unknown) };
+        let options = self.config.options.clone();
+        if kept.spools && self.jobs.is_none() {
+            tracing::error!(flow = %kept.record.name.flow, "octets of it are on disk, and the server was given no store of octets");
+            return Err(Refusal::Busy { secs: BUSY_SECS });
+        }
+        let mut record = kept.record.clone();
+        if !kept.spools {
+            record.consumed = record.kept;
+        }
+        let mut machine = Flow::restore(&record, machine_options(&options));
+        machine.supply_again();
+        let flow = self.flow(machine, service, Some(attachment), options, kept.spools);
+        flow.peek().rest();
+        let started = Self::attach_to(flow.clone(), greeting, on)?;
+        self.admit(&flow, permit);
+        Ok(started)
+    }
+
+    /// A flow that was taken from the store and does not go on here is there as it was: it may be spilled, and expire.
+    async fn put_back(&self, kept: Kept) {
+        let Some(store) = self.config.store.clone() else { return };
+        let flow = kept.record.name.flow;
+        let put = tokio::task::spawn_blocking(move || store.put(&kept, Life::Parked, When::Later)).await;
+        if let Ok(Err(error)) = put {
+            tracing::warn!(%flow, %error, "a flow cannot be put back into the store");
         }
     }
 
@@ -604,6 +624,7 @@ impl Ends {
             return Err(Refusal::NoService);
         }
         self.may_hold(open.name.host)?;
+        let permit = self.opened.try_reserve().map_err(|_| Refusal::Busy { secs: BUSY_SECS })?;
         let options = self.config.options.clone();
         // The lane that a flow begins with is its first.
         let machine = Flow::accept(open, key, LaneId(0), binding, machine_options(&options))?;
@@ -618,7 +639,7 @@ impl Ends {
             })?;
             flow.act(|state, _| state.rest());
         }
-        self.admit(&flow)?;
+        self.admit(&flow, permit);
         flow.act(|_, _| ());
         Ok((flow, lane, signals))
     }
@@ -768,18 +789,11 @@ impl Ends {
         Ok(())
     }
 
-    /// Gives a flow to who accepts.
-    fn admit(&self, flow: &Arc<Shared>) -> Result<(), Refusal> {
-        let permit = self.opened.try_reserve().map_err(|_| Refusal::Busy { secs: BUSY_SECS })?;
-        let mut flows = lock(&self.flows);
-        if flows.here.contains_key(&flow.name) {
-            return Err(Refusal::Busy { secs: 1 });
-        }
-        flows.insert(flow);
-        drop(flows);
+    /// Gives a flow to who accepts. To be called with the gate of its name.
+    fn admit(&self, flow: &Arc<Shared>, permit: mpsc::Permit<'_, Arc<Shared>>) {
+        lock(&self.flows).insert(flow);
         permit.send(flow.clone());
         self.watch.look();
-        Ok(())
     }
 
     /// How a flow has ended, once it has no lane any more.

@@ -9,7 +9,9 @@ use hoop_endpoint::{
 };
 use hoop_flow::frame::{Attached, Frame, Open, Resume, put_data_head};
 use hoop_flow::{Binding, FlowKey};
-use std::sync::Arc;
+use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, MemoryStore, StoreError, When};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{sleep, timeout};
@@ -134,6 +136,10 @@ fn resume(name: FlowName, key: FlowKey, epoch: u64, received: u64, binding: Bind
 /// A flow that goes on between both ends whatever else is going on.
 async fn is_unharmed(device: &mut (impl AsyncWrite + Unpin), server: &mut (impl AsyncRead + Unpin)) {
     device.write_all(b"still").await.unwrap();
+    is_unharmed_after(server).await;
+}
+
+async fn is_unharmed_after(server: &mut (impl AsyncRead + Unpin)) {
     let mut five = [0; 5];
     timeout(SOON, server.read_exact(&mut five)).await.expect("the flow goes on").unwrap();
     assert_eq!(&five, b"still");
@@ -226,7 +232,7 @@ async fn a_device_that_breaks_the_rules_loses_the_lane_and_not_the_flow() {
 #[tokio::test(start_paused = true)]
 async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_take_each_others_places() {
     let (a, b) = (HostId([1; 20]), HostId([2; 20]));
-    let keys = std::collections::HashMap::from([(a, KEY), (b, KEY)]);
+    let keys = HashMap::from([(a, KEY), (b, KEY)]);
     let limits = ServerLimits { flows: 25, flows_of_device: 10, backlog: 15, greetings: 4, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
     let raw = Raw::to(&server);
@@ -339,7 +345,7 @@ async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_go
 #[tokio::test(start_paused = true)]
 async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memory() {
     let (away, other) = (HostId([1; 20]), HostId([2; 20]));
-    let keys = std::collections::HashMap::from([(away, KEY), (other, KEY)]);
+    let keys = HashMap::from([(away, KEY), (other, KEY)]);
     let limits = ServerLimits { octets: 10_000_000, octets_of_device: 500_000, ..ServerLimits::default() };
     let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
     let raw = Raw::to(&server);
@@ -365,6 +371,57 @@ async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memor
     let mut device = device_of_other.open("test", FlowOptions::default()).unwrap();
     let mut at_server = server.accept().await.unwrap();
     is_unharmed(&mut device, &mut at_server).await;
+}
+
+/// A store that remembers where each flow stands.
+#[derive(Debug, Default)]
+struct Watched {
+    store: MemoryStore,
+    lives: Mutex<HashMap<FlowName, Life>>,
+}
+
+impl FlowStore for Watched {
+    fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
+        self.lives.lock().unwrap().insert(kept.record.name, life);
+        self.store.put(kept, life, when)
+    }
+    fn take(&self, name: FlowName) -> Result<Found, StoreError> {
+        let found = self.store.take(name)?;
+        if let Found::Kept(_) = found {
+            self.lives.lock().unwrap().insert(name, Life::Live);
+        }
+        Ok(found)
+    }
+    fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
+        self.store.remove(name, code)
+    }
+    fn tick(&self) -> Result<Vec<Due>, StoreError> {
+        self.store.tick()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_flow_that_strangers_ask_for_stays_parked() {
+    let store = Arc::new(Watched::default());
+    let world = World::with(ServerConfig { store: Some(store.clone()), ..server_config() });
+    world.connect("wifi");
+    let (mut device, server) = world.flow(FlowOptions::default()).await;
+    let name = device.name();
+    server.park(b"here").await.unwrap();
+    let raw = Raw::to(&world.server);
+    let life = || store.lives.lock().unwrap()[&name];
+    assert_eq!(life(), Life::Parked);
+    for asked in [
+        resume(name, FlowKey([1; 32]), 9, 0, raw.binding()),
+        resume(name, FlowKey([1; 32]), 10, 0, raw.binding()),
+        open(name, KEY, raw.binding()),
+    ] {
+        assert_eq!(raw.answer(&asked).await, Some(Refusal::Unknown));
+        assert_eq!(life(), Life::Parked, "what is live is neither spilled nor does it expire");
+    }
+    device.write_all(b"still").await.unwrap();
+    let mut server = timeout(SOON, world.server.accept()).await.expect("it is there for its device").unwrap();
+    is_unharmed_after(&mut server).await;
 }
 
 /// Two processes with one identity throw each other out; neither may do so often.
