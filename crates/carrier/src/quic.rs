@@ -53,6 +53,10 @@ const TURN: usize = 64 * 1024;
 /// How long others wait for a lane's turn: one whose other end takes nothing must not hold them up.
 const TURN_TIME: Duration = Duration::from_secs(1);
 
+/// Of its lanes' octets a connection takes over as many as its congestion window has, a quarter more, and these, up to [`QuicOptions::send_window`]: what is under way, and what is
+/// ready for when some of it is acknowledged. More would wait there for no use, where neither another lane's octets can pass them nor another carrier take them.
+const AHEAD: u64 = 64 * 1024;
+
 /// How fast to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Congestion {
@@ -73,8 +77,8 @@ pub struct QuicOptions {
     pub mtu: u16,
     /// Lanes that a device may have open at once on one carrier; default: 256. quinn has some 50 octets ready for each.
     pub lanes: u32,
-    /// What may be sent and not acknowledged by QUIC, in octets; default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's 1 MiB, so that a thousand devices that read
-    /// nothing hold 1 GiB.
+    /// What may be sent and not acknowledged by QUIC, in octets, at most; less while its congestion window is small. Default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's
+    /// 1 MiB, so that a thousand devices that read nothing hold 1 GiB.
     pub send_window: u64,
     /// What the other end may send of one lane before it is read, in octets; default: 1.25 MiB (100 Mbit/s at 100 ms).
     pub lane_window: u32,
@@ -140,6 +144,7 @@ pub struct QuicDevice {
     endpoint: quinn::Endpoint,
     local: Local,
     config: quinn::ClientConfig,
+    send_window: u64,
 }
 
 impl fmt::Debug for QuicDevice {
@@ -162,7 +167,7 @@ impl QuicDevice {
         let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(io::Error::other)?));
         config.transport_config(Arc::new(transport));
         let endpoint = quinn::Endpoint::new(options.endpoint()?, None, local.udp()?, Arc::new(TokioRuntime))?;
-        Ok(Self { endpoint, local, config })
+        Ok(Self { endpoint, local, config, send_window: options.send_window })
     }
 
     /// A carrier to a server whose certificate is for `name`. It is tried until [`QuicOptions::idle`]; whoever drops it gives it up.
@@ -171,7 +176,7 @@ impl QuicDevice {
     /// If there is no way to that address, nobody answers, or the two do not agree.
     pub async fn connect(&self, server: SocketAddr, name: &str) -> io::Result<QuicCarrier> {
         let connecting = self.endpoint.connect_with(self.config.clone(), server, name);
-        QuicCarrier::new(connecting.map_err(io::Error::other)?.await.map_err(gone)?)
+        QuicCarrier::new(connecting.map_err(io::Error::other)?.await.map_err(gone)?, self.send_window)
     }
 
     /// Moves all carriers to a fresh socket. To be called whenever the link comes up, even with the same address: a sender that was left alone backs off, for ten
@@ -305,6 +310,7 @@ impl QuicListener {
             handshakes: handshakes.clone(),
             peers: Peers::default(),
             hand_over,
+            send_window: options.send_window,
         };
         let task = tokio::spawn(admitting.run());
         Ok(Self { endpoint, accepted: Mutex::new(accepted), handshakes, limits, task })
@@ -350,6 +356,7 @@ struct Admitting {
     handshakes: Arc<Semaphore>,
     peers: Peers,
     hand_over: mpsc::Sender<QuicCarrier>,
+    send_window: u64,
 }
 
 impl Admitting {
@@ -381,10 +388,10 @@ impl Admitting {
     fn shake_hands(&self, incoming: Incoming, place: (OwnedSemaphorePermit, Place)) {
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept() else { return };
-        let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
+        let (limit, hand_over, send_window) = (self.limits.handshake_time, self.hand_over.clone(), self.send_window);
         tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
-            let Ok(carrier) = QuicCarrier::new(connection.clone()) else { return };
+            let Ok(carrier) = QuicCarrier::new(connection.clone(), send_window) else { return };
             tokio::select! {
                 _ = hand_over.send(carrier) => {}
                 _ = connection.closed() => {}
@@ -400,25 +407,28 @@ pub struct QuicCarrier {
     connection: quinn::Connection,
     binding: Binding,
     turns: Arc<Mutex<()>>,
+    /// The most that it is to take over.
+    send_window: u64,
 }
 
 impl QuicCarrier {
-    fn new(connection: quinn::Connection) -> io::Result<Self> {
+    fn new(connection: quinn::Connection, send_window: u64) -> io::Result<Self> {
         let mut binding = [0; 32];
         connection
             .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
-        Ok(Self { connection, binding: Binding(binding), turns: Arc::default() })
+        Ok(Self { connection, binding: Binding(binding), turns: Arc::default(), send_window })
+    }
+
+    fn lane(&self, (stream, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
+        let (connection, turns, send_window) = (self.connection.clone(), self.turns.clone(), self.send_window);
+        let sender = QuicSender { stream, turns, connection, send_window, finished: false };
+        Lane { sender: Box::new(sender), receiver: Box::new(QuicReceiver(receive)) }
     }
 
     /// The other end's address; it changes when a device moves.
     pub fn peer(&self) -> SocketAddr {
         self.connection.remote_address()
-    }
-
-    fn lane(&self, (send, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
-        let sender = QuicSender { stream: send, turns: self.turns.clone(), finished: false };
-        Lane { sender: Box::new(sender), receiver: Box::new(QuicReceiver(receive)) }
     }
 
     /// What QUIC has counted.
@@ -517,6 +527,8 @@ struct QuicSender {
     stream: quinn::SendStream,
     /// Of all lanes of the carrier.
     turns: Arc<Mutex<()>>,
+    connection: quinn::Connection,
+    send_window: u64,
     finished: bool,
 }
 
@@ -533,6 +545,9 @@ impl QuicSender {
             let (now, later) = chunks.split_at_mut(many);
             chunks = later;
             let turn = self.turns.lock().await;
+            let congestion_window = self.connection.stats().path.cwnd;
+            let ahead = congestion_window.saturating_add(congestion_window / 4 + AHEAD);
+            self.connection.set_send_window(ahead.min(self.send_window));
             let write = self.stream.write_all_chunks(now);
             tokio::pin!(write);
             let written = tokio::select! {

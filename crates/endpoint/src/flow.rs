@@ -962,7 +962,11 @@ impl State {
         if self.lanes[at].is_closing {
             return Next::Close;
         }
-        let batch = if self.lanes.len() > 1 { BATCH_SHARED } else { BATCH };
+        let is_shared = self.lanes.len() > 1;
+        let batch = if is_shared { BATCH_SHARED } else { BATCH };
+        if is_shared && let Some(rtt) = self.lanes[at].on.carrier.rtt() {
+            self.machine.set_rtt(lane, rtt);
+        }
         let (mut heads, mut head, mut octets, mut data) = (BytesMut::new(), Vec::new(), 0, 0);
         while octets < batch {
             match self.machine.poll_transmit(lane, DATA_MAX.min(batch), now) {

@@ -3,7 +3,7 @@
 use crate::frame::{Attached, DATA_MAX, Frame, Open, Refusal, Resume, Use};
 use crate::id::FlowName;
 use crate::proof::{Binding, DeviceKey, FlowKey};
-use crate::receive::{Incoming, Overrun};
+use crate::receive::{GAPS_MAX, Incoming, Overrun};
 use crate::record::Record;
 use crate::send::{CREDIT_FIRST, Outgoing};
 use alloc::collections::VecDeque;
@@ -30,8 +30,14 @@ const HEARS_DELAY: Duration = Duration::from_millis(250);
 /// A range that goes on with the one before it is reckoned to it up to this length: what is doubled on a faster lane is no longer.
 const SENT_MAX: u64 = 256 * 1024;
 
-/// After how many round trips of its own a lane that has nothing to send takes over what another has not brought.
+/// After how many round trips a lane that has nothing to send takes over what another has not brought.
 const DOUBLE_AFTER: u32 = 2;
+
+/// Whoever has no more than so many octets under way waits for them, and a lane that has nothing to send has room for them.
+const LITTLE: u64 = 256 * 1024;
+
+/// So many ranges may be under way on several lanes: the peer, who has every other one and a part of one from each lane, has fewer gaps than it bears.
+const SCATTERED_MAX: usize = 2 * (GAPS_MAX - 2 * LANES_MAX);
 
 /// The round trip of a lane of which none is known.
 const RTT_FIRST: Duration = Duration::from_millis(333);
@@ -802,7 +808,7 @@ impl Flow {
         let many = ACK_EVERY.max(window / ACK_PART).min(window / 2);
         let enough = self.unacked >= many || credit >= many || self.incoming.is_done();
         self.due.ack |= enough;
-        self.ack_at = self.ack_at.or(Some(now + ACK_DELAY));
+        self.ack_at = self.ack_at.into_iter().chain([now + ACK_DELAY]).min();
     }
 
     fn acked(&mut self, received: u64, credit: u64) -> Result<(), Violation> {
@@ -901,7 +907,7 @@ impl Flow {
         let Due { ack, fin, reset, end, deadline, size } = self.due;
         let fin = fin && self.outgoing.may_tell_end();
         let tells = end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks));
-        (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.outgoing.has_next())
+        (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.has_next())
     }
 
     /// When [`Flow::poll_transmit`] has something for this lane that it has not now, if nothing else happens.
@@ -929,11 +935,40 @@ impl Flow {
         self.ended.is_none() && self.reset.is_none() && !stands_by
     }
 
+    /// Whether there are octets to send that are on no lane.
+    fn has_next(&self) -> bool {
+        let under_way = || self.lanes.iter().map(|lane| lane.sent.len()).sum::<usize>() + self.outgoing.lost_spans();
+        let is_scattered = || self.lanes.len() > 1 && under_way() >= SCATTERED_MAX;
+        self.outgoing.has_next() && (self.outgoing.has_lost() || !is_scattered())
+    }
+
+    /// Whether nothing else will be there to send soon: the stream ends, or its application waits for an answer.
+    fn is_at_tail(&self) -> bool {
+        self.outgoing.is_all_sent() || self.outgoing.end() - self.outgoing.acked() <= LITTLE
+    }
+
+    /// Whether another lane may take over from this range what it has not brought. Not at the tail only what all else waits for: it will have more to send, and what comes in time it
+    /// would bring again.
+    fn may_be_doubled(&self, sent: &Sent, is_at_tail: bool) -> bool {
+        let single = sent.single(self.outgoing.acked());
+        !single.is_empty() && (is_at_tail || single.start == self.outgoing.acked())
+    }
+
+    /// For how long a lane that has nothing to send leaves to another what that was given.
+    fn patience(lane: &Lane, other: &Lane, is_at_tail: bool) -> Duration {
+        let rtt = if is_at_tail { lane.rtt } else { lane.rtt.max(other.rtt) };
+        rtt * DOUBLE_AFTER
+    }
+
     /// When this lane may take over what others have not brought.
     fn late_at(&self, lane: &Lane) -> Option<Timestamp> {
-        let others = self.lanes.iter().filter(|other| other.id != lane.id).flat_map(|other| &other.sent);
-        let single = others.filter(|sent| !sent.single(self.outgoing.acked()).is_empty());
-        single.map(|sent| sent.at + lane.rtt * DOUBLE_AFTER).min()
+        let is_at_tail = self.is_at_tail();
+        let others = self.lanes.iter().filter(|other| other.id != lane.id);
+        let late = others.filter_map(|other| {
+            let single = other.sent.iter().filter(|sent| self.may_be_doubled(sent, is_at_tail));
+            Some(single.map(|sent| sent.at).min()? + Self::patience(lane, other, is_at_tail))
+        });
+        late.min()
     }
 
     fn next_data(&mut self, at: usize, room: usize, now: Timestamp) -> Option<ByteRange> {
@@ -944,7 +979,8 @@ impl Flow {
         if max == 0 {
             return None;
         }
-        let range = self.outgoing.next(max).or_else(|| self.take_over(at, max, now))?;
+        let next = if self.has_next() { self.outgoing.next(max) } else { None };
+        let range = next.or_else(|| self.take_over(at, max, now))?;
         let lane = &mut self.lanes[at];
         let goes_on =
             |last: &Sent| last.range.end == range.start && last.range.len() < SENT_MAX && now.since(last.at) < lane.rtt;
@@ -957,16 +993,27 @@ impl Flow {
 
     /// Nothing else is to be sent: what a slower lane should have brought by now holds up what lies behind it.
     fn take_over(&mut self, at: usize, max: u64, now: Timestamp) -> Option<ByteRange> {
-        let (id, patience, acked) = (self.lanes[at].id, self.lanes[at].rtt * DOUBLE_AFTER, self.outgoing.acked());
-        let others = self.lanes.iter_mut().filter(|lane| lane.id != id);
-        let late = others
-            .flat_map(|lane| &mut lane.sent)
-            .filter(|sent| !sent.single(acked).is_empty() && now.since(sent.at) >= patience);
-        let sent = late.min_by_key(|sent| sent.single(acked).start)?;
-        let single = sent.single(acked);
+        let (single, other, sent) = self.first_late(at, now)?;
         let range = ByteRange::new(single.start, single.end.min(single.start + max));
-        sent.doubled = range.end;
+        self.lanes[other].sent[sent].doubled = range.end;
         Some(range)
+    }
+
+    /// The first octets that a lane may take over now, and where they were sent: on which lane, as which of its ranges.
+    fn first_late(&self, at: usize, now: Timestamp) -> Option<(ByteRange, usize, usize)> {
+        let (acked, is_at_tail) = (self.outgoing.acked(), self.is_at_tail());
+        let mut first: Option<(ByteRange, usize, usize)> = None;
+        for (place, other) in self.lanes.iter().enumerate().filter(|(place, _)| *place != at) {
+            let patience = Self::patience(&self.lanes[at], other, is_at_tail);
+            for (which, sent) in other.sent.iter().enumerate() {
+                let single = sent.single(acked);
+                let is_late = self.may_be_doubled(sent, is_at_tail) && now.since(sent.at) >= patience;
+                if is_late && first.is_none_or(|(first, ..)| single.start < first.start) {
+                    first = Some((single, place, which));
+                }
+            }
+        }
+        first
     }
 
     /// When [`Flow::poll_transmit`] may have something to say that it has not now. A time that has passed: as soon as a lane has room.
@@ -975,7 +1022,7 @@ impl Flow {
             return None;
         }
         let mut at = self.ack_at;
-        if self.lanes.len() > 1 && !self.outgoing.has_next() {
+        if self.lanes.len() > 1 && !self.has_next() {
             for lane in self.lanes.iter().filter(|lane| lane.stage == Stage::Up) {
                 at = at.into_iter().chain(self.late_at(lane)).min();
             }

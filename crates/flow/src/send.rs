@@ -243,8 +243,23 @@ impl Outgoing {
         self.first_again().is_some() || self.next < self.ready.min(self.credit)
     }
 
+    /// Whether what was lost waits to be sent, and the peer wants it.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.first_again().is_some()
+    }
+
+    /// In how many pieces that is.
+    pub(crate) fn lost_spans(&self) -> usize {
+        self.again.spans()
+    }
+
+    /// Whether nothing is written any more, and all of it is on some lane.
+    pub(crate) fn is_all_sent(&self) -> bool {
+        self.finished && self.next == self.end && self.again.is_empty()
+    }
+
     /// Whether all octets are sent, and the end may be told.
     pub(crate) fn may_tell_end(&self) -> bool {
-        self.finished && self.next == self.end && self.again.is_empty() && !self.is_done()
+        self.is_all_sent() && !self.is_done()
     }
 }

@@ -1,0 +1,121 @@
+//! Several lanes of one flow: which octets go over which.
+
+use hoop_flow::frame::{DATA_MAX, Frame, Use};
+use hoop_flow::{Binding, DeviceKey, Flow, FlowId, FlowName, HostId, LaneId, Options, Transmit};
+use hoop_units::{ByteRange, Duration, Timestamp};
+
+const KEY: DeviceKey = DeviceKey([7; 32]);
+const NAME: FlowName = FlowName { host: HostId([1; 20]), flow: FlowId(2) };
+const FAST: LaneId = LaneId(0);
+const SLOW: LaneId = LaneId(1);
+const FAST_RTT: Duration = Duration::from_millis(20);
+const SLOW_RTT: Duration = Duration::from_millis(200);
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+fn binding(lane: LaneId) -> Binding {
+    Binding([lane.0 as u8; 32])
+}
+
+/// What a flow says on a lane, but for DATA, of which the ranges are given.
+fn said(flow: &mut Flow, lane: LaneId, room: usize, now: Timestamp) -> (Vec<u8>, Vec<ByteRange>) {
+    let (mut frames, mut data) = (Vec::new(), Vec::new());
+    while let Some(transmit) = flow.poll_transmit(lane, room, now) {
+        match transmit {
+            Transmit::Frames(octets) => frames.extend(octets),
+            Transmit::Data(range) => data.push(range),
+        }
+    }
+    (frames, data)
+}
+
+fn hear(flow: &mut Flow, lane: LaneId, mut frames: &[u8], now: Timestamp) {
+    while let Some(frame) = Frame::take(&mut frames).expect("a frame") {
+        flow.handle(lane, &frame, now).expect("no violation");
+    }
+}
+
+/// A device and a server with both lanes attached, at time 0.
+fn attached(window: u64) -> (Flow, Flow) {
+    let options = Options { window, ..Options::default() };
+    let mut device = Flow::open(NAME, KEY, [3; 32], "test".to_owned(), options);
+    device.attach(FAST, binding(FAST), Use::Normal, false);
+    let (greeting, _) = said(&mut device, FAST, DATA_MAX, at(0));
+    let Some(Frame::Open(open)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no OPEN") };
+    let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), options).expect("it is accepted");
+    let (answer, _) = said(&mut server, FAST, DATA_MAX, at(0));
+    hear(&mut device, FAST, &answer, at(0));
+    device.attach(SLOW, binding(SLOW), Use::Normal, false);
+    let (greeting, _) = said(&mut device, SLOW, DATA_MAX, at(0));
+    let Some(Frame::Resume(resume)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no RESUME") };
+    server.resume(&resume, SLOW, binding(SLOW)).expect("it is attached");
+    let (answer, _) = said(&mut server, SLOW, DATA_MAX, at(0));
+    hear(&mut device, SLOW, &answer, at(0));
+    // What is due to be told on a new lane.
+    said(&mut device, SLOW, DATA_MAX, at(0));
+    device.set_rtt(FAST, FAST_RTT);
+    device.set_rtt(SLOW, SLOW_RTT);
+    (device, server)
+}
+
+#[test]
+fn while_there_is_more_to_come_a_fast_lane_brings_of_a_slow_ones_what_all_waits_for_and_nothing_else() {
+    let window = 1 << 20;
+    let (mut device, _) = attached(window);
+    device.write(2 * window);
+    let mut next = |lane| match device.poll_transmit(lane, DATA_MAX, at(0)) {
+        Some(Transmit::Data(range)) => range,
+        other => panic!("{other:?}"),
+    };
+    let [first, _, second] = [SLOW, FAST, SLOW].map(&mut next);
+    let (_, fast) = said(&mut device, FAST, DATA_MAX, at(0));
+    assert_eq!(fast.last().map(|range| range.end), Some(window), "it waits for credit now");
+    assert_eq!(device.lane_timeout(FAST), Some(at(400)), "two round trips of the slow one");
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(399)).1, []);
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(400)).1, [first]);
+    device.handle(FAST, &Frame::Ack { received: second.start, credit: window }, at(420)).expect("no violation");
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(420)).1, [second]);
+}
+
+#[test]
+fn the_end_of_a_stream_does_not_wait_for_a_slow_lane() {
+    let (mut device, _) = attached(1 << 20);
+    device.write(500_000);
+    device.finish();
+    let Some(Transmit::Data(slow)) = device.poll_transmit(SLOW, DATA_MAX, at(0)) else { panic!("nothing") };
+    said(&mut device, FAST, DATA_MAX, at(0));
+    assert_eq!(device.lane_timeout(FAST), Some(at(40)));
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(40)).1, [slow]);
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(1_000)).1, [], "once is enough");
+}
+
+#[test]
+fn however_short_the_pieces_are_the_other_end_is_never_left_more_gaps_than_it_bears() {
+    let (mut device, mut server) = attached(1 << 20);
+    let (mut held_up, mut gone) = (Vec::new(), 0);
+    for piece in 0..3_000 {
+        let now = at(piece / 100);
+        // Written one after another, so that no two can go together.
+        device.write(1);
+        let lane = [SLOW, FAST][piece as usize % 2];
+        for range in said(&mut device, lane, DATA_MAX, now).1 {
+            gone += range.len();
+            match lane {
+                SLOW => held_up.push(range),
+                _ => drop(server.handle_data(FAST, range, now).expect("no violation")),
+            }
+        }
+    }
+    assert!(gone < 3_000, "it was held up");
+    // Once the slow lane has brought its pieces all goes on.
+    for range in held_up {
+        server.handle_data(SLOW, range, at(50)).expect("no violation");
+    }
+    let (frames, _) = said(&mut server, FAST, DATA_MAX, at(80));
+    hear(&mut device, FAST, &frames, at(80));
+    assert!(device.wants(FAST));
+    let rest: u64 = said(&mut device, FAST, DATA_MAX, at(80)).1.iter().map(|range| range.len()).sum();
+    assert_eq!(gone + rest, 3_000);
+}
