@@ -4,14 +4,14 @@ use crate::listener::{Listener, Ports};
 use crate::socket::{Key, Socket};
 use hoop_carrier::{Listener as Arrivals, server_tls};
 use hoop_endpoint::{Device, Server, ServerConfig, Status};
-use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, Way};
+use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, Way, trouble};
 use hoop_units::UnixTime;
 use nix::errno::Errno;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,6 +28,9 @@ const SERVER_VARIABLE: &str = "D2TP_SERVER";
 
 /// Says that the server is a relay, so that every destination is a TCP server that it is to connect to.
 const RELAY_VARIABLE: &str = "D2TP_RELAY";
+
+/// Says that what connections wait for is written to the standard error stream.
+const LOG_VARIABLE: &str = "D2TP_LOG";
 
 /// Threads of the runtime: one for each of the two ends that a busy process has.
 const THREADS: usize = 2;
@@ -226,10 +229,15 @@ impl Library {
                 let way = interface.as_deref().map_or_else(Way::any, Way::interface);
                 let _within = self.runtime.enter();
                 let link = Link::start(introduction, vec![way]).map_err(|error| link_number(&error))?;
+                if is_on(LOG_VARIABLE) {
+                    // A program's own standard error stream may be gone; that is no fault.
+                    let say = |words: &str| drop(writeln!(io::stderr(), "d2tp: {words}"));
+                    tokio::spawn(trouble::tell(link.troubles(), introduction.server.clone(), say));
+                }
                 links.entry(interface).or_insert(link).device().clone()
             }
         };
-        let is_relay = std::env::var_os(RELAY_VARIABLE).is_some_and(|value| value != "0");
+        let is_relay = is_on(RELAY_VARIABLE);
         let is_server = !is_relay && addresses.contains(&address.ip().to_canonical());
         let service = if is_server { format!("d2tp:{}", address.port()) } else { format!("tcp:{address}") };
         Ok((device, service))
@@ -324,6 +332,11 @@ impl Library {
     }
 }
 
+/// Whether a variable is 1: what else stands there means nothing.
+fn is_on(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
 /// The introduction in a file, and the server's addresses as they are now.
 fn introduction(file: &Path) -> Result<(Introduction, Vec<IpAddr>), Errno> {
     let introduction = Introduction::read(file).map_err(|error| introduction_number(&error))?;
@@ -357,7 +370,11 @@ fn server_file(path: &Path) -> Result<(ServerFile, rustls::ServerConfig), Errno>
 fn introduction_number(error: &IntroductionError) -> Errno {
     match error {
         IntroductionError::File { source, .. } => number(source, Errno::EINVAL),
-        IntroductionError::Form { .. } | IntroductionError::Member(_) => Errno::EINVAL,
+        IntroductionError::Form { .. }
+        | IntroductionError::Kind { .. }
+        | IntroductionError::Server(_)
+        | IntroductionError::Certificate(_)
+        | IntroductionError::Member(_) => Errno::EINVAL,
         IntroductionError::Dice => Errno::EAGAIN,
     }
 }
@@ -366,6 +383,6 @@ fn link_number(error: &LinkError) -> Errno {
     match error {
         LinkError::Introduction(error) => introduction_number(error),
         LinkError::Tls(_) => Errno::EINVAL,
-        LinkError::Way { .. } => Errno::ENETUNREACH,
+        LinkError::NoInterface(_) | LinkError::Way { .. } => Errno::ENETUNREACH,
     }
 }

@@ -167,7 +167,7 @@ fn a_ported_downloader_reaches_a_server_that_knows_of_no_flows_through_a_relay()
     let server = Running::start(Command::new(serve).arg("0").arg(path));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let relay = runtime.block_on(async {
-        let allowed = Allowed { addresses: [[127, 0, 0, 1].into()].into(), ..Allowed::default() };
+        let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
         let (certificate, key, devices) = (place.path("cert.pem"), place.path("key.pem"), place.path("devices.toml"));
         let config = RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), certificate, key, devices, allowed };
         let relay = Relay::bind(&config).await.unwrap();
@@ -234,6 +234,16 @@ fn the_header_declares_what_the_library_defines_and_c_uses_all_of_it() {
         let is_ported = sed.contains(&format!("\\|{bare}\\|")) && uses.contains(&format!("{bare}("));
         assert!(is_ported || uses.contains(&format!("{name}(")), "{name} is used nowhere");
     }
+    let mut line = Command::new("sed");
+    line.arg("-f").arg(here("examples/port.sed")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut line = line.spawn().unwrap();
+    line.stdin
+        .take()
+        .unwrap()
+        .write_all(b"# include <sys/socket.h> /* all */\naccept4 (readv(reads(recvfrom(1))))\n")
+        .unwrap();
+    let ported = String::from_utf8(line.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(ported, "# include <d2tp.h> /* all */\nd2tp_accept4 (d2tp_readv(reads(recvfrom(1))))\n");
     let aliases = fs::read_to_string(here("include/dtp.h")).unwrap();
     for line in aliases.lines().filter(|line| line.starts_with("#define dtp_")) {
         let to = line.rsplit(' ').next().unwrap();

@@ -4,14 +4,15 @@ use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::server::flow_runtime;
 use clap::Args;
-use hoop_relay::agent::Agent;
-use hoop_relay::{FlowOptions, Introduction, Link, Way};
+use hoop_relay::agent::{Agent, Notice};
+use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, trouble};
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,6 +35,9 @@ pub struct RunFlags {
 
 /// Runs the program, and then waits until what it wrote is delivered.
 pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
+    if let Some(option) = flags.program[0].to_str().filter(|program| program.starts_with('-')) {
+        return Err(Failure::usage(format!("there is no option `{option}`")).hint("hoop run --help"));
+    }
     if std::env::var_os("HOOP_LOG").is_some() {
         logging::start(false)?;
     }
@@ -45,27 +49,58 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         names => names.iter().map(|name| Way::interface(name)).collect(),
     };
     let options = FlowOptions { multipath: ways.len() > 1, ..FlowOptions::default() };
+    let program = flags.program[0].to_string_lossy().into_owned();
+    let is_given_up = Arc::new(AtomicBool::new(false));
     let status = flow_runtime()?.block_on(async {
-        let link = Link::start(&introduction, ways)
-            .map_err(|error| Failure::new(Exit::Unexpected, "the relay cannot be dialled", error))?;
+        let link = Link::start(&introduction, ways).map_err(|error| match error {
+            error @ LinkError::NoInterface(_) => Failure::usage(error),
+            error => Failure::new(Exit::Unexpected, "the relay cannot be dialled", error),
+        })?;
+        tokio::spawn(trouble::tell(link.troubles(), introduction.server.clone(), say));
+        let (name, gives_up) = (program.clone(), is_given_up.clone());
+        let tell = move |notice: Notice| {
+            gives_up.fetch_or(matches!(notice, Notice::GivenUp(_)), Ordering::Relaxed);
+            say(&words(&notice, &name));
+        };
         let agent = Agent::bind(&folder.socket(), options)
             .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?;
         let (mut status, is_over) = (None, AtomicBool::new(false));
-        let program = async {
+        let ends = async {
             status = Some(child(flags, &folder).await);
             is_over.store(true, Ordering::Relaxed);
         };
         tokio::select! {
-            () = agent.run(&link, program) => {}
+            () = agent.run(&link, ends, tell) => {}
             () = insisted(&is_over) => hoop_relay::agent::give_up(&link).await,
         }
-        let program = flags.program[0].to_string_lossy().into_owned();
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
         status.map_err(|error| Failure::new(Exit::File, format!("{program} cannot be run"), error))
     })?;
     drop(folder);
+    if status.success() && is_given_up.load(Ordering::Relaxed) {
+        return Ok(Exit::Network);
+    }
     // As the program ended.
     std::process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
+}
+
+/// Beside what the program itself writes there.
+fn say(words: &str) {
+    let _ = writeln!(io::stderr(), "hoop run: {words}");
+}
+
+fn words(notice: &Notice, program: &str) -> String {
+    let connections = |count: &usize| match count {
+        1 => "1 connection is".to_owned(),
+        count => format!("{count} connections are"),
+    };
+    match notice {
+        Notice::Refused(words) => words.clone(),
+        Notice::Undelivered(count) => {
+            format!("{program} has ended; {} still to be delivered: interrupt to give up", connections(count))
+        }
+        Notice::GivenUp(count) => format!("the relay was never reached: {} given up", connections(count)),
+    }
 }
 
 async fn child(flags: &RunFlags, folder: &Folder) -> io::Result<ExitStatus> {

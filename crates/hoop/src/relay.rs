@@ -4,9 +4,12 @@ use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::server::{announce_flows, flow_runtime, raise_descriptors, stop_on_signal};
 use clap::Args;
-use hoop_relay::{Allowed, Relay, RelayConfig, RelayError, introduce};
+use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, introduce_as};
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct RelayFlags {
@@ -22,9 +25,9 @@ pub struct RelayFlags {
     /// The devices that may come; `hoop introduce` adds to it, also while the relay runs
     #[arg(long, value_name = "FILE")]
     devices: PathBuf,
-    /// An address that devices may go to though it is not public; may be given several times
+    /// An address or network (10.9.2.0/24) that devices may go to though it is not public; may be given several times
     #[arg(long, value_name = "IP")]
-    allow: Vec<IpAddr>,
+    allow: Vec<Prefix>,
     /// Devices may go anywhere, into this machine's own network too
     #[arg(long)]
     allow_any: bool,
@@ -37,13 +40,12 @@ pub struct RelayFlags {
 pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     logging::start(flags.json)?;
     raise_descriptors();
-    let addresses = flags.allow.iter().map(IpAddr::to_canonical).collect();
     let config = RelayConfig {
         listen: flags.listen,
         certificate: flags.cert,
         key: flags.key,
         devices: flags.devices,
-        allowed: Allowed { any: flags.allow_any, addresses },
+        allowed: Allowed { any: flags.allow_any, addresses: flags.allow.into_iter().collect() },
     };
     flow_runtime()?.block_on(async {
         let relay = Relay::bind(&config).await.map_err(|error| match error {
@@ -73,19 +75,64 @@ pub struct IntroduceFlags {
     /// Where the relay is, if its name is not to be looked up; may be given several times
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
+    /// What the device is called in the file of devices, for whoever is to take it out again
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Where the device's file is written, for its owner alone; without it, to the standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 /// Adds a device, and prints what it is to be told.
 pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
-    let certificate = flags.cert.as_ref().map(|path| {
-        let fail = |error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error);
-        std::fs::read_to_string(path).map_err(fail)
-    });
-    let introduced = introduce(&flags.devices, &flags.server, certificate.transpose()?);
-    let mut introduction =
-        introduced.map_err(|error| Failure::new(Exit::File, "the device cannot be introduced", error))?;
+    let unreadable = |path: &Path, error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error);
+    let certificate = flags.cert.as_ref().map(|path| std::fs::read(path).map_err(|error| unreadable(path, error)));
+    // What is no text is no PEM, and is refused as such.
+    let certificate = certificate.transpose()?.map(|octets| String::from_utf8_lossy(&octets).into_owned());
+    // Before a device is added: a key that cannot be written down is lost.
+    let output = flags.output.as_deref().map(Output::create).transpose()?;
+    let introduced = introduce_as(flags.name.as_deref(), &flags.devices, &flags.server, certificate);
+    let mut introduction = introduced.map_err(|error| {
+        let exit = if matches!(error, IntroductionError::Server(_)) { Exit::Usage } else { Exit::File };
+        Failure::new(exit, "the device cannot be introduced", error)
+    })?;
     introduction.addresses = flags.address;
     let text = toml::to_string(&introduction).map_err(|error| Failure::new(Exit::Unexpected, "no TOML", error))?;
-    print!("{text}");
+    match output {
+        Some(output) => output.write(&text)?,
+        None => print!("{text}"),
+    }
     Ok(Exit::Done)
+}
+
+/// A new file for its owner alone. It is taken away again if nothing comes of it.
+struct Output<'a> {
+    path: &'a Path,
+    file: File,
+    is_written: bool,
+}
+
+impl<'a> Output<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+        file.map(|file| Self { path, file, is_written: false }).map_err(|error| Self::fail(path, &error))
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Failure> {
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
+        self.is_written = written.is_ok();
+        written.map_err(|error| Self::fail(self.path, &error))
+    }
+
+    fn fail(path: &Path, error: &io::Error) -> Failure {
+        Failure::new(Exit::File, format!("{} cannot be written", path.display()), error)
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        if !self.is_written {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
 }

@@ -4,13 +4,13 @@ use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -45,13 +45,29 @@ pub enum IntroductionError {
         source: io::Error,
     },
     /// It is no TOML, or lacks something.
-    #[error("{path} is no introduction: {why}")]
+    #[error("{path} is malformed: {why}")]
     Form {
         /// Which.
         path: PathBuf,
         /// Why.
         why: String,
     },
+    /// It is the file of the other end.
+    #[error("{path} is {is}; what is wanted here is {wanted}")]
+    Kind {
+        /// Which.
+        path: PathBuf,
+        /// What it is.
+        is: &'static str,
+        /// What it is not.
+        wanted: &'static str,
+    },
+    /// No server is named.
+    #[error("`{0}` is no NAME:PORT; for example relay.example:4669")]
+    Server(String),
+    /// What is to be trusted is no certificate.
+    #[error("what the device is to trust {0}")]
+    Certificate(String),
     /// A member is malformed.
     #[error("`{0}` is malformed")]
     Member(&'static str),
@@ -66,7 +82,7 @@ impl Introduction {
     /// # Errors
     /// If it cannot be read, or a member is malformed.
     pub fn read(path: &Path) -> Result<Self, IntroductionError> {
-        let introduction: Self = read_toml(path)?;
+        let introduction: Self = read_toml(path, INTRODUCTION)?;
         introduction.server()?;
         introduction.host()?;
         introduction.key()?;
@@ -78,12 +94,7 @@ impl Introduction {
     /// # Errors
     /// If `server` is not `NAME:PORT`.
     pub fn server(&self) -> Result<hoop_carrier::Server, IntroductionError> {
-        let (name, port) = self.server.rsplit_once(':').ok_or(IntroductionError::Member("server"))?;
-        let port = port.parse().map_err(|_| IntroductionError::Member("server"))?;
-        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-        if name.is_empty() {
-            return Err(IntroductionError::Member("server"));
-        }
+        let (name, port) = name_and_port(&self.server).ok_or_else(|| IntroductionError::Server(self.server.clone()))?;
         let addresses = self.addresses.clone();
         Ok(hoop_carrier::Server { name, addresses, quic_port: port, websocket_port: port })
     }
@@ -122,14 +133,63 @@ impl Introduction {
     }
 }
 
+/// A host's name or address, an IPv6 address in its brackets, and a port.
+fn name_and_port(server: &str) -> Option<(String, u16)> {
+    let (name, port) = server.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    if let Some(address) = name.strip_prefix('[') {
+        let address = address.strip_suffix(']')?;
+        return address.parse::<Ipv6Addr>().ok().map(|_| (address.to_owned(), port));
+    }
+    let is_name = !name.contains(':') && ServerName::try_from(name).is_ok();
+    is_name.then(|| (name.to_owned(), port))
+}
+
+/// The certificates of a PEM file, and nothing of what stands between them: a file with anything else may be the one that holds the key.
+fn certificates_alone(pem: &str) -> Result<String, IntroductionError> {
+    let fail = |why: &str| IntroductionError::Certificate(why.to_owned());
+    let (mut certificates, mut is_within) = (String::new(), false);
+    for line in pem.lines().map(str::trim) {
+        if let Some(label) = line.strip_prefix("-----BEGIN ").and_then(|line| line.strip_suffix("-----")) {
+            if label != "CERTIFICATE" {
+                return Err(IntroductionError::Certificate(format!("holds a {label}; give a certificate alone")));
+            }
+            is_within = true;
+        }
+        if is_within {
+            certificates.extend([line, "\n"]);
+        }
+        is_within &= line != "-----END CERTIFICATE-----";
+    }
+    if certificates.is_empty() {
+        return Err(fail("holds no certificate (PEM)"));
+    }
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(certificates.as_bytes()) {
+        roots.add(certificate.map_err(|_| fail("is malformed PEM"))?).map_err(|_| fail("is no certificate"))?;
+    }
+    if is_within || roots.is_empty() { Err(fail("is malformed PEM")) } else { Ok(certificates) }
+}
+
 fn octets<const N: usize>(text: &str, member: &'static str) -> Result<[u8; N], IntroductionError> {
     let mut octets = [0; N];
     hex::decode_to_slice(text, &mut octets).map_err(|_| IntroductionError::Member(member))?;
     Ok(octets)
 }
 
-fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, IntroductionError> {
+const INTRODUCTION: &str = "what a device was told of its server (`hoop introduce` prints it)";
+const DEVICES: &str = "a server's file of devices (`--devices`)";
+
+fn read_toml<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, IntroductionError> {
     let text = fs::read_to_string(path).map_err(|source| IntroductionError::File { path: path.to_owned(), source })?;
+    let has = |members: &[&str]| {
+        let table = text.parse::<toml::Table>().unwrap_or_default();
+        members.iter().all(|member| table.contains_key(*member))
+    };
+    let is = [(INTRODUCTION, has(&["host", "key"])), (DEVICES, has(&["devices"]))];
+    if let Some((is, _)) = is.into_iter().find(|(is, found)| *found && *is != wanted) {
+        return Err(IntroductionError::Kind { path: path.to_owned(), is, wanted });
+    }
     let form = |error: toml::de::Error| {
         // What is quoted from the file may be a key.
         IntroductionError::Form { path: path.to_owned(), why: error.message().to_owned() }
@@ -137,7 +197,7 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Introduct
     toml::from_str(&text).map_err(form)
 }
 
-/// A server's file about its devices (TOML): a table `devices` of `HOST = "KEY"`, both in hexadecimal. It is read again when it has changed, so that devices come and go
+/// A server's file about its devices (TOML): a table `devices` of `HOST = "KEY"`, both in hexadecimal, and perhaps a table `names` of `HOST = "NAME"`, which means nothing here. It is read again when it has changed, so that devices come and go
 /// while the server runs.
 #[derive(Debug)]
 pub struct Devices {
@@ -153,6 +213,9 @@ type Print = (u64, u64, i64, i64);
 struct DevicesFile {
     #[serde(default)]
     devices: BTreeMap<String, String>,
+    /// What devices are called, for those who look after the file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<String, String>,
 }
 
 impl DevicesFile {
@@ -172,7 +235,7 @@ impl Devices {
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
         let devices = Self { path: path.to_owned(), read: Mutex::default() };
         let print = devices.print();
-        let keys = read_toml::<DevicesFile>(path)?.keys()?;
+        let keys = read_toml::<DevicesFile>(path, DEVICES)?.keys()?;
         *devices.read.lock().unwrap_or_else(PoisonError::into_inner) = (print, keys);
         Ok(devices)
     }
@@ -188,13 +251,17 @@ impl Devices {
         if print != read.0 {
             // A file that is not taken is looked at once, until it changes again.
             read.0 = print;
-            match read_toml::<DevicesFile>(&self.path).and_then(|file| file.keys()) {
+            match read_toml::<DevicesFile>(&self.path, DEVICES).and_then(|file| file.keys()) {
                 Ok(keys) => read.1 = keys,
                 // Half written, perhaps: who was known stays known.
                 Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
             }
         }
-        read.1.get(&host).copied()
+        let key = read.1.get(&host).copied();
+        if key.is_none() {
+            tracing::debug!(host = hex::encode(host.0), "a device that is not in the file of devices");
+        }
+        key
     }
 }
 
@@ -204,17 +271,28 @@ impl DeviceKeys for Devices {
     }
 }
 
-/// Draws who a new device is and its key, adds it to a server's file (which is made if it is not there), and returns what the device is to be told.
+/// Draws who a new device is and its key, adds it to a server's file (which is made if it is not there), and returns what the device is to be told. Several may do so at once.
 ///
 /// # Errors
-/// If the file is malformed or cannot be written.
+/// If the server or the certificate is none, or the file is malformed or cannot be written; then nothing is added.
 pub fn introduce(devices: &Path, server: &str, certificate: Option<String>) -> Result<Introduction, IntroductionError> {
-    let file = |source| IntroductionError::File { path: devices.to_owned(), source };
-    let mut known: DevicesFile = if devices.exists() { read_toml(devices)? } else { DevicesFile::default() };
-    known.keys()?;
+    introduce_as(None, devices, server, certificate)
+}
+
+/// The same, with a name for the device in the server's file.
+///
+/// # Errors
+/// As [`introduce`].
+pub fn introduce_as(
+    name: Option<&str>,
+    devices: &Path,
+    server: &str,
+    certificate: Option<String>,
+) -> Result<Introduction, IntroductionError> {
     let (dice, mut host, mut key) = (SystemRandom::new(), [0; 20], [0; 32]);
     dice.fill(&mut host).and_then(|()| dice.fill(&mut key)).map_err(|_| IntroductionError::Dice)?;
     let (host, key) = (hex::encode(host), hex::encode(key));
+    let certificate = certificate.as_deref().map(certificates_alone).transpose()?;
     let introduction = Introduction {
         server: server.to_owned(),
         addresses: Vec::new(),
@@ -223,20 +301,58 @@ pub fn introduce(devices: &Path, server: &str, certificate: Option<String>) -> R
         certificate,
     };
     introduction.server()?;
+    let devices = followed(devices);
+    let _alone = lock(&devices).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
+    let mut known: DevicesFile = if devices.exists() { read_toml(&devices, DEVICES)? } else { DevicesFile::default() };
+    known.keys()?;
+    name.map(|name| known.names.insert(host.clone(), name.to_owned()));
     known.devices.insert(host, key);
-    let text = toml::to_string(&known).map_err(|error| file(io::Error::other(error)))?;
-    // Whole, or not at all: a server reads it meanwhile.
-    let new = devices.with_extension("new");
-    let _ = fs::remove_file(&new);
-    let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(file)?;
-    written.write_all(text.as_bytes()).and_then(|()| written.sync_all()).map_err(file)?;
-    fs::rename(&new, devices).map_err(file)?;
+    let written = toml::to_string(&known).map_err(io::Error::other).and_then(|text| replace(&devices, &text));
+    written.map_err(|source| IntroductionError::File { path: devices, source })?;
     Ok(introduction)
+}
+
+/// Where a symbolic link leads, so that what is replaced is the file and not the link.
+fn followed(path: &Path) -> PathBuf {
+    fs::canonicalize(path).or_else(|_| fs::read_link(path).map(|to| folder(path).join(to))).unwrap_or(path.to_owned())
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Keeps others out until it is dropped. The folder is locked, as the file itself is another each time.
+fn lock(path: &Path) -> io::Result<fs::File> {
+    let folder = fs::File::open(folder(path))?;
+    folder.lock()?;
+    Ok(folder)
+}
+
+/// Writes a file whole, or not at all: a server reads it meanwhile. Its owner, group and mode stay.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut mark = [0; 8];
+    SystemRandom::new().fill(&mut mark).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    let new = folder(path).join(format!(".devices-{}", hex::encode(mark)));
+    let write = || {
+        let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        if let Ok(old) = fs::metadata(path) {
+            let is = written.metadata()?;
+            if (is.uid(), is.gid()) != (old.uid(), old.gid()) {
+                std::os::unix::fs::fchown(&written, Some(old.uid()), Some(old.gid()))?;
+            }
+            written.set_permissions(old.permissions())?;
+        }
+        written.write_all(text.as_bytes())?;
+        written.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn who_is_introduced_is_known_at_once_and_others_stay_known() {
@@ -270,8 +386,8 @@ mod tests {
             certificate: None,
         };
         for (bad, member) in [
-            (Introduction { server: "relay.example".into(), ..good.clone() }, "server"),
-            (Introduction { server: ":1".into(), ..good.clone() }, "server"),
+            (Introduction { server: "relay.example".into(), ..good.clone() }, "`relay.example` is no NAME:PORT"),
+            (Introduction { server: ":1".into(), ..good.clone() }, "`:1` is no NAME:PORT"),
             (Introduction { host: "0".repeat(39), ..good.clone() }, "host"),
             (Introduction { key: "secret".into(), ..good.clone() }, "key"),
         ] {
@@ -282,5 +398,59 @@ mod tests {
         fs::write(&path, "key = \"secret").unwrap();
         assert!(!Introduction::read(&path).unwrap_err().to_string().contains("secret"));
         assert!(Introduction { certificate: Some("none".into()), ..good }.roots().is_err());
+    }
+    #[test]
+    fn what_is_no_server_or_no_certificate_alone_adds_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        for server in ["relay.example", "https://relay.example:4669", "fe80::1:4669", "relay.example:0", "[::1:1", ""] {
+            let error = introduce(&path, server, None).unwrap_err().to_string();
+            assert_eq!(error, format!("`{server}` is no NAME:PORT; for example relay.example:4669"));
+        }
+        let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (signed.cert.pem(), signed.signing_key.serialize_pem());
+        let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        let half = certificate.rsplit_once("-----END").unwrap().0.to_owned();
+        let both = format!("{certificate}{key}");
+        for pem in [&key, &encrypted, &both, &half, "[devices]", "", &certificate.replace("MII", "QUJ")] {
+            let error = introduce(&path, "relay.example:1", Some(pem.to_owned())).unwrap_err();
+            assert!(matches!(error, IntroductionError::Certificate(_)), "{error}");
+        }
+        assert!(!path.exists());
+        let told = introduce(&path, "relay.example:1", Some(format!("a remark\r\n{certificate}"))).unwrap();
+        assert_eq!(told.certificate.unwrap().lines().collect::<Vec<_>>(), certificate.lines().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn introductions_at_once_are_all_kept_and_the_file_stays_whose_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("real.toml"), folder.path().join("devices.toml"));
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("real.toml", &link).unwrap();
+        let named = introduce_as(Some("laptop"), &link, "relay.example:1", None).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| introduce(&link, "relay.example:1", None).unwrap());
+            }
+        });
+        let file: DevicesFile = read_toml(&path, DEVICES).unwrap();
+        assert_eq!(file.devices.len(), 17);
+        assert_eq!(file.names[&named.host], "laptop");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+    }
+
+    #[test]
+    fn the_file_of_the_other_end_is_called_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (devices, device) = (folder.path().join("devices.toml"), folder.path().join("laptop.toml"));
+        let told = introduce(&devices, "relay.example:1", None).unwrap();
+        fs::write(&device, toml::to_string(&told).unwrap()).unwrap();
+        let error = Devices::open(&device).unwrap_err().to_string();
+        assert!(error.contains(&format!("is {INTRODUCTION}; what is wanted here is {DEVICES}")), "{error}");
+        let error = Introduction::read(&devices).unwrap_err().to_string();
+        assert!(error.contains(&format!("is {DEVICES}; what is wanted here is {INTRODUCTION}")), "{error}");
     }
 }

@@ -5,9 +5,12 @@ pub mod agent;
 mod introduction;
 mod link;
 mod netlink;
+mod prefix;
 mod relay;
+pub mod trouble;
 
 pub use hoop_endpoint::FlowOptions;
-pub use introduction::{Devices, Introduction, IntroductionError, introduce};
+pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as};
 pub use link::{Link, LinkError, Way};
+pub use prefix::Prefix;
 pub use relay::{Allowed, Relay, RelayConfig, RelayError, codes};

@@ -2,19 +2,21 @@
 
 use crate::introduction::{Introduction, IntroductionError};
 use crate::netlink::Changes;
+use crate::trouble::{Trouble, cause};
 use hoop_carrier::{
-    Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, SILENCE, Server, WebSocketDevice, WebSocketOptions,
-    device_tls,
+    Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, Server, WebSocketDevice,
+    WebSocketOptions, device_tls,
 };
 use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use};
 use hoop_units::Backoff;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, interval, sleep_until, timeout};
 
 /// Waits between attempts to reach the server. A network that changes is tried at once.
 const RETRY: Backoff = Backoff { base: Duration::from_millis(250), cap: Duration::from_secs(15) };
@@ -25,6 +27,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// So often it is looked whether any flow needs the carrier.
 const NEEDED_EVERY: Duration = Duration::from_secs(30);
+
+/// Somebody who waits for so long wants to know what for. QUIC cannot tell a port where nobody listens from a slow network, and goes on trying; TCP can.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// How long TCP has to find that out.
+const EXPLAIN_MAX: Duration = Duration::from_secs(3);
 
 /// A way out of the machine.
 #[derive(Clone, Debug)]
@@ -59,6 +67,9 @@ pub enum LinkError {
     /// TLS.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// An interface.
+    #[error("there is no network interface {0}")]
+    NoInterface(String),
     /// A socket.
     #[error("way {way}: {source}")]
     Way {
@@ -74,6 +85,8 @@ pub enum LinkError {
 #[derive(Debug)]
 pub struct Link {
     device: Device,
+    troubles: watch::Receiver<Option<Trouble>>,
+    reached: Arc<AtomicBool>,
     _keepers: JoinSet<()>,
 }
 
@@ -87,28 +100,49 @@ impl Link {
         let (server, tls) = (introduction.server()?, device_tls(introduction.roots()?)?);
         let quic_options = QuicOptions { keep_alive: Some(KEEP_ALIVE), ..QuicOptions::device() };
         let mut keepers = JoinSet::new();
+        let ((trouble, troubles), reached) = (watch::channel(None), Arc::new(AtomicBool::new(false)));
         for way in ways {
+            if let Some(name) = way.local.interface.as_deref().filter(|name| !is_interface(name)) {
+                return Err(LinkError::NoInterface(name.to_owned()));
+            }
             let fail = |source| LinkError::Way { way: way.name.clone(), source };
             let quic = QuicDevice::new(way.local.clone(), &tls, &quic_options).map_err(fail)?;
-            let websocket = WebSocketDevice::new(way.local.clone(), &tls, WebSocketOptions::default(), None);
+            let websocket = || WebSocketDevice::new(way.local.clone(), &tls, WebSocketOptions::default(), None);
             let keeper = Keeper {
                 // From before the first flow.
                 wants: device.wants(),
                 device: device.clone(),
-                dialer: Dialer::new(Some(quic), Some(websocket)),
+                dialer: Dialer::new(Some(quic), Some(websocket())),
+                explainer: Dialer::new(None, Some(websocket())),
+                trouble: trouble.clone(),
+                reached: reached.clone(),
                 server: server.clone(),
                 changes: Changes::listen().map_err(fail)?,
                 way,
             };
             keepers.spawn(keeper.run());
         }
-        Ok(Self { device, _keepers: keepers })
+        Ok(Self { device, troubles, reached, _keepers: keepers })
     }
 
     /// Where flows are opened.
     pub const fn device(&self) -> &Device {
         &self.device
     }
+
+    /// Why the server is not reached: the last cause of any way. It stays when the server is reached after all.
+    pub fn troubles(&self) -> watch::Receiver<Option<Trouble>> {
+        self.troubles.clone()
+    }
+
+    /// Whether any carrier has ever come up.
+    pub fn was_reached(&self) -> bool {
+        self.reached.load(Ordering::Relaxed)
+    }
+}
+
+fn is_interface(name: &str) -> bool {
+    nix::net::if_::if_nametoindex(name).is_ok()
 }
 
 /// Who keeps the carriers of one way.
@@ -116,6 +150,10 @@ struct Keeper {
     device: Device,
     wants: watch::Receiver<u64>,
     dialer: Dialer,
+    /// Finds out why dialling takes so long.
+    explainer: Dialer,
+    trouble: watch::Sender<Option<Trouble>>,
+    reached: Arc<AtomicBool>,
     server: Server,
     changes: Changes,
     way: Way,
@@ -140,23 +178,39 @@ impl Keeper {
         let (mut here, mut attempt): (Option<Here>, _) = (None, 0);
         // When to dial next, and what is being dialled.
         let (mut due, mut dialling): (Option<Instant>, Option<Dialling<'_>>) = (None, None);
+        // Why that takes long, once until a carrier is up.
+        let (mut explaining, mut is_explained): (Option<Pending<'_, io::Error>>, _) = (None, false);
         let mut needed = interval(NEEDED_EVERY);
         let mut tells = true;
         loop {
             if due.is_some_and(|at| at <= Instant::now()) {
                 due = None;
                 dialling = Some(Box::pin(self.dialer.dial(&self.way.name, &self.server)));
+                explaining = (!is_explained).then(|| Box::pin(explain(&self.explainer, &self.way, &self.server)) as _);
+            }
+            if dialling.is_none() {
+                explaining = None;
             }
             let (gone, silent) = match &mut here {
                 Some(here) => (Some(&mut here.gone), here.silent.as_mut()),
                 None => (None, None),
             };
             tokio::select! {
-                _ = done(gone) => {
+                error = done(gone) => {
                     here = None;
-                    if dialling.is_none() && due.is_none() && self.device.is_busy() {
-                        due = Some(Instant::now());
+                    // What answers is no relay: it will not be one at once.
+                    let is_other = error.get_ref().is_some_and(|error| error.is::<Refused>());
+                    if is_other {
+                        self.reached.store(false, Ordering::Relaxed);
+                        self.trouble.send_replace(Some(trouble(&self.way, &error)));
                     }
+                    if dialling.is_none() && due.is_none() && self.device.is_busy() {
+                        due = Some(Instant::now() + if is_other { RETRY.cap } else { Duration::ZERO });
+                    }
+                }
+                error = done(explaining.as_mut()) => {
+                    (explaining, is_explained) = (None, true);
+                    self.trouble.send_replace(Some(trouble(&self.way, &error)));
                 }
                 () = done(silent) => {
                     let Some(here) = &mut here else { continue };
@@ -207,10 +261,15 @@ impl Keeper {
                             if let Some(old) = here.replace(Here::new(id, carrier)) {
                                 self.device.remove_carrier(old.id);
                             }
-                            attempt = 0;
+                            (attempt, is_explained) = (0, false);
+                            self.reached.store(true, Ordering::Relaxed);
                         }
                         Err(error) => {
                             tracing::debug!(way = self.way.name, %error, "the server is not reached");
+                            // QUIC knows nothing else, and TCP did.
+                            if !(is_explained && error.kind() == io::ErrorKind::TimedOut) {
+                                self.trouble.send_replace(Some(trouble(&self.way, &error)));
+                            }
                             due = Some(Instant::now() + RETRY.delay(attempt, roll()));
                             attempt = attempt.saturating_add(1);
                         }
@@ -218,6 +277,21 @@ impl Keeper {
                 }
             }
         }
+    }
+}
+
+fn trouble(way: &Way, error: &io::Error) -> Trouble {
+    Trouble { way: way.name.clone(), cause: cause(error) }
+}
+
+/// Why the server is not reached, once that takes long.
+async fn explain(explainer: &Dialer, way: &Way, server: &Server) -> io::Error {
+    tokio::time::sleep(EXPLAIN_AFTER).await;
+    match timeout(EXPLAIN_MAX, explainer.dial(&way.name, server)).await {
+        Ok(Err(error)) => error,
+        Err(_) => io::ErrorKind::TimedOut.into(),
+        // There is nothing to explain.
+        Ok(Ok(_)) => std::future::pending().await,
     }
 }
 

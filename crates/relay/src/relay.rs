@@ -1,10 +1,15 @@
 //! The server's end of carried connections: [`Relay`].
 
 use crate::introduction::Devices;
+use crate::prefix::Prefix;
+use crate::trouble;
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowStream, HostId, Server, ServerConfig, ServerLimits};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -48,14 +53,14 @@ pub struct Allowed {
     /// Anywhere at all.
     pub any: bool,
     /// These, though they are not public.
-    pub addresses: BTreeSet<IpAddr>,
+    pub addresses: BTreeSet<Prefix>,
 }
 
 impl Allowed {
     /// Public addresses that are not this machine's `own`, and those that are listed: a device that was introduced is not let into the server's network by that.
     pub fn allows(&self, address: IpAddr, own: &[IpAddr]) -> bool {
         let is_elsewhere = hoop_units::is_public(address) && !hoop_units::leads_to(address, own);
-        self.any || self.addresses.contains(&address.to_canonical()) || is_elsewhere
+        self.any || self.addresses.iter().any(|listed| listed.contains(address)) || is_elsewhere
     }
 }
 
@@ -154,10 +159,42 @@ impl Relay {
 
 fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayError> {
     let fail = |path: &Path, why: String| RelayError::Certificate { path: path.to_owned(), why };
+    let lacks = |path, what| fail(path, format!("holds no {what} (PEM): were --cert and --key swapped?"));
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| fail(key, error.to_string()))?;
-    server_tls(chain, private).map_err(|error| fail(certificate, error.to_string()))
+    if chain.is_empty() {
+        return Err(lacks(certificate, "certificate"));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+        pem::Error::NoItemsFound => lacks(key, "private key"),
+        error => fail(key, error.to_string()),
+    })?;
+    if let Some(wrong) = doubt(&chain) {
+        tracing::warn!("{}: no device will take it: {wrong}", certificate.display());
+    }
+    server_tls(chain, private).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            fail(key, format!("is not the key of the first certificate in {}", certificate.display()))
+        }
+        error => fail(certificate, error.to_string()),
+    })
+}
+
+/// What is wrong with a certificate whoever signed it, and whatever its name: it has expired, or is an authority's.
+fn doubt(chain: &[CertificateDer<'static>]) -> Option<String> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(chain.last().cloned());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
+    let (first, others) = chain.split_first()?;
+    let name = ServerName::try_from("relay.invalid").ok()?;
+    match verifier.verify_server_cert(first, others, &name, &[], UnixTime::now()) {
+        Err(rustls::Error::InvalidCertificate(error)) => {
+            let is_for_all = trouble::is_of_time(&error) || trouble::is_of_authority(&error);
+            is_for_all.then(|| trouble::certificate(&error))
+        }
+        _ => None,
+    }
 }
 
 async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Lookups>) {
@@ -246,7 +283,9 @@ async fn connect(service: &str, allowed: &Allowed, places: [Arc<Semaphore>; 2]) 
     let (may, may_not): (Vec<_>, Vec<_>) =
         addresses.into_iter().partition(|address| allowed.allows(address.ip(), &own));
     if may.is_empty() {
-        return Err(if may_not.is_empty() { codes::UNKNOWN_NAME } else { codes::FORBIDDEN });
+        let Some(address) = may_not.first().map(SocketAddr::ip) else { return Err(codes::UNKNOWN_NAME) };
+        tracing::info!("a device wants to go to {destination}, and may not: --allow {address} would let it");
+        return Err(codes::FORBIDDEN);
     }
     let connection = timeout(CONNECT_MAX, TcpStream::connect(&may[..])).await;
     let connection = connection.ok().and_then(Result::ok).ok_or(codes::UNREACHABLE)?;
@@ -270,12 +309,42 @@ mod tests {
         assert_eq!(connect(&here, &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:[::ffff:127.0.0.1]:1", &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:10.0.0.1:22", &none).await.unwrap_err(), codes::FORBIDDEN);
-        let listed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1])].into(), ..none.clone() };
+        let listed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..none.clone() };
         assert!(connect(&here, &listed).await.is_ok());
         assert_eq!(connect("tcp:127.0.0.2:1", &listed).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:127.0.0.1:1", &listed).await.unwrap_err(), codes::UNREACHABLE);
         for malformed in ["", "udp:127.0.0.1:1", "tcp:127.0.0.1", "tcp::1", "tcp:127.0.0.1:99999", "tcp:x:"] {
             assert_eq!(connect(malformed, &listed).await.unwrap_err(), codes::MALFORMED, "{malformed}");
         }
+    }
+    #[test]
+    fn a_certificate_that_no_device_will_take_is_doubted_and_a_wrong_pair_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let make = |name: &str, change: &dyn Fn(&mut rcgen::CertificateParams)| {
+            let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            change(&mut params);
+            let key = rcgen::KeyPair::generate().unwrap();
+            let signed = params.self_signed(&key).unwrap();
+            std::fs::write(path(name), signed.pem()).unwrap();
+            std::fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+            doubt(&[signed.der().clone()])
+        };
+        assert_eq!(make("good", &|_| {}), None);
+        assert_eq!(make("other", &|_| {}), None);
+        let old = make("old", &|params| {
+            (params.not_before, params.not_after) =
+                (rcgen::date_time_ymd(2019, 1, 1), rcgen::date_time_ymd(2020, 1, 1));
+        });
+        assert_eq!(old.unwrap(), "its certificate has expired");
+        let authority = make("ca", &|params| params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
+        assert!(authority.unwrap().contains("CA:TRUE"));
+        let wrong = |certificate, key| tls(&path(certificate), &path(key)).unwrap_err().to_string();
+        assert!(tls(&path("good"), &path("good.key")).is_ok());
+        assert!(
+            wrong("good.key", "good").contains("good.key: holds no certificate (PEM): were --cert and --key swapped?")
+        );
+        assert!(wrong("good", "other").contains("other: holds no private key (PEM): were --cert and --key swapped?"));
+        assert!(wrong("good", "other.key").contains("is not the key of the first certificate in"));
     }
 }

@@ -2,9 +2,13 @@
 #![allow(missing_docs)]
 
 use hoop_endpoint::{FlowError, FlowOptions, Refusal};
-use hoop_relay::agent::Agent;
+use hoop_relay::agent::{Agent, Notice};
 use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, Way, codes, introduce};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use std::net::IpAddr;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::oneshot;
@@ -13,19 +17,32 @@ const LEN: usize = 3_000_000;
 
 /// A relay on loopback, and what a new device is told of it.
 async fn relay(folder: &Path) -> Introduction {
-    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    relay_with(folder, |_| {}).await
+}
+
+/// A self-signed certificate, and its key.
+fn signed(change: impl FnOnce(&mut CertificateParams)) -> (String, String) {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    change(&mut params);
+    let key = KeyPair::generate().unwrap();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// The same, with a certificate that is made otherwise.
+async fn relay_with(folder: &Path, change: impl FnOnce(&mut CertificateParams)) -> Introduction {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    std::fs::write(&certificate, signed.cert.pem()).unwrap();
-    std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+    let (cert_pem, key_pem) = signed(change);
+    std::fs::write(&certificate, &cert_pem).unwrap();
+    std::fs::write(&key, key_pem).unwrap();
     let devices = folder.join("devices.toml");
     introduce(&devices, "another.example:1", None).unwrap();
-    let allowed = Allowed { addresses: [[127, 0, 0, 1].into()].into(), ..Allowed::default() };
+    let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
     let config =
         RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), certificate, key, devices: devices.clone(), allowed };
     let relay = Relay::bind(&config).await.unwrap();
     let server = format!("localhost:{}", relay.address().port());
     tokio::spawn(relay.run());
-    let mut introduction = introduce(&devices, &server, Some(signed.cert.pem())).unwrap();
+    let mut introduction = introduce(&devices, &server, Some(cert_pem)).unwrap();
     introduction.addresses = vec![[127, 0, 0, 1].into()];
     introduction
 }
@@ -53,7 +70,8 @@ async fn what_a_program_sends_comes_back_from_where_it_wanted_to_go_also_if_it_l
     let link = Link::start(&introduction, vec![Way::any()]).unwrap();
     let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
-    let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }).await });
+    let (notices, tell) = notices();
+    let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, tell).await });
     let one = async |number: u8| {
         let mut stream = UnixStream::connect(&socket).await.unwrap();
         stream.write_all(format!("{echo}\n").as_bytes()).await.unwrap();
@@ -78,6 +96,74 @@ async fn what_a_program_sends_comes_back_from_where_it_wanted_to_go_also_if_it_l
     assert_eq!(forbidden.read(&mut [0]).await.unwrap_or(0), 0);
     drop(end);
     running.await.unwrap();
+    let notices = notices.lock().unwrap();
+    let [Notice::Refused(words)] = &notices[..] else { panic!("{notices:?}") };
+    assert_eq!(words, "10.0.0.1:80: the relay does not go there (0x101): it must be run with --allow 10.0.0.1");
+}
+
+/// Where an agent's notices go.
+fn notices() -> (Arc<Mutex<Vec<Notice>>>, impl Fn(Notice) + Send + Sync + 'static) {
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let told = notices.clone();
+    (notices, move |notice| told.lock().unwrap().push(notice))
+}
+
+/// Why a flow waits.
+async fn waits_for(introduction: Introduction) -> String {
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let _flow = link.device().open("tcp:127.0.0.1:1", FlowOptions::default()).unwrap();
+    let mut troubles = link.troubles();
+    let trouble = troubles.wait_for(Option::is_some).await.unwrap().clone();
+    assert!(!link.was_reached());
+    trouble.unwrap().cause
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_relay_learns_why() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let good = relay(folders[0].path()).await;
+    let expired = relay_with(folders[1].path(), |params| {
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2019, 1, 1), rcgen::date_time_ymd(2020, 1, 1));
+    });
+    let authority = relay_with(folders[2].path(), |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+    let port = good.server.rsplit_once(':').unwrap().1.to_owned();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let lost = Introduction { server: "no-such-name.invalid:1".into(), addresses: Vec::new(), ..good.clone() };
+    let (expired, authority, name, issuer, closed, nowhere) = tokio::join!(
+        waits_for(expired.await),
+        waits_for(authority.await),
+        waits_for(Introduction { server: format!("other.example:{port}"), ..good.clone() }),
+        waits_for(Introduction { certificate: Some(signed(|_| {}).0), ..good.clone() }),
+        waits_for(Introduction { server: format!("localhost:{free}"), ..good.clone() }),
+        waits_for(lost),
+    );
+    for (cause, words) in [
+        (expired, "its certificate has expired"),
+        (authority, "an authority's (CA:TRUE)"),
+        (name, "its certificate is for another name (DnsName(\"localhost\"))"),
+        (issuer, "signed by nobody that this device trusts"),
+        (closed, "nobody listens at that port"),
+        (nowhere, "its name cannot be looked up"),
+    ] {
+        assert!(cause.contains(words), "`{cause}` is not `{words}`");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_has_ended_is_not_waited_for_for_ever_if_its_relay_was_never_reached() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = format!("localhost:{free}");
+    let told = introduce(&folder.path().join("devices.toml"), &server, None).unwrap();
+    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    let socket = folder.path().join("agent");
+    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap().reach_within(Duration::from_millis(2_500));
+    let mut program = UnixStream::connect(&socket).await.unwrap();
+    program.write_all(b"192.0.2.1:80\nbye").await.unwrap();
+    drop(program);
+    let (notices, tell) = notices();
+    agent.run(&link, async {}, tell).await;
+    assert_eq!(*notices.lock().unwrap(), [Notice::Undelivered(1), Notice::GivenUp(1)]);
 }
 
 #[tokio::test]

@@ -1,0 +1,167 @@
+//! `hoop introduce`, `hoop relay` and `hoop run` as somebody types them for the first time, all on loopback. Nothing here leaves the machine: what is not loopback goes to the
+//! relay, which goes nowhere.
+#![allow(missing_docs)]
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+fn hoop(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hoop"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::null()).env_remove("HOOP_LOG").env_remove("HOOP_RELAY");
+    command
+}
+
+/// A run to its end: exit code, standard output and standard error.
+fn run(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = hoop(folder, arguments).output().unwrap();
+    let text = |octets| String::from_utf8(octets).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// A process that is killed with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Makes a certificate and its key.
+fn sign(folder: &Path) {
+    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), signed.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), signed.signing_key.serialize_pem()).unwrap();
+}
+
+/// A relay, and a device that may come: `laptop.toml`.
+fn relay(folder: &Path) -> Running {
+    sign(folder);
+    std::fs::write(folder.join("devices.toml"), "").unwrap();
+    let arguments = "relay --listen 127.0.0.1:0 --cert cert.pem --key key.pem --devices devices.toml";
+    let mut relay = hoop(folder, &arguments.split(' ').collect::<Vec<_>>());
+    let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(relay.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let port = line.trim().strip_prefix("listening on 127.0.0.1:").unwrap().split(',').next().unwrap();
+    let (code, told, error) =
+        run(folder, &["introduce", &format!("localhost:{port}"), "--devices", "devices.toml", "--cert", "cert.pem"]);
+    assert_eq!(code, 0, "{error}");
+    std::fs::write(folder.join("laptop.toml"), format!("addresses = [\"127.0.0.1\"]\n{told}")).unwrap();
+    relay
+}
+
+/// The first line that contains this.
+fn line_with(lines: &mut BufReader<ChildStderr>, words: &str) -> String {
+    let mut all = String::new();
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "`{words}` is not said:\n{all}");
+        if line.contains(words) {
+            return line;
+        }
+        all += &line;
+    }
+}
+
+/// A program that connects to 10.9.1.1, says something and waits for the answer.
+const ASKS: [&str; 3] = ["bash", "-c", "exec 3<>/dev/tcp/10.9.1.1/8000; echo hello >&3; read <&3"];
+
+#[test]
+fn whoever_is_refused_is_told_which_flag_the_relay_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay(folder.path());
+    let arguments = [&["run", "--relay", "laptop.toml", "--"], &ASKS[..]].concat();
+    let (_, _, error) = run(folder.path(), &arguments);
+    let words = "hoop run: 10.9.1.1:8000: the relay does not go there (0x101): it must be run with --allow 10.9.1.1\n";
+    assert!(error.contains(words), "{error}");
+    std::fs::write(folder.path().join("devices.toml"), "").unwrap();
+    let (_, _, error) = run(folder.path(), &arguments);
+    assert!(error.contains("hoop run: the relay does not know this device: hoop introduce\n"), "{error}");
+}
+
+#[test]
+fn whoever_waits_is_told_what_for_and_how_to_give_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay(folder.path());
+    let told = std::fs::read_to_string(folder.path().join("laptop.toml")).unwrap();
+    std::fs::write(folder.path().join("laptop.toml"), told.replace("localhost:", "relay.example:")).unwrap();
+    let says = ["bash", "-c", "exec 3<>/dev/tcp/10.9.1.1/8000; echo hello >&3"];
+    let arguments = [&["run", "--relay", "laptop.toml", "--"], &says[..]].concat();
+    let mut waiting = Running(hoop(folder.path(), &arguments).stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(waiting.0.stderr.take().unwrap());
+    let line = line_with(&mut lines, "waiting");
+    assert!(line.starts_with("hoop run: waiting for relay.example:"), "{line}");
+    assert!(line.contains("its certificate is for another name"), "{line}");
+    let line = line_with(&mut lines, "ended");
+    assert_eq!(line, "hoop run: bash has ended; 1 connection is still to be delivered: interrupt to give up\n");
+    let pid = waiting.0.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(waiting.0.wait().unwrap().success(), "as bash ended");
+}
+
+#[test]
+fn what_is_misspelt_is_no_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, _, error) = run(folder.path(), &["run", "--relay", "none", "--interfce", "wlan0", "--", "true"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("there is no option `--interfce`"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_introduced_leaves_nothing_behind_and_what_is_written_is_its_owners() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    sign(folder.path());
+    let introduce = |server: &str, certificate: &str| {
+        let arguments = ["introduce", server, "--devices", "devices.toml", "--cert", certificate, "-o", "laptop.toml"];
+        run(folder.path(), &arguments)
+    };
+    let (code, _, error) = introduce("relay.example", "cert.pem");
+    assert_eq!(code, 2);
+    assert!(error.contains("`relay.example` is no NAME:PORT; for example relay.example:4669"), "{error}");
+    let (code, _, error) = introduce("relay.example:4669", "key.pem");
+    assert_eq!(code, 3);
+    assert!(error.contains("holds a PRIVATE KEY"), "{error}");
+    assert!(!path("laptop.toml").exists() && !path("devices.toml").exists());
+    let (code, told, error) = introduce("relay.example:4669", "cert.pem");
+    assert_eq!((code, &told[..]), (0, ""), "{error}");
+    assert_eq!(std::fs::metadata(path("laptop.toml")).unwrap().mode() & 0o777, 0o600);
+    let devices = std::fs::read(path("devices.toml")).unwrap();
+    assert_eq!(introduce("relay.example:4669", "cert.pem").0, 3, "a device's file is not written over");
+    assert_eq!(std::fs::read(path("devices.toml")).unwrap(), devices);
+    let (code, _, error) = run(folder.path(), &["run", "--relay", "devices.toml", "--", "true"]);
+    assert_eq!(code, 3);
+    assert!(error.contains("is a server's file of devices"), "{error}");
+    let (code, _, error) =
+        run(folder.path(), &["run", "--relay", "laptop.toml", "--interface", "nosuch0", "--", "true"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("there is no network interface nosuch0"), "{error}");
+}
+
+/// The line of docs/run.md, with the name that it has there.
+#[test]
+fn the_certificate_that_the_page_has_openssl_make_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = include_str!("../../../docs/run.md");
+    let line = page.lines().find_map(|line| line.strip_prefix("$ openssl ")).expect("a line of openssl");
+    let made = Command::new("sh").args(["-c", &format!("openssl {line}")]).current_dir(folder.path()).output();
+    assert!(made.unwrap().status.success());
+    let introduce =
+        "introduce relay.example:4669 --devices devices.toml --cert cert.pem --address 127.0.0.1 -o laptop.toml";
+    assert_eq!(run(folder.path(), &introduce.split(' ').collect::<Vec<_>>()).0, 0);
+    let arguments = "relay --listen 127.0.0.1:0 --cert cert.pem --key key.pem --devices devices.toml";
+    let mut relay = hoop(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
+    let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(relay.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let port = said.trim().strip_prefix("listening on 127.0.0.1:").unwrap().split(',').next().unwrap();
+    let told = std::fs::read_to_string(folder.path().join("laptop.toml")).unwrap();
+    std::fs::write(folder.path().join("laptop.toml"), told.replace(":4669", &format!(":{port}"))).unwrap();
+    // It gets as far as the relay's answer.
+    let (_, _, error) = run(folder.path(), &[&["run", "--relay", "laptop.toml", "--"], &ASKS[..]].concat());
+    assert!(error.contains("the relay does not go there (0x101)"), "{error}");
+}

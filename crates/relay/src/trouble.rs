@@ -1,0 +1,185 @@
+//! What goes wrong between a device and its relay, in words for the person in front of it.
+
+use hoop_endpoint::{FlowError, Refusal};
+use rustls::CertificateError;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use tokio::sync::watch;
+
+use crate::relay::codes;
+
+/// Sentences that are remembered so that none is said twice: a program may want to go to any number of places. What exceeds it is not said.
+pub const SAID_MAX: usize = 256;
+
+/// Why a server is not reached by one way.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Trouble {
+    /// The way's name.
+    pub way: String,
+    /// The cause, in words.
+    pub cause: String,
+}
+
+/// What was said already.
+#[derive(Debug, Default)]
+pub struct Said(BTreeSet<String>);
+
+impl Said {
+    /// Whether this is said for the first time, and is to be.
+    pub fn is_news(&mut self, words: &str) -> bool {
+        self.0.len() < SAID_MAX && self.0.insert(words.to_owned())
+    }
+}
+
+/// Says each cause for which `server` is waited for, once, as long as its link lives: `waiting for SERVER: CAUSE`.
+pub async fn tell(mut troubles: watch::Receiver<Option<Trouble>>, server: String, say: impl Fn(&str)) {
+    let mut said = Said::default();
+    loop {
+        let words = troubles.borrow_and_update().as_ref().map(|trouble| match &trouble.way[..] {
+            "any" => format!("waiting for {server}: {}", trouble.cause),
+            way => format!("waiting for {server} by {way}: {}", trouble.cause),
+        });
+        words.filter(|words| said.is_news(words)).inspect(|words| say(words));
+        if troubles.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Why the server is not reached, in words.
+pub fn cause(error: &io::Error) -> String {
+    if let Some(error) = of_tls(error) {
+        return tls(error);
+    }
+    let text = error.to_string();
+    if text.starts_with("failed to lookup address information") {
+        return format!("its name cannot be looked up ({})", text.rsplit(": ").next().unwrap_or_default());
+    }
+    // Of QUIC there is only the text.
+    match error.kind() {
+        io::ErrorKind::TimedOut => "nobody answers there".into(),
+        io::ErrorKind::ConnectionRefused if error.raw_os_error().is_some() => {
+            "nobody listens at that port (connection refused)".into()
+        }
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown | io::ErrorKind::HostUnreachable => {
+            "there is no network that leads there".into()
+        }
+        _ => text,
+    }
+}
+
+fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error.get_ref()?);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<rustls::Error>() {
+            return Some(found);
+        }
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn tls(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(error) => certificate(error),
+        rustls::Error::InvalidMessage(_) => "what answers there speaks no TLS".into(),
+        error => error.to_string(),
+    }
+}
+
+/// What is wrong with a server's certificate, in words.
+pub fn certificate(error: &CertificateError) -> String {
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired".into(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not valid yet: is the clock right?".into()
+        }
+        CertificateError::NotValidForName => "its certificate is for another name".into(),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            format!("its certificate is for another name ({})", presented.join(", "))
+        }
+        // One that bears the name of a trusted one, and is another.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate is signed by nobody that this device trusts (hoop introduce --cert)".into()
+        }
+        error if is_of_authority(error) => {
+            "its certificate is an authority's (CA:TRUE), which is none for a server".into()
+        }
+        error => format!("its certificate is not taken: {error}"),
+    }
+}
+
+/// Whether a certificate is not valid now.
+pub fn is_of_time(error: &CertificateError) -> bool {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    matches!(error, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
+}
+
+/// Whether it is an authority's own. rustls has no name of its own for it.
+pub fn is_of_authority(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
+}
+
+/// Why a connection to `destination` is none, in words; None for what is no fault of anybody's. `was_known`: whether the relay has ever taken octets of it.
+pub fn refusal(destination: &str, error: FlowError, was_known: bool) -> Option<String> {
+    let said = match error {
+        FlowError::Ended(codes::MALFORMED) => "the relay does not understand where that is (0x100)".into(),
+        FlowError::Ended(codes::FORBIDDEN) => match destination.parse::<SocketAddr>() {
+            Ok(address) => {
+                format!("the relay does not go there (0x101): it must be run with --allow {}", address.ip())
+            }
+            Err(_) => "the relay does not go there (0x101)".into(),
+        },
+        FlowError::Ended(codes::UNKNOWN_NAME) => "the relay finds no such name (0x102)".into(),
+        FlowError::Ended(codes::UNREACHABLE) => "the relay reaches nobody there (0x103)".into(),
+        FlowError::Ended(codes::BROKEN) => "the connection between the relay and there broke off (0x104)".into(),
+        FlowError::Refused(Refusal::Unknown) if was_known => {
+            "the relay no longer has this connection: was it restarted?".into()
+        }
+        FlowError::Refused(Refusal::Unknown) => {
+            return Some("the relay does not know this device: hoop introduce".into());
+        }
+        FlowError::Refused(refusal) => format!("the relay refuses it: {refusal:?}"),
+        FlowError::Ended(_) | FlowError::Reset(_) | FlowError::Gone => return None,
+    };
+    Some(format!("{destination}: {said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_connection_is_told_with_what_to_do() {
+        let told = |code| refusal("10.9.1.1:8000", FlowError::Ended(code), false);
+        assert_eq!(
+            told(codes::FORBIDDEN).unwrap(),
+            "10.9.1.1:8000: the relay does not go there (0x101): it must be run with --allow 10.9.1.1"
+        );
+        assert!(
+            refusal("[fd00::1]:1", FlowError::Ended(codes::FORBIDDEN), false).unwrap().ends_with("--allow fd00::1")
+        );
+        for code in codes::MALFORMED..=codes::BROKEN {
+            assert!(told(code).unwrap().contains(&format!("({code:#x})")), "{code}");
+        }
+        assert_eq!(told(hoop_endpoint::ended::FINISHED), None);
+        let unknown = FlowError::Refused(Refusal::Unknown);
+        let words = refusal("10.9.1.1:1", unknown, false).unwrap();
+        assert_eq!(words, "the relay does not know this device: hoop introduce");
+        assert_ne!(refusal("10.9.1.1:1", unknown, true).unwrap(), words, "a relay that was restarted knows the device");
+    }
+
+    #[test]
+    fn what_was_said_is_not_said_again_and_little_is_remembered() {
+        let mut said = Said::default();
+        assert!(said.is_news("one"));
+        assert!(!said.is_news("one"));
+        let news = (0..2 * SAID_MAX).filter(|number| said.is_news(&number.to_string())).count();
+        assert_eq!(news, SAID_MAX - 1);
+    }
+}
