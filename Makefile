@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-web screenshots bench figures test lint fmt fuzz kill powercut vectors capi router
+.PHONY: help setup demo demo-run demo-web screenshots bench figures test lint fmt fuzz kill powercut vectors capi router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -11,6 +11,9 @@ setup: ## Installs what the tests, the demo and the benchmark need (only what is
 
 demo: setup ## Drops an upload at a gateway, walks away, and shows what became of it (FILE=… for your own)
 	@demo/run $(if $(FILE),"$(FILE)")
+
+demo-run: setup ## Loses the network in the middle of a download, by curl as it is and by `hoop run -- curl`
+	@demo/flows
 
 demo-web: setup ## Starts a photo wall with sign-in, and says what to try in your own browser (ASK=1: with Chromium's question)
 	@demo/web

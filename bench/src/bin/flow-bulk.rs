@@ -3,16 +3,15 @@
 //! Two processes on loopback, one thread each, rivals in turns. A sender gives 64 KiB at a time, a lane's with a head, as flows do. `--megabytes N` goes over in each pass (default 500).
 
 use bytes::Bytes;
+use hoop_bench::flows::{NAME, make_certificate, tls_of_device, tls_of_server};
 use hoop_bench::{Table, Verdict, median, number, rounds, spread, wait_usage, word};
 use hoop_carrier::{
     Carrier, Lane, LaneReceiver, LaneSender, Local, MTU_MAX, QUIC_ALPN, QuicDevice, QuicLimits, QuicListener,
-    QuicOptions, WebSocketDevice, WebSocketLimits, WebSocketListener, WebSocketOptions, device_tls, server_tls,
+    QuicOptions, WebSocketDevice, WebSocketLimits, WebSocketListener, WebSocketOptions,
 };
 use hoop_endpoint::{Device, DeviceConfig, DeviceKey, FlowOptions, FlowStream, HostId, Server, ServerConfig, Use};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{EndpointConfig, MtuDiscoveryConfig, TokioRuntime, TransportConfig, VarInt};
-use rustls::RootCertStore;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, UdpSocket};
@@ -24,7 +23,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-const NAME: &str = "carrier.test";
 const HEAD: usize = 11;
 const BODY: usize = 64 * 1024;
 const ANY: &str = "127.0.0.1:0";
@@ -69,9 +67,7 @@ struct Pass {
 
 fn conduct() -> ExitCode {
     let folder = tempfile::tempdir().expect("a folder");
-    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("a certificate");
-    std::fs::write(folder.path().join("certificate"), made.cert.der()).expect("a file");
-    std::fs::write(folder.path().join("key"), made.signing_key.serialize_der()).expect("a file");
+    make_certificate(folder.path());
     let mut verdict = Verdict::default();
     let mut table = Table::new([
         "way",
@@ -164,21 +160,6 @@ fn total() -> usize {
 
 // The parts.
 
-struct Tls {
-    device: rustls::ClientConfig,
-    server: rustls::ServerConfig,
-}
-
-fn tls() -> Tls {
-    let folder = word("--folder").expect("a folder");
-    let read = |name| std::fs::read(Path::new(&folder).join(name)).expect("a file");
-    let certificate = CertificateDer::from(read("certificate"));
-    let key = PrivateKeyDer::try_from(read("key")).expect("a key");
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate.clone()).expect("a root");
-    Tls { device: device_tls(roots).expect("TLS"), server: server_tls(vec![certificate], key).expect("TLS") }
-}
-
 fn tell(address: SocketAddr) {
     println!("{}", address.port());
 }
@@ -193,26 +174,28 @@ async fn take_part(role: &str) {
         (kind @ (QUIC_LANE | QUIC_FLOW), true) => {
             let options = QuicOptions::server();
             let any = ANY.parse().expect("an address");
-            let listener = QuicListener::bind(any, &tls().server, &options, QuicLimits::default()).expect("a listener");
+            let listener =
+                QuicListener::bind(any, &tls_of_server(), &options, QuicLimits::default()).expect("a listener");
             tell(listener.local_address().expect("an address"));
             serve(kind, Arc::new(listener.accept().await.expect("a carrier")), sends).await;
             listener.close().await;
         }
         (kind @ (QUIC_LANE | QUIC_FLOW), false) => {
-            let device = QuicDevice::new(Local::default(), &tls().device, &QuicOptions::device()).expect("an endpoint");
+            let device =
+                QuicDevice::new(Local::default(), &tls_of_device(), &QuicOptions::device()).expect("an endpoint");
             take(kind, Arc::new(device.connect(server, NAME).await.expect("a carrier")), sends).await;
             device.drained().await;
         }
         (kind @ (WEBSOCKET_LANE | WEBSOCKET_FLOW), true) => {
             let (any, options) = (ANY.parse().expect("an address"), WebSocketOptions::default());
-            let tls = tls().server;
+            let tls = tls_of_server();
             let listener = WebSocketListener::bind(any, Some(&tls), options, WebSocketLimits::default());
             let listener = listener.await.expect("a listener");
             tell(listener.local_address());
             serve(kind, Arc::new(listener.accept().await.expect("a carrier")), sends).await;
         }
         (kind @ (WEBSOCKET_LANE | WEBSOCKET_FLOW), false) => {
-            let device = WebSocketDevice::new(Local::default(), &tls().device, WebSocketOptions::default(), None);
+            let device = WebSocketDevice::new(Local::default(), &tls_of_device(), WebSocketOptions::default(), None);
             take(kind, Arc::new(device.connect(server, NAME).await.expect("a carrier")), sends).await;
         }
         (_, true) => tls_server(sends).await,
@@ -383,7 +366,7 @@ fn quinn_endpoint(config: EndpointConfig, server: Option<quinn::ServerConfig>) -
 
 async fn quinn_server(sends: bool) {
     let (config, transport) = quinn_settings(&QuicOptions::server());
-    let mut tls = tls().server;
+    let mut tls = tls_of_server();
     tls.alpn_protocols = vec![QUIC_ALPN.to_vec()];
     let mut server = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).expect("TLS")));
     server.transport_config(Arc::new(transport));
@@ -399,7 +382,7 @@ async fn quinn_server(sends: bool) {
 
 async fn quinn_device(sends: bool, server: SocketAddr) {
     let (config, transport) = quinn_settings(&QuicOptions::device());
-    let mut tls = tls().device;
+    let mut tls = tls_of_device();
     tls.alpn_protocols = vec![QUIC_ALPN.to_vec()];
     let mut client = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS")));
     client.transport_config(Arc::new(transport));
@@ -442,14 +425,14 @@ async fn tls_server(sends: bool) {
     tell(listener.local_addr().expect("an address"));
     let tcp = listener.accept().await.expect("a connection").0;
     tcp.set_nodelay(true).expect("an option");
-    let stream = TlsAcceptor::from(Arc::new(tls().server)).accept(tcp).await.expect("TLS");
+    let stream = TlsAcceptor::from(Arc::new(tls_of_server())).accept(tcp).await.expect("TLS");
     tls_carry(stream, sends).await;
 }
 
 async fn tls_device(sends: bool, server: SocketAddr) {
     let tcp = TcpStream::connect(server).await.expect("a connection");
     tcp.set_nodelay(true).expect("an option");
-    let connector = TlsConnector::from(Arc::new(tls().device));
+    let connector = TlsConnector::from(Arc::new(tls_of_device()));
     let stream = connector.connect(NAME.try_into().expect("a name"), tcp).await.expect("TLS");
     tls_carry(stream, sends).await;
 }

@@ -1,5 +1,6 @@
 //! A device's way to a server, by whichever kind of carrier gets there first: [`Dialer`].
 
+use crate::quic::is_answer;
 use crate::race::{Attempt, Memory, Race};
 use crate::{Carrier, Kind, QuicDevice, WebSocketDevice};
 use hoop_units::Timestamp;
@@ -27,11 +28,22 @@ pub struct Server {
     pub websocket_port: u16,
 }
 
+/// What attempts by QUIC came to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum ByQuic {
+    /// There were none.
+    Nothing,
+    /// Nothing came of them.
+    Tried,
+    /// A server said something, if only that it has no room.
+    Answered,
+}
+
 /// Makes carriers by QUIC or WebSocket, whichever is up first: QUIC begins, and WebSocket follows a quarter of a second later (RFC 8305 in spirit), or at once where QUIC lost a
 /// short while ago. Whoever loses is closed.
 ///
 /// There is one for each interface, like [`QuicDevice`]. What worked is remembered for each network by the key that the caller gives: the name of the Wi-Fi, say. QUIC is tried first again
-/// a minute after it lost, then two, at last every hour.
+/// a minute after it lost, then two, at last every hour. Where a server has answered by QUIC it passes, whatever the answer was: one that has no room has it later.
 ///
 /// # UDP that is shut in mid-transfer
 ///
@@ -70,11 +82,11 @@ impl Dialer {
         let quic = with(server.quic_port, self.quic.is_some());
         let known = self.memory().known(network, self.now());
         let mut race = Race::new(self.now(), known, &quic, &websocket);
-        let (carrier, tried_quic) = self.run(&mut race, server).await?;
-        match carrier.kind() {
-            Kind::Quic => self.memory().quic_passed(network, self.now()),
-            Kind::WebSocket | Kind::Memory if tried_quic => self.memory().quic_lost(network, self.now()),
-            Kind::WebSocket | Kind::Memory => self.memory().websocket_passed(network),
+        let (carrier, by_quic) = self.run(&mut race, server).await?;
+        match by_quic {
+            ByQuic::Answered => self.memory().quic_passed(network, self.now()),
+            ByQuic::Tried => self.memory().quic_lost(network, self.now()),
+            ByQuic::Nothing => self.memory().websocket_passed(network),
         }
         Ok(carrier)
     }
@@ -126,15 +138,17 @@ impl Dialer {
         }
     }
 
-    /// The first carrier that is up, and whether QUIC was tried.
-    async fn run(&self, race: &mut Race, server: &Server) -> io::Result<(Arc<dyn Carrier>, bool)> {
+    /// The first carrier that is up, and what QUIC came to.
+    async fn run(&self, race: &mut Race, server: &Server) -> io::Result<(Arc<dyn Carrier>, ByQuic)> {
         // Dropping it gives up what is under way, and closes what was up too late.
         let mut running = JoinSet::new();
-        let mut tried_quic = false;
+        let mut by_quic = ByQuic::Nothing;
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "there is no address to try");
         loop {
             while let Some(attempt) = race.poll(self.now()) {
-                tried_quic |= attempt.kind == Kind::Quic;
+                if attempt.kind == Kind::Quic {
+                    by_quic = by_quic.max(ByQuic::Tried);
+                }
                 running.spawn(self.attempt(attempt, server.name.clone()));
             }
             if race.is_lost() {
@@ -143,8 +157,12 @@ impl Dialer {
             let due = race.poll_timeout().map(|due| self.origin + due.since(Timestamp::ZERO));
             tokio::select! {
                 Some(Ok((kind, done))) = running.join_next() => match done {
-                    Ok(carrier) => return Ok((carrier, tried_quic)),
+                    Ok(carrier) if carrier.kind() == Kind::Quic => return Ok((carrier, ByQuic::Answered)),
+                    Ok(carrier) => return Ok((carrier, by_quic)),
                     Err(error) => {
+                        if kind == Kind::Quic && is_answer(&error) {
+                            by_quic = ByQuic::Answered;
+                        }
                         last = error;
                         race.failed(kind, self.now());
                     }

@@ -46,6 +46,10 @@ pub mod fuzzing {
 /// After so long a silence another carrier is worth its cost. Longer than all but the worst queues of a mobile network; half of the three seconds in which a transfer goes on elsewhere.
 pub const SILENCE: Duration = Duration::from_millis(1_500);
 
+/// Lanes that a device may have at once on one carrier, of either kind: the 1,024 flows that a server takes of one device by default, and a seventh more. So one flow more has a lane on which it is told
+/// that the server is full (`docs/flow.md` §6); quinn gives back lanes that are free in eighths.
+pub const LANES_MAX: u32 = 1_200;
+
 /// What carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {

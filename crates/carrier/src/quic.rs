@@ -12,7 +12,7 @@
 use crate::peers::{Peers, Place};
 use crate::silence::{Sample, until_silent};
 use crate::socket::{Local, udp_socket};
-use crate::{Carrier, Kind, Lane, LaneReceiver, LaneSender, Pending, broken_off};
+use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, broken_off};
 use bytes::Bytes;
 use hoop_flow::{Binding, EXPORTER_LABEL};
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
@@ -25,6 +25,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -46,6 +47,9 @@ const INCOMING_BYTES: u64 = 8 * 1024;
 
 /// A server's buffer for handshake messages that come in pieces, in octets: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
+
+/// Lanes that a device is allowed at once before it has opened any: more than most ever have. A carrier without lanes holds 4 KB for them.
+const LANES_FIRST: u32 = 64;
 
 /// How much a lane gives to QUIC before others have their turn, in octets, and a chunk more.
 const TURN: usize = 64 * 1024;
@@ -75,7 +79,8 @@ pub struct QuicOptions {
     /// The largest packet that is tried, in octets of UDP payload, 1,200 to [`MTU_MAX`]; default: [`MTU_MAX`]. What is too large for the path costs
     /// a few probes.
     pub mtu: u16,
-    /// Lanes that a device may have open at once on one carrier; default: 256. quinn has some 50 octets ready for each.
+    /// Lanes that a device may have open at once on one carrier; default: [`LANES_MAX`]. It is allowed 64 at first, and twice as many whenever it has half of them: quinn has some
+    /// 70 octets ready for each that is allowed.
     pub lanes: u32,
     /// What may be sent and not acknowledged by QUIC, in octets, at most; less while its congestion window is small. Default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's
     /// 1 MiB, so that a thousand devices that read nothing hold 1 GiB.
@@ -96,7 +101,7 @@ impl QuicOptions {
         Self {
             congestion: Congestion::Cubic,
             mtu: MTU_MAX,
-            lanes: 256,
+            lanes: LANES_MAX,
             send_window: 8 << 20,
             lane_window: 1_280 << 10,
             receive_window: 2_560 << 10,
@@ -176,7 +181,7 @@ impl QuicDevice {
     /// If there is no way to that address, nobody answers, or the two do not agree.
     pub async fn connect(&self, server: SocketAddr, name: &str) -> io::Result<QuicCarrier> {
         let connecting = self.endpoint.connect_with(self.config.clone(), server, name);
-        QuicCarrier::new(connecting.map_err(io::Error::other)?.await.map_err(gone)?, self.send_window)
+        QuicCarrier::new(connecting.map_err(io::Error::other)?.await.map_err(gone)?, self.send_window, 0)
     }
 
     /// Moves all carriers to a fresh socket. To be called whenever the link comes up, even with the same address: a sender that was left alone backs off, for ten
@@ -290,7 +295,9 @@ impl QuicListener {
         tls.alpn_protocols = vec![QUIC_ALPN.to_vec()];
         tls.max_early_data_size = 0;
         let mut transport = options.transport()?;
-        transport.max_concurrent_bidi_streams(VarInt::from_u32(options.lanes)).crypto_buffer_size(SERVER_CRYPTO_BYTES);
+        transport
+            .max_concurrent_bidi_streams(VarInt::from_u32(options.lanes.min(LANES_FIRST)))
+            .crypto_buffer_size(SERVER_CRYPTO_BYTES);
         let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(tls));
         config
@@ -311,6 +318,7 @@ impl QuicListener {
             peers: Peers::default(),
             hand_over,
             send_window: options.send_window,
+            lanes: options.lanes,
         };
         let task = tokio::spawn(admitting.run());
         Ok(Self { endpoint, accepted: Mutex::new(accepted), handshakes, limits, task })
@@ -357,6 +365,7 @@ struct Admitting {
     peers: Peers,
     hand_over: mpsc::Sender<QuicCarrier>,
     send_window: u64,
+    lanes: u32,
 }
 
 impl Admitting {
@@ -388,10 +397,11 @@ impl Admitting {
     fn shake_hands(&self, incoming: Incoming, place: (OwnedSemaphorePermit, Place)) {
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept() else { return };
-        let (limit, hand_over, send_window) = (self.limits.handshake_time, self.hand_over.clone(), self.send_window);
+        let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
+        let (send_window, lanes) = (self.send_window, self.lanes);
         tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
-            let Ok(carrier) = QuicCarrier::new(connection.clone(), send_window) else { return };
+            let Ok(carrier) = QuicCarrier::new(connection.clone(), send_window, lanes) else { return };
             tokio::select! {
                 _ = hand_over.send(carrier) => {}
                 _ = connection.closed() => {}
@@ -409,15 +419,29 @@ pub struct QuicCarrier {
     turns: Arc<Mutex<()>>,
     /// The most that it is to take over.
     send_window: u64,
+    /// At a server, the most lanes at once that the device is to have, and how many it is allowed now.
+    lanes: u32,
+    allowed: AtomicU32,
 }
 
 impl QuicCarrier {
-    fn new(connection: quinn::Connection, send_window: u64) -> io::Result<Self> {
+    fn new(connection: quinn::Connection, send_window: u64, lanes: u32) -> io::Result<Self> {
         let mut binding = [0; 32];
         connection
             .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
-        Ok(Self { connection, binding: Binding(binding), turns: Arc::default(), send_window })
+        let allowed = AtomicU32::new(lanes.min(LANES_FIRST));
+        Ok(Self { connection, binding: Binding(binding), turns: Arc::default(), send_window, lanes, allowed })
+    }
+
+    /// Allows the device twice as many lanes if it has half of those that it may have.
+    fn allow_lanes(&self) {
+        let (allowed, there) = (self.allowed.load(Ordering::Relaxed), Arc::strong_count(&self.turns) - 1);
+        if allowed < self.lanes && there >= allowed as usize / 2 {
+            let more = allowed.saturating_mul(2).min(self.lanes);
+            self.allowed.store(more, Ordering::Relaxed);
+            self.connection.set_max_concurrent_bi_streams(VarInt::from_u32(more));
+        }
     }
 
     fn lane(&self, (stream, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
@@ -455,7 +479,11 @@ impl Carrier for QuicCarrier {
     }
 
     fn accept(&self) -> Pending<'_, io::Result<Lane>> {
-        Box::pin(async { Ok(self.lane(self.connection.accept_bi().await.map_err(gone)?)) })
+        Box::pin(async {
+            let lane = self.lane(self.connection.accept_bi().await.map_err(gone)?);
+            self.allow_lanes();
+            Ok(lane)
+        })
     }
 
     fn rtt(&self) -> Option<Duration> {
@@ -520,6 +548,19 @@ fn gone(error: ConnectionError) -> io::Error {
         _ => io::ErrorKind::ConnectionAborted,
     };
     io::Error::new(kind, error)
+}
+
+/// Whether an attempt failed by what a server said: that it has no room, or does not want this device. Then QUIC passes.
+pub(crate) fn is_answer(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref());
+    error.is_some_and(|error| match error {
+        ConnectionError::VersionMismatch
+        | ConnectionError::TransportError(_)
+        | ConnectionError::ConnectionClosed(_)
+        | ConnectionError::ApplicationClosed(_)
+        | ConnectionError::Reset => true,
+        ConnectionError::TimedOut | ConnectionError::LocallyClosed | ConnectionError::CidsExhausted => false,
+    })
 }
 
 #[derive(Debug)]

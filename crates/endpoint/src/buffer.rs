@@ -13,6 +13,16 @@ const PIECE_OWN: usize = 64 * 1024;
 /// Up to which length a piece grows at its front, where each octet moves all others.
 const PIECE_PREPEND: usize = 4 * 1024;
 
+/// The longest buffer that octets come in: a carrier's, or one of QUIC's packets.
+const BUFFER: usize = 64 * 1024;
+
+/// A shorter piece holds a buffer that is much longer. One that comes before its turn is copied out of it.
+const PIECE_WHOLE: usize = BUFFER / 2;
+
+/// So many buffers of which shorter pieces wait to be read are held, and further ones are copied together: a mebibyte, half of the usual window, so that little is copied for an
+/// application that keeps up.
+const BUFFERS_MAX: usize = 16;
+
 /// Octets that lie together.
 #[derive(Debug)]
 enum Piece {
@@ -129,6 +139,14 @@ impl SendBuffer {
     }
 }
 
+/// What has come in order.
+#[derive(Debug)]
+struct Ready {
+    octets: Bytes,
+    /// It is the first of its buffer, and short.
+    is_counted: bool,
+}
+
 /// What has come and is not read.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
@@ -136,17 +154,40 @@ pub(crate) struct ReceiveBuffer {
     read: u64,
     /// All before it is in order.
     whole: u64,
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<Ready>,
+    /// How many of these are counted as holding a buffer.
+    buffers: usize,
+    /// How many may be.
+    buffers_max: usize,
+    /// Where the latest of those lies: what lies less than a buffer's length behind it holds no other, or one that lies there as well.
+    latest: Option<usize>,
     /// Short pieces at the end of what is ready.
     tail: BytesMut,
     /// What came before its turn, by offset. No two overlap.
     early: BTreeMap<u64, Piece>,
+    /// Octets of that.
+    early_len: u64,
 }
 
 impl ReceiveBuffer {
     /// Empty, for what lies from `offset` on.
     pub(crate) fn new(offset: u64) -> Self {
-        Self { read: offset, whole: offset, ready: VecDeque::new(), tail: BytesMut::new(), early: BTreeMap::new() }
+        Self {
+            read: offset,
+            whole: offset,
+            ready: VecDeque::new(),
+            buffers: 0,
+            buffers_max: BUFFERS_MAX,
+            latest: None,
+            tail: BytesMut::new(),
+            early: BTreeMap::new(),
+            early_len: 0,
+        }
+    }
+
+    /// The same for what waits for long.
+    pub(crate) fn for_long(offset: u64) -> Self {
+        Self { buffers_max: 0, ..Self::new(offset) }
     }
 
     /// The offset of the next octet to be read.
@@ -169,25 +210,41 @@ impl ReceiveBuffer {
         if offset != self.whole {
             return self.insert_early(offset, octets);
         }
-        self.append(octets);
+        let is_short = octets.len() < PIECE_WHOLE;
+        self.append(octets, is_short);
         while let Some(piece) = self.early.remove(&self.whole) {
-            self.append(piece.into_bytes());
+            self.early_len -= piece.len() as u64;
+            self.append(piece.into_bytes(), false);
         }
     }
 
-    fn append(&mut self, octets: Bytes) {
+    fn append(&mut self, octets: Bytes, is_short: bool) {
         self.whole += octets.len() as u64;
-        if octets.len() < PIECE_MIN {
-            return self.tail.extend_from_slice(&octets);
+        let address = octets.as_ptr().addr();
+        let is_counted = is_short && self.latest.is_none_or(|latest| address.wrapping_sub(latest) >= BUFFER);
+        if octets.len() < PIECE_MIN || (is_short && self.buffers + usize::from(is_counted) > self.buffers_max) {
+            self.tail.extend_from_slice(&octets);
+            if self.tail.len() >= PIECE_OWN {
+                self.end_tail();
+            }
+            return;
         }
+        self.end_tail();
+        if is_counted {
+            (self.buffers, self.latest) = (self.buffers + 1, Some(address));
+        }
+        self.ready.push_back(Ready { octets, is_counted });
+    }
+
+    fn end_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.ready.push_back(self.tail.split().freeze());
+            self.ready.push_back(Ready { octets: self.tail.split().freeze(), is_counted: false });
         }
-        self.ready.push_back(octets);
     }
 
     fn insert_early(&mut self, offset: u64, octets: Bytes) {
-        if octets.len() >= PIECE_MIN {
+        self.early_len += octets.len() as u64;
+        if octets.len() >= PIECE_WHOLE {
             self.early.insert(offset, Piece::Shared(octets));
             return;
         }
@@ -211,8 +268,12 @@ impl ReceiveBuffer {
     /// The next octets, at most `most`.
     pub(crate) fn next(&mut self, most: usize) -> Option<Bytes> {
         let octets = match self.ready.front_mut() {
-            Some(first) if first.len() > most => first.split_to(most),
-            Some(_) => self.ready.pop_front()?,
+            Some(first) if first.octets.len() > most => first.octets.split_to(most),
+            Some(_) => {
+                let Ready { octets, is_counted } = self.ready.pop_front()?;
+                self.buffers -= usize::from(is_counted);
+                octets
+            }
             None if self.tail.is_empty() => return None,
             None => self.tail.split_to(most.min(self.tail.len())).freeze(),
         };
@@ -222,14 +283,18 @@ impl ReceiveBuffer {
 
     /// Drops all that is ready, as if it had been read.
     pub(crate) fn skip(&mut self) {
-        self.ready.clear();
-        self.tail.clear();
+        (self.ready, self.buffers, self.tail) = (VecDeque::new(), 0, BytesMut::new());
         self.read = self.whole;
     }
 
     /// How many octets it holds that are ready.
     pub(crate) const fn len(&self) -> u64 {
         self.whole - self.read
+    }
+
+    /// How many octets it holds, those included that came before their turn.
+    pub(crate) const fn held(&self) -> u64 {
+        self.len() + self.early_len
     }
 }
 
@@ -268,6 +333,53 @@ mod tests {
             }
             assert!(read == octets(ByteRange::new(0, at)), "seed {seed}");
             assert!(buffer.early.is_empty() && !buffer.has_ready());
+            assert_eq!((buffer.held(), buffer.buffers), (0, 0));
+        }
+    }
+
+    /// How many buffers are held of those that pieces of `len` octets came in, one in each, if they come in this order.
+    fn buffers_held(len: usize, order: impl Iterator<Item = u64>, buffer: &mut ReceiveBuffer) -> usize {
+        let mut buffers = Vec::new();
+        for at in order {
+            let mut packets = BytesMut::with_capacity(BUFFER);
+            packets.resize(len, 7);
+            buffer.insert(at * len as u64, packets.split().freeze());
+            buffers.push(packets);
+        }
+        assert_eq!(buffer.held(), (buffers.len() * len) as u64);
+        buffers.iter_mut().filter_map(|packets| (!packets.try_reclaim(BUFFER)).then_some(())).count()
+    }
+
+    #[test]
+    fn short_pieces_that_wait_do_not_hold_the_buffers_they_came_in_whatever_order_they_come_in() {
+        const PIECES: u64 = 200;
+        for len in [1, PIECE_MIN, 6_400, PIECE_WHOLE - 1] {
+            let mut buffer = ReceiveBuffer::new(0);
+            assert!(buffers_held(len, 0..PIECES, &mut buffer) <= BUFFERS_MAX, "{len} in order");
+            while buffer.next(usize::MAX).is_some() {}
+            assert_eq!((buffer.held(), buffer.buffers), (0, 0));
+            assert_eq!(buffers_held(len, (1..PIECES).rev(), &mut ReceiveBuffer::new(0)), 0, "{len} before their turn");
+            assert_eq!(buffers_held(len, 0..PIECES, &mut ReceiveBuffer::for_long(0)), 0, "{len} for long");
+        }
+        assert_eq!(buffers_held(PIECE_WHOLE, 0..PIECES, &mut ReceiveBuffer::new(0)), PIECES as usize, "it was copied");
+    }
+
+    #[test]
+    fn what_an_application_that_keeps_up_reads_was_not_copied() {
+        let (mut buffer, mut offset) = (ReceiveBuffer::new(0), 0);
+        for _ in 0..100 {
+            let mut came = Vec::new();
+            for _ in 0..BUFFERS_MAX {
+                let mut packets = Bytes::from(vec![7; BUFFER]);
+                came.extend(std::iter::from_fn(|| (packets.len() >= 1_200).then(|| packets.split_to(1_200))));
+            }
+            for octets in &came {
+                buffer.insert(offset, octets.clone());
+                offset += octets.len() as u64;
+            }
+            for octets in &came {
+                assert_eq!(buffer.next(usize::MAX).expect("it came").as_ptr(), octets.as_ptr());
+            }
         }
     }
 

@@ -2,9 +2,10 @@
 
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Owner, Share, Shared, State, machine_options};
+use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
+use crate::held::Held;
 use crate::intake::Intake;
-use crate::keeper::{Watch, keep};
+use crate::keeper::{Found, Watch, keep};
 use crate::lane;
 use crate::options::{FlowOptions, Network, Networks};
 use crate::stream::FlowStream;
@@ -91,7 +92,7 @@ pub(crate) struct Ends {
     myself: Weak<Ends>,
     carriers: Mutex<Carriers>,
     flows: Mutex<HashMap<FlowId, Arc<Shared>>>,
-    watch: Arc<Watch>,
+    watch: Arc<Watch<Shared>>,
     wants: watch::Sender<u64>,
     /// Whether it matters that a carrier falls silent.
     active: watch::Sender<bool>,
@@ -117,8 +118,10 @@ impl Device {
             active: watch::Sender::new(false),
             is_down: AtomicBool::new(false),
         });
-        let weak = Arc::downgrade(&shared);
-        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, move || Some(weak.upgrade()?.look_after_all())));
+        let (weak, telling) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|ends| ends.look_at(flow)).unwrap_or_default();
+        let tell = move |active| telling.upgrade().map(|ends| ends.set_active(active));
+        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, look, tell));
         Self { shared }
     }
 
@@ -164,7 +167,7 @@ impl Device {
     fn add_flow(&self, machine: Flow, service: String, options: FlowOptions) -> Result<FlowStream, OpenError> {
         let shared = &self.shared;
         let owner: Weak<dyn Owner> = shared.myself.clone();
-        let flow = Shared::new(machine, service, None, options, true, shared.config.clock, (owner, Share::default()));
+        let flow = Shared::new(machine, service, None, options, true, shared.config.clock, (owner, Arc::default()));
         {
             let mut flows = shared.flows();
             if flows.len() >= shared.config.flows_max {
@@ -176,7 +179,7 @@ impl Device {
             flows.insert(flow.name.flow, flow.clone());
         }
         shared.attend(&flow);
-        shared.watch.look();
+        shared.watch.look(&flow);
         Ok(FlowStream::new(flow, shared.clone()))
     }
 
@@ -309,12 +312,16 @@ impl Ends {
         self.all().iter().for_each(|flow| self.attend(flow));
     }
 
-    fn look_after_all(&self) -> Option<Timestamp> {
-        let (all, now) = (self.all(), self.config.clock.now());
-        let next = all.iter().filter_map(|flow| flow.look_after(None)).min();
-        let active = all.iter().any(|flow| flow.peek().is_active(now));
+    fn look_at(&self, flow: &Arc<Shared>) -> Found {
+        if !self.flows().get(&flow.name.flow).is_some_and(|here| Arc::ptr_eq(here, flow)) {
+            return Found::default();
+        }
+        let next = flow.look_after(None);
+        Found { next, is_active: flow.peek().is_active(self.config.clock.now()) }
+    }
+
+    fn set_active(&self, active: bool) {
         self.active.send_if_modified(|was| std::mem::replace(was, active) != active);
-        next
     }
 
     fn silent(&self, id: CarrierId) {
@@ -398,7 +405,13 @@ impl Ends {
             (entry.on.clone(), lane_use)
         });
         let lane = match &found {
-            Some((on, _)) => tokio::time::timeout(OPEN_MAX, on.carrier.open()).await.ok().and_then(Result::ok),
+            Some((on, _)) => match tokio::time::timeout(OPEN_MAX, on.carrier.open()).await {
+                Ok(opened) => opened.ok(),
+                Err(_) => {
+                    tracing::warn!(flow = %flow.name.flow, network = %on.network, "the carrier has as many lanes as the server allows: a flow waits");
+                    None
+                }
+            },
             None => None,
         };
         let started = flow.act(|state, now| {
@@ -454,6 +467,7 @@ impl Owner for Ends {
         });
         if is_done {
             self.flows().remove(&flow.name.flow);
+            self.watch.look(flow);
         }
         let Some(myself) = self.myself.upgrade() else { return };
         for id in open {
@@ -461,8 +475,8 @@ impl Owner for Ends {
         }
     }
 
-    fn look_after(&self) {
-        self.watch.look();
+    fn look_after(&self, flow: &Arc<Shared>) {
+        self.watch.look(flow);
     }
 
     fn commit(&self, _: &Arc<Shared>) {}
@@ -471,10 +485,10 @@ impl Owner for Ends {
 
     fn load(&self, _: &Arc<Shared>) {}
 
-    fn holds(&self, _: i64) {}
+    fn holds(&self, _: u64, _: u64) {}
 
-    fn is_full(&self, _: i64) -> bool {
-        false
+    fn room(&self, _: &Held, _: u64, _: u64) -> u64 {
+        u64::MAX
     }
 
     fn is_down(&self) -> bool {
@@ -486,7 +500,7 @@ impl Drop for Ends {
     fn drop(&mut self) {
         let carriers = self.carriers.get_mut().unwrap_or_else(PoisonError::into_inner);
         carriers.entries.iter().for_each(|entry| entry.on.carrier.close());
-        self.watch.look();
+        self.watch.wake();
         let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
         flows.values().for_each(|flow| flow.dismiss(FlowError::Gone));
     }

@@ -3,6 +3,7 @@
 use crate::buffer::{ReceiveBuffer, SendBuffer};
 use crate::clock::Clock;
 use crate::error::FlowError;
+use crate::held::Held;
 use crate::intake::{Intake, Piece};
 use crate::options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
 use crate::spool::Spool;
@@ -12,7 +13,6 @@ use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
 use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Transmit, Violation, ended};
 use hoop_units::{ByteRange, Duration, Timestamp, UnixTime};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, broadcast, watch};
@@ -22,6 +22,9 @@ const BATCH: usize = 256 * 1024;
 
 /// The same where it has several: what a slow lane has been given others must wait for.
 const BATCH_SHARED: usize = 32 * 1024;
+
+/// So much a flow that holds nothing may write however little memory there is, in octets.
+const WRITE_MIN: u64 = 64 * 1024;
 
 /// Events that a subscriber may lag behind before it misses the oldest.
 const EVENTS_MAX: usize = 32;
@@ -45,6 +48,9 @@ struct Run {
     len: u64,
     pieces: Vec<Bytes>,
 }
+
+/// While something waits to be acknowledged, a device looks no less often whether its lanes are silent.
+const LISTEN_EVERY: Duration = Duration::from_secs(3);
 
 /// For so long after something came it is noticed if a carrier falls silent.
 const ACTIVE: Duration = Duration::from_secs(4);
@@ -81,23 +87,20 @@ pub(crate) trait Owner: Send + Sync {
     /// A lane has come or gone, or the flow is over.
     fn attend(&self, flow: &Arc<Shared>);
     /// The flow is to be [looked after](Shared::look_after) sooner than was said.
-    fn look_after(&self);
+    fn look_after(&self, flow: &Arc<Shared>);
     /// The flow is to be [written down](Shared::take_commit).
     fn commit(&self, flow: &Arc<Shared>);
     /// What has come of the flow is to be [brought](crate::spool::spool) to disk.
     fn spool(&self, flow: &Arc<Shared>);
     /// What an earlier server has left of it is to be [read](crate::spool::load).
     fn load(&self, flow: &Arc<Shared>);
-    /// Octets that are held now, more or less than before.
-    fn holds(&self, change: i64);
-    /// Whether as much is held as may be, of all flows or, `of_device`, of those of one device.
-    fn is_full(&self, of_device: i64) -> bool;
+    /// How many octets of a flow are held now, and were before.
+    fn holds(&self, before: u64, now: u64);
+    /// How many octets more a flow that holds `held`, of the device with `of_device`, may have once `acked` were acknowledged.
+    fn room(&self, of_device: &Held, held: u64, acked: u64) -> u64;
     /// Whether the endpoint is shut down: its flows are not given up, but left as they are.
     fn is_down(&self) -> bool;
 }
-
-/// How many octets are held of the flows of one device; they have it together.
-pub(crate) type Share = Arc<AtomicI64>;
 
 /// What wakes the writer of a lane.
 #[derive(Default, Debug)]
@@ -147,8 +150,10 @@ pub(crate) struct State {
     failures: Vec<Failure>,
     pub(crate) offline_since: Option<Timestamp>,
     network: Option<Network>,
-    /// Whether the owner looks after the flow again by itself.
-    is_watched: bool,
+    /// When the owner looks after the flow again by itself, at the latest; None: never.
+    watched: Option<Timestamp>,
+    /// Whether it was active when a device's owner looked last.
+    was_active: bool,
     /// When something came last.
     data_at: Option<Timestamp>,
     /// When the last ACK is to be said again.
@@ -176,7 +181,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     is_device: bool,
     owner: Weak<dyn Owner>,
-    share: Share,
+    /// What is held of the flows of its device; they have it together.
+    of_device: Arc<Held>,
     state: Mutex<State>,
     status: watch::Sender<Status>,
     /// Tells that nobody is writing it down any more.
@@ -229,7 +235,8 @@ struct Todo {
     spool: bool,
     load: bool,
     look_after: bool,
-    holds: i64,
+    /// How many octets were held, and are now.
+    holds: Option<(u64, u64)>,
 }
 
 /// What a writer does next.
@@ -277,7 +284,7 @@ impl Shared {
         options: FlowOptions,
         is_device: bool,
         clock: Clock,
-        (owner, share): (Weak<dyn Owner>, Share),
+        (owner, of_device): (Weak<dyn Owner>, Arc<Held>),
     ) -> Arc<Self> {
         let now = clock.now();
         let (send, receive) =
@@ -300,7 +307,8 @@ impl Shared {
             failures: Vec::new(),
             offline_since: Some(now),
             network: None,
-            is_watched: true,
+            watched: Some(now),
+            was_active: false,
             data_at: None,
             pause_at: None,
             durable: None,
@@ -322,7 +330,7 @@ impl Shared {
             clock,
             is_device,
             owner,
-            share,
+            of_device,
             state: Mutex::new(state),
             status,
             rested: Notify::new(),
@@ -342,15 +350,16 @@ impl Shared {
         let result = act(&mut state, now);
         let todo = state.settle(self, now);
         drop(state);
-        if (todo.attend || todo.look_after || todo.commit || todo.spool || todo.load || todo.holds != 0)
+        let holds = todo.holds.filter(|(before, now)| before != now);
+        if (todo.attend || todo.look_after || todo.commit || todo.spool || todo.load || holds.is_some())
             && let Some(owner) = self.owner.upgrade()
         {
-            if todo.holds != 0 {
-                self.share.fetch_add(todo.holds, Ordering::Relaxed);
-                owner.holds(todo.holds);
+            if let Some((before, now)) = holds {
+                self.of_device.change(before, now);
+                owner.holds(before, now);
             }
             if todo.look_after {
-                owner.look_after();
+                owner.look_after(self);
             }
             if todo.commit {
                 owner.commit(self);
@@ -401,6 +410,7 @@ impl Shared {
             state.machine.detach(lane);
             let Some(at) = state.lanes.iter().position(|entry| entry.id == lane) else { return };
             let entry = state.lanes.remove(at);
+            state.machine.tell_news_again();
             add_attached(&mut state.networks, &entry, now);
             match entry.up {
                 Some(up) if now.since(up) >= STEADY => state.failures.retain(|failure| failure.on != entry.on.id),
@@ -452,12 +462,14 @@ impl Shared {
     }
 
     /// Takes octets over as far as there is room for them: `take` is told how much, and puts it into the buffer.
+    ///
+    /// There is room as far as [the memory](Held::room) goes, or [`WRITE_MIN`] if it holds nothing.
     pub(crate) fn poll_write(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
         take: impl FnOnce(u64, &mut SendBuffer),
     ) -> Poll<Result<u64, FlowError>> {
-        let is_full = self.owner.upgrade().is_some_and(|owner| owner.is_full(self.share.load(Ordering::Relaxed)));
+        let owner = self.owner.upgrade();
         self.act(|state, _| {
             if let Some(error) = state.over {
                 return Poll::Ready(Err(error));
@@ -471,8 +483,13 @@ impl Shared {
             if most == 0 {
                 return Poll::Ready(Err(FlowError::Ended(ended::FINISHED)));
             }
-            let room = state.options.send_buffer.saturating_sub(state.send.len()).min(most);
-            if room == 0 || (is_full && state.send.len() > 0) {
+            let held = state.send.len();
+            let buffer = state.options.send_buffer.saturating_sub(held);
+            let room = owner.map_or(u64::MAX, |owner| owner.room(&self.of_device, held, outgoing.acked()));
+            // Who holds nothing would never be woken.
+            let room = if held == 0 { room.max(WRITE_MIN) } else { room };
+            let room = room.min(buffer).min(most);
+            if room == 0 {
                 register(&mut state.writer, cx);
                 return Poll::Pending;
             }
@@ -596,9 +613,9 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let held = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).held;
-        self.share.fetch_sub(held as i64, Ordering::Relaxed);
+        self.of_device.change(held, 0);
         if let Some(owner) = self.owner.upgrade() {
-            owner.holds(-(held as i64));
+            owner.holds(held, 0);
         }
     }
 }
@@ -640,15 +657,14 @@ impl State {
         }
         self.wake_lanes();
         let spooled = self.spool.as_ref().map_or(0, Spool::len);
-        let held = self.send.len() + self.receive.len() + spooled;
-        self.todo.holds = held as i64 - self.held as i64;
-        self.held = held;
-        // What waits to be acknowledged may wait too long.
-        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end() || self.pause_at.is_some();
-        if flow.is_device && !self.is_watched && waits && !self.lanes.is_empty() {
+        let held = self.send.len() + self.receive.held() + spooled;
+        self.todo.holds = Some((std::mem::replace(&mut self.held, held), held));
+        if flow.is_device && self.is_to_be_watched(now) {
             self.todo.look_after = true;
         }
-        self.is_watched |= self.todo.look_after;
+        if self.todo.look_after {
+            self.watched = Some(now);
+        }
         if self.is_parked && self.has_to_say() {
             (self.is_parked, self.todo.attend) = (false, true);
         }
@@ -1252,7 +1268,7 @@ impl State {
         keep_offline: Option<Duration>,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        self.is_watched = false;
+        self.watched = None;
         if self.machine.ended().is_some() {
             return None;
         }
@@ -1269,9 +1285,20 @@ impl State {
             next = next.into_iter().chain(again).chain(self.listen(now)).min();
             self.todo.attend |= silent != self.silent.len() || !self.failures.is_empty();
             next = next.into_iter().chain(self.mind_pause(now)).min();
+            self.was_active = self.is_active(now);
+            // As soon as it would be asked for otherwise, again and again.
+            next = next.into_iter().chain(self.was_active.then_some(now + LISTEN_EVERY)).min();
         }
-        self.is_watched = next.is_some();
+        self.watched = next;
         next
+    }
+
+    /// Whether a device's owner is to look sooner than it would: what waits to be acknowledged may wait too long, or an ACK is to be said again.
+    fn is_to_be_watched(&self, now: Timestamp) -> bool {
+        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end();
+        let listens = if self.was_active { now + LISTEN_EVERY } else { now };
+        let until = self.pause_at.into_iter().chain(waits.then_some(listens)).min();
+        !self.lanes.is_empty() && until.is_some_and(|until| self.watched.is_none_or(|at| at > until))
     }
 
     /// Says the last ACK again once there is a pause.

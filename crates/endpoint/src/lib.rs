@@ -68,6 +68,7 @@ mod clock;
 mod device;
 mod error;
 mod flow;
+mod held;
 mod intake;
 mod keeper;
 mod lane;

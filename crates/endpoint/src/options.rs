@@ -51,7 +51,7 @@ pub struct FlowOptions {
     /// Once the window is full no more is asked for until so few octets wait to be read: the radio sleeps meanwhile. Default: more is asked for as
     /// soon as something is read.
     pub low: Option<u64>,
-    /// How many octets that are written wait to be acknowledged, at most; all of them are in memory. Default 2 MiB.
+    /// How many octets that are written wait to be acknowledged, at most; all of them are in memory. Fewer at a server that is short of memory (`ServerLimits::octets`). Default 2 MiB.
     pub send_buffer: u64,
     /// Which networks it is carried by. A device's choice.
     pub networks: Networks,

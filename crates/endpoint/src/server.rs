@@ -3,9 +3,10 @@
 use crate::carriers::Carriers;
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Durable, Owner, Share, Shared, State, machine_options};
+use crate::flow::{Carried, CarrierId, Durable, Owner, Shared, State, machine_options};
+use crate::held::Held;
 use crate::intake::{Intake, Piece};
-use crate::keeper::{Watch, keep};
+use crate::keeper::{Found as Looked, Watch, keep};
 use crate::lane::{self, RECEIVE_MAX};
 use crate::options::{FlowEvent, FlowOptions, Keeps, Network};
 use crate::spool::{self, Job};
@@ -15,9 +16,11 @@ use hoop_carrier::{Carrier, Lane, Pending};
 use hoop_flow::frame::{Frame, FrameError, Open, Refusal, Resume};
 use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LaneId, Record, ended};
 use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
-use hoop_units::{Duration, Timestamp};
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use hoop_flow_table::Ends as Ended;
+use hoop_units::{Duration, Timestamp, UnixTime};
+use std::collections::HashMap;
+use std::hash::RandomState;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc, watch};
 use tokio::time::timeout;
@@ -77,13 +80,16 @@ pub struct ServerLimits {
     pub carriers_of_stranger: usize,
     /// Flows that nobody has accepted yet (4, busy). Default 1,024.
     pub backlog: usize,
-    /// Octets of all flows together, written and not acknowledged or come and not read. Beyond it no flow is opened (4, busy), and whoever writes waits
-    /// if the flow has octets in its buffer. So there is never more than this, one window for each flow, and what one write brings. Default 1 GiB.
+    /// Octets of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
+    /// that holds any has its part, and of half of it whoever wants it has what is free; whoever writes waits while its flow has no more. One that holds none may write 64 KiB
+    /// nevertheless. So there is never more than this, and one window and 64 KiB for each flow; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
     pub octets: u64,
     /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, takes no more of the memory than this and what comes in. Default 128 MiB.
     pub octets_of_device: u64,
     /// Flows of which it is remembered how they ended; the oldest are forgotten first. Default 65,536.
     pub ended: usize,
+    /// The same of one device, so that none has those of others forgotten. Default 1,024.
+    pub ended_of_device: usize,
     /// For so long a flow may be offline that is not parked and has no deadline; then it ends as expired. Default 30 days.
     pub offline: Duration,
 }
@@ -100,6 +106,7 @@ impl Default for ServerLimits {
             octets: 1 << 30,
             octets_of_device: 128 << 20,
             ended: 65_536,
+            ended_of_device: 1_024,
             offline: Duration::from_secs(30 * 24 * 3_600),
         }
     }
@@ -146,26 +153,33 @@ pub struct Server {
 #[derive(Default)]
 struct OfDevice {
     flows: usize,
-    octets: Share,
+    octets: Arc<Held>,
 }
 
-#[derive(Default)]
 struct Flows {
     here: HashMap<FlowName, Arc<Shared>>,
     of_device: HashMap<HostId, OfDevice>,
-    ended: HashMap<FlowName, (FlowKey, u64)>,
-    /// The same in order.
-    order: VecDeque<FlowName>,
+    ended: Ended<(FlowKey, u64), RandomState>,
 }
 
 impl Flows {
+    fn new(limits: &ServerLimits) -> Self {
+        // They are forgotten for want of room alone.
+        let ended = Ended::new(limits.ended, limits.ended_of_device, u32::MAX, RandomState::new());
+        Self { here: HashMap::new(), of_device: HashMap::new(), ended }
+    }
+
     fn insert(&mut self, flow: &Arc<Shared>) {
         self.here.insert(flow.name, flow.clone());
         self.of_device.entry(flow.name.host).or_default().flows += 1;
     }
 
+    fn is_here(&self, flow: &Arc<Shared>) -> bool {
+        self.here.get(&flow.name).is_some_and(|here| Arc::ptr_eq(here, flow))
+    }
+
     fn remove(&mut self, flow: &Arc<Shared>) {
-        if !self.here.get(&flow.name).is_some_and(|here| Arc::ptr_eq(here, flow)) {
+        if !self.is_here(flow) {
             return;
         }
         self.here.remove(&flow.name);
@@ -178,14 +192,10 @@ impl Flows {
     }
 
     /// Whether it was not remembered yet.
-    fn remember(&mut self, name: FlowName, key: FlowKey, code: u64, most: usize) -> bool {
-        let is_new = self.ended.insert(name, (key, code)).is_none();
+    fn remember(&mut self, name: FlowName, key: FlowKey, code: u64) -> bool {
+        let is_new = self.ended.get(name).is_none();
         if is_new {
-            self.order.push_back(name);
-        }
-        while self.order.len() > most {
-            let oldest = self.order.pop_front();
-            oldest.map(|name| self.ended.remove(&name));
+            self.ended.insert(name, (key, code), UnixTime(0));
         }
         is_new
     }
@@ -197,12 +207,12 @@ pub(crate) struct Ends {
     flows: Mutex<Flows>,
     carriers: Mutex<Carriers>,
     next_carrier: AtomicU64,
-    held: AtomicI64,
+    held: Held,
     opened: mpsc::Sender<Arc<Shared>>,
     /// To who brings octets to disk.
     jobs: Option<mpsc::UnboundedSender<Job>>,
     gates: [AsyncMutex<()>; GATES],
-    watch: Arc<Watch>,
+    watch: Arc<Watch<Shared>>,
     is_down: watch::Sender<bool>,
     /// Whether the store was told something since it was asked last what is due.
     is_touched: AtomicBool,
@@ -223,14 +233,15 @@ impl Server {
             tokio::spawn(spool::spool(flows, octets, waiting));
             jobs
         });
+        let flows = Flows::new(&config.limits);
         let shared = Arc::new_cyclic(|myself: &Weak<Ends>| Ends {
             config,
             jobs,
             myself: myself.clone(),
-            flows: Mutex::default(),
+            flows: Mutex::new(flows),
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
-            held: AtomicI64::new(0),
+            held: Held::default(),
             opened: sender,
             gates: [const { AsyncMutex::const_new(()) }; GATES],
             watch: Arc::default(),
@@ -240,8 +251,9 @@ impl Server {
         if let Some(store) = shared.config.store.clone() {
             tokio::spawn(tick(Arc::downgrade(&shared), store));
         }
-        let weak = Arc::downgrade(&shared);
-        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, move || Some(weak.upgrade()?.look_after_all())));
+        let (weak, alive) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|ends| ends.look_at(flow)).unwrap_or_default();
+        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, look, move |_| alive.upgrade().map(|_| ())));
         Self { shared, opened: AsyncMutex::new(opened) }
     }
 
@@ -296,7 +308,7 @@ impl Server {
 
     /// How many octets are held of all flows: see [`ServerLimits::octets`].
     pub fn octets(&self) -> u64 {
-        u64::try_from(self.shared.held.load(Ordering::Relaxed)).unwrap_or(0)
+        self.shared.held.octets()
     }
 }
 
@@ -335,10 +347,6 @@ fn unpack(packed: &[u8]) -> Option<(String, Bytes)> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn signed(octets: u64) -> i64 {
-    i64::try_from(octets).unwrap_or(i64::MAX)
 }
 
 async fn accept_lanes(server: Weak<Ends>, on: Carried, greetings: usize) {
@@ -436,10 +444,12 @@ impl Greeting<'_> {
 type Started = (Arc<Shared>, LaneId, Arc<crate::flow::Signals>);
 
 impl Ends {
-    fn look_after_all(&self) -> Option<Timestamp> {
-        let all: Vec<_> = lock(&self.flows).here.values().cloned().collect();
-        let parks = all.iter().filter_map(|flow| self.park_offline(flow));
-        all.iter().filter_map(|flow| flow.look_after(Some(self.config.limits.offline))).chain(parks).min()
+    fn look_at(&self, flow: &Arc<Shared>) -> Looked {
+        if !lock(&self.flows).is_here(flow) {
+            return Looked::default();
+        }
+        let next = flow.look_after(Some(self.config.limits.offline));
+        Looked { next: next.into_iter().chain(self.park_offline(flow)).min(), is_active: false }
     }
 
     /// Parks a flow that has been quiet and offline for long; says when it will have been.
@@ -498,7 +508,7 @@ impl Ends {
         if let Some(flow) = here {
             return Self::attach_to(flow, &greeting, on);
         }
-        let ended = lock(&self.flows).ended.get(&name).copied();
+        let ended = lock(&self.flows).ended.get(name).copied();
         if let Some((key, code)) = ended {
             return match greeting.is_proven(&key, on) {
                 true => Err(Refusal::Ended { code }),
@@ -723,7 +733,7 @@ impl Ends {
             }
             Due::Expired(kept) => {
                 let record = &kept.record;
-                lock(&self.flows).remember(record.name, record.key, ended::EXPIRED, self.config.limits.ended);
+                lock(&self.flows).remember(record.name, record.key, ended::EXPIRED);
             }
         }
     }
@@ -738,7 +748,10 @@ impl Ends {
         flow.stop_commits().await;
         let parked = self.put_away(flow, attachment).await;
         match parked {
-            Ok(true) => lock(&self.flows).remove(flow),
+            Ok(true) => {
+                lock(&self.flows).remove(flow);
+                self.watch.look(flow);
+            }
             Ok(false) | Err(_) => flow.rest(),
         }
         parked.map(|_| ())
@@ -783,7 +796,7 @@ impl Ends {
         if flows.of_device.get(&host).is_some_and(|device| device.flows >= limits.flows_of_device) {
             return Err(Refusal::Full);
         }
-        if flows.here.len() >= limits.flows || self.is_full(0) {
+        if flows.here.len() >= limits.flows || self.held.octets() >= limits.octets {
             return Err(Refusal::Busy { secs: BUSY_SECS });
         }
         Ok(())
@@ -793,7 +806,7 @@ impl Ends {
     fn admit(&self, flow: &Arc<Shared>, permit: mpsc::Permit<'_, Arc<Shared>>) {
         lock(&self.flows).insert(flow);
         permit.send(flow.clone());
-        self.watch.look();
+        self.watch.look(flow);
     }
 
     /// How a flow has ended, once it has no lane any more.
@@ -810,9 +823,10 @@ impl Owner for Ends {
         };
         let Some(code) = ended else { return };
         let mut flows = lock(&self.flows);
-        let is_new = flows.remember(flow.name, key, code, self.config.limits.ended);
+        let is_new = flows.remember(flow.name, key, code);
         if done.is_some() {
             flows.remove(flow);
+            self.watch.look(flow);
         }
         drop(flows);
         if let Some(store) = self.config.store.clone().filter(|_| is_new) {
@@ -850,28 +864,28 @@ impl Owner for Ends {
         }
     }
 
-    fn look_after(&self) {
-        self.watch.look();
+    fn look_after(&self, flow: &Arc<Shared>) {
+        self.watch.look(flow);
     }
 
-    fn holds(&self, change: i64) {
-        self.held.fetch_add(change, Ordering::Relaxed);
+    fn holds(&self, before: u64, now: u64) {
+        self.held.change(before, now);
     }
 
     fn is_down(&self) -> bool {
         *self.is_down.borrow()
     }
 
-    fn is_full(&self, of_device: i64) -> bool {
+    fn room(&self, of_device: &Held, held: u64, acked: u64) -> u64 {
         let limits = &self.config.limits;
-        self.held.load(Ordering::Relaxed) >= signed(limits.octets) || of_device >= signed(limits.octets_of_device)
+        self.held.room(limits.octets, held, acked).min(of_device.room(limits.octets_of_device, held, acked))
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
         lock(&self.carriers).close();
-        self.watch.look();
+        self.watch.wake();
         let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
         flows.here.values().for_each(|flow| flow.dismiss(FlowError::Gone));
     }

@@ -59,7 +59,7 @@ impl Spool {
     /// What lies before `kept` is on disk.
     pub(crate) fn new(kept: u64) -> Self {
         Self {
-            queue: ReceiveBuffer::new(kept),
+            queue: ReceiveBuffer::for_long(kept),
             pending: VecDeque::new(),
             offset: kept,
             consumed: 0,
@@ -84,7 +84,7 @@ impl Spool {
 
     /// How many octets wait.
     pub(crate) fn len(&self) -> u64 {
-        self.queue.read() - self.offset + self.queue.len()
+        self.queue.read() - self.offset + self.queue.held()
     }
 
     /// Whether somebody is to bring what there is, from now on.

@@ -44,7 +44,13 @@ impl Settings {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
-            limits: Limits { flows: 10_000_000, flows_per_host: 100_000, memory: 256 << 20, ends: 65_536 },
+            limits: Limits {
+                flows: 10_000_000,
+                flows_per_host: 100_000,
+                memory: 256 << 20,
+                ends: 65_536,
+                ends_per_host: 1_024,
+            },
             lifetimes: Lifetimes { quiet: 30, grace: 3_600, age: 30 * 86_400, ends: 86_400 },
             octets: 4 << 30,
             octets_per_host: 64 << 20,

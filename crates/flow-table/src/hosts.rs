@@ -43,9 +43,9 @@ impl Hosts {
         self.hosts[host].flows
     }
 
-    /// The device has one flow more.
-    pub fn add(&mut self, id: HostId, hasher: &impl BuildHasher) -> u32 {
-        let host = self.find(id, hasher).unwrap_or_else(|| {
+    /// The device, which was found to have this number or none, has one flow more.
+    pub fn add(&mut self, id: HostId, known: Option<u32>, hasher: &impl BuildHasher) -> u32 {
+        let host = known.unwrap_or_else(|| {
             let host = self.hosts.insert();
             self.hosts[host] = Host { id: id.0, flows: 0 };
             let hosts = &self.hosts;

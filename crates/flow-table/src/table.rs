@@ -55,6 +55,8 @@ pub struct Limits {
     pub memory: usize,
     /// Flows of which is known how they ended.
     pub ends: usize,
+    /// The same of one device, which does not push out others with them.
+    pub ends_per_host: usize,
 }
 
 /// How long, in seconds.
@@ -180,7 +182,7 @@ pub struct Table<S> {
     parked: List,
     /// Entries of flows that are to be written. Of those in memory alone.
     dirty: BTreeSet<u32>,
-    ends: Ends<S>,
+    ends: Ends<u64, S>,
 }
 
 impl<S: BuildHasher + Clone> Table<S> {
@@ -188,7 +190,7 @@ impl<S: BuildHasher + Clone> Table<S> {
     pub fn new(limits: Limits, lifetimes: Lifetimes, hasher: S) -> Self {
         let empty = List { first: NONE, last: NONE };
         Self {
-            ends: Ends::new(limits.ends, lifetimes.ends, hasher.clone()),
+            ends: Ends::new(limits.ends, limits.ends_per_host, lifetimes.ends, hasher.clone()),
             hasher,
             limits,
             lifetimes,
@@ -236,7 +238,7 @@ impl<S: BuildHasher + Clone> Table<S> {
 
     /// How a flow ended, if that is known.
     pub fn ended(&self, name: FlowName) -> Option<u64> {
-        self.ends.get(name)
+        self.ends.get(name).copied()
     }
 
     /// Where a flow was written last.
@@ -299,19 +301,19 @@ impl<S: BuildHasher + Clone> Table<S> {
         life: Life,
         may_spill: impl Fn(Place) -> bool,
     ) -> Result<Id, Full> {
-        let id = match id {
-            Some(id) => id,
+        let (id, host) = match id {
+            Some(id) => (id, None),
             None => {
-                self.admit(image.name.host)?;
+                let known = self.admit(image.name.host)?;
                 self.make_room(image, &may_spill)?;
                 self.ends.remove(image.name);
-                self.hosts.add(image.name.host, &self.hasher);
-                self.add_entry(image.name, NOWHERE, NEVER)
+                let host = self.hosts.add(image.name.host, known, &self.hasher);
+                (self.add_entry(image.name, NOWHERE, NEVER), Some(host))
             }
         };
         if self.life(id).is_none() {
             self.make_room(image, &may_spill)?;
-            self.bring_in(id, image);
+            self.bring_in(id, image, host);
         }
         self.update(id, image, life);
         Ok(id)
@@ -324,7 +326,7 @@ impl<S: BuildHasher + Clone> Table<S> {
     pub fn take(&mut self, id: Id, read: Option<&Image>, may_spill: impl Fn(Place) -> bool) -> Result<(), Full> {
         if let Some(image) = read.filter(|_| self.life(id).is_none()) {
             self.make_room(image, &may_spill)?;
-            self.bring_in(id, image);
+            self.bring_in(id, image, None);
         }
         let slot = slot_of(self.entries[id.0].at).expect("it is in memory now");
         self.set_life(slot, Life::Live);
@@ -428,7 +430,8 @@ impl<S: BuildHasher + Clone> Table<S> {
             }
             None => {
                 self.ends.remove(image.name);
-                self.hosts.add(image.name.host, &self.hasher);
+                let known = self.hosts.find(image.name.host, &self.hasher);
+                self.hosts.add(image.name.host, known, &self.hasher);
                 self.add_entry(image.name, place, expires)
             }
         }
@@ -474,12 +477,14 @@ impl<S: BuildHasher + Clone> Table<S> {
         self.slots.len() * size_of::<Slot>() + self.tails_used
     }
 
-    fn admit(&self, host: HostId) -> Result<(), Full> {
+    /// Whether a device may have one flow more; its number, if it has any.
+    fn admit(&self, host: HostId) -> Result<Option<u32>, Full> {
         if self.entries.len() >= self.limits.flows {
             return Err(Full::Flows);
         }
-        let known = self.hosts.find(host, &self.hasher).map_or(0, |host| self.hosts.flows(host));
-        if known >= self.limits.flows_per_host { Err(Full::Host) } else { Ok(()) }
+        let known = self.hosts.find(host, &self.hasher);
+        let flows = known.map_or(0, |host| self.hosts.flows(host));
+        if flows >= self.limits.flows_per_host { Err(Full::Host) } else { Ok(known) }
     }
 
     fn make_room(&mut self, image: &Image, may_spill: &impl Fn(Place) -> bool) -> Result<(), Full> {
@@ -502,8 +507,9 @@ impl<S: BuildHasher + Clone> Table<S> {
         Id(entry)
     }
 
-    /// From the disk, or from nowhere, into memory, as a live flow.
-    fn bring_in(&mut self, id: Id, image: &Image) {
+    /// From the disk, or from nowhere, into memory, as a live flow; of a device whose number may be known.
+    fn bring_in(&mut self, id: Id, image: &Image, host: Option<u32>) {
+        let host = host.or_else(|| self.hosts.find(image.name.host, &self.hasher));
         let at = self.entries[id.0].at;
         let slot = self.slots.insert();
         let tail = self.tails.insert(&image.tail);
@@ -511,7 +517,7 @@ impl<S: BuildHasher + Clone> Table<S> {
         self.slots[slot] = Slot {
             body: image.body,
             entry: id.0,
-            host: self.hosts.find(image.name.host, &self.hasher).expect("who has a flow is known"),
+            host: host.expect("who has a flow is known"),
             place: if at == NOWHERE { NONE } else { at },
             since: image.since.as_secs(),
             before: NONE,

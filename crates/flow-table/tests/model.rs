@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
-use hoop_flow_table::{Due, Full, Id, Image, Life, Lifetimes, Limits, Place, Table};
+use hoop_flow_table::{Due, Ends, Full, Id, Image, Life, Lifetimes, Limits, Place, Table};
 use hoop_units::UnixTime;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::{BuildHasher, Hasher};
 
-const LIMITS: Limits = Limits { flows: 100, flows_per_host: 12, memory: 8_000, ends: 20 };
+const LIMITS: Limits = Limits { flows: 100, flows_per_host: 12, memory: 8_000, ends: 20, ends_per_host: 3 };
 
 const LIFETIMES: Lifetimes = Lifetimes { quiet: 30, grace: 100, age: 5_000, ends: 300 };
 
@@ -211,6 +211,10 @@ impl World {
         assert!(usage.ends <= LIMITS.ends);
         let hosts: std::collections::HashSet<u32> = self.model.keys().map(|number| number % 10).collect();
         assert_eq!(usage.hosts, hosts.len());
+        for host in 0..10 {
+            let of_host = (0..16).filter(|flow| self.table.ended(name(10 * flow + host)).is_some()).count();
+            assert!(of_host <= LIMITS.ends_per_host, "{of_host} ends of one device");
+        }
         if let Some(code) = self.table.ended(name(number)) {
             assert_eq!(self.ended.get(&number), Some(&code));
         }
@@ -246,10 +250,49 @@ fn a_table_knows_what_a_plain_map_does_and_keeps_its_limits() {
     }
 }
 
+/// Beside a plain list of all that ended.
+#[test]
+fn a_device_whose_flows_end_by_the_thousand_takes_no_place_of_others() {
+    const MOST: usize = 64;
+    const OF_HOST: usize = 8;
+    let mut dice = Pcg64Mcg::seed_from_u64(7);
+    let mut ends = Ends::new(MOST, OF_HOST, 1_000, std::hash::RandomState::new());
+    let mut all: Vec<(FlowName, u64, UnixTime)> = Vec::new();
+    let (mut now, quiet) = (UnixTime(1), FlowName { host: HostId([99; 20]), flow: FlowId(0) });
+    ends.insert(quiet, 0, now);
+    all.push((quiet, 0, now));
+    for code in 1..5_000_u64 {
+        let host = (dice.next_u32() % 6) as u8;
+        let name = FlowName { host: HostId([host; 20]), flow: FlowId(u64::from(dice.next_u32() % 40)) };
+        all.retain(|(known, ..)| *known != name);
+        match dice.next_u32() % 8 {
+            0 => ends.remove(name),
+            _ => {
+                ends.insert(name, code, now);
+                all.push((name, code, now));
+                let of_host = |(known, ..): &(FlowName, u64, UnixTime)| known.host == name.host;
+                if all.iter().filter(|known| of_host(known)).count() > OF_HOST {
+                    all.remove(all.iter().position(of_host).expect("there are some"));
+                }
+            }
+        }
+        assert_eq!(ends.len(), all.len());
+        all.iter().for_each(|(name, code, _)| assert_eq!(ends.get(*name), Some(code)));
+        assert!(ends.get(quiet).is_some(), "it was pushed out by {code} others");
+    }
+    now = now.plus_secs(1_000);
+    ends.forget_before(now);
+    assert!(ends.is_empty());
+    for host in 0..=MOST as u8 {
+        ends.insert(FlowName { host: HostId([host; 20]), flow: FlowId(0) }, 1, now);
+    }
+    assert_eq!((ends.len(), ends.get(FlowName { host: HostId([0; 20]), flow: FlowId(0) })), (MOST, None));
+}
+
 #[test]
 fn a_flow_takes_no_more_than_it_is_said_to() {
     const FLOWS: u64 = 100_000;
-    let limits = Limits { flows: usize::MAX, flows_per_host: u32::MAX, memory: usize::MAX, ends: 0 };
+    let limits = Limits { flows: usize::MAX, flows_per_host: u32::MAX, memory: usize::MAX, ends: 0, ends_per_host: 0 };
     let mut table = Table::new(limits, LIFETIMES, std::hash::RandomState::new());
     let mut dice = Pcg64Mcg::seed_from_u64(1);
     let mut parked = image(0, &mut dice, false, UnixTime(1));

@@ -192,7 +192,37 @@ struct Lane {
     greeting: Option<Vec<u8>>,
     /// Whether PARK is to be said on it.
     parks: bool,
+    deadline: News,
+    size: News,
     sent: VecDeque<Sent>,
+}
+
+/// What was said on a lane of something that may change: the peer goes by what it hears last, and what was said on a slow lane it may hear last.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum News {
+    /// Nothing.
+    #[default]
+    Unsaid,
+    /// How it is.
+    Said,
+    /// How it was: how it is is to be said behind that.
+    Stale,
+}
+
+impl News {
+    /// It has changed.
+    fn age(&mut self) {
+        if *self == Self::Said {
+            *self = Self::Stale;
+        }
+    }
+}
+
+impl Lane {
+    /// Whether something that was said on it is so no longer.
+    fn has_news(&self) -> bool {
+        self.deadline == News::Stale || self.size == News::Stale
+    }
 }
 
 /// What OPEN and RESUME both say.
@@ -404,7 +434,7 @@ impl Flow {
     /// Whether nothing is to be sent, asked for or acknowledged: its lanes could be closed. Without a lane it does not count what is said on each new one anyway.
     pub fn is_quiet(&self) -> bool {
         let Due { ack, fin, reset, end, deadline, size } = self.due;
-        let says = ack || fin || deadline || size || self.ack_at.is_some();
+        let says = ack || fin || deadline || size || self.ack_at.is_some() || self.lanes.iter().any(Lane::has_news);
         !(reset || end || (says && !self.lanes.is_empty()))
             && self.outgoing.acked() == self.outgoing.end()
             && (!self.outgoing.is_finished() || self.outgoing.is_done())
@@ -467,14 +497,16 @@ impl Flow {
     }
 
     /// A device says when the flow should be done.
-    pub const fn set_deadline(&mut self, at: Option<UnixTime>) {
+    pub fn set_deadline(&mut self, at: Option<UnixTime>) {
         self.deadline = at;
+        self.lanes.iter_mut().for_each(|lane| lane.deadline.age());
         (self.due.deadline, self.tells_deadline) = (true, true);
     }
 
     /// Says how long the outgoing stream will be.
-    pub const fn set_size(&mut self, size: Option<u64>) {
+    pub fn set_size(&mut self, size: Option<u64>) {
         self.size = size;
+        self.lanes.iter_mut().for_each(|lane| lane.size.age());
         (self.due.size, self.tells_size) = (true, true);
     }
 
@@ -603,8 +635,21 @@ impl Flow {
 
     fn add(&mut self, id: LaneId, binding: Binding, epoch: u64, stage: Stage, lane_use: Use, greeting: Vec<u8>) {
         let (rtt, sent) = (RTT_FIRST, VecDeque::new());
-        let greeting = Some(greeting);
-        self.lanes.push(Lane { id, binding, epoch, stage, lane_use, rtt, greeting, parks: false, sent });
+        // The deadline and the size of an OPEN count where the flow begins with it; another OPEN says nothing of them.
+        let (greeting, deadline, size) = (Some(greeting), News::Unsaid, News::Unsaid);
+        self.lanes.push(Lane {
+            id,
+            binding,
+            epoch,
+            stage,
+            lane_use,
+            rtt,
+            greeting,
+            parks: false,
+            deadline,
+            size,
+            sent,
+        });
         self.tell_all_again();
     }
 
@@ -650,6 +695,13 @@ impl Flow {
             deadline: !ended && self.role == Role::Device && self.tells_deadline,
             size: !ended && self.tells_size,
         };
+    }
+
+    /// Nothing comes any more over a lane that was detached before. What was said of the deadline and the size on it may have come behind what was said on others since.
+    pub fn tell_news_again(&mut self) {
+        let goes_on = self.ended.is_none();
+        self.due.deadline |= goes_on && self.role == Role::Device && self.tells_deadline;
+        self.due.size |= goes_on && self.tells_size;
     }
 
     /// Says the last ACK again: where only this end receives, the other's carrier answers it, or is found to be silent.
@@ -873,10 +925,17 @@ impl Flow {
         if due.reset {
             return Frame::Reset { code: self.reset.unwrap_or_default() }.put(out);
         }
-        if due.deadline {
+        let (mut deadline, mut size) = (due.deadline, due.size);
+        if let Some(lane) = self.lane(lane) {
+            deadline |= lane.deadline == News::Stale;
+            size |= lane.size == News::Stale;
+            lane.deadline = if deadline { News::Said } else { lane.deadline };
+            lane.size = if size { News::Said } else { lane.size };
+        }
+        if deadline {
             Frame::Deadline(self.deadline).put(out);
         }
-        if due.size {
+        if size {
             Frame::Size(self.size).put(out);
         }
         if due.ack || self.ack_at.is_some_and(|at| at <= now) {
@@ -906,7 +965,8 @@ impl Flow {
         }
         let Due { ack, fin, reset, end, deadline, size } = self.due;
         let fin = fin && self.outgoing.may_tell_end();
-        let tells = end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks));
+        let tells =
+            end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks || lane.has_news()));
         (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.has_next())
     }
 

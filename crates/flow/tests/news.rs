@@ -3,6 +3,9 @@
 use hoop_flow::frame::{Frame, Use};
 use hoop_flow::{Binding, DeviceKey, Event, Flow, FlowId, FlowName, HostId, LaneId, Options, Transmit};
 use hoop_units::{Timestamp, UnixTime};
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use std::collections::VecDeque;
 
 const KEY: DeviceKey = DeviceKey([9; 32]);
 const NOW: Timestamp = Timestamp::from_secs(1);
@@ -28,10 +31,19 @@ fn hear(flow: &mut Flow, lane: LaneId, octets: &[u8]) {
     }
 }
 
-/// A lane that works, which both ends have said everything on.
+/// A lane that works, which both ends have said everything on, in place of others.
 fn attach(device: &mut Flow, server: &mut Option<Flow>, lane: u64) -> LaneId {
+    attach_as(device, server, lane, true)
+}
+
+/// The same beside others.
+fn attach_beside(device: &mut Flow, server: &mut Option<Flow>, lane: u64) -> LaneId {
+    attach_as(device, server, lane, false)
+}
+
+fn attach_as(device: &mut Flow, server: &mut Option<Flow>, lane: u64, replaces: bool) -> LaneId {
     let lane = LaneId(lane);
-    device.attach(lane, binding(lane), Use::Normal, true);
+    device.attach(lane, binding(lane), Use::Normal, replaces);
     let greeting = said(device, lane);
     match (Frame::take(&mut &greeting[..]).unwrap().unwrap(), &mut *server) {
         (Frame::Open(open), None) => {
@@ -77,6 +89,53 @@ fn that_there_is_no_deadline_or_size_any_more_is_said_again_when_it_is_lost_with
         if !is_restarted {
             assert_eq!(size(at_server), None);
         }
+    }
+}
+
+/// What lanes bring comes in any order, but for that of each lane.
+#[test]
+fn what_a_slow_lane_brings_late_is_not_the_last_word_on_deadline_and_size() {
+    for seed in 0..200 {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let mut roll = |sides: u32| dice.next_u32() % sides;
+        let name = FlowName { host: HostId([1; 20]), flow: FlowId(7) };
+        let mut device = Flow::open(name, KEY, [3; 32], "test".into(), Options::default());
+        let mut server = None;
+        device.set_size(Some(0));
+        let lanes = [attach_beside(&mut device, &mut server, 1), attach_beside(&mut device, &mut server, 2)];
+        let server = &mut server.unwrap();
+        let mut last = size(server);
+        let (mut under_way, mut expected) = ([VecDeque::new(), VecDeque::new()], (None, Some(0)));
+        for step in 0..30 {
+            let at = roll(2) as usize;
+            match roll(4) {
+                0 => {
+                    expected.0 = Some(UnixTime(1_800_000_000 + step)).filter(|_| step % 5 > 0);
+                    device.set_deadline(expected.0);
+                }
+                1 => {
+                    expected.1 = Some(u64::from(step));
+                    device.set_size(expected.1);
+                }
+                2 => under_way[at].push_back(said(&mut device, lanes[at])),
+                _ => under_way[at].pop_front().into_iter().for_each(|octets| hear(server, lanes[at], &octets)),
+            }
+        }
+        // In the end all comes, the one lane's before the other's.
+        let first = roll(2) as usize;
+        for at in [first, 1 - first] {
+            under_way[at].push_back(said(&mut device, lanes[at]));
+        }
+        for at in [1 - first, first] {
+            under_way[at].drain(..).for_each(|octets| hear(server, lanes[at], &octets));
+        }
+        for event in std::iter::from_fn(|| server.poll_event()) {
+            if let Event::Size(size) = event {
+                last = size;
+            }
+        }
+        assert_eq!((server.deadline(), last), expected, "seed {seed}");
+        assert!(lanes.iter().all(|lane| !device.wants(*lane)), "seed {seed}: it has more to say");
     }
 }
 

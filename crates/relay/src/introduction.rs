@@ -13,7 +13,8 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A device's file about its server (TOML). It holds the device's key: nobody else may read it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -198,15 +199,26 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) 
 }
 
 /// A server's file about its devices (TOML): a table `devices` of `HOST = "KEY"`, both in hexadecimal, and perhaps a table `names` of `HOST = "NAME"`, which means nothing here. It is read again when it has changed, so that devices come and go
-/// while the server runs.
+/// while the server runs: whoever asks is told what stood there when it asked, or later. It is looked at on a thread of its own, for all who ask at once.
 #[derive(Debug)]
 pub struct Devices {
+    file: Arc<Keys>,
+    /// When the last look began, and how many there were. Who looks has it.
+    looking: tokio::sync::Mutex<(Option<Instant>, u64)>,
+}
+
+/// The file is looked at no more often: a flood of strangers costs a hundred looks a second, and whoever opens a flow meanwhile waits no longer than this.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What is known of the file.
+#[derive(Debug)]
+struct Keys {
     path: PathBuf,
     read: Mutex<(Option<Print>, BTreeMap<HostId, DeviceKey>)>,
 }
 
 /// What tells a file from what it was: its times alone are too coarse for two changes at once.
-type Print = (u64, u64, i64, i64);
+pub(crate) type Print = (u64, u64, [i64; 4]);
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -233,31 +245,56 @@ impl Devices {
     /// # Errors
     /// If it cannot be read, or is malformed.
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
-        let devices = Self { path: path.to_owned(), read: Mutex::default() };
-        let print = devices.print();
+        let print = print_of(path);
         let keys = read_toml::<DevicesFile>(path, DEVICES)?.keys()?;
-        *devices.read.lock().unwrap_or_else(PoisonError::into_inner) = (print, keys);
-        Ok(devices)
+        let file = Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, keys)) });
+        Ok(Self { file, looking: tokio::sync::Mutex::default() })
     }
 
-    fn print(&self) -> Option<Print> {
-        let file = fs::metadata(&self.path).ok()?;
-        Some((file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
+    /// Looks at the file, unless somebody has done so since this was called.
+    async fn look(&self) {
+        let asked = Instant::now();
+        let mut looking = self.looking.lock().await;
+        let (last, looks) = *looking;
+        if last.is_some_and(|began| began >= asked) {
+            return;
+        }
+        tokio::time::sleep(last.map_or(Duration::ZERO, |began| LOOK_EVERY.saturating_sub(began.elapsed()))).await;
+        let (began, file) = (Instant::now(), self.file.clone());
+        if tokio::task::spawn_blocking(move || file.look()).await.is_ok() {
+            *looking = (Some(began), looks + 1);
+        }
+    }
+}
+
+/// None: there is no such file.
+pub(crate) fn print_of(path: &Path) -> Option<Print> {
+    let file = fs::metadata(path).ok()?;
+    // A file that could not be read is another once its owner or its mode is.
+    Some((file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()]))
+}
+
+impl Keys {
+    fn read(&self) -> MutexGuard<'_, (Option<Print>, BTreeMap<HostId, DeviceKey>)> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the file if it is another than it was.
+    fn look(&self) {
+        let print = print_of(&self.path);
+        // A file that is not taken is looked at once, until it changes again.
+        if std::mem::replace(&mut self.read().0, print) == print {
+            return;
+        }
+        match read_toml::<DevicesFile>(&self.path, DEVICES).and_then(|file| file.keys()) {
+            Ok(keys) => self.read().1 = keys,
+            // Half written, perhaps: who was known stays known.
+            Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
+        }
     }
 
     fn find(&self, host: HostId) -> Option<DeviceKey> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let print = self.print();
-        if print != read.0 {
-            // A file that is not taken is looked at once, until it changes again.
-            read.0 = print;
-            match read_toml::<DevicesFile>(&self.path, DEVICES).and_then(|file| file.keys()) {
-                Ok(keys) => read.1 = keys,
-                // Half written, perhaps: who was known stays known.
-                Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
-            }
-        }
-        let key = read.1.get(&host).copied();
+        let key = self.read().1.get(&host).copied();
         if key.is_none() {
             tracing::debug!(host = hex::encode(host.0), "a device that is not in the file of devices");
         }
@@ -267,7 +304,10 @@ impl Devices {
 
 impl DeviceKeys for Devices {
     fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>> {
-        Box::pin(std::future::ready(self.find(host)))
+        Box::pin(async move {
+            self.look().await;
+            self.file.find(host)
+        })
     }
 }
 
@@ -354,24 +394,76 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    #[test]
-    fn who_is_introduced_is_known_at_once_and_others_stay_known() {
+    #[tokio::test]
+    async fn who_is_introduced_is_known_at_once_and_others_stay_known() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("devices.toml");
         let first = introduce(&path, "relay.example:4669", None).unwrap();
         let devices = Devices::open(&path).unwrap();
         let second = introduce(&path, "[2001:db8::1]:4669", None).unwrap();
         for introduction in [&first, &second] {
-            let key = devices.find(introduction.host().unwrap()).unwrap();
+            let key = devices.key(introduction.host().unwrap()).await.unwrap();
             assert_eq!(key.0, introduction.key().unwrap().0);
         }
         assert_eq!(second.server().unwrap().name, "2001:db8::1");
-        assert!(devices.find(HostId([0; 20])).is_none());
+        assert!(devices.key(HostId([0; 20])).await.is_none());
         fs::write(&path, "devices = 7").unwrap();
-        assert!(devices.find(first.host().unwrap()).is_some(), "a file that is being written takes nobody away");
+        assert!(devices.key(first.host().unwrap()).await.is_some(), "a file that is being written takes nobody away");
         let third = introduce(&folder.path().join("other.toml"), "relay.example:4669", None).unwrap();
         fs::rename(folder.path().join("other.toml"), &path).unwrap();
-        assert!(devices.find(third.host().unwrap()).is_some(), "once it is whole it is taken");
+        assert!(devices.key(third.host().unwrap()).await.is_some(), "once it is whole it is taken");
+        assert!(devices.key(first.host().unwrap()).await.is_none(), "it was taken out");
+    }
+
+    /// On a runtime of one thread.
+    #[tokio::test]
+    async fn a_file_that_takes_long_to_read_holds_up_nobody_who_does_not_ask() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        introduce(&path, "relay.example:4669", None).unwrap();
+        let devices = Devices::open(&path).unwrap();
+        let told = introduce(&path, "relay.example:4669", None).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        // Whoever reads it waits for the writer.
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let ((goes_on, waits), (is_read, reading)) = (std::sync::mpsc::channel(), tokio::sync::oneshot::channel());
+        let writer = std::thread::spawn(move || {
+            let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            is_read.send(()).unwrap();
+            let went_on = waits.recv_timeout(Duration::from_secs(5)).is_ok();
+            file.write_all(if went_on { text.as_bytes() } else { b"devices = 7" }).unwrap();
+        });
+        let others = async {
+            reading.await.unwrap();
+            // The writer waits no more if that took too long.
+            let _ = goes_on.send(());
+        };
+        let (key, ()) = tokio::join!(devices.key(told.host().unwrap()), others);
+        assert!(key.is_some(), "the runtime stood still");
+        writer.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_file_is_looked_at_for_all_who_ask_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        introduce(&path, "relay.example:4669", None).unwrap();
+        let devices = Arc::new(Devices::open(&path).unwrap());
+        let mut asking = tokio::task::JoinSet::new();
+        for stranger in 0..1_000_u16 {
+            let devices = devices.clone();
+            asking.spawn(async move {
+                let mut host = [0; 20];
+                host[..2].copy_from_slice(&stranger.to_be_bytes());
+                assert!(devices.key(HostId(host)).await.is_none());
+            });
+        }
+        let told = introduce(&path, "relay.example:4669", None).unwrap();
+        assert!(devices.key(told.host().unwrap()).await.is_some());
+        while asking.join_next().await.transpose().unwrap().is_some() {}
+        let (_, looks) = *devices.looking.lock().await;
+        assert!(looks < 20, "{looks} looks");
     }
 
     #[test]

@@ -1,20 +1,22 @@
 //! The server's end of carried connections: [`Relay`].
 
-use crate::introduction::Devices;
+use crate::introduction::{Devices, Print, print_of};
 use crate::prefix::Prefix;
 use crate::trouble;
 use hoop_carrier::{Listener, server_tls};
-use hoop_endpoint::{FlowStream, HostId, Server, ServerConfig, ServerLimits};
+use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, ended};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -29,6 +31,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(20);
 
 /// A device that is away for longer finds its connections ended: few servers wait so long for the other half, and a program that was killed never comes back.
 const OFFLINE_MAX: hoop_units::Duration = hoop_units::Duration::from_secs(12 * 3_600);
+
+/// How often it is looked whether certificate and key were renewed: they are, weeks before the old ones expire.
+const RENEW_EVERY: Duration = Duration::from_secs(60);
 
 /// What a flow is copied through, each way.
 const COPY_BYTES: usize = 64 * 1024;
@@ -107,6 +112,7 @@ pub enum RelayError {
 #[derive(Debug)]
 pub struct Relay {
     listener: Listener,
+    certificate: Arc<Certificate>,
     server: Server,
     allowed: Arc<Allowed>,
 }
@@ -118,7 +124,7 @@ impl Relay {
     /// If a file is missing or malformed, or a socket cannot be had.
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let devices = Devices::open(&config.devices)?;
-        let tls = tls(&config.certificate, &config.key)?;
+        let (certificate, tls) = Certificate::open(&config.certificate, &config.key)?;
         let listen = |source| RelayError::Listen { address: config.listen, source };
         let listener = Listener::bind(config.listen, &tls).await.map_err(listen)?;
         let defaults = ServerLimits::default();
@@ -126,7 +132,7 @@ impl Relay {
         let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);
         let limits = ServerLimits { flows, offline: OFFLINE_MAX, ..defaults };
         let server = Server::new(ServerConfig { limits, ..ServerConfig::new(Arc::new(devices)) });
-        Ok(Self { listener, server, allowed: Arc::new(config.allowed.clone()) })
+        Ok(Self { listener, certificate, server, allowed: Arc::new(config.allowed.clone()) })
     }
 
     /// Where it listens.
@@ -137,6 +143,7 @@ impl Relay {
     /// Serves until this is dropped. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
         let (mut flows, lookups) = (JoinSet::new(), Arc::new(Lookups::new()));
+        let mut renew = tokio::time::interval(RENEW_EVERY);
         loop {
             let carrier = tokio::select! {
                 carrier = self.listener.accept() => carrier,
@@ -145,6 +152,11 @@ impl Relay {
                     continue;
                 }
                 Some(_) = flows.join_next() => continue,
+                _ = renew.tick() => {
+                    let certificate = self.certificate.clone();
+                    tokio::task::spawn_blocking(move || certificate.look());
+                    continue;
+                }
             };
             match carrier {
                 Ok(carrier) => self.server.serve(carrier, "relay"),
@@ -154,6 +166,56 @@ impl Relay {
                 }
             }
         }
+    }
+}
+
+/// What devices are shown: the certificate that the files have, and the last that could be taken while they have none that can.
+#[derive(Debug)]
+struct Certificate {
+    certificate: PathBuf,
+    key: PathBuf,
+    shown: Mutex<Shown>,
+}
+
+/// What the files were when they were read, and what they held.
+type Shown = ([Option<Print>; 2], Arc<dyn ResolvesServerCert>);
+
+impl Certificate {
+    /// Reads both files, and makes TLS of them that follows what they become.
+    fn open(certificate: &Path, key: &Path) -> Result<(Arc<Self>, rustls::ServerConfig), RelayError> {
+        let prints = [certificate, key].map(print_of);
+        let mut tls = tls(certificate, key)?;
+        let shown = Mutex::new((prints, tls.cert_resolver.clone()));
+        let read = Arc::new(Self { certificate: certificate.to_owned(), key: key.to_owned(), shown });
+        tls.cert_resolver = read.clone();
+        Ok((read, tls))
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the files if they are others than they were.
+    fn look(&self) {
+        let prints = [&self.certificate, &self.key].map(|path| print_of(path));
+        if self.shown().0 == prints {
+            return;
+        }
+        match tls(&self.certificate, &self.key) {
+            Ok(tls) => {
+                *self.shown() = (prints, tls.cert_resolver);
+                tracing::info!("the certificate was renewed");
+            }
+            // One of both may be still to come; they are looked at again.
+            Err(error) => tracing::warn!(%error, "the certificate was changed and is not taken"),
+        }
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let shown = self.shown().1.clone();
+        shown.resolve(hello)
     }
 }
 
@@ -207,7 +269,15 @@ async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Lookups
     };
     let code = match connected {
         Ok(mut connection) => {
-            match tokio::io::copy_bidirectional_with_sizes(&mut flow, &mut connection, COPY_BYTES, COPY_BYTES).await {
+            let copied = tokio::select! {
+                copied = tokio::io::copy_bidirectional_with_sizes(&mut flow, &mut connection, COPY_BYTES, COPY_BYTES) => copied,
+                // Where the connection takes nothing and gives nothing, nobody would look at the flow.
+                _ = status.wait_for(|status| status.over.as_ref().is_some_and(is_broken_off)) => {
+                    let _ = connection.set_zero_linger();
+                    return;
+                }
+            };
+            match copied {
                 Ok(_) => {
                     // Both ends have said all; the device may be away, and is waited for.
                     let _ = flow.finished().await;
@@ -222,6 +292,11 @@ async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Lookups
         Err(code) => code,
     };
     flow.reset(code);
+}
+
+/// Whether a flow is over before both ends have said all.
+fn is_broken_off(over: &FlowError) -> bool {
+    !matches!(over, FlowError::Ended(ended::FINISHED))
 }
 
 /// Names that are looked up at once, of all devices and of each: a lookup takes a thread, for as long as the resolver takes.
@@ -317,6 +392,52 @@ mod tests {
             assert_eq!(connect(malformed, &listed).await.unwrap_err(), codes::MALFORMED, "{malformed}");
         }
     }
+
+    /// The certificate that a device is shown which takes any of these.
+    fn shown(tls: &rustls::ServerConfig, any: [&CertificateDer<'static>; 2]) -> CertificateDer<'static> {
+        let mut roots = RootCertStore::empty();
+        any.into_iter().for_each(|certificate| roots.add(certificate.clone()).unwrap());
+        let device = hoop_carrier::device_tls(roots).unwrap();
+        let mut device = rustls::ClientConnection::new(Arc::new(device), "localhost".try_into().unwrap()).unwrap();
+        let mut relay = rustls::ServerConnection::new(Arc::new(tls.clone())).unwrap();
+        let (mut there, mut back) = (Vec::new(), Vec::new());
+        device.write_tls(&mut there).unwrap();
+        relay.read_tls(&mut &there[..]).unwrap();
+        relay.process_new_packets().unwrap();
+        while relay.wants_write() {
+            relay.write_tls(&mut back).unwrap();
+        }
+        device.read_tls(&mut &back[..]).unwrap();
+        device.process_new_packets().unwrap();
+        device.peer_certificates().expect("it was shown one")[0].clone().into_owned()
+    }
+
+    #[test]
+    fn a_certificate_that_is_renewed_is_shown_without_a_restart_once_its_key_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let make = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (first, second) = (make(), make());
+        let shown = |tls| shown(tls, [first.cert.der(), second.cert.der()]);
+        std::fs::write(&certificate, first.cert.pem()).unwrap();
+        std::fs::write(&key, first.signing_key.serialize_pem()).unwrap();
+        let (files, tls) = Certificate::open(&certificate, &key).unwrap();
+        assert_eq!(shown(&tls), *first.cert.der());
+        // A name is moved to another file, as is done for a renewal: its length may be the same.
+        let renew = |path: &Path, pem: String| {
+            let new = folder.path().join("new.pem");
+            std::fs::write(&new, pem).unwrap();
+            std::fs::rename(new, path).unwrap();
+            files.look();
+        };
+        renew(&certificate, second.cert.pem());
+        assert_eq!(shown(&tls), *first.cert.der(), "its key is not there yet");
+        renew(&key, second.signing_key.serialize_pem());
+        assert_eq!(shown(&tls), *second.cert.der());
+        renew(&certificate, String::new());
+        assert_eq!(shown(&tls), *second.cert.der(), "a file that holds none takes none away");
+    }
+
     #[test]
     fn a_certificate_that_no_device_will_take_is_doubted_and_a_wrong_pair_is_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! A program's connections through an agent and a relay, over real sockets on loopback.
 #![allow(missing_docs)]
 
-use hoop_endpoint::{FlowError, FlowOptions, Refusal};
+use hoop_endpoint::{FlowError, FlowOptions, Refusal, ended};
 use hoop_relay::agent::{Agent, Notice};
 use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, Way, codes, introduce};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
@@ -9,9 +9,10 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 const LEN: usize = 3_000_000;
 
@@ -184,4 +185,23 @@ async fn who_was_not_introduced_or_wants_what_there_is_not_is_told_so() {
         let error = flow.read(&mut [0]).await.unwrap_err();
         assert_eq!(FlowError::of(&error), Some(FlowError::Refused(Refusal::Unknown)));
     }
+}
+
+#[tokio::test]
+async fn what_a_device_gives_up_is_broken_off_at_the_other_end_even_if_that_takes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduction = relay(folder.path()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let service = format!("tcp:{}", listener.local_addr().unwrap());
+    let mut flow = link.device().open(&service, FlowOptions::default()).unwrap();
+    flow.write_all(b"x").await.unwrap();
+    let (sleeper, _) = listener.accept().await.unwrap();
+    // Until nothing goes any more: the other end's buffers are full, and the flow's windows.
+    let block = vec![0; 1 << 20];
+    while let Ok(written) = timeout(Duration::from_secs(1), flow.write_all(&block)).await {
+        written.unwrap();
+    }
+    flow.reset(ended::APPLICATION);
+    timeout(Duration::from_secs(30), sleeper.ready(Interest::ERROR)).await.expect("it is broken off").unwrap();
 }

@@ -11,10 +11,12 @@
 mod certificates;
 mod house;
 mod program;
+mod roaming;
 
 pub use certificates::Certificates;
 pub use house::{HOOP, House, HouseConfig, ORIGIN, SERVICE, program_beside};
 pub use program::{Program, StartError};
+pub use roaming::Roaming;
 
 use std::io;
 use std::path::Path;

@@ -2,23 +2,34 @@
 
 use super::Shared;
 use super::buffers::Buffers;
-use super::frames::{Frames, Item, Kind, Role, Violation, put_frame, put_frame_head};
+use super::frames::{Frames, Item, Kind, Role, Violation, put_frame, put_frame_head, put_masked};
 use super::lanes::{Key, Message};
 use super::upgrade::Asked;
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// The least room that is read into, in octets. TLS gives what there is of a record at a time (RFC 8446 §5.1).
 const READ_MIN: usize = 4 * 1024;
 
-/// How much of several messages is given to TLS at once, in octets, and one message more. It encrypts 64 KiB at a time, each with one call of the system; more at once makes neither
+/// How much is given to TLS at once, in octets, where there is so much. It encrypts 64 KiB at a time, each with one call of the system; more at once makes neither
 /// end faster, and memory that comes from the system and goes back each time.
 const WRITE_MAX: usize = 64 * 1024;
+
+/// How long a masked piece is, at most: a record of TLS.
+const PIECE_MAX: usize = 16 * 1024;
+
+/// After so many octets those who wait for them have their turn: they find them in the processor's cache, and what is read next goes into the same buffers.
+const TURN: usize = 64 * 1024;
 
 /// A connection on which nothing has come for so long holds no buffers.
 const REST: Duration = Duration::from_secs(1);
@@ -73,16 +84,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         let (read, write) = split(self.stream);
         let (buffers, buffer, frames) = (Buffers::default(), self.buffer, self.frames);
         let mut reader = Reader { stream: read, buffers, buffer, frames, shared: &shared, manner };
-        let mut writer = Writer { stream: write, shared: &shared, manner, scratch: Vec::new(), is_whole: true };
-        let error = tokio::select! {
+        let mut writer = Writer { stream: write, shared: &shared, manner, out: VecDeque::new(), waiting: 0 };
+        let (error, is_closed) = tokio::select! {
             biased;
-            error = shared.until_gone() => error,
-            Err(error) = reader.run(asked) => error,
-            Err(error) = writer.run() => error,
+            error = shared.until_gone() => (error, true),
+            Err(error) = reader.run(asked) => (error, false),
+            Err(error) = writer.run() => (error, false),
         };
         let code = violation_of(&error).map_or(1000, Violation::close_code);
         shared.end(error);
-        let _ = timeout(GOODBYE, writer.goodbye(code)).await;
+        let leave = async {
+            if is_closed {
+                // An application that is done may close the carrier right after its last word.
+                writer.write_due().await?;
+            }
+            writer.goodbye(code).await?;
+            discard(&mut reader.stream).await
+        };
+        let _ = timeout(GOODBYE, leave).await;
     }
 }
 
@@ -116,11 +135,35 @@ async fn next_item(
             return Ok(item);
         }
         buffers.make_room(buffer, READ_MIN);
-        let room = buffer.capacity() - buffer.len();
-        if stream.read_buf(&mut buffer.limit(room)).await? == 0 {
+        if fill(stream, buffer).await? == 0 {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the other end is gone"));
         }
     }
+}
+
+/// Reads what has come, up to the buffer's capacity, once there is something: records of TLS that are there already make one long piece. An error behind something comes with the next call.
+async fn fill(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> io::Result<usize> {
+    poll_fn(|cx| {
+        let mut filled = 0;
+        while buffer.len() < buffer.capacity() {
+            let room = buffer.capacity() - buffer.len();
+            let mut limited = (&mut *buffer).limit(room);
+            match pin!(stream.read_buf(&mut limited)).poll(cx) {
+                Poll::Ready(Ok(read)) if read > 0 => filled += read,
+                _ if filled > 0 => break,
+                other => return other,
+            }
+        }
+        Poll::Ready(Ok(filled))
+    })
+    .await
+}
+
+/// Reads until the other end has closed: a system that has unread octets drops what it was to send, and says that the connection was broken off (RFC 2525 §2.17).
+async fn discard(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    let mut octets = vec![0; READ_MIN];
+    while stream.read(&mut octets).await? > 0 {}
+    Ok(())
 }
 
 struct Reader<'a, S> {
@@ -138,11 +181,17 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
             let answered = asked.answered(&mut self.stream, &mut self.buffer);
             timeout(self.manner.idle, answered).await.map_err(|_| silent())??;
         }
+        let mut came = 0;
         loop {
             match self.next().await? {
                 Item::Binary { first, last, octets } => {
+                    came += octets.len();
                     if let Some(full) = self.shared.hear(first, last, octets).map_err(violated)? {
                         self.wait_for_room(full).await;
+                    }
+                    if came >= TURN {
+                        came = 0;
+                        yield_now().await;
                     }
                 }
                 Item::Ping(octets) => self.shared.answer(octets),
@@ -163,7 +212,7 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
         timeout(idle.saturating_sub(REST), next).await.map_err(|_| silent())?
     }
 
-    /// Nothing is read while a lane holds as much as it may; one whose receiver sleeps for longer than patience lasts is broken off, for the others' sake.
+    /// Nothing is read while a lane holds as much as it may, or all together do; if nobody reads from them for longer than patience lasts, the one is broken off, for the others' sake.
     async fn wait_for_room(&mut self, full: Key) {
         if timeout(self.manner.patience, self.shared.until_taken(full)).await.is_err() {
             self.shared.break_off(full);
@@ -179,10 +228,10 @@ struct Writer<'a, S> {
     stream: S,
     shared: &'a Shared,
     manner: Manner,
-    /// Heads of frames, and what is masked.
-    scratch: Vec<u8>,
-    /// No frame is half written.
-    is_whole: bool,
+    /// What is to be written: heads of frames, and payloads as they lie in memory or, at a device, masked.
+    out: VecDeque<Bytes>,
+    /// How many octets that is.
+    waiting: usize,
 }
 
 /// What there is to write.
@@ -193,35 +242,26 @@ pub(super) enum Due {
 
 impl<S: AsyncWrite + Unpin> Writer<'_, S> {
     async fn run(&mut self) -> io::Result<()> {
-        let mut messages = Vec::new();
         loop {
-            while let Some(due) = self.shared.due() {
-                self.is_whole = false;
-                match due {
-                    Due::Message(message) => {
-                        messages.push(message);
-                        self.gather(&mut messages);
-                        self.write_messages(&messages).await?;
-                        messages.clear();
-                    }
-                    Due::Pong(octets) => self.write_small(Kind::Pong, &octets).await?,
-                }
-                self.is_whole = true;
+            self.write_due().await?;
+            // At once: a process may end right after its last word.
+            while self.waiting > 0 {
+                self.write().await?;
             }
             self.stream.flush().await?;
             self.wait().await?;
         }
     }
 
-    /// What else is due goes with the first, up to a bound.
-    fn gather(&self, messages: &mut Vec<Message>) {
-        let mut len: usize = messages.iter().map(Message::len).sum();
-        while len < WRITE_MAX
-            && let Some(message) = self.shared.next_message()
-        {
-            len += message.len();
-            messages.push(message);
+    /// Writes what is due, but for a short rest, which goes with what comes next or by itself.
+    async fn write_due(&mut self) -> io::Result<()> {
+        while let Some(due) = self.shared.due() {
+            self.put_due(due)?;
+            while self.waiting >= WRITE_MAX {
+                self.write().await?;
+            }
         }
+        Ok(())
     }
 
     /// Waits until there is something to write, and keeps the way alive meanwhile if it is to.
@@ -231,66 +271,84 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
             return Ok(());
         };
         if timeout(keep_alive, self.shared.until_due()).await.is_err() {
-            self.is_whole = false;
-            self.write_small(Kind::Ping, b"").await?;
-            self.is_whole = true;
+            self.put_small(Kind::Ping, Bytes::new())?;
         }
         Ok(())
     }
 
-    async fn write_messages(&mut self, messages: &[Message]) -> io::Result<()> {
-        self.scratch.clear();
+    fn put_due(&mut self, due: Due) -> io::Result<()> {
+        let message = match due {
+            Due::Message(message) => message,
+            Due::Pong(octets) => return self.put_small(Kind::Pong, octets),
+        };
         let mut head = Vec::with_capacity(8);
-        if self.manner.role == Role::Device {
-            for message in messages {
-                head.clear();
-                message.put_head(&mut head);
-                let chunks = message.chunks.iter().map(|chunk| &chunk[..]);
-                let parts: Vec<&[u8]> = std::iter::once(&head[..]).chain(chunks).collect();
-                put_frame(&mut self.scratch, Kind::Binary, new_mask(self.manner.role)?, &parts);
+        message.put_head(&mut head);
+        let mut mask = self.put_head(Kind::Binary, head.len() + message.len())?;
+        self.put(head.into(), &mut mask);
+        message.chunks.into_iter().for_each(|chunk| self.put(chunk, &mut mask));
+        Ok(())
+    }
+
+    fn put_small(&mut self, kind: Kind, octets: Bytes) -> io::Result<()> {
+        let mut mask = self.put_head(kind, octets.len())?;
+        self.put(octets, &mut mask);
+        Ok(())
+    }
+
+    /// The head of a frame; what its payload is masked with.
+    fn put_head(&mut self, kind: Kind, len: usize) -> io::Result<Option<[u8; 4]>> {
+        let (mask, mut head) = (new_mask(self.manner.role)?, Vec::with_capacity(14));
+        put_frame_head(&mut head, kind, mask, len);
+        self.put(head.into(), &mut None);
+        Ok(mask)
+    }
+
+    fn put(&mut self, octets: Bytes, mask: &mut Option<[u8; 4]>) {
+        self.waiting += octets.len();
+        match mask {
+            None => self.out.push_back(octets),
+            Some(mask) => self.out.extend(octets.chunks(PIECE_MAX).map(|piece| {
+                let mut masked = Vec::with_capacity(piece.len());
+                put_masked(&mut masked, piece, mask);
+                Bytes::from(masked)
+            })),
+        }
+    }
+
+    /// Writes up to [`WRITE_MAX`] octets of what waits.
+    async fn write(&mut self) -> io::Result<()> {
+        let (mut slices, mut room) = (Vec::with_capacity(self.out.len()), WRITE_MAX);
+        for octets in &self.out {
+            if room == 0 {
+                break;
             }
-            return self.stream.write_all(&self.scratch).await;
+            let len = octets.len().min(room);
+            slices.push(IoSlice::new(&octets[..len]));
+            room -= len;
         }
-        let mut ends = Vec::with_capacity(messages.len());
-        for message in messages {
-            head.clear();
-            message.put_head(&mut head);
-            put_frame_head(&mut self.scratch, Kind::Binary, None, head.len() + message.len());
-            self.scratch.extend_from_slice(&head);
-            ends.push(self.scratch.len());
-        }
-        let (mut slices, mut begin) = (Vec::new(), 0);
-        for (message, end) in messages.iter().zip(ends) {
-            slices.push(IoSlice::new(&self.scratch[begin..end]));
-            slices.extend(message.chunks.iter().map(|chunk| IoSlice::new(chunk)));
-            begin = end;
-        }
-        write_all_vectored(&mut self.stream, &mut slices).await
-    }
-
-    async fn write_small(&mut self, kind: Kind, octets: &[u8]) -> io::Result<()> {
-        self.scratch.clear();
-        put_frame(&mut self.scratch, kind, new_mask(self.manner.role)?, &[octets]);
-        self.stream.write_all(&self.scratch).await?;
-        self.stream.flush().await
-    }
-
-    async fn goodbye(&mut self, code: u16) -> io::Result<()> {
-        if self.is_whole {
-            self.write_small(Kind::Close, &code.to_be_bytes()).await?;
-        }
-        self.stream.shutdown().await
-    }
-}
-
-async fn write_all_vectored(stream: &mut (impl AsyncWrite + Unpin), mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-    IoSlice::advance_slices(&mut slices, 0);
-    while !slices.is_empty() {
-        let written = stream.write_vectored(slices).await?;
+        let mut written = self.stream.write_vectored(&slices).await?;
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        IoSlice::advance_slices(&mut slices, written);
+        self.waiting -= written;
+        while let Some(octets) = self.out.front_mut()
+            && written >= octets.len()
+        {
+            written -= octets.len();
+            self.out.pop_front();
+        }
+        if let Some(octets) = self.out.front_mut() {
+            octets.advance(written);
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Behind what was begun.
+    async fn goodbye(&mut self, code: u16) -> io::Result<()> {
+        self.put_small(Kind::Close, Bytes::copy_from_slice(&code.to_be_bytes()))?;
+        while self.waiting > 0 {
+            self.write().await?;
+        }
+        self.stream.shutdown().await
+    }
 }

@@ -14,8 +14,8 @@ pub(super) const MESSAGE_MAX: usize = 128 * 1024;
 /// A message's head lies together in the first piece of it that is given out: the longest varint.
 const MESSAGE_HEAD_MAX: usize = 8;
 
-/// A shorter piece is copied out of the buffer that it came in, which a lane that nobody reads from would hold: sixteen times the piece at most.
-const PIECE_MIN: usize = super::buffers::BUFFER / 16;
+/// A shorter piece is copied out of the buffer that it came in, which whoever has it would hold: sixteen times the piece at most. Lanes count a piece as the whole buffer.
+pub(super) const PIECE_MIN: usize = super::buffers::BUFFER / 16;
 
 /// The longest payload of a control frame (RFC 6455 §5.5).
 const CONTROL_MAX: u64 = 125;
@@ -219,7 +219,7 @@ pub(super) fn put_frame(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]>, pa
 const BLOCK: usize = 64;
 
 /// Appends octets of a payload, masked (RFC 6455 §5.3), and turns the mask to what follows.
-fn put_masked(out: &mut Vec<u8>, octets: &[u8], mask: &mut [u8; 4]) {
+pub(super) fn put_masked(out: &mut Vec<u8>, octets: &[u8], mask: &mut [u8; 4]) {
     let wide = widened(*mask);
     out.reserve(octets.len());
     let (blocks, rest) = octets.as_chunks::<BLOCK>();

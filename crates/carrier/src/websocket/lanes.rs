@@ -5,22 +5,37 @@
 //! ```
 //!
 //! Lanes that have something to send take turns, a message each, so that none waits for more than one message of every other.
+//!
+//! What came and nobody has read is counted by what it keeps in memory, which is more than its octets: a piece holds the whole buffer that it was cut from, and costs something by itself.
 
-use super::frames::{MESSAGE_MAX, Violation};
+use super::buffers::BUFFER;
+use super::frames::{MESSAGE_MAX, PIECE_MIN, Violation};
 use bytes::{Buf as _, Bytes};
 use hoop_flow::{put_varint, take_varint};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Lanes at once. As many as QUIC gives by default.
-pub(super) const LANES_MAX: usize = 100;
+/// Lanes at once. They cost nothing before they are opened, and what waits of them is bounded together.
+pub(super) const LANES_MAX: usize = crate::LANES_MAX as usize;
 
 /// Messages that a lane has ready before its sender waits: one that is on its way into TLS, and one behind it.
 const OUTGOING_MAX: usize = 2;
 
 /// What a lane holds that nobody has read, before the connection is read no further: as much as one lane of QUIC may have under way.
 pub(super) const HELD_MAX: usize = 1 << 20;
+
+/// The same of all lanes together: twice that, as of QUIC.
+pub(super) const HELD_TOGETHER_MAX: usize = 2 * HELD_MAX;
+
+/// The same of those that were not accepted yet, which anybody may have opened: the first messages of sixteen lanes. Whoever accepts them reads on.
+pub(super) const OFFERED_MAX: usize = 64 * 1024;
+
+/// Once lanes hold so much together, what else comes is copied out of the buffer that it came in. Who keeps up has no more than a few pieces waiting, and nothing of its copied.
+const COPY_FROM: usize = HELD_MAX / 2;
+
+/// What a piece costs beside its octets: its place in the lane, and what the allocator and the count of its users take.
+const PIECE: usize = 128;
 
 /// What goes into one message: a flow's longest frame, with its heads.
 pub(super) const OCTETS_MAX: usize = MESSAGE_MAX - 16;
@@ -72,8 +87,6 @@ pub(super) struct Wakers {
     pub(super) writable: Arc<Notify>,
     /// The receiver: there is something, or nothing will come.
     pub(super) readable: Arc<Notify>,
-    /// The connection: there is room for what came.
-    pub(super) taken: Arc<Notify>,
 }
 
 /// This end's direction of a lane.
@@ -104,8 +117,10 @@ struct Lane {
     ours: Ours,
     /// The other end reads no more.
     unread_by_them: bool,
-    incoming: VecDeque<Bytes>,
+    incoming: VecDeque<Piece>,
     held: usize,
+    /// At a server: nobody has accepted it yet.
+    is_offered: bool,
     theirs: Theirs,
     /// This end reads no more.
     unread: bool,
@@ -128,6 +143,7 @@ impl Lane {
             unread_by_them: false,
             incoming: VecDeque::new(),
             held: 0,
+            is_offered: false,
             theirs: Theirs::Open,
             unread: false,
             unread_due: false,
@@ -141,6 +157,29 @@ impl Lane {
         // Of a lane that was never spoken of, nobody need hear that it is not read.
         let unread_due = self.unread_due && self.number.is_some();
         !self.outgoing.is_empty() || matches!(self.ours, Ours::Ending | Ours::Breaking) || unread_due
+    }
+
+    /// A message of it came, or a piece of one; `copies`: it is not to stay in the buffer in which it lies.
+    fn hear(&mut self, word: Word, octets: Bytes, is_own: bool, copies: bool) {
+        match word {
+            Word::Octets if self.unread || octets.is_empty() => {}
+            Word::Octets if copies => self.push(Piece::copied(&octets)),
+            Word::Octets => self.push(Piece::new(octets, is_own)),
+            Word::End => self.theirs = Theirs::Ended,
+            Word::BrokenOff => {
+                self.theirs = Theirs::BrokenOff;
+                self.drop_incoming();
+            }
+            Word::Unread => {
+                self.unread_by_them = true;
+                self.outgoing.clear();
+                if matches!(self.ours, Ours::Open | Ours::Ending) {
+                    self.ours = Ours::Breaking;
+                }
+                self.wakers.writable.notify_one();
+            }
+        }
+        self.wakers.readable.notify_one();
     }
 
     /// The next thing to say of it; None if it was never spoken of, and need not be.
@@ -161,16 +200,45 @@ impl Lane {
         (word == Word::End || self.number.is_some()).then(|| (word, Vec::new()))
     }
 
+    fn push(&mut self, piece: Piece) {
+        self.held += piece.holds;
+        self.incoming.push_back(piece);
+    }
+
+    /// What waits to be read is dropped.
+    fn drop_incoming(&mut self) {
+        self.incoming = VecDeque::new();
+        self.held = 0;
+    }
+
     /// Nothing of it is read any more; what waits is dropped.
     fn stop_reading(&mut self) {
-        self.incoming.clear();
-        self.held = 0;
+        self.drop_incoming();
         if !self.unread {
             self.unread = true;
             self.unread_due = self.theirs == Theirs::Open;
         }
-        self.wakers.taken.notify_one();
         self.wakers.readable.notify_one();
+    }
+}
+
+/// Octets that came.
+#[derive(Debug)]
+struct Piece {
+    octets: Bytes,
+    /// How much memory it holds, at most.
+    holds: usize,
+}
+
+impl Piece {
+    /// As it came: `is_own` if it lies by itself, and in a buffer otherwise.
+    fn new(octets: Bytes, is_own: bool) -> Self {
+        let holds = if is_own { octets.len() + PIECE } else { BUFFER.max(octets.len()) };
+        Self { octets, holds }
+    }
+
+    fn copied(octets: &[u8]) -> Self {
+        Self::new(Bytes::copy_from_slice(octets), true)
     }
 }
 
@@ -209,6 +277,23 @@ pub(super) struct Lanes {
     open: usize,
     /// The message whose frames have not all come.
     heard: Option<(u64, Word)>,
+    /// What all lanes hold.
+    held: usize,
+    /// What those hold that nobody has accepted.
+    held_offered: usize,
+    /// Wakes the connection: less is held than was.
+    taken: Arc<Notify>,
+}
+
+/// Why nothing more is to be heard until something is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Full {
+    /// One lane holds as much as it may.
+    Lane,
+    /// Those that nobody has accepted do.
+    Offered,
+    /// All of them do.
+    Together,
 }
 
 impl Lanes {
@@ -223,6 +308,9 @@ impl Lanes {
             offered: VecDeque::new(),
             open: 0,
             heard: None,
+            held: 0,
+            held_offered: 0,
+            taken: Arc::default(),
         }
     }
 
@@ -234,7 +322,11 @@ impl Lanes {
     /// The next lane that the device has opened.
     pub(super) fn accept(&mut self) -> Option<(Key, Wakers)> {
         let key = self.offered.pop_front()?;
-        Some((key, self.lanes[&key].wakers.clone()))
+        let lane = self.lanes.get_mut(&key)?;
+        lane.is_offered = false;
+        self.held_offered -= lane.held;
+        self.taken.notify_one();
+        Some((key, lane.wakers.clone()))
     }
 
     fn insert(&mut self, number: Option<u64>) -> (Key, Wakers) {
@@ -290,9 +382,22 @@ impl Lanes {
         });
     }
 
-    /// Nothing of this lane is read any more, since its receiver slept.
-    pub(super) fn break_off(&mut self, key: Key) {
-        self.change(key, Lane::stop_reading);
+    /// There was no room for too long since `last` was heard: of the lanes that hold up others nothing is read any more, so that there is some. It is those that hold most: whoever is
+    /// read from holds little.
+    pub(super) fn break_off(&mut self, last: Key) {
+        while let Some(full) = self.full(last) {
+            let most = |fits: fn(&Lane) -> bool| {
+                let fitting = self.lanes.iter().filter(|(_, lane)| fits(lane));
+                fitting.max_by_key(|(_, lane)| lane.held).map(|(key, _)| *key)
+            };
+            let sleeper = match full {
+                Full::Lane => Some(last),
+                Full::Offered => most(|lane| lane.is_offered),
+                Full::Together => most(|_| true),
+            };
+            let Some(sleeper) = sleeper else { return };
+            self.change(sleeper, Lane::stop_reading);
+        }
     }
 
     /// The next octets of a lane, at most `most`.
@@ -306,23 +411,51 @@ impl Lanes {
                 Theirs::BrokenOff => Read::BrokenOff,
             };
         };
-        let octets = front.split_to(most.min(front.len()));
-        if front.is_empty() {
+        let octets = front.octets.split_to(most.min(front.octets.len()));
+        if front.octets.is_empty() {
+            let before = lane.held;
+            lane.held -= front.holds;
             lane.incoming.pop_front();
+            let (is_offered, after) = (lane.is_offered, lane.held);
+            self.count(is_offered, before, after);
         }
-        lane.held -= octets.len();
-        lane.wakers.taken.notify_one();
         Read::Octets(octets)
     }
 
-    /// Whether a lane holds as much as it may.
-    pub(super) fn is_full(&self, key: Key) -> bool {
-        self.lanes.get(&key).is_some_and(|lane| lane.held >= HELD_MAX)
+    /// A lane holds another amount than before.
+    fn count(&mut self, is_offered: bool, before: usize, after: usize) {
+        self.held = self.held + after - before;
+        if is_offered {
+            self.held_offered = self.held_offered + after - before;
+        }
+        if after < before {
+            self.taken.notify_one();
+        }
     }
 
-    /// What tells that a lane has been read from.
-    pub(super) fn taken(&self, key: Key) -> Option<Arc<Notify>> {
-        self.lanes.get(&key).map(|lane| lane.wakers.taken.clone())
+    /// Whether nothing more is to be heard until something is read; `last` was heard for last.
+    pub(super) fn is_full(&self, last: Key) -> bool {
+        self.full(last).is_some()
+    }
+
+    fn full(&self, last: Key) -> Option<Full> {
+        if self.lanes.get(&last).is_some_and(|lane| lane.held >= HELD_MAX) {
+            return Some(Full::Lane);
+        }
+        if self.held_offered >= OFFERED_MAX {
+            return Some(Full::Offered);
+        }
+        (self.held >= HELD_TOGETHER_MAX).then_some(Full::Together)
+    }
+
+    /// What all lanes hold, in octets of memory.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// What tells that less is held than was.
+    pub(super) fn taken(&self) -> Arc<Notify> {
+        self.taken.clone()
     }
 
     /// The next message, if any lane has one.
@@ -356,8 +489,10 @@ impl Lanes {
         !self.row.is_empty()
     }
 
-    /// Takes a frame of a message that came. Returns the lane that it was for, if that has now as much as it may hold.
+    /// Takes a frame of a message that came, or a piece of one as [`Frames`](super::frames::Frames) gives it. Returns the lane that it was for, if [nothing more](Self::is_full) is to be
+    /// heard now.
     pub(super) fn hear(&mut self, first: bool, last: bool, mut octets: Bytes) -> Result<Option<Key>, Violation> {
+        let is_own = octets.len() < PIECE_MIN;
         let (number, word) = match self.heard.take() {
             Some(heard) if !first => heard,
             _ => take_head(&mut octets)?,
@@ -369,33 +504,12 @@ impl Lanes {
             return Err(Violation::Head);
         }
         let Some(key) = self.lane_of(number, word)? else { return Ok(None) };
-        let lane = self.lanes.get_mut(&key).ok_or(Violation::Over(number))?;
+        let lane = self.lanes.get(&key).ok_or(Violation::Over(number))?;
         if word != Word::Unread && lane.theirs != Theirs::Open {
             return Err(Violation::Over(number));
         }
-        match word {
-            Word::Octets if lane.unread || octets.is_empty() => {}
-            Word::Octets => {
-                lane.held += octets.len();
-                lane.incoming.push_back(octets);
-            }
-            Word::End => lane.theirs = Theirs::Ended,
-            Word::BrokenOff => {
-                lane.theirs = Theirs::BrokenOff;
-                lane.incoming.clear();
-                lane.held = 0;
-            }
-            Word::Unread => {
-                lane.unread_by_them = true;
-                lane.outgoing.clear();
-                if matches!(lane.ours, Ours::Open | Ours::Ending) {
-                    lane.ours = Ours::Breaking;
-                }
-                lane.wakers.writable.notify_one();
-            }
-        }
-        lane.wakers.readable.notify_one();
-        self.change(key, |_| {});
+        let copies = !is_own && (self.held >= COPY_FROM || lane.is_offered);
+        self.change(key, |lane| lane.hear(word, octets, is_own, copies));
         Ok(self.is_full(key).then_some(key))
     }
 
@@ -415,6 +529,7 @@ impl Lanes {
             return Err(Violation::Lanes);
         }
         let (key, _) = self.insert(Some(number));
+        self.lanes.entry(key).and_modify(|lane| lane.is_offered = true);
         self.next_number += 1;
         self.numbers.insert(number, key);
         self.offered.push_back(key);
@@ -422,10 +537,12 @@ impl Lanes {
     }
 
     fn change(&mut self, key: Key, change: impl FnOnce(&mut Lane)) {
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            change(lane);
-            self.settle(key);
-        }
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        let before = lane.held;
+        change(lane);
+        let (is_offered, after) = (lane.is_offered, lane.held);
+        self.count(is_offered, before, after);
+        self.settle(key);
     }
 
     /// Puts a lane into the row if it has something to say, and forgets it once it is over and nobody holds it.
@@ -466,8 +583,8 @@ impl Lanes {
         for lane in self.lanes.values() {
             lane.wakers.readable.notify_one();
             lane.wakers.writable.notify_one();
-            lane.wakers.taken.notify_one();
         }
+        self.taken.notify_one();
     }
 }
 
@@ -579,6 +696,7 @@ mod tests {
         assert_eq!(keys.len(), LANES_MAX);
         for number in 0..LANES_MAX as u64 {
             assert_eq!(hear(&mut server, octets(number, b"x")), Ok(None));
+            assert!(server.accept().is_some());
         }
         assert_eq!(hear(&mut server, octets(LANES_MAX as u64, b"x")), Err(Violation::Lanes));
         device.drop_sender(keys[0]);
@@ -616,14 +734,125 @@ mod tests {
                 break key;
             }
         };
-        assert_eq!(messages, HELD_MAX / (64 * 1024));
+        assert_eq!(messages, 1, "nobody has accepted it");
+        server.accept().expect("it came");
+        assert!(!server.is_full(key));
+        while hear(&mut server, piece.clone()).expect("no violation").is_none() {
+            messages += 1;
+        }
+        assert_eq!(messages + 1, HELD_MAX / (64 * 1024));
         assert_eq!(server.read(key, HELD_MAX), Read::Octets(Bytes::from(vec![0; 64 * 1024])));
         assert!(!server.is_full(key));
+        assert_eq!(hear(&mut server, piece.clone()), Ok(Some(key)));
         server.break_off(key);
         assert_eq!(server.read(key, 9), Read::BrokenOff);
         assert_eq!(server.next_message().map(|message| message.word), Some(Word::Unread));
         assert_eq!(hear(&mut server, piece), Ok(None));
         assert_eq!(server.lanes[&key].held, 0);
+    }
+
+    const LANES: usize = 100;
+
+    /// A server that has heard of so many lanes.
+    fn with_lanes(accepts: bool) -> (Lanes, Vec<Key>) {
+        let mut server = Lanes::new(false);
+        let mut keys = Vec::new();
+        for number in 0..LANES as u64 {
+            assert_eq!(hear(&mut server, octets(number, b"x")), Ok(None));
+            if accepts {
+                keys.extend(server.accept().map(|(key, _)| key));
+            }
+        }
+        (server, keys)
+    }
+
+    /// How many pieces of `len` octets, cut from buffers one each, go to lanes in turns before nothing more is to be heard; and how many of these buffers are held then.
+    fn fill(server: &mut Lanes, len: usize) -> (usize, usize) {
+        let mut buffers = Vec::new();
+        for number in (0..LANES as u64).cycle() {
+            let mut buffer = bytes::BytesMut::with_capacity(BUFFER);
+            buffer.extend_from_slice(&head(number, Word::Octets));
+            buffer.resize(buffer.len() + len, 7);
+            let message = buffer.split().freeze();
+            let message = if message.len() < PIECE_MIN { Bytes::copy_from_slice(&message) } else { message };
+            let full = hear(server, message).expect("no violation");
+            buffers.push(buffer);
+            if full.is_some() {
+                break;
+            }
+        }
+        let pieces = buffers.len();
+        (pieces, buffers.iter_mut().filter_map(|buffer| (!buffer.try_reclaim(BUFFER)).then_some(())).count())
+    }
+
+    #[test]
+    fn all_lanes_together_hold_no_more_than_a_bound_however_short_the_pieces_are() {
+        for len in [1, 100, PIECE_MIN - 1, PIECE_MIN, 20_000, 64 * 1024] {
+            let (mut server, _) = with_lanes(true);
+            let (pieces, buffers) = fill(&mut server, len);
+            let held = if buffers > 0 { buffers * BUFFER + (pieces - buffers) * len } else { pieces * (len + PIECE) };
+            assert!(held <= HELD_TOGETHER_MAX + BUFFER + LANES * PIECE, "{held} for pieces of {len}");
+            assert!(pieces * len >= HELD_TOGETHER_MAX / 200, "{pieces} pieces of {len} are very few");
+        }
+    }
+
+    #[test]
+    fn lanes_that_nobody_has_accepted_hold_64_kib_together_and_accepting_them_makes_room() {
+        for len in [1, PIECE_MIN, 20_000] {
+            let (mut server, _) = with_lanes(false);
+            let (pieces, buffers) = fill(&mut server, len);
+            assert_eq!(buffers, 0, "pieces of {len}");
+            assert!((pieces - 1) * len <= OFFERED_MAX, "{pieces} pieces of {len}");
+            let (first, _) = server.accept().expect("they wait");
+            assert!(!server.is_full(first));
+        }
+    }
+
+    #[test]
+    fn of_a_full_connection_whichever_lanes_hold_most_are_broken_off_until_there_is_room() {
+        for accepts in [true, false] {
+            let (mut server, keys) = with_lanes(accepts);
+            // One that is read from.
+            let (awake, len) = (keys.first().copied(), if accepts { 20_000 } else { 900 });
+            let mut last = None;
+            for _ in 0..100 {
+                for number in 0..LANES as u64 {
+                    last = last.or(hear(&mut server, octets(number, &vec![0; len])).expect("no violation"));
+                    awake.into_iter().for_each(|awake| while server.read(awake, len) != Read::Nothing {});
+                }
+                if last.is_some() {
+                    break;
+                }
+            }
+            let last = last.expect("it is full");
+            assert!(server.is_full(last));
+            server.break_off(last);
+            assert!(!server.is_full(last));
+            let broken_off: Vec<u64> = std::iter::from_fn(|| server.next_message())
+                .map(|message| {
+                    assert_eq!(message.word, Word::Unread);
+                    message.lane
+                })
+                .collect();
+            assert!((1..=2 * LANES / 3).contains(&broken_off.len()), "{broken_off:?}");
+            assert!(!broken_off.contains(&0) || !accepts, "it was read from");
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_none_once_all_is_read_or_dropped() {
+        let (mut server, keys) = with_lanes(true);
+        fill(&mut server, 5_000);
+        assert!(server.held() > 0);
+        for (at, key) in keys.into_iter().enumerate() {
+            match at % 4 {
+                0 => while matches!(server.read(key, 999), Read::Octets(_)) {},
+                1 => server.drop_receiver(key),
+                2 => drop(hear(&mut server, head(at as u64, Word::BrokenOff)).expect("no violation")),
+                _ => server.change(key, Lane::stop_reading),
+            }
+        }
+        assert_eq!((server.held(), server.held_offered), (0, 0));
     }
 
     #[test]

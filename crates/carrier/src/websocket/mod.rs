@@ -1,7 +1,9 @@
 //! Carriers on WebSocket (RFC 6455) over TLS 1.3, where UDP does not pass: [`WebSocketDevice`] and [`WebSocketListener`]. `docs/flow.md` §7 has the messages.
 //!
 //! One task for each connection reads and writes; lanes leave messages with it and find what came. A lane that nobody reads from stops the whole connection once it holds a
-//! mebibyte (flows are always read from: their credit is what bounds them), and is broken off if that lasts for longer than [`WebSocketOptions::patience`].
+//! mebibyte (flows are always read from: their credit is what bounds them), and is broken off if that lasts for longer than [`WebSocketOptions::patience`]. So it is with all lanes
+//! together at two mebibytes, and with those that were not accepted yet at 64 KiB: the one that holds most is broken off. With the buffers that it reads into, a connection never holds
+//! more than five mebibytes of what came.
 //!
 //! A device sends what its lanes have right behind its request, without awaiting the answer. RFC 6455 §4.1 has it wait, for the sake of proxies that see what is sent; where TLS ends at
 //! the server none does, and it saves a round trip. Where TLS ends in front of the server, the device waits.
@@ -22,7 +24,7 @@ use bytes::Bytes;
 use driver::Due;
 use frames::Violation;
 use hoop_flow::Binding;
-use lanes::{Key, Lanes, Message, OCTETS_MAX, Read, Room, Wakers};
+use lanes::{Key, Lanes, OCTETS_MAX, Read, Room, Wakers};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -263,11 +265,7 @@ impl Shared {
         if let Some(octets) = self.state().pong.take() {
             return Some(Due::Pong(octets));
         }
-        self.next_message().map(Due::Message)
-    }
-
-    fn next_message(&self) -> Option<Message> {
-        self.change(Lanes::next_message)
+        self.change(Lanes::next_message).map(Due::Message)
     }
 
     async fn until_due(&self) {
@@ -298,17 +296,14 @@ impl Shared {
                 if !state.lanes.is_full(full) {
                     return;
                 }
-                state.lanes.taken(full)
+                state.lanes.taken()
             };
-            match taken {
-                Some(taken) => taken.notified().await,
-                None => return,
-            }
+            taken.notified().await;
         }
     }
 
-    fn break_off(&self, lane: Key) {
-        self.change(|lanes| lanes.break_off(lane));
+    fn break_off(&self, last: Key) {
+        self.change(|lanes| lanes.break_off(last));
     }
 }
 

@@ -77,6 +77,18 @@ async fn where_udp_goes_nowhere_websocket_wins_and_the_next_time_quic_is_not_tri
 }
 
 #[tokio::test]
+async fn a_server_that_is_full_has_answered_and_quic_is_tried_first_again() {
+    let (roomy, websocket) = both(V4).await;
+    let full = QuicLimits { connections: 0, ..QuicLimits::default() };
+    let full = quic_listener(V4, &QuicOptions::server(), full);
+    let dialer = dialer();
+    let to = server(&[V4], full.local_address().expect("an address").port(), &websocket);
+    assert_eq!(dial(&dialer, &to).await.kind(), Kind::WebSocket);
+    let to = server(&[V4], roomy.local_address().expect("an address").port(), &websocket);
+    assert_eq!(dial(&dialer, &to).await.kind(), Kind::Quic);
+}
+
+#[tokio::test]
 async fn an_address_where_nobody_is_costs_little_and_a_server_that_is_nowhere_is_an_error() {
     let (quic, websocket) = both(V4).await;
     let nobody: IpAddr = "127.0.0.77".parse().expect("an address");

@@ -2,8 +2,9 @@
 
 use crate::common::{drain, lane, pairs, pour, soon};
 use bytes::Bytes;
-use hoop_carrier::{Carrier, Kind, Lane};
+use hoop_carrier::{Carrier, Kind, LANES_MAX, Lane};
 use std::io::ErrorKind;
+use tokio::sync::mpsc;
 
 const LANES: u8 = 4;
 const TOTAL: usize = 20_000_000;
@@ -159,5 +160,66 @@ async fn the_round_trip_time_of_loopback_is_known_and_short() {
             assert!(name == "memory" || rtt.is_some_and(|rtt| rtt.as_secs() < 1), "{name}: {rtt:?}");
         }
         drop((ours, theirs));
+    }
+}
+
+/// Lanes that all want to send, and how much of them is read in all.
+const MANY: usize = 32;
+const READ: usize = MANY * 20 * 64 * 1024;
+
+/// Sends without end on lanes of the server's, reads them at the device until so much has come, and says what came of each.
+async fn share(device: &dyn Carrier, server: &dyn Carrier) -> Vec<usize> {
+    let (came, mut coming) = mpsc::channel(1);
+    for number in 0..MANY {
+        let (Lane { mut receiver, sender: ours }, Lane { mut sender, receiver: theirs }) = lane(device, server).await;
+        tokio::spawn(async move {
+            while sender.send(&mut [Bytes::from_static(&[0; 64 * 1024])]).await.is_ok() {}
+            drop(theirs);
+        });
+        let came = came.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(octets)) = receiver.receive(64 * 1024).await {
+                if came.send((number, octets.len())).await.is_err() {
+                    break;
+                }
+            }
+            drop(ours);
+        });
+    }
+    let mut read = vec![0; MANY];
+    while read.iter().sum::<usize>() < READ {
+        let (number, len) = coming.recv().await.expect("they send without end");
+        read[number] += len;
+    }
+    read
+}
+
+#[tokio::test]
+async fn lanes_of_quic_that_all_want_to_send_to_a_slow_reader_have_about_the_same() {
+    for (name, device, server) in pairs().await {
+        if device.kind() != Kind::Quic {
+            continue;
+        }
+        let read = soon(share(&*device, &*server)).await;
+        let (least, most) = (read.iter().min().expect("lanes"), read.iter().max().expect("lanes"));
+        assert!(least * 2 > *most, "{name}: {read:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_device_has_as_many_lanes_at_once_on_either_kind_as_it_may_have_flows() {
+    for (name, device, server) in pairs().await {
+        if device.kind() == Kind::Memory {
+            continue;
+        }
+        let mut lanes = Vec::new();
+        for _ in 0..LANES_MAX {
+            lanes.push(soon(lane(&*device, &*server)).await);
+        }
+        tokio::select! {
+            biased;
+            _ = device.open() => panic!("{name}: one more was allowed"),
+            () = tokio::task::yield_now() => {}
+        }
     }
 }

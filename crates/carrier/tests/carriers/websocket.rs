@@ -327,3 +327,19 @@ async fn small_messages_of_a_lane_pass_between_large_ones_of_another() {
     assert!(came < 2 * TOTAL, "{came} octets of the other came first");
     pouring.abort();
 }
+
+#[tokio::test]
+async fn the_last_word_before_a_goodbye_still_arrives() {
+    for is_device in [true, false] {
+        let (device, server) = websocket_pair(V4, &WebSocketOptions::default()).await;
+        let (mut at_device, mut at_server) = soon(lane(&device, &server)).await;
+        let (carrier, speaker, hearer) = match is_device {
+            true => (device, &mut at_device, &mut at_server),
+            false => (server, &mut at_server, &mut at_device),
+        };
+        speaker.sender.send(&mut [Bytes::from_static(b"done")]).await.expect("it is taken");
+        carrier.close();
+        let word = soon(hearer.receiver.receive(9)).await.expect("it comes");
+        assert_eq!(word.as_deref(), Some(&b"done"[..]), "of a device: {is_device}");
+    }
+}

@@ -275,6 +275,36 @@ async fn floods_of_openings_are_refused_beyond_the_limits_and_devices_do_not_tak
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_device_whose_flows_end_by_the_hundred_has_nothing_of_others_forgotten() {
+    let (quiet, busy) = (HostId([1; 20]), HostId([2; 20]));
+    let keys = HashMap::from([(quiet, KEY), (busy, KEY)]);
+    let limits = ServerLimits { ended: 20, ended_of_device: 10, ..ServerLimits::default() };
+    let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
+    let raw = Raw::to(&server);
+    let name = |host, flow| FlowName { host, flow: FlowId(flow) };
+    let names: Vec<_> = std::iter::once(name(quiet, 0)).chain((0..100).map(|flow| name(busy, flow))).collect();
+    for name in &names {
+        let mut said = raw.say(&open(*name, KEY, raw.binding())).await;
+        assert!(matches!(said.next().await, Some(Heard::Attached)));
+        let _application = server.accept().await.unwrap();
+        said.send(&put(&[Frame::Reset { code: 7 }])).await;
+        said.until_closed().await;
+    }
+    let mut known = Vec::new();
+    for name in &names {
+        let key = KEY.flow_key(*name, &[3; 32]);
+        known.push(match raw.answer(&resume(*name, key, 2, 0, raw.binding())).await {
+            Some(Refusal::Ended { code: 7 }) => true,
+            Some(Refusal::Unknown) => false,
+            other => panic!("{other:?}"),
+        });
+    }
+    assert!(known[0], "it was pushed out");
+    assert_eq!(known.iter().skip(1).map(|known| usize::from(*known)).sum::<usize>(), 10);
+    assert!(known[91..].iter().all(|known| *known), "the latest are known");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_speaks_another_version_is_told_so() {
     let world = World::new();
     let raw = Raw::to(&world.server);
@@ -317,26 +347,54 @@ async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn octets_that_come_before_their_turn_count_until_they_are_read() {
+    let limits = ServerLimits { octets: 50_000, ..ServerLimits::default() };
+    let world = World::with(ServerConfig { limits, ..server_config() });
+    let raw = Raw::to(&world.server);
+    let mut said = raw.say(&open(name(1), KEY, raw.binding())).await;
+    let mut server = world.server.accept().await.unwrap();
+    let stream = octets(1, 0, 61_000);
+    for from in [41_000, 21_000, 1_000] {
+        said.send(&data(from, &stream[from as usize..from as usize + 20_000])).await;
+    }
+    sleep(SOON).await;
+    assert_eq!(world.server.octets(), 60_000);
+    let answer = raw.answer(&open(name(2), KEY, raw.binding())).await;
+    assert!(matches!(answer, Some(Refusal::Busy { .. })), "{answer:?}");
+    said.send(&data(0, &stream[..1_000])).await;
+    let mut read = vec![0; stream.len()];
+    timeout(SOON, server.read_exact(&mut read)).await.expect("all has come").unwrap();
+    assert!(read == stream);
+    assert_eq!(world.server.octets(), 0);
+    let mut other = raw.say(&open(name(3), KEY, raw.binding())).await;
+    assert!(matches!(other.next().await, Some(Heard::Attached)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_holds_too_much_opens_nothing_and_lets_writers_wait_and_goes_on_later() {
     let limits = ServerLimits { octets: 150_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
     let carrier = world.connect("wifi");
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    let (_second, mut also) = world.flow(FlowOptions::default()).await;
+    let (_third, mut third) = world.flow(FlowOptions::default()).await;
     carrier.close();
     let block = octets(2, 0, 50_000);
-    let writes = async {
-        for _ in 0..10 {
-            server.write_all(&block).await.unwrap();
-        }
-    };
-    assert!(timeout(SOON, writes).await.is_err());
+    for server in [&mut server, &mut also, &mut third] {
+        let writes = async {
+            for _ in 0..10 {
+                server.write_all(&block).await.unwrap();
+            }
+        };
+        assert!(timeout(SOON, writes).await.is_err());
+    }
     assert!((150_000..=200_000).contains(&world.server.octets()), "{}", world.server.octets());
     let raw = Raw::to(&world.server);
     let answer = raw.answer(&open(name(1), KEY, raw.binding())).await;
     assert!(matches!(answer, Some(Refusal::Busy { .. })), "{answer:?}");
     let other = world.device.open("test", FlowOptions::default()).unwrap();
     world.connect("wifi");
-    let mut some = vec![0; 150_000];
+    let mut some = vec![0; 75_000];
     timeout(SOON, device.read_exact(&mut some)).await.expect("the flow goes on").unwrap();
     timeout(SOON, world.server.accept()).await.expect("and another is opened").unwrap();
     drop(other);

@@ -39,7 +39,7 @@ fn a_hundred_thousand_flows_are_parked_spilled_found_again_after_a_restart_and_t
 fn a_device_and_a_server_have_no_more_than_they_may() {
     let folder = crate::folder();
     let settings = settings(folder.path());
-    let limits = Limits { flows: 25, flows_per_host: 4, memory: 10 * 176, ends: 3 };
+    let limits = Limits { flows: 25, flows_per_host: 4, memory: 10 * 176, ends: 3, ends_per_host: 3 };
     let store = Store::open(&Settings { limits, octets: 20_000, octets_per_host: 10_000, ..settings }).unwrap();
     let put = |number| store.put(&kept(number, 0, true), Life::Live, When::Later);
     (0..10).for_each(|number| put(number).unwrap());

@@ -1,13 +1,11 @@
 //! A program that knows nothing of flows, under `hoop run`: its connection outlives an outage, another address, and UDP that is blocked, which ends the same program's
 //! connection without. Real curl, real relay, real web server, simulated links.
 
-use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
-use hoop_testbed::{Certificates, Program, program_beside, sha256};
-use hoop_units::{Bitrate, Duration as LinkDelay};
+use hoop_testbed::{Program, Roaming, sha256};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// How long the device is offline, unless `HOOP_OUTAGE_SECS` says otherwise.
 const OUTAGE_SECS: u64 = 4;
@@ -21,67 +19,19 @@ const FIRST: u64 = 1_500_000;
 /// Generous, since machines are busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-struct World {
-    lab: Lab,
-    folder: TempDir,
-    _programs: Vec<Program>,
+struct World(Roaming);
+
+impl Deref for World {
+    type Target = Roaming;
+
+    fn deref(&self) -> &Roaming {
+        &self.0
+    }
 }
 
 impl World {
     fn build() -> Self {
-        let link = |mbps: u64, ms: u64| LinkConfig::new().rate(Bitrate::mbps(mbps)).delay(LinkDelay::from_millis(ms));
-        let topology = Topology::new()
-            .host(Host::new("phone"))
-            .host(Host::new("net").forwarding())
-            .host(Host::new("relay"))
-            .host(Host::new("web"))
-            .link(Link::new("wifi", "phone", "net").both(link(8, 10)))
-            .link(Link::new("cell", "phone", "net").both(link(8, 25)))
-            .link(Link::new("core", "net", "relay").both(link(200, 5)))
-            .link(Link::new("rack", "relay", "web").both(link(200, 1)));
-        let lab = Lab::build(&topology).expect("a lab: run as root, or where user namespaces are allowed");
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let certificates = Certificates::make(folder.path(), &["relay.example"]).unwrap();
-        std::fs::create_dir(path("www")).unwrap();
-        let file: Vec<u8> = (0..LEN as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        std::fs::write(path("www/file"), file).unwrap();
-        let mut introduce = Command::new(program_beside("hoop"));
-        introduce.args(["introduce", "relay.example:4669", "--address", &lab.address_on("relay", "core").to_string()]);
-        introduce.arg("--devices").arg(path("devices.toml")).arg("--cert").arg(&certificates.authority);
-        let introduced = introduce.output().unwrap();
-        assert!(introduced.status.success(), "{}", String::from_utf8_lossy(&introduced.stderr));
-        std::fs::write(path("relay.toml"), introduced.stdout).unwrap();
-        let mut relay = lab.command("relay", program_beside("hoop"));
-        relay.args(["relay", "--listen", "0.0.0.0:4669", "--allow", &lab.address("web").to_string()]);
-        relay.arg("--cert").arg(&certificates.certificate).arg("--key").arg(&certificates.key);
-        relay.arg("--devices").arg(path("devices.toml"));
-        let mut web = lab.command("web", "python3");
-        web.args(["-u", "-m", "http.server", "80", "--directory"]).arg(path("www"));
-        let _programs = vec![
-            Program::start("hoop relay", relay, "listening on").unwrap(),
-            Program::start("the web server", web, "Serving HTTP").unwrap(),
-        ];
-        // What is not for the relay has no other way to the web.
-        let world = Self { lab, folder, _programs };
-        world.ip("web", &format!("route replace default via {}", world.lab.address_on("relay", "rack")));
-        world
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn ip(&self, host: &str, arguments: &str) {
-        let done = self.lab.command(host, "ip").args(arguments.split(' ')).output().unwrap();
-        assert!(done.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&done.stderr));
-    }
-
-    /// A program under `hoop run`.
-    fn run(&self, program: &str) -> Command {
-        let mut run = self.lab.command("phone", program_beside("hoop"));
-        run.arg("run").arg("--relay").arg(self.path("relay.toml")).args(["--", program]);
-        run
+        Self(Roaming::build(LEN).expect("a lab: run as root, or where user namespaces are allowed"))
     }
 
     /// Downloads the file by curl as it is.
@@ -100,12 +50,14 @@ impl World {
 
     /// The Wi-Fi goes, for some seconds there is nothing, then there is another network with another address.
     fn roam(&self) {
-        self.ip("phone", "link set wifi down");
         let secs = std::env::var("HOOP_OUTAGE_SECS").map_or(OUTAGE_SECS, |secs| secs.parse().expect("a number"));
+        self.0.leave_wifi().unwrap();
         std::thread::sleep(Duration::from_secs(secs));
-        self.ip("phone", "link set cell up");
-        let (net, relay) = (self.lab.address_on("net", "cell"), self.lab.address_on("relay", "core"));
-        self.ip("phone", &format!("route replace {relay} via {net}"));
+        self.0.reach_cell().unwrap();
+    }
+
+    fn ip(&self, host: &str, arguments: &str) {
+        self.0.ip(host, arguments).unwrap();
     }
 
     /// Waits until a file has so many octets.
@@ -115,6 +67,17 @@ impl World {
             assert!(Instant::now() < end, "no more comes: {}", program.text());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Blocks UDP, and waits until enough has come over WebSocket.
+    fn outlive_udp(&self, file: &Path, program: &Program) {
+        self.ip("net", "rule add ipproto udp blackhole");
+        let (before, begun) = (std::fs::metadata(file).unwrap().len(), Instant::now());
+        // What was under way has come by then.
+        self.grown(file, before + 400_000, program);
+        println!("400 kB after UDP was blocked had come {:.1} s later", begun.elapsed().as_secs_f64());
+        let told = program.text();
+        assert!(told.contains("a carrier is silent") && told.contains("WebSocket"), "before QUIC gives up: {told}");
     }
 
     fn assert_whole(&self, file: &Path, mut program: Program) {
@@ -188,13 +151,7 @@ fn where_udp_is_blocked_in_the_middle_a_download_goes_on_over_websocket() {
     let carried = world.download(&into);
     assert!(carried.text().contains("Quic"), "{}", carried.text());
     world.grown(&into, FIRST, &carried);
-    world.ip("net", "rule add ipproto udp blackhole");
-    let (before, begun) = (std::fs::metadata(&into).unwrap().len(), Instant::now());
-    // What was under way has come by then.
-    world.grown(&into, before + 400_000, &carried);
-    println!("400 kB after UDP was blocked had come {:.1} s later", begun.elapsed().as_secs_f64());
-    let told = carried.text();
-    assert!(told.contains("a carrier is silent") && told.contains("WebSocket"), "before QUIC gives up: {told}");
+    world.outlive_udp(&into, &carried);
     world.assert_whole(&into, carried);
 }
 
@@ -209,12 +166,7 @@ fn where_udp_is_blocked_in_the_middle_an_upload_goes_on_over_websocket() {
     run.arg(world.path("www/file")).arg(&into);
     let mut carried = world.start(run);
     world.grown(&into, FIRST, &carried);
-    world.ip("net", "rule add ipproto udp blackhole");
-    let (before, begun) = (std::fs::metadata(&into).unwrap().len(), Instant::now());
-    world.grown(&into, before + 400_000, &carried);
-    println!("400 kB after UDP was blocked had come {:.1} s later", begun.elapsed().as_secs_f64());
-    let told = carried.text();
-    assert!(told.contains("a carrier is silent") && told.contains("WebSocket"), "before QUIC gives up: {told}");
+    world.outlive_udp(&into, &carried);
     assert!(carried.wait().unwrap().success(), "{}", carried.text());
     assert_eq!(sha256(&into).unwrap(), sha256(&world.path("www/file")).unwrap(), "as it was sent");
 }

@@ -1,0 +1,97 @@
+//! What is held in memory of flows that share a limit, and what each of them may hold: [`Held`].
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What a flow may hold that begins where memory is not plenty, in octets: what a lane takes at once.
+const FIRST: u64 = 256 * 1024;
+
+/// Octets of flows that share a limit: of all, or of one device's.
+#[derive(Default, Debug)]
+pub(crate) struct Held {
+    octets: AtomicI64,
+    /// Flows of which there are any.
+    holders: AtomicI64,
+}
+
+impl Held {
+    /// One flow holds `now` octets, and held `before`.
+    pub(crate) fn change(&self, before: u64, now: u64) {
+        self.octets.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
+        self.holders.fetch_add(i64::from(now > 0) - i64::from(before > 0), Ordering::Relaxed);
+    }
+
+    pub(crate) fn octets(&self) -> u64 {
+        u64::try_from(self.octets.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// How many octets more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`.
+    ///
+    /// Each flow that holds any has its part of the limit, and of the half of the limit that is free whoever wants it. So a few flows have all that they can use beside any number of those
+    /// that hold little; among many each has about the same, and who came first has no more memory, and with it no more of the rate, than who comes last.
+    /// Where more than an eighth is held, a flow has no more than was acknowledged of it, or [`FIRST`]: a lane's window grows no faster, and those that begin first among many would take most.
+    pub(crate) fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
+        let all = self.octets();
+        let others =
+            u64::try_from(self.holders.load(Ordering::Relaxed)).unwrap_or(0).saturating_sub(u64::from(held > 0));
+        // One part is for whoever comes next.
+        let share = (limit / 2).saturating_sub(all).max(limit / (2 + others));
+        let share = if all > limit / 8 { share.min(acked.max(FIRST)) } else { share };
+        share.saturating_sub(held).min(limit.saturating_sub(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each of a hundred flows holds that want all they can get, one after the other, as long as of what each holds as much is sent as of every other's.
+    fn holders(limit: u64) -> Vec<u64> {
+        let (all, mut flows) = (Held::default(), vec![0_u64; 100]);
+        for _ in 0..2_000 {
+            for flow in &mut flows {
+                let full = *flow + all.room(limit, *flow, u64::MAX);
+                all.change(*flow, full);
+                assert!(all.octets() <= limit, "{}", all.octets());
+                *flow = full.saturating_sub(500);
+                all.change(full, *flow);
+            }
+        }
+        flows
+    }
+
+    #[test]
+    fn who_came_first_holds_no_more_in_the_end_than_who_came_last() {
+        let flows = holders(1_000_000);
+        let (least, most) = (flows.iter().min().unwrap(), flows.iter().max().unwrap());
+        assert!(*least > 8_000 && most - least <= 1_000, "{least} to {most}");
+    }
+
+    #[test]
+    fn one_flow_alone_has_half_of_the_limit_and_none_has_any_of_what_is_full() {
+        let held = Held::default();
+        assert_eq!(held.room(1_000, 0, u64::MAX), 500);
+        held.change(0, 400);
+        assert_eq!((held.room(1_000, 400, u64::MAX), held.room(1_000, 0, u64::MAX)), (100, 333));
+        held.change(0, 600);
+        assert_eq!(held.room(1_000, 0, u64::MAX), 0);
+        held.change(600, 0);
+        held.change(400, 0);
+        assert_eq!((held.octets(), held.room(1_000, 0, u64::MAX)), (0, 500));
+    }
+
+    #[test]
+    fn many_that_hold_little_leave_one_that_wants_much_half_of_the_limit() {
+        let held = Held::default();
+        (0..1_000).for_each(|_| held.change(0, 1));
+        assert_eq!(held.room(1_000_000, 0, u64::MAX), 499_000);
+    }
+
+    #[test]
+    fn a_flow_that_begins_where_much_is_held_has_more_only_as_it_gets_on() {
+        let (held, limit) = (Held::default(), 1 << 30);
+        assert_eq!(held.room(limit, 0, 0), limit / 2);
+        held.change(0, limit / 4);
+        assert_eq!(held.room(limit, 0, 0), FIRST);
+        assert_eq!(held.room(limit, FIRST, 3 * FIRST), 2 * FIRST);
+    }
+}
