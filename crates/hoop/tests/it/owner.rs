@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What the gateway sends in sixteen seconds: longer than it takes to act, also on a busy machine.
+/// What the gateway sends in a minute: longer than it takes to act, also where each sync of a busy disk takes seconds.
 const LEN: u64 = 2_000_000;
-const RATE: &str = "1Mbit";
+const RATE: &str = "256kbit";
 
 /// The least time until the gateway asks after an upload that is paused: the service says 4 s or more, the spool keeps whole seconds.
 const WAIT_SECS: u64 = 3;
