@@ -3,7 +3,6 @@
 use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
-use crate::held::Held;
 use crate::intake::Intake;
 use crate::keeper::{Found, Watch, keep};
 use crate::lane;
@@ -167,7 +166,7 @@ impl Device {
     fn add_flow(&self, machine: Flow, service: String, options: FlowOptions) -> Result<FlowStream, OpenError> {
         let shared = &self.shared;
         let owner: Weak<dyn Owner> = shared.myself.clone();
-        let flow = Shared::new(machine, service, None, options, true, shared.config.clock, (owner, Arc::default()));
+        let flow = Shared::new(machine, service, None, options, None, shared.config.clock, owner);
         {
             let mut flows = shared.flows();
             if flows.len() >= shared.config.flows_max {
@@ -484,12 +483,6 @@ impl Owner for Ends {
     fn spool(&self, _: &Arc<Shared>) {}
 
     fn load(&self, _: &Arc<Shared>) {}
-
-    fn holds(&self, _: u64, _: u64) {}
-
-    fn room(&self, _: &Held, _: u64, _: u64) -> u64 {
-        u64::MAX
-    }
 
     fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)

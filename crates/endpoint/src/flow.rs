@@ -3,10 +3,11 @@
 use crate::buffer::{ReceiveBuffer, SendBuffer};
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::held::Held;
+use crate::held::{Memory, Share};
 use crate::intake::{Intake, Piece};
 use crate::options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
 use crate::spool::Spool;
+use crate::window::{WINDOW_MIN, Window};
 use bytes::{Bytes, BytesMut};
 use hoop_carrier::{Carrier, SILENCE};
 use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
@@ -94,10 +95,6 @@ pub(crate) trait Owner: Send + Sync {
     fn spool(&self, flow: &Arc<Shared>);
     /// What an earlier server has left of it is to be [read](crate::spool::load).
     fn load(&self, flow: &Arc<Shared>);
-    /// How many octets of a flow are held now, and were before.
-    fn holds(&self, before: u64, now: u64);
-    /// How many octets more a flow that holds `held`, of the device with `of_device`, may have once `acked` were acknowledged.
-    fn room(&self, of_device: &Held, held: u64, acked: u64) -> u64;
     /// Whether the endpoint is shut down: its flows are not given up, but left as they are.
     fn is_down(&self) -> bool;
 }
@@ -132,8 +129,10 @@ pub(crate) struct State {
     pub(crate) options: FlowOptions,
     send: SendBuffer,
     receive: ReceiveBuffer,
-    /// What of the buffers the owner was told.
-    held: u64,
+    /// What it takes of the memory, as far as that was told.
+    share: Share,
+    /// What a device may send: at a server.
+    window: Option<Window>,
     lanes: Vec<LaneEntry>,
     next_lane: u64,
     reader: Option<Waker>,
@@ -181,8 +180,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     is_device: bool,
     owner: Weak<dyn Owner>,
-    /// What is held of the flows of its device; they have it together.
-    of_device: Arc<Held>,
+    /// The memory of all flows, and of those of its device: at a server.
+    memory: Option<[Arc<Memory>; 2]>,
     state: Mutex<State>,
     status: watch::Sender<Status>,
     /// Tells that nobody is writing it down any more.
@@ -235,8 +234,6 @@ struct Todo {
     spool: bool,
     load: bool,
     look_after: bool,
-    /// How many octets were held, and are now.
-    holds: Option<(u64, u64)>,
 }
 
 /// What a writer does next.
@@ -276,24 +273,30 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// A flow that begins, or goes on after a restart.
+    /// A flow that begins, or goes on after a restart. At a server it has a part of the `memory`: of all flows', and of its device's.
     pub(crate) fn new(
-        machine: Flow,
+        mut machine: Flow,
         service: String,
         attachment: Option<Bytes>,
         options: FlowOptions,
-        is_device: bool,
+        memory: Option<[Arc<Memory>; 2]>,
         clock: Clock,
-        (owner, of_device): (Weak<dyn Owner>, Arc<Held>),
+        owner: Weak<dyn Owner>,
     ) -> Arc<Self> {
         let now = clock.now();
+        let is_device = memory.is_none();
+        let window = (!is_device).then(|| Window::new(machine.incoming().consumed(), now));
+        if let Some(window) = &window {
+            machine.set_window(window.size().min(options.window), now);
+        }
         let (send, receive) =
             (SendBuffer::new(machine.outgoing().available()), ReceiveBuffer::new(machine.incoming().kept()));
         let state = State {
             send,
             receive,
             options,
-            held: 0,
+            share: Share::default(),
+            window,
             lanes: Vec::new(),
             next_lane: 0,
             reader: None,
@@ -330,7 +333,7 @@ impl Shared {
             clock,
             is_device,
             owner,
-            of_device,
+            memory,
             state: Mutex::new(state),
             status,
             rested: Notify::new(),
@@ -350,14 +353,9 @@ impl Shared {
         let result = act(&mut state, now);
         let todo = state.settle(self, now);
         drop(state);
-        let holds = todo.holds.filter(|(before, now)| before != now);
-        if (todo.attend || todo.look_after || todo.commit || todo.spool || todo.load || holds.is_some())
+        if (todo.attend || todo.look_after || todo.commit || todo.spool || todo.load)
             && let Some(owner) = self.owner.upgrade()
         {
-            if let Some((before, now)) = holds {
-                self.of_device.change(before, now);
-                owner.holds(before, now);
-            }
             if todo.look_after {
                 owner.look_after(self);
             }
@@ -375,6 +373,18 @@ impl Shared {
             }
         }
         result
+    }
+
+    /// Tells what it takes of the memory now, and took before.
+    fn takes(&self, before: Share, now: Share) {
+        if before != now {
+            self.memory.iter().flatten().for_each(|memory| memory.change(before, now));
+        }
+    }
+
+    /// How much more it may have of the memory where that is least.
+    fn least_room(&self, room: impl Fn(&Memory) -> u64) -> u64 {
+        self.memory.iter().flatten().map(|memory| room(memory)).min().unwrap_or(u64::MAX)
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
@@ -463,13 +473,12 @@ impl Shared {
 
     /// Takes octets over as far as there is room for them: `take` is told how much, and puts it into the buffer.
     ///
-    /// There is room as far as [the memory](Held::room) goes, or [`WRITE_MIN`] if it holds nothing.
+    /// There is room as far as [the memory](Memory) goes, or [`WRITE_MIN`] if it holds nothing.
     pub(crate) fn poll_write(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
         take: impl FnOnce(u64, &mut SendBuffer),
     ) -> Poll<Result<u64, FlowError>> {
-        let owner = self.owner.upgrade();
         self.act(|state, _| {
             if let Some(error) = state.over {
                 return Poll::Ready(Err(error));
@@ -485,7 +494,7 @@ impl Shared {
             }
             let held = state.send.len();
             let buffer = state.options.send_buffer.saturating_sub(held);
-            let room = owner.map_or(u64::MAX, |owner| owner.room(&self.of_device, held, outgoing.acked()));
+            let room = self.least_room(|memory| memory.room_to_write(held, outgoing.acked()));
             // Who holds nothing would never be woken.
             let room = if held == 0 { room.max(WRITE_MIN) } else { room };
             let room = room.min(buffer).min(most);
@@ -612,11 +621,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let held = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).held;
-        self.of_device.change(held, 0);
-        if let Some(owner) = self.owner.upgrade() {
-            owner.holds(held, 0);
-        }
+        let share = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).share;
+        self.takes(share, Share::default());
     }
 }
 
@@ -656,9 +662,9 @@ impl State {
             wake(&mut self.reader);
         }
         self.wake_lanes();
-        let spooled = self.spool.as_ref().map_or(0, Spool::len);
-        let held = self.send.len() + self.receive.held() + spooled;
-        self.todo.holds = Some((std::mem::replace(&mut self.held, held), held));
+        self.grant(flow, now);
+        let share = self.share();
+        flow.takes(std::mem::replace(&mut self.share, share), share);
         if flow.is_device && self.is_to_be_watched(now) {
             self.todo.look_after = true;
         }
@@ -1106,6 +1112,35 @@ impl State {
         }
     }
 
+    /// Grants as much as is of use, and as there is memory for.
+    fn grant(&mut self, flow: &Shared, now: Timestamp) {
+        let Some(window) = &mut self.window else { return };
+        let incoming = self.machine.incoming();
+        let free_to = incoming.consumed().min(incoming.kept());
+        if window.is_due(free_to) {
+            let rtt = self.lanes.iter().filter_map(|entry| entry.on.carrier.rtt()).max().unwrap_or_default();
+            let granted = self.share.granted;
+            let room = flow.least_room(|memory| memory.room_to_grant(granted, self.receive.read()));
+            let most = self.options.window.min(WINDOW_MIN + granted + room);
+            // Who lets it run empty at times wants it whole.
+            let size = if self.options.low.is_some() { most } else { window.grow(free_to, rtt, most, now) };
+            self.machine.set_window(size, now);
+        }
+        window.granted(free_to + self.machine.incoming().window());
+    }
+
+    /// What it takes of the memory.
+    fn share(&self) -> Share {
+        let spooled = self.spool.as_ref().map_or(0, Spool::len);
+        let held = self.send.len() + self.receive.held() + spooled;
+        let incoming = self.machine.incoming();
+        let granted = match &self.window {
+            Some(window) if self.over.is_none() => window.granted_to().min(incoming.end().unwrap_or(u64::MAX)),
+            _ => 0,
+        };
+        Share { held, granted: granted.saturating_sub(self.receive.read() + WINDOW_MIN) }
+    }
+
     // ---- the application ----
 
     /// The offset of the next octet to be read.
@@ -1153,7 +1188,8 @@ impl State {
 
     pub(crate) fn set_window(&mut self, window: u64, low: Option<u64>, now: Timestamp) {
         (self.options.window, self.options.low) = (window, low);
-        self.machine.set_window(window, now);
+        let size = self.window.as_ref().map_or(window, |own| own.size().min(window));
+        self.machine.set_window(size, now);
         self.consumed(now);
     }
 

@@ -1,13 +1,65 @@
-//! What is held in memory of flows that share a limit, and what each of them may hold: [`Held`].
+//! The memory that flows share ([`Memory`]): what is held of them, what their peers may send, and how much of it is for each ([`Held`]).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// What a flow may hold that begins where memory is not plenty, in octets: what a lane takes at once.
 const FIRST: u64 = 256 * 1024;
 
-/// Octets of flows that share a limit: of all, or of one device's.
+/// What one flow takes of the memory, in octets.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Share {
+    /// Written and not acknowledged, or come and not read.
+    pub(crate) held: u64,
+    /// What its peer was told that it may send beyond what was read and what every peer may.
+    pub(crate) granted: u64,
+}
+
+/// The memory of all flows, or of one device's.
+///
+/// What peers may send counts by itself: it is seldom there, and does not keep anybody from writing; but all of it may come at once, and cannot be taken back.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    limit: u64,
+    held: Held,
+    granted: Held,
+}
+
+impl Memory {
+    /// So many octets of either.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, held: Held::default(), granted: Held::default() }
+    }
+
+    /// One flow takes so much now, and took so much before.
+    pub(crate) fn change(&self, before: Share, now: Share) {
+        self.held.change(before.held, now.held);
+        self.granted.change(before.granted, now.granted);
+    }
+
+    /// What is held.
+    pub(crate) fn octets(&self) -> u64 {
+        self.held.octets()
+    }
+
+    /// Whether as much is held as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.octets() >= self.limit
+    }
+
+    /// How much more a flow may hold that holds `held` and of which `acked` octets were acknowledged.
+    pub(crate) fn room_to_write(&self, held: u64, acked: u64) -> u64 {
+        self.held.room(self.limit, held, acked)
+    }
+
+    /// How much more a flow may grant of which `granted` are granted and `read` octets were read.
+    pub(crate) fn room_to_grant(&self, granted: u64, read: u64) -> u64 {
+        self.granted.room(self.limit, granted, read)
+    }
+}
+
+/// Octets of flows that share a limit.
 #[derive(Default, Debug)]
-pub(crate) struct Held {
+struct Held {
     octets: AtomicI64,
     /// Flows of which there are any.
     holders: AtomicI64,
@@ -15,12 +67,12 @@ pub(crate) struct Held {
 
 impl Held {
     /// One flow holds `now` octets, and held `before`.
-    pub(crate) fn change(&self, before: u64, now: u64) {
+    fn change(&self, before: u64, now: u64) {
         self.octets.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
         self.holders.fetch_add(i64::from(now > 0) - i64::from(before > 0), Ordering::Relaxed);
     }
 
-    pub(crate) fn octets(&self) -> u64 {
+    fn octets(&self) -> u64 {
         u64::try_from(self.octets.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
@@ -29,7 +81,7 @@ impl Held {
     /// Each flow that holds any has its part of the limit, and of the half of the limit that is free whoever wants it. So a few flows have all that they can use beside any number of those
     /// that hold little; among many each has about the same, and who came first has no more memory, and with it no more of the rate, than who comes last.
     /// Where more than an eighth is held, a flow has no more than was acknowledged of it, or [`FIRST`]: a lane's window grows no faster, and those that begin first among many would take most.
-    pub(crate) fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
+    fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
         let all = self.octets();
         let others =
             u64::try_from(self.holders.load(Ordering::Relaxed)).unwrap_or(0).saturating_sub(u64::from(held > 0));

@@ -76,6 +76,7 @@ mod options;
 mod server;
 mod spool;
 mod stream;
+mod window;
 
 pub use clock::Clock;
 pub use device::{CARRIERS_MAX, DEVICE_FLOWS_MAX, Device, DeviceConfig, OpenError};

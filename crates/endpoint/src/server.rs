@@ -4,7 +4,7 @@ use crate::carriers::Carriers;
 use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, Durable, Owner, Shared, State, machine_options};
-use crate::held::Held;
+use crate::held::Memory;
 use crate::intake::{Intake, Piece};
 use crate::keeper::{Found as Looked, Watch, keep};
 use crate::lane::{self, RECEIVE_MAX};
@@ -81,10 +81,11 @@ pub struct ServerLimits {
     /// Flows that nobody has accepted yet (4, busy). Default 1,024.
     pub backlog: usize,
     /// Octets of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
-    /// that holds any has its part, and of half of it whoever wants it has what is free; whoever writes waits while its flow has no more. One that holds none may write 64 KiB
-    /// nevertheless. So there is never more than this, and one window and 64 KiB for each flow; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
+    /// that holds any has its part, and of half of it whoever wants it has what is free; whoever writes waits while its flow has no more. Devices, too, are told that they may send no
+    /// more than this in all, shared out in the same way. A flow may write 64 KiB if it holds none, and be sent 64 KiB, nevertheless. So there is never more than twice this and 128 KiB
+    /// for each flow, and one window for each that was parked or outlived a restart; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
     pub octets: u64,
-    /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, takes no more of the memory than this and what comes in. Default 128 MiB.
+    /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, or sends what is not read, takes no more of the memory than that. Default 128 MiB.
     pub octets_of_device: u64,
     /// Flows of which it is remembered how they ended; the oldest are forgotten first. Default 65,536.
     pub ended: usize,
@@ -150,15 +151,16 @@ pub struct Server {
 }
 
 /// What a device has here.
-#[derive(Default)]
 struct OfDevice {
     flows: usize,
-    octets: Arc<Held>,
+    memory: Arc<Memory>,
 }
 
 struct Flows {
     here: HashMap<FlowName, Arc<Shared>>,
     of_device: HashMap<HostId, OfDevice>,
+    /// What one device's flows may hold.
+    octets_of_device: u64,
     ended: Ended<(FlowKey, u64), RandomState>,
 }
 
@@ -166,12 +168,17 @@ impl Flows {
     fn new(limits: &ServerLimits) -> Self {
         // They are forgotten for want of room alone.
         let ended = Ended::new(limits.ended, limits.ended_of_device, u32::MAX, RandomState::new());
-        Self { here: HashMap::new(), of_device: HashMap::new(), ended }
+        Self { here: HashMap::new(), of_device: HashMap::new(), octets_of_device: limits.octets_of_device, ended }
+    }
+
+    fn device(&mut self, host: HostId) -> &mut OfDevice {
+        let limit = self.octets_of_device;
+        self.of_device.entry(host).or_insert_with(|| OfDevice { flows: 0, memory: Arc::new(Memory::new(limit)) })
     }
 
     fn insert(&mut self, flow: &Arc<Shared>) {
         self.here.insert(flow.name, flow.clone());
-        self.of_device.entry(flow.name.host).or_default().flows += 1;
+        self.device(flow.name.host).flows += 1;
     }
 
     fn is_here(&self, flow: &Arc<Shared>) -> bool {
@@ -207,7 +214,7 @@ pub(crate) struct Ends {
     flows: Mutex<Flows>,
     carriers: Mutex<Carriers>,
     next_carrier: AtomicU64,
-    held: Held,
+    memory: Arc<Memory>,
     opened: mpsc::Sender<Arc<Shared>>,
     /// To who brings octets to disk.
     jobs: Option<mpsc::UnboundedSender<Job>>,
@@ -235,13 +242,13 @@ impl Server {
         });
         let flows = Flows::new(&config.limits);
         let shared = Arc::new_cyclic(|myself: &Weak<Ends>| Ends {
+            memory: Arc::new(Memory::new(config.limits.octets)),
             config,
             jobs,
             myself: myself.clone(),
             flows: Mutex::new(flows),
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
-            held: Held::default(),
             opened: sender,
             gates: [const { AsyncMutex::const_new(()) }; GATES],
             watch: Arc::default(),
@@ -308,7 +315,7 @@ impl Server {
 
     /// How many octets are held of all flows: see [`ServerLimits::octets`].
     pub fn octets(&self) -> u64 {
-        self.shared.held.octets()
+        self.shared.memory.octets()
     }
 }
 
@@ -668,8 +675,8 @@ impl Ends {
         let is_durable = self.config.store.is_some() && (spools || options.keeps != Keeps::OnArrival);
         let found = attachment.clone().unwrap_or_default();
         // One that is refused after all leaves an entry without flows, which goes with the device's next.
-        let share = lock(&self.flows).of_device.entry(machine.name().host).or_default().octets.clone();
-        let flow = Shared::new(machine, service, attachment, options, false, self.config.clock, (owner, share));
+        let memory = [self.memory.clone(), lock(&self.flows).device(machine.name().host).memory.clone()];
+        let flow = Shared::new(machine, service, attachment, options, Some(memory), self.config.clock, owner);
         if is_durable {
             flow.peek().durable = Some(Durable::new(found.to_vec()));
         }
@@ -796,7 +803,7 @@ impl Ends {
         if flows.of_device.get(&host).is_some_and(|device| device.flows >= limits.flows_of_device) {
             return Err(Refusal::Full);
         }
-        if flows.here.len() >= limits.flows || self.held.octets() >= limits.octets {
+        if flows.here.len() >= limits.flows || self.memory.is_full() {
             return Err(Refusal::Busy { secs: BUSY_SECS });
         }
         Ok(())
@@ -868,17 +875,8 @@ impl Owner for Ends {
         self.watch.look(flow);
     }
 
-    fn holds(&self, before: u64, now: u64) {
-        self.held.change(before, now);
-    }
-
     fn is_down(&self) -> bool {
         *self.is_down.borrow()
-    }
-
-    fn room(&self, of_device: &Held, held: u64, acked: u64) -> u64 {
-        let limits = &self.config.limits;
-        self.held.room(limits.octets, held, acked).min(of_device.room(limits.octets_of_device, held, acked))
     }
 }
 

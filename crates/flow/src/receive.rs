@@ -141,7 +141,7 @@ impl Incoming {
     }
 
     /// How far beyond what is consumed the peer may send.
-    pub(crate) const fn window(&self) -> u64 {
+    pub const fn window(&self) -> u64 {
         self.window
     }
 

@@ -20,7 +20,25 @@ pub struct Store {
     index: Arc<dyn Index>,
     bodies: Arc<dyn Bodies>,
     news: broadcast::Sender<UploadId>,
-    _lock: Arc<File>,
+    _lock: Arc<Lock>,
+}
+
+/// Held while a service has the folder. It ends with the process, however that ends.
+struct Lock(File);
+
+impl Lock {
+    fn take(dir: &Path) -> Result<Self, StoreError> {
+        let file = File::create(dir.join("lock"))?;
+        file.try_lock().map_err(|_| StoreError::InUse)?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for Lock {
+    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 impl Store {
@@ -30,15 +48,14 @@ impl Store {
     /// If it cannot be made or used.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         make_dir(dir)?;
-        // Two services would replay what the other is replaying. The lock ends with the process, however that ends.
-        let lock = File::create(dir.join("lock"))?;
-        lock.try_lock().map_err(|_| StoreError::InUse)?;
+        // Two services would replay what the other is replaying.
+        let lock = Arc::new(Lock::take(dir)?);
         let bodies = Folder::open(&dir.join("bodies"))?;
         let index = SqliteIndex::open(&dir.join("index.sqlite"))?;
         // The names of what was made just now are on disk, too.
         File::open(dir)?.sync_all()?;
         let (news, _) = broadcast::channel(NEWS_MAX);
-        Ok(Self { index: Arc::new(index), bodies: Arc::new(bodies), news, _lock: Arc::new(lock) })
+        Ok(Self { index: Arc::new(index), bodies: Arc::new(bodies), news, _lock: lock })
     }
 
     /// The bodies, for whoever is on a blocking thread already.
