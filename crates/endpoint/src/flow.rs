@@ -260,6 +260,11 @@ pub(crate) fn machine_options(options: &FlowOptions) -> Options {
     Options { window: options.window, keeps_at_once: options.keeps == Keeps::OnArrival }
 }
 
+/// The same for a flow that a server has not seen before: its window [grows](Window).
+pub(crate) fn first_options(options: &FlowOptions) -> Options {
+    Options { window: options.window.min(WINDOW_MIN), ..machine_options(options) }
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Flow");
@@ -286,8 +291,8 @@ impl Shared {
         let now = clock.now();
         let is_device = memory.is_none();
         let window = (!is_device).then(|| Window::new(machine.incoming().consumed(), now));
-        if let Some(window) = &window {
-            machine.set_window(window.size().min(options.window), now);
+        if window.is_some() {
+            machine.set_window(WINDOW_MIN.min(options.window), now);
         }
         let (send, receive) =
             (SendBuffer::new(machine.outgoing().available()), ReceiveBuffer::new(machine.incoming().kept()));
@@ -1112,33 +1117,44 @@ impl State {
         }
     }
 
+    /// Up to where what came takes no memory any more: it is read, or on disk.
+    fn used_to(&self) -> u64 {
+        let on_disk = self.spool.as_ref().map_or(0, |_| self.machine.incoming().kept());
+        self.receive.read().max(on_disk)
+    }
+
     /// Grants as much as is of use, and as there is memory for.
     fn grant(&mut self, flow: &Shared, now: Timestamp) {
+        let used_to = self.used_to();
         let Some(window) = &mut self.window else { return };
-        let incoming = self.machine.incoming();
-        let free_to = incoming.consumed().min(incoming.kept());
-        if window.is_due(free_to) {
+        if window.is_due(used_to) {
             let rtt = self.lanes.iter().filter_map(|entry| entry.on.carrier.rtt()).max().unwrap_or_default();
-            let granted = self.share.granted;
-            let room = flow.least_room(|memory| memory.room_to_grant(granted, self.receive.read()));
-            let most = self.options.window.min(WINDOW_MIN + granted + room);
             // Who lets it run empty at times wants it whole.
-            let size = if self.options.low.is_some() { most } else { window.grow(free_to, rtt, most, now) };
+            let rtt = if self.options.low.is_some() { BUSY_MAX } else { rtt };
+            let granted = self.share.granted;
+            let room = flow.least_room(|memory| memory.room_to_grant(granted, used_to));
+            window.grow(used_to, rtt, WINDOW_MIN + granted + room, now);
+        }
+        let incoming = self.machine.incoming();
+        let from = incoming.consumed().min(incoming.kept());
+        let ahead = if self.options.low.is_some() { 0 } else { used_to - from };
+        let size = self.options.window.min(ahead + window.size());
+        window.granted(from + size);
+        if size != incoming.window() {
             self.machine.set_window(size, now);
         }
-        window.granted(free_to + self.machine.incoming().window());
     }
 
     /// What it takes of the memory.
     fn share(&self) -> Share {
         let spooled = self.spool.as_ref().map_or(0, Spool::len);
         let held = self.send.len() + self.receive.held() + spooled;
-        let incoming = self.machine.incoming();
-        let granted = match &self.window {
-            Some(window) if self.over.is_none() => window.granted_to().min(incoming.end().unwrap_or(u64::MAX)),
+        let granted_to = match &self.window {
+            Some(window) if self.over.is_none() => window.granted_to(),
             _ => 0,
         };
-        Share { held, granted: granted.saturating_sub(self.receive.read() + WINDOW_MIN) }
+        let granted_to = granted_to.min(self.machine.incoming().end().unwrap_or(u64::MAX));
+        Share { held, granted: granted_to.saturating_sub(self.used_to() + WINDOW_MIN) }
     }
 
     // ---- the application ----
@@ -1188,8 +1204,9 @@ impl State {
 
     pub(crate) fn set_window(&mut self, window: u64, low: Option<u64>, now: Timestamp) {
         (self.options.window, self.options.low) = (window, low);
-        let size = self.window.as_ref().map_or(window, |own| own.size().min(window));
-        self.machine.set_window(size, now);
+        if self.window.is_none() {
+            self.machine.set_window(window, now);
+        }
         self.consumed(now);
     }
 

@@ -3,7 +3,7 @@
 use crate::carriers::Carriers;
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::{Carried, CarrierId, Durable, Owner, Shared, State, machine_options};
+use crate::flow::{Carried, CarrierId, Durable, Owner, Shared, State, first_options, machine_options};
 use crate::held::Memory;
 use crate::intake::{Intake, Piece};
 use crate::keeper::{Found as Looked, Watch, keep};
@@ -644,7 +644,7 @@ impl Ends {
         let permit = self.opened.try_reserve().map_err(|_| Refusal::Busy { secs: BUSY_SECS })?;
         let options = self.config.options.clone();
         // The lane that a flow begins with is its first.
-        let machine = Flow::accept(open, key, LaneId(0), binding, machine_options(&options))?;
+        let machine = Flow::accept(open, key, LaneId(0), binding, first_options(&options))?;
         let flow = self.flow(machine, open.service.to_owned(), None, options, false);
         let (lane, signals) = flow.peek().add_lane(on.clone(), self.config.clock.now());
         debug_assert_eq!(lane, LaneId(0));

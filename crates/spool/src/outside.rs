@@ -6,7 +6,7 @@
 use crate::error::{OpenError, StoreError};
 use crate::index::{FORMAT, Index, IndexOpenError};
 use crate::payload::{Payload, Sealed};
-use crate::spool::lock;
+use crate::spool::Lock;
 use crate::sums::{Grid, Part};
 use crate::upload::{Reason, Upload};
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
@@ -37,7 +37,7 @@ struct Outside {
     /// Where the copy of the index lies.
     _copy: Option<Scratch>,
     /// The folder is ours as long as this is open.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 impl Outside {
@@ -67,7 +67,7 @@ impl View {
     /// If there is no spool, of a later format, or it cannot be read.
     pub fn open(folder: &Path, first_record: u64) -> Result<Self, OpenError> {
         // Held for a moment only, to know whether somebody else has it.
-        let in_use = match existing(folder).and_then(|()| lock(folder)) {
+        let in_use = match existing(folder).and_then(|()| Lock::take(folder)) {
             Ok(_) => false,
             Err(OpenError::Locked(_)) => true,
             Err(error) => return Err(error),
@@ -118,7 +118,7 @@ impl fmt::Debug for View {
 }
 
 impl Outside {
-    fn of_copy(folder: &Path, first_record: u64, lock: Option<File>) -> Result<Self, OpenError> {
+    fn of_copy(folder: &Path, first_record: u64, lock: Option<Lock>) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Folder { path: folder.to_owned(), source };
         let copy = Scratch::new().map_err(failed)?;
         copy_index(folder, &copy.0).map_err(failed)?;
@@ -126,7 +126,7 @@ impl Outside {
         Ok(Self::new(folder, first_record, index, Some(copy), lock))
     }
 
-    fn new(folder: &Path, first_record: u64, index: Index, copy: Option<Scratch>, lock: Option<File>) -> Self {
+    fn new(folder: &Path, first_record: u64, index: Index, copy: Option<Scratch>, lock: Option<Lock>) -> Self {
         let (folder, grid) = (folder.to_owned(), Grid { prelude: first_record });
         Self { folder, grid, index: Mutex::new(index), _copy: copy, _lock: lock }
     }
@@ -264,7 +264,7 @@ pub fn check(
     on: &mut dyn FnMut(&Finding),
 ) -> Result<Checked, OpenError> {
     existing(folder)?;
-    let lock = lock(folder)?;
+    let lock = Lock::take(folder)?;
     let outside = match repair {
         None => Outside::of_copy(folder, first_record, Some(lock))?,
         Some(_) => {

@@ -87,7 +87,7 @@ pub struct Shared {
     /// Counts what is recorded.
     pub revision: AtomicU64,
     /// The folder is ours as long as this is open.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// The beginning of an intake.
@@ -190,7 +190,7 @@ impl Spool {
         let folder = |source| OpenError::Folder { path: path.clone(), source };
         let disk = Disk::default();
         make_folder(&path, sync.then_some(&disk)).map_err(folder)?;
-        let lock = lock(&path)?;
+        let lock = Lock::take(&path)?;
         lay_out(&path, sync.then_some(&disk)).map_err(folder)?;
         let index = Index::open(&path.join("index.db"), sync, cut_through).map_err(|error| match error {
             IndexOpenError::Later(found) => OpenError::Later { path: path.clone(), found, known: FORMAT },
@@ -709,14 +709,26 @@ fn gone(error: io::Error) -> StoreError {
 }
 
 /// The folder's lock, released by the kernel however the process ends.
-pub fn lock(folder: &Path) -> Result<File, OpenError> {
-    let failed = |source| OpenError::Folder { path: folder.to_owned(), source };
-    let path = folder.join("hoop.lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
-        Err(TryLockError::Error(source)) => Err(failed(source)),
+pub struct Lock(File);
+
+impl Lock {
+    pub fn take(folder: &Path) -> Result<Self, OpenError> {
+        let failed = |source| OpenError::Folder { path: folder.to_owned(), source };
+        let path = folder.join("hoop.lock");
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
+    }
+}
+
+impl Drop for Lock {
+    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 

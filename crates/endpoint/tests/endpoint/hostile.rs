@@ -339,11 +339,65 @@ async fn what_a_peer_that_never_reads_costs_is_bounded_and_others_are_served() {
         }
     };
     assert!(timeout(SOON, writes).await.is_err());
-    assert_eq!(world.server.octets(), 500_000, "its window is full");
+    assert_eq!(world.server.octets(), 300_000 + 64 * 1024, "its window is full");
     assert_eq!(at_server.stats().read, 0);
     let (mut device, mut server) = world.flow(FlowOptions::default()).await;
     is_unharmed(&mut device, &mut server).await;
     drop(never);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_devices_may_send_is_shared_out_and_one_that_sends_all_it_may_leaves_others_theirs() {
+    const FLOWS: usize = 60;
+    let (greedy, other) = (HostId([1; 20]), HostId([2; 20]));
+    let keys = HashMap::from([(greedy, KEY), (other, KEY)]);
+    let limits = ServerLimits { octets: 20_000_000, octets_of_device: 5_000_000, ..ServerLimits::default() };
+    let server = Server::new(ServerConfig { limits, keys: Arc::new(keys), ..server_config() });
+    let device = |host| {
+        let (device, at_server) = carrier();
+        server.serve(at_server, "wifi");
+        let end = Device::new(DeviceConfig { host, ..device_config() });
+        end.add_carrier(device, Use::Normal, "wifi");
+        end
+    };
+    let greedy = device(greedy);
+    let (mut flows, block) = (Vec::new(), octets(3, 0, 100_000));
+    for _ in 0..FLOWS {
+        let mut flow = greedy.open("test", FlowOptions { send_buffer: 8 << 20, ..FlowOptions::default() }).unwrap();
+        let mut at_server = server.accept().await.unwrap();
+        // All of it is read, so the window grows.
+        let mut read = vec![0; block.len()];
+        for _ in 0..20 {
+            flow.write_all(&block).await.unwrap();
+            timeout(SOON, at_server.read_exact(&mut read)).await.expect("it comes").unwrap();
+        }
+        flows.push((flow, at_server));
+    }
+    // And now nothing.
+    let ahead = octets(3, 0, 4_000_000);
+    for (flow, _) in &mut flows {
+        flow.write_all(&ahead).await.unwrap();
+    }
+    sleep(SOON).await;
+    let held = server.octets();
+    assert!(held > 2_000_000, "flows have more than the least: {held}");
+    assert!(held <= limits.octets_of_device + FLOWS as u64 * 64 * 1024, "{held}");
+    assert!(flows.iter().all(|(flow, _)| flow.stats().acknowledged >= 2_000_000 + 64 * 1024), "each has the least");
+    let other = device(other);
+    let mut flow = other.open("test", FlowOptions::default()).unwrap();
+    let mut at_server = server.accept().await.unwrap();
+    is_unharmed(&mut flow, &mut at_server).await;
+    let (alone, mut read) = (octets(3, 0, 1_500_000), vec![0; 500_000]);
+    flow.write_all(&alone).await.unwrap();
+    timeout(SOON, at_server.read_exact(&mut read)).await.expect("it comes").unwrap();
+    sleep(SOON).await;
+    assert!(flow.stats().acknowledged > 700_000, "its window grows: {}", flow.stats().acknowledged);
+    // What was held back comes once it is read.
+    let (flow, at_server) = &mut flows[FLOWS - 1];
+    let mut read = vec![0; ahead.len()];
+    timeout(SOON, at_server.read_exact(&mut read)).await.expect("it comes").unwrap();
+    assert!(read == ahead);
+    flow.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
