@@ -12,6 +12,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// One that is active is looked at again after so long at the latest, since it may have come to rest.
 const ACTIVE_EVERY: Duration = Duration::from_secs(4);
 
+/// So many are looked at before others have their turn: a fraction of a millisecond.
+const AT_ONCE: usize = 256;
+
 /// Asks for looks.
 #[derive(Debug)]
 pub(crate) struct Watch<T> {
@@ -101,7 +104,10 @@ pub(crate) async fn keep<T>(
         while let Some(due) = timers.take_due(now) {
             round.insert(due.as_ptr().addr(), due);
         }
-        for (address, weak) in round {
+        for (nth, (address, weak)) in round.into_iter().enumerate() {
+            if nth % AT_ONCE == AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
             match weak.upgrade() {
                 Some(flow) => timers.set(&flow, look(&flow), now),
                 None => timers.forget(address),

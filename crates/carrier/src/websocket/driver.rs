@@ -25,9 +25,6 @@ const READ_MIN: usize = 4 * 1024;
 /// end faster, and memory that comes from the system and goes back each time.
 const WRITE_MAX: usize = 64 * 1024;
 
-/// How long a masked piece is, at most: a record of TLS.
-const PIECE_MAX: usize = 16 * 1024;
-
 /// After so many octets those who wait for them have their turn: they find them in the processor's cache, and what is read next goes into the same buffers.
 const TURN: usize = 64 * 1024;
 
@@ -84,7 +81,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         let (read, write) = split(self.stream);
         let (buffers, buffer, frames) = (Buffers::default(), self.buffer, self.frames);
         let mut reader = Reader { stream: read, buffers, buffer, frames, shared: &shared, manner };
-        let mut writer = Writer { stream: write, shared: &shared, manner, out: VecDeque::new(), waiting: 0 };
+        let mut writer = Writer {
+            stream: write,
+            shared: &shared,
+            manner,
+            out: VecDeque::new(),
+            masked: BytesMut::new(),
+            waiting: 0,
+        };
         let (error, is_closed) = tokio::select! {
             biased;
             error = shared.until_gone() => (error, true),
@@ -202,6 +206,9 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
     }
 
     async fn next(&mut self) -> io::Result<Item> {
+        if let Some(item) = self.frames.take(&mut self.buffer).map_err(violated)? {
+            return Ok(item);
+        }
         let (stream, buffers, buffer) = (&mut self.stream, &mut self.buffers, &mut self.buffer);
         let idle = self.manner.idle;
         if let Ok(item) = timeout(REST.min(idle), next_item(stream, buffers, buffer, &mut self.frames)).await {
@@ -228,9 +235,11 @@ struct Writer<'a, S> {
     stream: S,
     shared: &'a Shared,
     manner: Manner,
-    /// What is to be written: heads of frames, and payloads as they lie in memory or, at a device, masked.
-    out: VecDeque<Bytes>,
-    /// How many octets that is.
+    /// What is to be written: heads of frames, and payloads as they lie in memory, with what they are to be masked with.
+    out: VecDeque<(Bytes, Option<[u8; 4]>)>,
+    /// At a device: what is written now, masked.
+    masked: BytesMut,
+    /// How many octets all that is.
     waiting: usize,
 }
 
@@ -249,6 +258,7 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
                 self.write().await?;
             }
             self.stream.flush().await?;
+            self.masked = BytesMut::new();
             self.wait().await?;
         }
     }
@@ -304,21 +314,30 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
     }
 
     fn put(&mut self, octets: Bytes, mask: &mut Option<[u8; 4]>) {
-        self.waiting += octets.len();
-        match mask {
-            None => self.out.push_back(octets),
-            Some(mask) => self.out.extend(octets.chunks(PIECE_MAX).map(|piece| {
-                let mut masked = Vec::with_capacity(piece.len());
-                put_masked(&mut masked, piece, mask);
-                Bytes::from(masked)
-            })),
+        let (len, own) = (octets.len(), *mask);
+        self.waiting += len;
+        self.out.push_back((octets, own));
+        if let Some(mask) = mask {
+            mask.rotate_left(len % 4);
         }
     }
 
     /// Writes up to [`WRITE_MAX`] octets of what waits.
     async fn write(&mut self) -> io::Result<()> {
+        let written = match self.manner.role {
+            Role::Server => self.write_as_it_lies().await?,
+            Role::Device => self.write_masked().await?,
+        };
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.waiting -= written;
+        Ok(())
+    }
+
+    async fn write_as_it_lies(&mut self) -> io::Result<usize> {
         let (mut slices, mut room) = (Vec::with_capacity(self.out.len()), WRITE_MAX);
-        for octets in &self.out {
+        for (octets, _) in &self.out {
             if room == 0 {
                 break;
             }
@@ -326,21 +345,40 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
             slices.push(IoSlice::new(&octets[..len]));
             room -= len;
         }
-        let mut written = self.stream.write_vectored(&slices).await?;
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        self.waiting -= written;
-        while let Some(octets) = self.out.front_mut()
-            && written >= octets.len()
+        let written = self.stream.write_vectored(&slices).await?;
+        let mut done = written;
+        while let Some((octets, _)) = self.out.front_mut()
+            && done >= octets.len()
         {
-            written -= octets.len();
+            done -= octets.len();
             self.out.pop_front();
         }
-        if let Some(octets) = self.out.front_mut() {
-            octets.advance(written);
+        if let Some((octets, _)) = self.out.front_mut() {
+            octets.advance(done);
         }
-        Ok(())
+        Ok(written)
+    }
+
+    /// What is masked lies in one place that stays in the processor's cache.
+    async fn write_masked(&mut self) -> io::Result<usize> {
+        if self.masked.is_empty() {
+            self.masked.reserve(self.waiting.min(WRITE_MAX));
+            while self.masked.len() < WRITE_MAX
+                && let Some((octets, mask)) = self.out.front_mut()
+            {
+                let piece = octets.split_to(octets.len().min(WRITE_MAX - self.masked.len()));
+                match mask {
+                    None => self.masked.extend_from_slice(&piece),
+                    Some(mask) => put_masked(&mut self.masked, &piece, mask),
+                }
+                if octets.is_empty() {
+                    self.out.pop_front();
+                }
+            }
+        }
+        let written = self.stream.write(&self.masked).await?;
+        self.masked.advance(written);
+        Ok(written)
     }
 
     /// Behind what was begun.

@@ -3,7 +3,7 @@
 //! The head of a frame is tungstenite's to read and write. What is around it is here because its own stream copies every payload twice to send it: between a lane and TLS there is
 //! no copy at a server, and at a device the one that masks it. What comes is unmasked where it lies, and given out as it comes: a frame is never waited for.
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 use std::io::Cursor;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
@@ -219,14 +219,13 @@ pub(super) fn put_frame(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]>, pa
 const BLOCK: usize = 64;
 
 /// Appends octets of a payload, masked (RFC 6455 §5.3), and turns the mask to what follows.
-pub(super) fn put_masked(out: &mut Vec<u8>, octets: &[u8], mask: &mut [u8; 4]) {
+pub(super) fn put_masked(out: &mut impl BufMut, octets: &[u8], mask: &mut [u8; 4]) {
     let wide = widened(*mask);
-    out.reserve(octets.len());
     let (blocks, rest) = octets.as_chunks::<BLOCK>();
     for block in blocks {
-        out.extend_from_slice(&std::array::from_fn::<u8, BLOCK, _>(|at| block[at] ^ wide[at]));
+        out.put_slice(&std::array::from_fn::<u8, BLOCK, _>(|at| block[at] ^ wide[at]));
     }
-    out.extend(rest.iter().zip(wide).map(|(octet, mask)| octet ^ mask));
+    rest.iter().zip(wide).for_each(|(octet, mask)| out.put_u8(octet ^ mask));
     mask.rotate_left(octets.len() % 4);
 }
 
