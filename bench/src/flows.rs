@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -56,11 +56,24 @@ pub struct Part {
 impl Part {
     /// Starts it.
     pub fn start(lab: &Lab, host: &str, role: &str, folder: &Path, arguments: &[&str]) -> Self {
-        let mut command = lab.command(host, std::env::current_exe().expect("this program has a path"));
+        Self::of(lab.command(host, this_program()), role, folder, arguments)
+    }
+
+    /// Starts it outside of any lab.
+    pub fn beside(role: &str, folder: &Path, arguments: &[&str]) -> Self {
+        Self::of(Command::new(this_program()), role, folder, arguments)
+    }
+
+    fn of(mut command: Command, role: &str, folder: &Path, arguments: &[&str]) -> Self {
         command.args(["--role", role, "--folder"]).arg(folder).args(arguments);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         Self { child, lines }
+    }
+
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The next line that it says; none once it has ended.
@@ -85,6 +98,10 @@ impl Drop for Part {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn this_program() -> PathBuf {
+    std::env::current_exe().expect("this program has a path")
 }
 
 /// Waits for a line of the conductor's.

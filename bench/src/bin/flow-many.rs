@@ -11,7 +11,7 @@
 //! `--only fair|tcp|memory` runs one of the three, and `--case 0|1|2` one row of the first.
 
 use bytes::Bytes;
-use hoop_bench::flows::{NAME, make_certificate, tls_of_device, tls_of_server};
+use hoop_bench::flows::{NAME, Part, make_certificate, tls_of_device, tls_of_server};
 use hoop_bench::{Table, Verdict, median, number, spread, word};
 use hoop_carrier::{
     Carrier, Local, QuicDevice, QuicLimits, QuicListener, QuicOptions, WebSocketDevice, WebSocketLimits,
@@ -24,10 +24,9 @@ use hoop_lab::{Host, Lab, Link, LinkConfig, QueueLimit, Topology};
 use hoop_units::Bitrate;
 use socket2::SockRef;
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -184,12 +183,12 @@ fn memory(begin: &Conductor<'_>) {
     let mut first = 0.0;
     for (kind, carriers, flows) in cases {
         let (server, ports) = begin.server();
-        let before = resident(server.child.id());
+        let before = resident(server.id());
         let mut device = begin.device(&[kind], carriers, flows, &ports);
         device.expect("attached");
         // Whatever is given back after a second of rest is given back.
         std::thread::sleep(Duration::from_secs(4));
-        let more = resident(server.child.id()) - before;
+        let more = resident(server.id()) - before;
         drop((server, device));
         let all = (carriers * flows) as f64;
         let what = match (carriers, flows) {
@@ -262,38 +261,10 @@ impl Conductor<'_> {
     }
 
     fn start(&self, role: &str, arguments: &[&str]) -> Part {
-        let program = std::env::current_exe().expect("this program has a path");
-        let mut command = self.lab.map_or_else(|| Command::new(&program), |lab| lab.command(role, &program));
-        command.args(["--role", role, "--folder"]).arg(self.folder).args(arguments);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        Part { child, lines }
-    }
-}
-
-/// A process, which is stopped when this is dropped.
-struct Part {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Part {
-    /// What follows a word in the next line.
-    fn expect(&mut self, word: &str) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).expect("text");
-        line.strip_prefix(word).unwrap_or_else(|| panic!("it says {line:?}, and not {word}")).trim().to_owned()
-    }
-
-    fn say(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().expect("a pipe"), "{line}").expect("it listens");
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        match self.lab {
+            Some(lab) => Part::start(lab, role, role, self.folder, arguments),
+            None => Part::beside(role, self.folder, arguments),
+        }
     }
 }
 

@@ -100,6 +100,10 @@ pub trait Carrier: Send + Sync + Debug {
         Box::pin(std::future::pending())
     }
 
+    /// Has the other end give a sign of life, so that it is noticed if it is [silent](Self::silent) though nothing is under way: for when the machine's networks have changed, and
+    /// the way may be gone that an idle carrier took. A carrier of QUIC does so when it moves ([`QuicDevice::rebind`]), and here nothing.
+    fn probe(&self) {}
+
     /// Waits until the carrier is gone, and says why.
     fn closed(&self) -> Pending<'_, io::Error>;
 

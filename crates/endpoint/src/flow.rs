@@ -290,7 +290,8 @@ impl Shared {
     ) -> Arc<Self> {
         let now = clock.now();
         let is_device = memory.is_none();
-        let window = (!is_device).then(|| Window::new(machine.incoming().consumed(), now));
+        let incoming = machine.incoming();
+        let window = (!is_device).then(|| Window::new(incoming.consumed(), incoming.granted(), now));
         if window.is_some() {
             machine.set_window(WINDOW_MIN.min(options.window), now);
         }
@@ -1128,12 +1129,13 @@ impl State {
         let used_to = self.used_to();
         let Some(window) = &mut self.window else { return };
         if window.is_due(used_to) {
-            let rtt = self.lanes.iter().filter_map(|entry| entry.on.carrier.rtt()).max().unwrap_or_default();
-            // Who lets it run empty at times wants it whole.
-            let rtt = if self.options.low.is_some() { BUSY_MAX } else { rtt };
+            // Who lets it run empty at times wants it whole, and so do several lanes: all waits for what one is late with.
+            let wants_whole = self.options.low.is_some() || self.lanes.len() > 1;
+            let rtt = || self.lanes.first().and_then(|entry| entry.on.carrier.rtt()).unwrap_or_default();
+            let rtt = (!wants_whole).then(rtt);
             let granted = self.share.granted;
             let room = flow.least_room(|memory| memory.room_to_grant(granted, used_to));
-            window.grow(used_to, rtt, WINDOW_MIN + granted + room, now);
+            window.grow(used_to, rtt, self.options.window.min(WINDOW_MIN + granted + room), now);
         }
         let incoming = self.machine.incoming();
         let from = incoming.consumed().min(incoming.kept());

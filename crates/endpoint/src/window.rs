@@ -21,9 +21,9 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// For a stream that is used up as far as `from`.
-    pub(crate) const fn new(from: u64, now: Timestamp) -> Self {
-        Self { size: WINDOW_MIN, from, since: now, granted_to: from + WINDOW_MIN }
+    /// For a stream that is used up as far as `from`, and granted as far as `granted_to`.
+    pub(crate) const fn new(from: u64, granted_to: u64, now: Timestamp) -> Self {
+        Self { size: WINDOW_MIN, from, since: now, granted_to }
     }
 
     pub(crate) const fn size(&self) -> u64 {
@@ -35,10 +35,13 @@ impl Window {
         used_to.saturating_sub(self.from) >= self.size / 2
     }
 
-    /// Half of it is used up: it is doubled if that was quick, and cut to `most` in any case, but not below [`WINDOW_MIN`].
-    pub(crate) fn grow(&mut self, used_to: u64, rtt: Duration, most: u64, now: Timestamp) {
-        if now.since(self.since) < QUICK.max(rtt * 2) {
-            self.size *= 2;
+    /// Half of it is used up: it is doubled if that was quick, and cut to `most` in any case, but not below [`WINDOW_MIN`]. `rtt`: the lane's; without
+    /// it is `most` at once.
+    pub(crate) fn grow(&mut self, used_to: u64, rtt: Option<Duration>, most: u64, now: Timestamp) {
+        match rtt {
+            None => self.size = most,
+            Some(rtt) if now.since(self.since) < QUICK.max(rtt * 2) => self.size *= 2,
+            Some(_) => {}
         }
         (self.from, self.since) = (used_to, now);
         self.size = self.size.min(most).max(WINDOW_MIN);
@@ -63,12 +66,12 @@ mod tests {
     /// The window after `count` halves of it were used up, each in `each`.
     fn after(count: usize, each: Duration, rtt: Duration, most: u64) -> u64 {
         let mut now = Timestamp::ZERO;
-        let (mut window, mut used) = (Window::new(0, now), 0);
+        let (mut window, mut used) = (Window::new(0, WINDOW_MIN, now), 0);
         for _ in 0..count {
             now += each;
             used += window.size() / 2;
             assert!(!window.is_due(used - 1) && window.is_due(used));
-            window.grow(used, rtt, most, now);
+            window.grow(used, Some(rtt), most, now);
         }
         window.size()
     }
@@ -84,17 +87,20 @@ mod tests {
     #[test]
     fn a_window_shrinks_where_there_is_less_memory_and_never_below_what_all_may_send() {
         assert_eq!(after(3, MS, MS, 3 * WINDOW_MIN), 3 * WINDOW_MIN);
-        let (now, mut window) = (Timestamp::ZERO, Window::new(7, Timestamp::ZERO));
-        window.grow(WINDOW_MIN, MS, u64::MAX, now);
+        let (now, mut window) = (Timestamp::ZERO, Window::new(7, WINDOW_MIN, Timestamp::ZERO));
+        window.grow(WINDOW_MIN, Some(MS), u64::MAX, now);
         assert_eq!(window.size(), 2 * WINDOW_MIN);
-        window.grow(2 * WINDOW_MIN, MS, 1_000, now);
+        window.grow(2 * WINDOW_MIN, Some(MS), 1_000, now);
         assert_eq!(window.size(), WINDOW_MIN);
+        window.grow(3 * WINDOW_MIN, None, 2 << 20, now);
+        assert_eq!(window.size(), 2 << 20);
     }
 
     #[test]
     fn what_was_granted_cannot_be_taken_back() {
-        let mut window = Window::new(5, Timestamp::ZERO);
-        assert_eq!(window.granted_to(), 5 + WINDOW_MIN);
+        let mut window = Window::new(5, 70_000, Timestamp::ZERO);
+        window.granted(5 + WINDOW_MIN);
+        assert_eq!(window.granted_to(), 70_000);
         window.granted(1 << 20);
         window.granted(1 << 19);
         assert_eq!(window.granted_to(), 1 << 20);

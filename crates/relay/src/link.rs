@@ -99,6 +99,7 @@ impl Link {
         let device = Device::new(DeviceConfig::new(introduction.host()?, introduction.key()?));
         let (server, tls) = (introduction.server()?, device_tls(introduction.roots()?)?);
         let quic_options = QuicOptions { keep_alive: Some(KEEP_ALIVE), ..QuicOptions::device() };
+        let websocket_options = WebSocketOptions { keep_alive: Some(KEEP_ALIVE), ..WebSocketOptions::default() };
         let mut keepers = JoinSet::new();
         let ((trouble, troubles), reached) = (watch::channel(None), Arc::new(AtomicBool::new(false)));
         for way in ways {
@@ -107,7 +108,7 @@ impl Link {
             }
             let fail = |source| LinkError::Way { way: way.name.clone(), source };
             let quic = QuicDevice::new(way.local.clone(), &tls, &quic_options).map_err(fail)?;
-            let websocket = || WebSocketDevice::new(way.local.clone(), &tls, WebSocketOptions::default(), None);
+            let websocket = || WebSocketDevice::new(way.local.clone(), &tls, websocket_options.clone(), None);
             let keeper = Keeper {
                 // From before the first flow.
                 wants: device.wants(),
@@ -244,6 +245,9 @@ impl Keeper {
                     }
                     if let Err(error) = self.dialer.link_is_up() {
                         tracing::debug!(way = self.way.name, %error, "no fresh socket");
+                    }
+                    if let Some(here) = &here {
+                        here.carrier.probe();
                     }
                     // What is under way may have begun where there was no way.
                     if dialling.take().is_some() || due.is_some() {

@@ -247,6 +247,7 @@ struct Writer<'a, S> {
 pub(super) enum Due {
     Message(Message),
     Pong(Bytes),
+    Ping,
 }
 
 impl<S: AsyncWrite + Unpin> Writer<'_, S> {
@@ -290,6 +291,7 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
         let message = match due {
             Due::Message(message) => message,
             Due::Pong(octets) => return self.put_small(Kind::Pong, octets),
+            Due::Ping => return self.put_small(Kind::Ping, Bytes::new()),
         };
         let mut head = Vec::with_capacity(8);
         message.put_head(&mut head);

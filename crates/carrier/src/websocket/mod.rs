@@ -130,6 +130,10 @@ impl Carrier for WebSocketCarrier {
         Box::pin(until_silent(limit, move || sampler.sample()))
     }
 
+    fn probe(&self) {
+        self.handle.0.probe();
+    }
+
     fn closed(&self) -> Pending<'_, io::Error> {
         Box::pin(self.handle.0.until_gone())
     }
@@ -171,6 +175,8 @@ struct State {
     lanes: Lanes,
     /// The answer to the latest ping.
     pong: Option<Bytes>,
+    /// A ping is to be sent.
+    probes: bool,
 }
 
 /// Why the carrier is gone.
@@ -186,7 +192,7 @@ impl Gone {
 impl Shared {
     fn new(is_device: bool) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State { lanes: Lanes::new(is_device), pong: None }),
+            state: Mutex::new(State { lanes: Lanes::new(is_device), pong: None, probes: false }),
             work: Notify::new(),
             offered: Notify::new(),
             room: Notify::new(),
@@ -262,8 +268,14 @@ impl Shared {
     // What the connection's task does.
 
     fn due(&self) -> Option<Due> {
-        if let Some(octets) = self.state().pong.take() {
-            return Some(Due::Pong(octets));
+        {
+            let mut state = self.state();
+            if let Some(octets) = state.pong.take() {
+                return Some(Due::Pong(octets));
+            }
+            if std::mem::take(&mut state.probes) {
+                return Some(Due::Ping);
+            }
         }
         self.change(Lanes::next_message).map(Due::Message)
     }
@@ -272,7 +284,7 @@ impl Shared {
         loop {
             {
                 let state = self.state();
-                if state.pong.is_some() || state.lanes.has_messages() {
+                if state.pong.is_some() || state.probes || state.lanes.has_messages() {
                     return;
                 }
             }
@@ -282,6 +294,11 @@ impl Shared {
 
     fn answer(&self, ping: Bytes) {
         self.state().pong = Some(ping);
+        self.work.notify_one();
+    }
+
+    fn probe(&self) {
+        self.state().probes = true;
         self.work.notify_one();
     }
 

@@ -172,6 +172,35 @@ fn where_udp_is_blocked_in_the_middle_an_upload_goes_on_over_websocket() {
 }
 
 #[test]
+fn who_only_waits_keeps_its_carrier_and_hears_what_comes_in_another_network_though_udp_is_blocked() {
+    let world = World::build();
+    world.ip("phone", "link set cell down");
+    world.ip("net", "rule add ipproto udp blackhole");
+    let (_server, key) = ssh_server(&world);
+    let ssh = r#"ssh -F none -i "$1" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "root@$2" "echo first; until test -e '$3'; do sleep 0.1; done; echo second" > "$4""#;
+    let (go, said) = (world.path("go"), world.path("said"));
+    let mut run = world.run("sh");
+    run.args(["-c", ssh, "sh"]).arg(key).arg(world.lab.address("web").to_string()).arg(&go).arg(&said);
+    let mut carried = world.start(run);
+    world.grown(&said, 6, &carried);
+    // Longer than a carrier lives that says nothing.
+    std::thread::sleep(Duration::from_secs(27));
+    assert_eq!(carried.text().matches("a carrier is up").count(), 1, "{}", carried.text());
+    world.roam();
+    // The phone says nothing of itself: the old carrier's silence is found out because the network has changed.
+    let mut ups = 0;
+    let is_second = |line: &str| {
+        ups += usize::from(line.contains("a carrier is up"));
+        ups == 2
+    };
+    assert!(carried.wait_for_matching(PATIENCE, is_second).is_some(), "{}", carried.text());
+    assert!(carried.text().contains("a carrier is silent"), "{}", carried.text());
+    std::fs::write(go, "").unwrap();
+    assert!(carried.wait().unwrap().success(), "{}", carried.text());
+    assert_eq!(std::fs::read_to_string(said).unwrap(), "first\nsecond\n");
+}
+
+#[test]
 fn git_clones_and_a_program_ends_as_it_does_without() {
     let world = World::build();
     let git = |arguments: &[&str]| {
