@@ -388,9 +388,9 @@ impl Shared {
         }
     }
 
-    /// How much more it may have of the memory where that is least.
-    fn least_room(&self, room: impl Fn(&Memory) -> u64) -> u64 {
-        self.memory.iter().flatten().map(|memory| room(memory)).min().unwrap_or(u64::MAX)
+    /// What each memory allows, where that is least.
+    fn least(&self, of: impl Fn(&Memory) -> u64) -> u64 {
+        self.memory.iter().flatten().map(|memory| of(memory)).min().unwrap_or(u64::MAX)
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
@@ -500,7 +500,7 @@ impl Shared {
             }
             let held = state.send.len();
             let buffer = state.options.send_buffer.saturating_sub(held);
-            let room = self.least_room(|memory| memory.room_to_write(held, outgoing.acked()));
+            let room = self.least(|memory| memory.room_to_write(held, outgoing.acked()));
             // Who holds nothing would never be woken.
             let room = if held == 0 { room.max(WRITE_MIN) } else { room };
             let room = room.min(buffer).min(most);
@@ -667,8 +667,8 @@ impl State {
         if self.receive.has_ready() || self.is_at_end() {
             wake(&mut self.reader);
         }
-        self.wake_lanes();
         self.grant(flow, now);
+        self.wake_lanes();
         let share = self.share();
         flow.takes(std::mem::replace(&mut self.share, share), share);
         if flow.is_device && self.is_to_be_watched(now) {
@@ -1118,29 +1118,39 @@ impl State {
         }
     }
 
-    /// Up to where what came takes no memory any more: it is read, or on disk.
+    /// Up to where the application or the disk has what came: the device may send on from there.
     fn used_to(&self) -> u64 {
         let on_disk = self.spool.as_ref().map_or(0, |_| self.machine.incoming().kept());
         self.receive.read().max(on_disk)
     }
 
-    /// Grants as much as is of use, and as there is memory for.
+    /// Up to where what came takes no memory: it is read, and on disk if it is to be.
+    fn freed_to(&self) -> u64 {
+        let read = self.receive.read();
+        self.spool.as_ref().map_or(read, |_| read.min(self.machine.incoming().kept()))
+    }
+
+    /// Grants as much as is of use, and as there is memory for; 64 KiB in any case.
     fn grant(&mut self, flow: &Shared, now: Timestamp) {
-        let used_to = self.used_to();
+        let (used_to, freed_to, granted) = (self.used_to(), self.freed_to(), self.share.granted);
         let Some(window) = &mut self.window else { return };
-        if window.is_due(used_to) {
-            // Who lets it run empty at times wants it whole, and so do several lanes: all waits for what one is late with.
-            let wants_whole = self.options.low.is_some() || self.lanes.len() > 1;
-            let rtt = || self.lanes.first().and_then(|entry| entry.on.carrier.rtt()).unwrap_or_default();
-            let rtt = (!wants_whole).then(rtt);
-            let granted = self.share.granted;
-            let room = flow.least_room(|memory| memory.room_to_grant(granted, used_to));
-            window.grow(used_to, rtt, self.options.window.min(WINDOW_MIN + granted + room), now);
-        }
         let incoming = self.machine.incoming();
         let from = incoming.consumed().min(incoming.kept());
-        let ahead = if self.options.low.is_some() { 0 } else { used_to - from };
-        let size = self.options.window.min(ahead + window.size());
+        // What is on disk, or read and not kept, may be as much again; but between its thresholds a flow asks for nothing.
+        let waits = self.options.low.is_some() && self.spool.is_none();
+        let free_to = if waits { incoming.consumed() } else { used_to };
+        if window.is_due(used_to) || free_to + window.size() > window.granted_to() {
+            let most = flow.least(|memory| memory.to_grant(granted, used_to));
+            let most = WINDOW_MIN + most.saturating_sub(used_to - freed_to);
+            if window.is_due(used_to) {
+                // Who lets it run empty at times wants it whole, and so do several lanes: all waits for what one is late with.
+                let wants_whole = self.options.low.is_some() || self.lanes.len() > 1;
+                let rtt = || self.lanes.first().and_then(|entry| entry.on.carrier.rtt()).unwrap_or_default();
+                window.grow(used_to, (!wants_whole).then(rtt), self.options.window.min(most), now);
+            }
+            window.cut(most);
+        }
+        let size = self.options.window.min(free_to.saturating_sub(from) + window.size());
         window.granted(from + size);
         if size != incoming.window() {
             self.machine.set_window(size, now);
@@ -1156,7 +1166,7 @@ impl State {
             _ => 0,
         };
         let granted_to = granted_to.min(self.machine.incoming().end().unwrap_or(u64::MAX));
-        Share { held, granted: granted_to.saturating_sub(self.used_to() + WINDOW_MIN) }
+        Share { held, granted: granted_to.saturating_sub(self.freed_to() + WINDOW_MIN) }
     }
 
     // ---- the application ----

@@ -51,9 +51,10 @@ impl Memory {
         self.held.room(self.limit, held, acked)
     }
 
-    /// How much more a flow may grant of which `granted` are granted and `read` octets were read.
-    pub(crate) fn room_to_grant(&self, granted: u64, read: u64) -> u64 {
-        self.granted.room(self.limit, granted, read)
+    /// How much may be granted of a flow of which `granted` is, and `read` octets were read: less, where others want it.
+    pub(crate) fn to_grant(&self, granted: u64, read: u64) -> u64 {
+        let free = self.limit.saturating_sub(self.granted.octets());
+        self.granted.part(self.limit, granted, read).min(granted + free)
     }
 }
 
@@ -76,19 +77,23 @@ impl Held {
         u64::try_from(self.octets.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// How many octets more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`.
+    /// How many octets more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`: what is missing of its [part](Self::part).
+    fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
+        self.part(limit, held, acked).saturating_sub(held).min(limit.saturating_sub(self.octets()))
+    }
+
+    /// How many octets a flow may have.
     ///
     /// Each flow that holds any has its part of the limit, and of the half of the limit that is free whoever wants it. So a few flows have all that they can use beside any number of those
     /// that hold little; among many each has about the same, and who came first has no more memory, and with it no more of the rate, than who comes last.
     /// Where more than an eighth is held, a flow has no more than was acknowledged of it, or [`FIRST`]: a lane's window grows no faster, and those that begin first among many would take most.
-    fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
+    fn part(&self, limit: u64, held: u64, acked: u64) -> u64 {
         let all = self.octets();
         let others =
             u64::try_from(self.holders.load(Ordering::Relaxed)).unwrap_or(0).saturating_sub(u64::from(held > 0));
         // One part is for whoever comes next.
         let share = (limit / 2).saturating_sub(all).max(limit / (2 + others));
-        let share = if all > limit / 8 { share.min(acked.max(FIRST)) } else { share };
-        share.saturating_sub(held).min(limit.saturating_sub(all))
+        if all > limit / 8 { share.min(acked.max(FIRST)) } else { share }
     }
 }
 
@@ -116,6 +121,27 @@ mod tests {
         let flows = holders(1_000_000);
         let (least, most) = (flows.iter().min().unwrap(), flows.iter().max().unwrap());
         assert!(*least > 8_000 && most - least <= 1_000, "{least} to {most}");
+    }
+
+    #[test]
+    fn of_what_was_granted_first_less_is_granted_again_where_others_want_it() {
+        let memory = Memory::new(1_000_000);
+        let mut flows = vec![Share::default(); 20];
+        for _ in 0..200 {
+            for flow in &mut flows {
+                // Half of it is used up, and as much granted anew as there may be.
+                let used = Share { granted: flow.granted / 2, ..*flow };
+                memory.change(*flow, used);
+                let granted = Share { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
+                memory.change(used, granted);
+                *flow = granted;
+                assert!(memory.granted.octets() <= 1_000_000);
+            }
+        }
+        let (least, most) =
+            (flows.iter().min_by_key(|flow| flow.granted), flows.iter().max_by_key(|flow| flow.granted));
+        let (least, most) = (least.unwrap().granted, most.unwrap().granted);
+        assert!(least > 40_000 && most < 60_000, "{least} to {most}");
     }
 
     #[test]

@@ -83,9 +83,9 @@ pub struct ServerLimits {
     /// Octets of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
     /// that holds any has its part, and of half of it whoever wants it has what is free; whoever writes waits while its flow has no more. Devices, too, are told that they may send no
     /// more than this in all, shared out in the same way. A flow may write 64 KiB if it holds none, and be sent 64 KiB, nevertheless. So there is never more than twice this and 128 KiB
-    /// for each flow, and one window for each that was parked or outlived a restart; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
+    /// for each flow, and one window for each that was parked, outlived a restart, or has [`Keeps::Stored`]; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
     pub octets: u64,
-    /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, or sends what is not read, takes no more of the memory than that. Default 128 MiB.
+    /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, or sends what is not read, takes no more of the memory than that, with the same exceptions. Default 128 MiB.
     pub octets_of_device: u64,
     /// Flows of which it is remembered how they ended; the oldest are forgotten first. Default 65,536.
     pub ended: usize,

@@ -44,6 +44,11 @@ impl Window {
             Some(_) => {}
         }
         (self.from, self.since) = (used_to, now);
+        self.cut(most);
+    }
+
+    /// There is memory for no more than `most`.
+    pub(crate) fn cut(&mut self, most: u64) {
         self.size = self.size.min(most).max(WINDOW_MIN);
     }
 
