@@ -24,6 +24,9 @@ const STALL_SECS: &str = "15";
 /// What curl ends with then.
 const STALLED: i32 = 28;
 
+/// What curl may still write as it ends, at most: that is not going on.
+const LAST: u64 = 64 * 1024;
+
 /// Nothing here takes longer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -89,7 +92,7 @@ fn download(world: &Roaming, curl: &mut Command, from: &str, into: &Path) -> Res
     say("here is the mobile network");
     let status = wait(|| {
         let status = curl.0.try_wait()?;
-        Ok((status.is_some() || len(into) > had).then_some(status))
+        Ok((status.is_some() || len(into) > had + LAST).then_some(status))
     })?;
     let status = match status {
         Some(status) => status,
