@@ -343,3 +343,16 @@ async fn the_last_word_before_a_goodbye_still_arrives() {
         assert_eq!(word.as_deref(), Some(&b"done"[..]), "of a device: {is_device}");
     }
 }
+
+#[tokio::test]
+async fn a_carrier_that_is_probed_is_answered_and_does_not_end_for_want_of_traffic() {
+    let options = WebSocketOptions { idle: Duration::from_secs(3), ..WebSocketOptions::default() };
+    let (device, server) = websocket_pair(V4, &options).await;
+    for _ in 0..10 {
+        device.probe();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    soon(lane(&device, &server)).await;
+    // And without it ends, whichever end notices first.
+    soon(device.closed()).await;
+}

@@ -187,7 +187,7 @@ fn who_only_waits_keeps_its_carrier_and_hears_what_comes_in_another_network_thou
     std::thread::sleep(Duration::from_secs(27));
     assert_eq!(carried.text().matches("a carrier is up").count(), 1, "{}", carried.text());
     world.roam();
-    // The phone says nothing of itself: the old carrier's silence is found out because the network has changed.
+    // No program says anything: that the old carrier is silent is found out by a ping.
     let mut ups = 0;
     let is_second = |line: &str| {
         ups += usize::from(line.contains("a carrier is up"));
