@@ -147,7 +147,8 @@ fn beside_tcp(begin: &Conductor<'_>, verdict: &mut Verdict) {
     let way = LinkConfig::new().delay(hoop_units::Duration::from_millis(SHARED_DELAY_MS));
     let link = Link::new("shared", "device", "server")
         .up(way.clone())
-        .down(way.rate(SHARED).queue(QueueLimit::bytes(SHARED_QUEUE)));
+        .down(way.rate(SHARED).queue(QueueLimit::bytes(SHARED_QUEUE)))
+        .prompt();
     let topology = Topology::new().host(Host::new("device")).host(Host::new("server")).link(link);
     let lab = Lab::build(&topology).expect("a lab");
     let begin = Conductor { lab: Some(&lab), ..*begin };

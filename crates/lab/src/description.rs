@@ -99,6 +99,8 @@ struct LinkTable {
     addresses: Option<[Ipv4Addr; 2]>,
     mtu: Option<u32>,
     #[serde(default)]
+    prompt: bool,
+    #[serde(default)]
     both: DirectionTable,
     #[serde(default)]
     up: DirectionTable,
@@ -196,7 +198,15 @@ impl LinkTable {
         let up = self.up.or(&self.both).into_config(place)?;
         let down = self.down.or(&self.both).into_config(place)?;
         let mtu = self.mtu.unwrap_or(MTU_DEFAULT);
-        Ok(Link { name: self.name, between: self.between, addresses: self.addresses, up, down, mtu })
+        Ok(Link {
+            name: self.name,
+            between: self.between,
+            addresses: self.addresses,
+            up,
+            down,
+            mtu,
+            prompt: self.prompt,
+        })
     }
 }
 
@@ -330,6 +340,7 @@ mod tests {
                 Link::new("dsl", "gateway", "service")
                     .addresses(Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2))
                     .mtu(1_492)
+                    .prompt()
                     .up(dsl
                         .clone()
                         .rate(Bitrate::kbps(1_150))
@@ -404,6 +415,7 @@ name = "dsl"
 between = ["gateway", "service"]
 addresses = ["198.18.0.1", "198.18.0.2"]
 mtu = 1492
+prompt = true
 both = { delay = "10 ms", queue = "64 KiB" }
 down = { rate = "12 Mbit/s" }
 

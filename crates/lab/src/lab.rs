@@ -95,8 +95,7 @@ impl Lab {
         let clock = Clock::start();
         for (index, ends) in devices.into_iter().enumerate() {
             let spec = &lab.plan.links[index].spec;
-            let configs = [spec.up.clone(), spec.down.clone()];
-            let wire = Wire::start(&spec.name, ends, configs, seeds(lab.plan.seed, index), clock);
+            let wire = Wire::start(spec, ends, seeds(lab.plan.seed, index), clock);
             lab.wires.push(wire.map_err(doing("link", &lab.plan.links[index].spec.name))?);
         }
         Ok(lab)

@@ -118,6 +118,9 @@ pub struct Link {
     pub down: LinkConfig,
     /// Most bytes of an IP packet. Default: [`MTU_DEFAULT`].
     pub mtu: u32,
+    /// Whether packets move one by one, each when it is due, and not a handful at a time; at several times the cost in CPU. For links whose full queue is shared by unlike transports:
+    /// of a handful, whoever answers at once (TCP, in the kernel) stands at the end, where there is no room left.
+    pub prompt: bool,
 }
 
 impl Link {
@@ -130,6 +133,7 @@ impl Link {
             up: LinkConfig::new(),
             down: LinkConfig::new(),
             mtu: MTU_DEFAULT,
+            prompt: false,
         }
     }
 
@@ -161,5 +165,11 @@ impl Link {
     #[must_use]
     pub fn mtu(self, mtu: u32) -> Self {
         Self { mtu, ..self }
+    }
+
+    /// With packets that move one by one.
+    #[must_use]
+    pub fn prompt(self) -> Self {
+        Self { prompt: true, ..self }
     }
 }

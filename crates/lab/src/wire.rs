@@ -8,10 +8,11 @@
 //! A turn reads what came, tells the machines the time, and writes what is due. Then the thread sleeps until a packet
 //! comes or the next one is due. After a turn that moved packets it rests for [`REST`] first: packets then move a
 //! handful at a time, at a fifth of the cost, and since the machines reckon in exact time a rest makes single packets
-//! late but does not change the rate.
+//! late but does not change the rate. A link that is [prompt](crate::Link::prompt) does not rest.
 
+use crate::Link as Spec;
 use crate::device::ETHERNET_HEADER_BYTES;
-use hoop_netem::{Change, Counters, Link, LinkConfig, Packet};
+use hoop_netem::{Change, Counters, Link, Packet};
 use hoop_units::Timestamp;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -75,23 +76,17 @@ struct Shared {
 }
 
 impl Wire {
-    /// Starts the thread. `ends` are the devices of the first host and of the second; `configs` and `seeds` are for up
-    /// and down.
-    pub(crate) fn start(
-        name: &str,
-        ends: [File; 2],
-        configs: [LinkConfig; 2],
-        seeds: [u64; 2],
-        clock: Clock,
-    ) -> io::Result<Self> {
-        let [up, down] = configs;
-        let links = [Link::new(up, seeds[0], Timestamp::ZERO), Link::new(down, seeds[1], Timestamp::ZERO)];
+    /// Starts the thread. `ends` are the devices of the first host and of the second; `seeds` are for up and down.
+    pub(crate) fn start(spec: &Spec, ends: [File; 2], seeds: [u64; 2], clock: Clock) -> io::Result<Self> {
+        let configs = [&spec.up, &spec.down];
+        let links = [0, 1].map(|at| Link::new(configs[at].clone(), seeds[at], Timestamp::ZERO));
         let shared = Arc::new(Shared { clock, stop: AtomicBool::new(false), links: Mutex::new(links) });
         let (waker, woken) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
-        let mut driver = Driver { shared: Arc::clone(&shared), ends, woken, buffer: vec![0; FRAME_BYTES_MAX] };
-        let thread = thread::Builder::new().name(format!("link {name}")).spawn(move || driver.run())?;
+        let buffer = vec![0; FRAME_BYTES_MAX];
+        let mut driver = Driver { shared: Arc::clone(&shared), ends, woken, rests: !spec.prompt, buffer };
+        let thread = thread::Builder::new().name(format!("link {}", spec.name)).spawn(move || driver.run())?;
         Ok(Self { shared, waker, thread: Some(thread) })
     }
 
@@ -141,6 +136,7 @@ struct Driver {
     shared: Arc<Shared>,
     ends: [File; 2],
     woken: UnixStream,
+    rests: bool,
     buffer: Vec<u8>,
 }
 
@@ -149,7 +145,7 @@ impl Driver {
         be_prompt();
         while !self.shared.stop.load(Ordering::Acquire) {
             let (moved, deadline) = self.turn();
-            if moved {
+            if moved && self.rests {
                 thread::sleep(REST);
             } else if !self.wait(deadline) {
                 // A program in a host may do this, as one may pull a plug; there is no way to put it in again.
