@@ -1146,9 +1146,9 @@ impl State {
                 // Who lets it run empty at times wants it whole, and so do several lanes: all waits for what one is late with.
                 let wants_whole = self.options.low.is_some() || self.lanes.len() > 1;
                 let rtt = || self.lanes.first().and_then(|entry| entry.on.carrier.rtt()).unwrap_or_default();
-                window.grow(used_to, (!wants_whole).then(rtt), self.options.window.min(most), now);
+                window.grow(used_to, (!wants_whole).then(rtt), now);
             }
-            window.cut(most);
+            window.cut(self.options.window.min(most));
         }
         let size = self.options.window.min(free_to.saturating_sub(from) + window.size());
         window.granted(from + size);
@@ -1161,12 +1161,16 @@ impl State {
     fn share(&self) -> Share {
         let spooled = self.spool.as_ref().map_or(0, Spool::len);
         let held = self.send.len() + self.receive.held() + spooled;
+        let freed_to = self.freed_to();
         let granted_to = match &self.window {
-            Some(window) if self.over.is_none() => window.granted_to(),
-            _ => 0,
+            Some(window) if self.over.is_none() => {
+                window.granted_to().min(self.machine.incoming().end().unwrap_or(u64::MAX))
+            }
+            // No more comes, but what has come is still here.
+            Some(_) => freed_to + self.receive.held(),
+            None => 0,
         };
-        let granted_to = granted_to.min(self.machine.incoming().end().unwrap_or(u64::MAX));
-        Share { held, granted: granted_to.saturating_sub(self.freed_to() + WINDOW_MIN) }
+        Share { held, granted: granted_to.saturating_sub(freed_to + WINDOW_MIN) }
     }
 
     // ---- the application ----

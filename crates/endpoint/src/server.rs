@@ -150,6 +150,9 @@ pub struct Server {
     opened: AsyncMutex<mpsc::Receiver<Arc<Shared>>>,
 }
 
+/// Fewer devices are not looked through for those that can be forgotten: they have 100 octets each.
+const SWEEP_MIN: usize = 1_024;
+
 /// What a device has here.
 struct OfDevice {
     flows: usize,
@@ -159,6 +162,8 @@ struct OfDevice {
 struct Flows {
     here: HashMap<FlowName, Arc<Shared>>,
     of_device: HashMap<HostId, OfDevice>,
+    /// Once so many devices are known, those of which nothing is left are forgotten.
+    sweep_at: usize,
     /// What one device's flows may hold.
     octets_of_device: u64,
     ended: Ended<(FlowKey, u64), RandomState>,
@@ -168,10 +173,21 @@ impl Flows {
     fn new(limits: &ServerLimits) -> Self {
         // They are forgotten for want of room alone.
         let ended = Ended::new(limits.ended, limits.ended_of_device, u32::MAX, RandomState::new());
-        Self { here: HashMap::new(), of_device: HashMap::new(), octets_of_device: limits.octets_of_device, ended }
+        Self {
+            here: HashMap::new(),
+            of_device: HashMap::new(),
+            sweep_at: SWEEP_MIN,
+            octets_of_device: limits.octets_of_device,
+            ended,
+        }
     }
 
     fn device(&mut self, host: HostId) -> &mut OfDevice {
+        if self.of_device.len() >= self.sweep_at {
+            // Flows that are over may still be read, and hold their device's memory until they are dropped.
+            self.of_device.retain(|_, device| device.flows > 0 || Arc::strong_count(&device.memory) > 1);
+            self.sweep_at = SWEEP_MIN.max(2 * self.of_device.len());
+        }
         let limit = self.octets_of_device;
         self.of_device.entry(host).or_insert_with(|| OfDevice { flows: 0, memory: Arc::new(Memory::new(limit)) })
     }
@@ -192,9 +208,6 @@ impl Flows {
         self.here.remove(&flow.name);
         if let Some(device) = self.of_device.get_mut(&flow.name.host) {
             device.flows -= 1;
-            if device.flows == 0 {
-                self.of_device.remove(&flow.name.host);
-            }
         }
     }
 

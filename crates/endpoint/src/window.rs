@@ -35,19 +35,17 @@ impl Window {
         used_to.saturating_sub(self.from) >= self.size / 2
     }
 
-    /// Half of it is used up: it is doubled if that was quick, and cut to `most` in any case, but not below [`WINDOW_MIN`]. `rtt`: the lane's; without
-    /// it is `most` at once.
-    pub(crate) fn grow(&mut self, used_to: u64, rtt: Option<Duration>, most: u64, now: Timestamp) {
+    /// Half of it is used up: it is doubled if that was quick. `rtt`: the lane's; without it is as large as can be at once. It is to be [cut](Self::cut) then.
+    pub(crate) fn grow(&mut self, used_to: u64, rtt: Option<Duration>, now: Timestamp) {
         match rtt {
-            None => self.size = most,
-            Some(rtt) if now.since(self.since) < QUICK.max(rtt * 2) => self.size *= 2,
+            None => self.size = u64::MAX,
+            Some(rtt) if now.since(self.since) < QUICK.max(rtt * 2) => self.size = self.size.saturating_mul(2),
             Some(_) => {}
         }
         (self.from, self.since) = (used_to, now);
-        self.cut(most);
     }
 
-    /// There is memory for no more than `most`.
+    /// It is to be no more than `most`, but never less than [`WINDOW_MIN`].
     pub(crate) fn cut(&mut self, most: u64) {
         self.size = self.size.min(most).max(WINDOW_MIN);
     }
@@ -76,7 +74,8 @@ mod tests {
             now += each;
             used += window.size() / 2;
             assert!(!window.is_due(used - 1) && window.is_due(used));
-            window.grow(used, Some(rtt), most, now);
+            window.grow(used, Some(rtt), now);
+            window.cut(most);
         }
         window.size()
     }
@@ -93,11 +92,12 @@ mod tests {
     fn a_window_shrinks_where_there_is_less_memory_and_never_below_what_all_may_send() {
         assert_eq!(after(3, MS, MS, 3 * WINDOW_MIN), 3 * WINDOW_MIN);
         let (now, mut window) = (Timestamp::ZERO, Window::new(7, WINDOW_MIN, Timestamp::ZERO));
-        window.grow(WINDOW_MIN, Some(MS), u64::MAX, now);
+        window.grow(WINDOW_MIN, Some(MS), now);
         assert_eq!(window.size(), 2 * WINDOW_MIN);
-        window.grow(2 * WINDOW_MIN, Some(MS), 1_000, now);
+        window.cut(1_000);
         assert_eq!(window.size(), WINDOW_MIN);
-        window.grow(3 * WINDOW_MIN, None, 2 << 20, now);
+        window.grow(3 * WINDOW_MIN, None, now);
+        window.cut(2 << 20);
         assert_eq!(window.size(), 2 << 20);
     }
 

@@ -401,6 +401,41 @@ async fn what_devices_may_send_is_shared_out_and_one_that_sends_all_it_may_leave
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_nobody_has_read_counts_as_its_devices_after_the_flow_has_ended() {
+    const FLOWS: usize = 20;
+    let limits = ServerLimits { octets: 40_000_000, octets_of_device: 3_000_000, ..ServerLimits::default() };
+    let world = World::with(ServerConfig { limits, ..server_config() });
+    world.connect("wifi");
+    let (block, mut unread, mut ended) = (octets(3, 0, 100_000), Vec::new(), 0);
+    for _ in 0..FLOWS {
+        let mut flow = world.device.open("test", FlowOptions::default()).unwrap();
+        let mut at_server = world.server.accept().await.unwrap();
+        let mut read = vec![0; block.len()];
+        for _ in 0..20 {
+            flow.write_all(&block).await.unwrap();
+            timeout(SOON, at_server.read_exact(&mut read)).await.expect("it comes").unwrap();
+        }
+        // And then nothing, and no other flow is there while this one ends.
+        flow.write_all(&block.repeat(7)).await.unwrap();
+        at_server.shutdown().await.unwrap();
+        let end = timeout(SOON, async {
+            flow.shutdown().await?;
+            flow.finished().await
+        });
+        ended += usize::from(end.await.is_ok());
+        flow.reset(0);
+        unread.push(at_server);
+    }
+    assert!((3..FLOWS).contains(&ended), "{ended} ended as they should");
+    let held = world.server.octets();
+    assert!(held > 2_000_000 && held <= limits.octets_of_device + FLOWS as u64 * 64 * 1024, "{held}");
+    drop(unread);
+    let mut flow = world.device.open("test", FlowOptions::default()).unwrap();
+    let mut at_server = world.server.accept().await.unwrap();
+    is_unharmed(&mut flow, &mut at_server).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn octets_that_come_before_their_turn_count_until_they_are_read() {
     let limits = ServerLimits { octets: 50_000, ..ServerLimits::default() };
     let world = World::with(ServerConfig { limits, ..server_config() });
