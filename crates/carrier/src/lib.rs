@@ -89,7 +89,8 @@ pub trait Carrier: Send + Sync + Debug {
     /// The round-trip time, if it is known.
     fn rtt(&self) -> Option<Duration>;
 
-    /// Waits until the other end has sent nothing for `limit` (and up to an eighth longer) although it owes an answer: something was sent that its transport must acknowledge.
+    /// Waits until the other end has sent nothing for `limit`, or for three round trips if they are longer (and up to an eighth of `limit` more), although it owes an answer: something was
+    /// sent that its transport must acknowledge.
     /// An idle carrier is not silent. A carrier of which nothing of the kind is known is never silent.
     ///
     /// This is how a way that is shut in mid-transfer is noticed long before the carrier is [gone](Self::closed) (UDP that is blocked from now on: QUIC's idle time is 25 s):

@@ -492,7 +492,7 @@ impl Carrier for QuicCarrier {
 
     fn silent(&self, limit: Duration) -> Pending<'_, ()> {
         let mut counted = Counted::default();
-        Box::pin(until_silent(limit, move || counted.sample(&self.connection.stats())))
+        Box::pin(until_silent(limit, || self.rtt(), move || counted.sample(&self.connection.stats())))
     }
 
     fn closed(&self) -> Pending<'_, io::Error> {

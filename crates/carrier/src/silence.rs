@@ -1,9 +1,13 @@
 //! How long the other end has been silent though it owes an answer: [`Silence`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Samples for each limit: the silence is noticed at most an eighth later.
 const SAMPLES: u32 = 8;
+
+/// An answer is awaited for so many round trips at least.
+const ROUND_TRIPS: u32 = 3;
 
 /// What a carrier's counters say since they were read last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,10 +37,14 @@ impl Silence {
     }
 }
 
-/// Waits until the silence has lasted for `limit`.
-pub(crate) async fn until_silent(limit: Duration, mut sample: impl FnMut() -> Sample) {
+/// Waits until the silence has lasted for `limit`, and for [`ROUND_TRIPS`] as long as they are now.
+pub(crate) async fn until_silent(
+    limit: Duration,
+    rtt: impl Fn() -> Option<Duration>,
+    mut sample: impl FnMut() -> Sample,
+) {
     let mut silence = Silence::default();
-    while silence.note(Instant::now(), sample()) < limit {
+    while silence.note(Instant::now(), sample()) < limit.max(rtt().unwrap_or_default() * ROUND_TRIPS) {
         tokio::time::sleep(limit / SAMPLES).await;
     }
 }
@@ -44,6 +52,19 @@ pub(crate) async fn until_silent(limit: Duration, mut sample: impl FnMut() -> Sa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_awaited_for_three_round_trips() {
+        let owed = || Sample { heard: false, owed: true };
+        let waited = async |rtt| {
+            let begin = Instant::now();
+            until_silent(Duration::from_millis(1_600), || rtt, owed).await;
+            begin.elapsed()
+        };
+        assert_eq!(waited(None).await, Duration::from_millis(1_600));
+        assert_eq!(waited(Some(Duration::from_millis(500))).await, Duration::from_millis(1_600));
+        assert_eq!(waited(Some(Duration::from_secs(2))).await, Duration::from_secs(6));
+    }
 
     #[test]
     fn silence_is_counted_from_the_first_sample_in_which_an_answer_is_owed_and_nothing_came() {

@@ -127,7 +127,7 @@ impl Carrier for WebSocketCarrier {
 
     fn silent(&self, limit: Duration) -> Pending<'_, ()> {
         let mut sampler = Sampler::new(self.watch.clone());
-        Box::pin(until_silent(limit, move || sampler.sample()))
+        Box::pin(until_silent(limit, || self.rtt(), move || sampler.sample()))
     }
 
     fn probe(&self) {

@@ -1,6 +1,7 @@
 //! A program that knows nothing of flows, under `hoop run`: its connection outlives an outage, another address, and UDP that is blocked, which ends the same program's
 //! connection without. Real curl, real relay, real web server, simulated links.
 
+use hoop_lab::{Change, Direction};
 use hoop_testbed::{Program, Roaming, sha256};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -201,6 +202,23 @@ fn who_only_waits_keeps_its_carrier_and_hears_what_comes_in_another_network_thou
 }
 
 #[test]
+fn a_round_trip_of_two_seconds_is_no_silence() {
+    let world = World::build();
+    world.ip("phone", "link set cell down");
+    world.lab.set_link("wifi", Direction::Both, Change::new().delay(Duration::from_secs(1)));
+    let part = std::fs::read(world.path("www/file")).unwrap()[..100_000].to_vec();
+    std::fs::write(world.path("www/part"), &part).unwrap();
+    let (into, from) = (world.path("parts"), format!("http://{}/part", world.lab.address("web")));
+    let mut run = world.run("sh");
+    run.args(["-c", r#"for _ in 1 2; do curl --silent --fail "$0" >> "$1" || exit; sleep 1; done"#, &from]).arg(&into);
+    let mut carried = world.start(run);
+    assert!(carried.wait().unwrap().success(), "{}", carried.text());
+    assert!(std::fs::read(into).unwrap() == part.repeat(2));
+    assert!(!carried.text().contains("a carrier is silent"), "{}", carried.text());
+    assert_eq!(carried.text().matches("a carrier is up").count(), 1, "{}", carried.text());
+}
+
+#[test]
 fn git_clones_and_a_program_ends_as_it_does_without() {
     let world = World::build();
     let git = |arguments: &[&str]| {
@@ -225,4 +243,18 @@ fn git_clones_and_a_program_ends_as_it_does_without() {
     assert_eq!(killed.code(), Some(137));
     let missing = world.run("no-such-program").output().unwrap();
     assert!(String::from_utf8_lossy(&missing.stderr).contains("no-such-program cannot be run"));
+}
+
+#[test]
+fn a_signal_to_hoop_run_is_the_programs() {
+    let world = World::build();
+    for (signal, code) in [("TERM", 7), ("INT", 8), ("HUP", 9)] {
+        let mut run = world.run("sh");
+        let traps = r#"sleep 60 & for trap in 7:TERM 8:INT 9:HUP; do trap "kill $!; exit ${trap%:*}" ${trap#*:}; done"#;
+        run.args(["-c", &format!("{traps}; echo ready; wait")]);
+        let mut carried = Program::start("hoop run", run, "ready").unwrap();
+        let sent = Command::new("kill").args(["-s", signal, &carried.pid().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(carried.wait().unwrap().code(), Some(code), "{signal}: {}", carried.text());
+    }
 }
