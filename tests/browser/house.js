@@ -112,15 +112,7 @@ export class House {
   /** Waits until a gateway says that an upload is in one of these states; for ten seconds it may not know the upload yet. */
   async gatewaySays(id, states, port = this.links.gateway ? BEHIND_LINK.gateway : 4667) {
     const ending = new AbortController();
-    const ask = () => fetch(`http://${ADDRESS}:${port}/monitor?ID=${id}`, { headers: { Accept: "text/event-stream" }, signal: ending.signal });
-    let events = await ask();
-    // It knows an upload from the first part on that it has recorded.
-    for (let times = 0; events.status === 404 && times < 100; times++) {
-      await events.body?.cancel();
-      await new Promise((resolve) => setTimeout(resolve, 100));
-      events = await ask();
-    }
-    assert.equal(events.status, 200, `the gateway's word on ${id}`);
+    const events = await onceKnown(`http://${ADDRESS}:${port}/monitor?ID=${id}`, { headers: { Accept: "text/event-stream" }, signal: ending.signal });
     let text = "";
     for await (const piece of events.body.pipeThrough(new TextDecoderStream())) {
       text += piece;
@@ -155,9 +147,9 @@ export class House {
     return `http://${this.#listen("gateway", 4667)}${target}`;
   }
 
-  /** What the gateway's monitor says of an upload, asked past the link. */
+  /** What the gateway's monitor says of an upload, asked past the link; for ten seconds it may not know it yet. */
   async ask(id) {
-    const answer = await fetch(this.pastLink(`/monitor?ID=${id}`), { headers: { Accept: "application/json" } });
+    const answer = await onceKnown(this.pastLink(`/monitor?ID=${id}`), { headers: { Accept: "application/json" } });
     return answer.json();
   }
 
@@ -178,6 +170,18 @@ export class House {
       assert.equal(sha256(await readFile(path.join(this.file("photos"), file))), said, `what lies on disk as ${file}`);
     }
   }
+}
+
+/** What a gateway's monitor answers: it knows an upload from the first part on that it has recorded, and is given ten seconds for that. */
+async function onceKnown(url, options) {
+  let answer = await fetch(url, options);
+  for (let times = 0; answer.status === 404 && times < 100; times++) {
+    await answer.body?.cancel();
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    answer = await fetch(url, options);
+  }
+  assert.equal(answer.status, 200, `the gateway's word, asked at ${url}`);
+  return answer;
 }
 
 function sha256(octets) {

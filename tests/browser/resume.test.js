@@ -25,7 +25,7 @@ async function breakOff(scene, photo) {
   const half = gateway.holdAfter(HALF);
   await send(scene, photo);
   await half;
-  const { id } = scene.states.at(-1);
+  const { id } = await scene.state(({ id }) => id);
   if (scene.browser === "firefox") await (await scene.window()).close();
   let asked = false;
   scene.page.once("dialog", (dialog) => {

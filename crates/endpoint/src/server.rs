@@ -608,12 +608,21 @@ impl Ends {
         let octets = self.config.octets.clone();
         let found = tokio::task::spawn_blocking(move || {
             let found = store.take(name)?;
-            // What is said to be kept may have been appended a moment ago.
-            match (&found, octets) {
-                (Found::Kept(kept), Some(octets)) if kept.spools => octets.sync()?,
-                _ => {}
+            let (Found::Kept(kept), Some(octets)) = (&found, octets) else { return Ok(found) };
+            if !kept.spools {
+                return Ok(found);
             }
-            Ok::<_, StoreError>(found)
+            // What is said to be kept may have been appended a moment ago, and be lost if a sync fails.
+            let synced = octets.sync();
+            let is_lost = octets.held(name).is_some_and(|held| held.end < kept.record.kept);
+            if synced.is_err() || is_lost {
+                store.put(kept, Life::Parked, When::Later)?;
+            }
+            synced?;
+            match is_lost {
+                true => Err(StoreError::Disk(std::io::Error::other("what was to be kept is lost"))),
+                false => Ok(found),
+            }
         });
         let found = found.await.map_err(|_| ())?;
         found.map_err(|error| tracing::warn!(%error, "a flow cannot be read from the store"))

@@ -227,6 +227,15 @@ fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn OctetStore) -> (Ve
         }
     }
     let synced = if has_octets { octets.sync() } else { Ok(()) };
+    if synced.is_ok() {
+        for brought in &mut brought {
+            // Another's sync may have failed since it was appended, and it is lost.
+            let held = octets.held(brought.flow.name).map_or(brought.end, |held| held.end);
+            if held < brought.end {
+                (brought.end, brought.is_stuck) = (held.max(brought.start), true);
+            }
+        }
+    }
     (brought, synced)
 }
 

@@ -151,6 +151,10 @@ pub struct Log {
     mark_is_due: bool,
     /// Nothing may be written behind what the last segment has any more.
     is_broken: bool,
+    /// A sync failed at a segment's end, and what was written since the one before is lost: nobody was told yet.
+    has_failed: bool,
+    /// The last segment once more: a kernel tells each opened file once that it could not write, and this one syncs beside others.
+    roller: Option<File>,
     live: u64,
     /// Its last copies are synced once this position is: then it may go.
     leaving: Option<(u32, u64)>,
@@ -205,6 +209,8 @@ impl Log {
             synced: 0,
             mark_is_due: false,
             is_broken: false,
+            has_failed: false,
+            roller: None,
             live: 0,
             leaving: None,
             salt,
@@ -282,10 +288,15 @@ impl Log {
         let head = head(self.kind, number, salt, before);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
         let written = file.write_all_at(&head, 0).and_then(|()| file.sync_all());
-        if let Err(error) = written.and_then(|()| File::open(&self.folder)?.sync_all()) {
-            let _ = fs::remove_file(&path);
-            return Err(error);
-        }
+        let roller = match written.and_then(|()| File::open(&self.folder)?.sync_all()).and_then(|()| File::open(&path))
+        {
+            Ok(roller) => roller,
+            Err(error) => {
+                let _ = fs::remove_file(&path);
+                return Err(error);
+            }
+        };
+        self.roller = Some(roller);
         self.segments.insert(number, Segment { file: Arc::new(file), seed: seed(number, salt), len: HEAD });
         (self.synced, self.mark_is_due, self.is_broken) = (position(number, HEAD), false, false);
         Ok(())
@@ -375,7 +386,9 @@ impl Log {
         let number = self.head().0;
         if !self.is_broken {
             self.flush()?;
-            self.head().1.file.sync_data()?;
+            let synced = self.roller.as_ref().map_or(Ok(()), File::sync_data);
+            self.has_failed |= synced.is_err();
+            synced?;
         }
         self.begin(number + 1)
     }
@@ -393,6 +406,23 @@ impl Log {
         if end > self.synced {
             (self.synced, self.mark_is_due) = (end, true);
         }
+    }
+
+    /// Whether a sync at a segment's end has failed since this was asked last: [`Log::did_not_sync`] is to follow.
+    pub const fn take_failure(&mut self) -> bool {
+        std::mem::replace(&mut self.has_failed, false)
+    }
+
+    /// For tests: a sync has failed.
+    #[cfg(test)]
+    pub const fn fail(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// For tests: the next sync at the segment's end fails.
+    #[cfg(test)]
+    pub fn fail_at_the_end(&mut self) {
+        self.roller = File::open("/dev/null").ok();
     }
 
     /// A sync failed that was begun when all before `synced` was: what was written since is lost, for who knows what the disk has of it. Nothing follows on it.

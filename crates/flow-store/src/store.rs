@@ -3,7 +3,7 @@
 use crate::flows::{Flows, Known, MEMORY_FULL};
 use crate::log::{self, Damage, Kind, OpenError, SEGMENT_MAX};
 use crate::octets::Octets;
-use crate::sync::Shared;
+use crate::sync::{Mark, Shared};
 use crate::{Due, FlowStore, Found, Kept, Life, Lifetimes, Limits, OctetStore, StoreError, When};
 use hoop_flow::FlowName;
 use hoop_units::{ByteRange, UnixTime};
@@ -159,8 +159,9 @@ impl Store {
     /// # Errors
     /// If the disk fails. What is not on disk stays in memory.
     pub fn spill(&self) -> Result<usize, StoreError> {
-        self.flows.with(Flows::write_dirty)?;
-        self.flows.sync()?;
+        let (written, mark) = self.flows.with_mark(Flows::write_dirty);
+        written?;
+        self.flows.sync_since(mark)?;
         Ok(self.flows.with(|flows| {
             flows.spill_all();
             flows.usage().resident
@@ -169,9 +170,10 @@ impl Store {
 
     /// What is in memory of flows only where the disk could not take it; what is on disk and needed no more.
     fn tidy(&self) -> Result<(), StoreError> {
-        self.flows.with(Flows::write_dirty)?;
+        let (written, mark) = self.flows.with_mark(Flows::write_dirty);
+        written?;
         let settled = std::mem::take(&mut *self.settled.lock().unwrap_or_else(PoisonError::into_inner));
-        self.flows.sync()?;
+        self.flows.sync_since(mark)?;
         for (name, end) in settled {
             self.octets.with(|octets| octets.settle(name, end))?;
         }
@@ -188,12 +190,13 @@ impl Store {
     }
 
     /// Puts a flow; if memory is full of what is not synced, after a sync.
-    fn put_in(&self, kept: &Kept, life: Life) -> Result<bool, StoreError> {
-        match self.flows.with(|flows| flows.put(kept, life)) {
-            Err(StoreError::Full(MEMORY_FULL)) => {
-                self.flows.sync()?;
-                self.flows.with(|flows| flows.put(kept, life))
-            }
+    fn put_in(&self, kept: &Kept, life: Life) -> (Result<bool, StoreError>, Mark) {
+        let put = || self.flows.with_mark(|flows| flows.put(kept, life));
+        match put() {
+            (Err(StoreError::Full(MEMORY_FULL)), mark) => match self.flows.sync() {
+                Ok(()) => put(),
+                Err(error) => (Err(error.into()), mark),
+            },
             done => done,
         }
     }
@@ -214,7 +217,8 @@ impl FlowStore for Store {
         if kept.spools && self.octets.with(|octets| octets.may_return(name)) {
             self.octets.sync()?;
         }
-        let is_new = self.put_in(kept, life)?;
+        let (is_new, mark) = self.put_in(kept, life);
+        let is_new = is_new?;
         let (end, is_spent) = (kept.record.kept, kept.record.kept == kept.record.consumed);
         if life == Life::Parked && kept.spools && is_spent {
             self.settled.lock().unwrap_or_else(PoisonError::into_inner).push((name, end));
@@ -222,7 +226,7 @@ impl FlowStore for Store {
         if when == When::Later {
             return Ok(());
         }
-        let synced = self.flows.sync();
+        let synced = self.flows.sync_since(mark);
         if synced.is_err() && is_new {
             self.flows.with(|flows| flows.take_back(name));
         }
@@ -340,6 +344,7 @@ impl From<StoreError> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::Logged as _;
     use hoop_flow::{FlowId, FlowKey, HostId, Record};
 
     fn kept(number: u64, written: u64) -> Kept {
@@ -352,9 +357,7 @@ mod tests {
     fn fail_sync<T: crate::sync::Logged>(shared: &Shared<T>) {
         shared.with(|content| {
             content.log().flush().unwrap();
-            let from = content.log().synced();
-            content.log().did_not_sync();
-            content.lost(from);
+            content.log().fail();
         });
     }
 
@@ -402,5 +405,36 @@ mod tests {
         let mut octets = vec![0; 150_005];
         assert_eq!(store.read(name, 250_000, &mut octets).unwrap(), 150_005);
         assert!(octets.ends_with(b"again") && octets[149_999] == 19);
+    }
+    #[test]
+    fn where_the_sync_at_a_segments_end_fails_nothing_of_it_is_held_though_the_next_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { segment_len: 1, ..Settings::new(folder.path()) };
+        let store = Store::open(&settings).unwrap();
+        let (name, block) = (kept(0, 0).record.name, vec![9; 50_000]);
+        store.put(&kept(0, 0), Life::Live, When::Synced).unwrap();
+        store.append(name, 0, &block).unwrap();
+        store.sync().unwrap();
+        store.append(name, 50_000, &block).unwrap();
+        store.octets.with(|octets| octets.log().fail_at_the_end());
+        assert!(matches!(store.append(name, 100_000, &block), Err(StoreError::Disk(_))));
+        store.sync().unwrap();
+        assert_eq!(store.held(name), Some(ByteRange::new(0, 50_000)), "what the first sync has brought");
+        store.append(name, 50_000, b"again").unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let store = Store::open(&settings).unwrap();
+        assert_eq!((store.damages(), store.held(name)), (&[][..], Some(ByteRange::new(0, 50_005))));
+    }
+
+    #[test]
+    fn what_was_appended_before_anothers_sync_failed_is_not_said_to_be_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&Settings::new(folder.path())).unwrap();
+        let (put, mark) = store.put_in(&kept(1, 5), Life::Live);
+        put.unwrap();
+        fail_sync(&store.flows);
+        assert!(store.flows.sync_since(mark).is_err());
+        store.flows.sync().unwrap();
     }
 }

@@ -28,6 +28,10 @@ struct Inner<T> {
     failures: u64,
 }
 
+/// How many syncs had failed when something was appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark(u64);
+
 impl<T: Logged> Shared<T> {
     pub fn new(content: T) -> Self {
         Self { inner: Mutex::new(Inner { content, is_syncing: false, failures: 0 }), told: Condvar::new() }
@@ -38,15 +42,30 @@ impl<T: Logged> Shared<T> {
     }
 
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        work(&mut self.lock().content)
+        self.with_mark(work).0
     }
 
-    /// Waits until what was appended before outlives a power cut.
-    pub fn sync(&self) -> io::Result<()> {
+    /// The same, with what [`Shared::sync_since`] is to be told.
+    pub fn with_mark<R>(&self, work: impl FnOnce(&mut T) -> R) -> (R, Mark) {
         let mut inner = self.lock();
-        let (end, failures) = (inner.content.log().end(), inner.failures);
+        let mark = Mark(inner.failures);
+        let result = work(&mut inner.content);
+        inner.heed();
+        (result, mark)
+    }
+
+    /// Waits until what is there outlives a power cut.
+    pub fn sync(&self) -> io::Result<()> {
+        let mark = Mark(self.lock().failures);
+        self.sync_since(mark)
+    }
+
+    /// Waits until what was appended with this mark outlives a power cut. An error if any sync has failed since, even another's: then it may be lost.
+    pub fn sync_since(&self, mark: Mark) -> io::Result<()> {
+        let mut inner = self.lock();
+        let end = inner.content.log().end();
         loop {
-            if inner.failures != failures {
+            if Mark(inner.failures) != mark {
                 return Err(io::Error::other("a sync failed that others waited for"));
             }
             if inner.content.log().synced() >= end {
@@ -57,22 +76,39 @@ impl<T: Logged> Shared<T> {
                 continue;
             }
             let from = inner.content.log().synced();
-            let Some((file, upto)) = inner.content.log().begin_sync()? else { return Ok(()) };
+            let begun = inner.content.log().begin_sync();
+            inner.heed();
+            let Some((file, upto)) = begun? else { return Ok(()) };
             inner.is_syncing = true;
             drop(inner);
             let synced = file.sync_data();
             inner = self.lock();
             inner.is_syncing = false;
-            match &synced {
-                Ok(()) => inner.content.log().did_sync(upto),
-                Err(_) => {
-                    inner.failures += 1;
-                    inner.content.log().did_not_sync();
-                    inner.content.lost(from);
+            // If another's has failed meanwhile, all is done that is to be done.
+            if Mark(inner.failures) == mark {
+                match &synced {
+                    Ok(()) => inner.content.log().did_sync(upto),
+                    Err(_) => inner.fail(from),
                 }
             }
             self.told.notify_all();
             synced?;
         }
+    }
+}
+
+impl<T: Logged> Inner<T> {
+    /// A sync that failed at a segment's end is a failed sync.
+    fn heed(&mut self) {
+        if self.content.log().take_failure() {
+            let from = self.content.log().synced();
+            self.fail(from);
+        }
+    }
+
+    fn fail(&mut self, from: u64) {
+        self.failures += 1;
+        self.content.log().did_not_sync();
+        self.content.lost(from);
     }
 }
