@@ -281,6 +281,7 @@ async fn carry(mut lane: Lane, sends: bool) {
 }
 
 async fn serve_lane(carrier: &dyn Carrier, sends: bool) {
+    carrier.is_known();
     let mut lane = carrier.accept().await.expect("a lane");
     lane.receiver.receive(1).await.expect("it begins");
     carry(lane, sends).await;

@@ -105,6 +105,9 @@ pub trait Carrier: Send + Sync + Debug {
     /// the way may be gone that an idle carrier took. A carrier of QUIC does so when it moves ([`QuicDevice::rebind`]), and here nothing.
     fn probe(&self) {}
 
+    /// At a server: whose it is has been shown, and the other end may send more than a stranger.
+    fn is_known(&self) {}
+
     /// Waits until the carrier is gone, and says why.
     fn closed(&self) -> Pending<'_, io::Error>;
 

@@ -48,6 +48,9 @@ const INCOMING_BYTES: u64 = 8 * 1024;
 /// A server's buffer for handshake messages that come in pieces, in octets: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
 
+/// What a server takes of a carrier before anybody has shown whose it is, in octets: octets that come before their turn wait in memory.
+const STRANGER_WINDOW: u32 = 128 * 1024;
+
 /// Lanes that a device is allowed at once before it has opened any: more than most ever have. A carrier without lanes holds 4 KB for them.
 const LANES_FIRST: u32 = 64;
 
@@ -297,6 +300,7 @@ impl QuicListener {
         let mut transport = options.transport()?;
         transport
             .max_concurrent_bidi_streams(VarInt::from_u32(options.lanes.min(LANES_FIRST)))
+            .receive_window(VarInt::from_u32(options.receive_window.min(STRANGER_WINDOW)))
             .crypto_buffer_size(SERVER_CRYPTO_BYTES);
         let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(tls));
@@ -318,6 +322,7 @@ impl QuicListener {
             peers: Peers::default(),
             hand_over,
             send_window: options.send_window,
+            receive_window: options.receive_window,
             lanes: options.lanes,
         };
         let task = tokio::spawn(admitting.run());
@@ -365,6 +370,7 @@ struct Admitting {
     peers: Peers,
     hand_over: mpsc::Sender<QuicCarrier>,
     send_window: u64,
+    receive_window: u32,
     lanes: u32,
 }
 
@@ -398,10 +404,11 @@ impl Admitting {
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept() else { return };
         let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
-        let (send_window, lanes) = (self.send_window, self.lanes);
+        let (send_window, receive_window, lanes) = (self.send_window, self.receive_window, self.lanes);
         tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
-            let Ok(carrier) = QuicCarrier::new(connection.clone(), send_window, lanes) else { return };
+            let Ok(mut carrier) = QuicCarrier::new(connection.clone(), send_window, lanes) else { return };
+            carrier.receive_window = Some(VarInt::from_u32(receive_window));
             tokio::select! {
                 _ = hand_over.send(carrier) => {}
                 _ = connection.closed() => {}
@@ -422,6 +429,8 @@ pub struct QuicCarrier {
     /// At a server, the most lanes at once that the device is to have, and how many it is allowed now.
     lanes: u32,
     allowed: AtomicU32,
+    /// At a server, what the device may send once it is known.
+    receive_window: Option<VarInt>,
 }
 
 impl QuicCarrier {
@@ -431,7 +440,8 @@ impl QuicCarrier {
             .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
         let allowed = AtomicU32::new(lanes.min(LANES_FIRST));
-        Ok(Self { connection, binding: Binding(binding), turns: Arc::default(), send_window, lanes, allowed })
+        let (binding, turns) = (Binding(binding), Arc::default());
+        Ok(Self { connection, binding, turns, send_window, lanes, allowed, receive_window: None })
     }
 
     /// Allows the device twice as many lanes if it has half of those that it may have.
@@ -493,6 +503,12 @@ impl Carrier for QuicCarrier {
     fn silent(&self, limit: Duration) -> Pending<'_, ()> {
         let mut counted = Counted::default();
         Box::pin(until_silent(limit, || self.rtt(), move || counted.sample(&self.connection.stats())))
+    }
+
+    fn is_known(&self) {
+        if let Some(window) = self.receive_window {
+            self.connection.set_receive_window(window);
+        }
     }
 
     fn closed(&self) -> Pending<'_, io::Error> {

@@ -2,15 +2,18 @@
 
 use crate::flow::CarrierId;
 use hoop_carrier::Carrier;
+use hoop_flow::HostId;
 use hoop_units::DeviceId;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
 /// Whose a carrier is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whose {
-    /// A device's: a flow was attached over it, which takes a key.
-    Device,
+    /// A device's: a flow of this one was attached over it, which takes a key.
+    Device(HostId),
     /// Anybody's, at this address if it has one.
     Stranger(Option<DeviceId>),
 }
@@ -21,6 +24,8 @@ pub(crate) struct Carriers {
     all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Whose)>,
     /// How many strangers each address has.
     strangers: HashMap<DeviceId, usize>,
+    /// How many each device has.
+    devices: HashMap<HostId, usize>,
 }
 
 impl Carriers {
@@ -39,7 +44,7 @@ impl Carriers {
         }
         let mut out = None;
         if self.all.len() >= most {
-            let oldest = self.all.iter().find(|(_, (_, whose))| *whose != Whose::Device).map(|(id, _)| *id);
+            let oldest = self.all.iter().find(|(_, (_, whose))| matches!(whose, Whose::Stranger(_))).map(|(id, _)| *id);
             match oldest.and_then(|id| self.remove(id)) {
                 Some(oldest) => out = Some(oldest),
                 None => return Some(carrier.clone()),
@@ -52,12 +57,17 @@ impl Carriers {
         out
     }
 
-    /// A flow was attached over it.
-    pub(crate) fn is_a_devices(&mut self, id: CarrierId) {
-        if let Some((_, whose)) = self.all.get_mut(&id) {
-            let was = std::mem::replace(whose, Whose::Device);
-            self.forget(was);
+    /// A flow of this device was attached over it. Gives it back, to be closed, if the device has `most` others.
+    pub(crate) fn is_a_devices(&mut self, id: CarrierId, host: HostId, most: usize) -> Option<Arc<dyn Carrier>> {
+        let (_, whose) = self.all.get_mut(&id)?;
+        if matches!(whose, Whose::Device(_)) {
+            return None;
         }
+        let was = std::mem::replace(whose, Whose::Device(host));
+        self.forget(was);
+        let count = self.devices.entry(host).or_default();
+        *count += 1;
+        if *count > most { self.remove(id) } else { None }
     }
 
     /// It is gone.
@@ -68,18 +78,25 @@ impl Carriers {
     }
 
     fn forget(&mut self, whose: Whose) {
-        let Whose::Stranger(Some(address)) = whose else { return };
-        if let Some(count) = self.strangers.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                self.strangers.remove(&address);
-            }
+        match whose {
+            Whose::Stranger(None) => {}
+            Whose::Stranger(Some(address)) => one_less(&mut self.strangers, address),
+            Whose::Device(host) => one_less(&mut self.devices, host),
         }
     }
 
     /// Closes them all.
     pub(crate) fn close(&self) {
         self.all.values().for_each(|(carrier, _)| carrier.close());
+    }
+}
+
+fn one_less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, of: K) {
+    if let Entry::Occupied(mut count) = counts.entry(of) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
     }
 }
 
@@ -90,6 +107,8 @@ mod tests {
     use hoop_flow::Binding;
     use std::io;
     use std::net::IpAddr;
+
+    const HOST: HostId = HostId([1; 20]);
 
     /// A carrier from an address.
     #[derive(Debug)]
@@ -135,10 +154,10 @@ mod tests {
         for at in 0..3 {
             assert!(add(&mut carriers, at).is_none());
         }
-        carriers.is_a_devices(CarrierId(0));
+        assert!(carriers.is_a_devices(CarrierId(0), HOST, 9).is_none());
         assert!(Arc::ptr_eq(&add(&mut carriers, 3).unwrap(), &all[1]), "the oldest that is no device's");
-        carriers.is_a_devices(CarrierId(2));
-        carriers.is_a_devices(CarrierId(3));
+        carriers.is_a_devices(CarrierId(2), HOST, 9);
+        carriers.is_a_devices(CarrierId(3), HOST, 9);
         assert!(Arc::ptr_eq(&add(&mut carriers, 4).unwrap(), &all[4]), "all are devices'");
     }
 
@@ -152,10 +171,28 @@ mod tests {
         };
         let (first, second) = (add(&mut carriers, "192.0.2.1"), add(&mut carriers, "192.0.2.1"));
         assert!(first.1 && second.1 && !add(&mut carriers, "192.0.2.1").1 && add(&mut carriers, "192.0.2.2").1);
-        carriers.is_a_devices(first.0);
+        carriers.is_a_devices(first.0, HOST, 9);
         assert!(add(&mut carriers, "192.0.2.1").1, "one of them is a device's");
         assert!(!add(&mut carriers, "192.0.2.1").1);
         carriers.remove(second.0);
         assert!(add(&mut carriers, "192.0.2.1").1, "one of them is gone");
+    }
+
+    #[test]
+    fn a_device_has_so_many_and_leaves_others_theirs() {
+        let mut carriers = Carriers::default();
+        let all: Vec<_> = (0..4).map(|at| from(&format!("192.0.2.{at}"))).collect();
+        for (at, carrier) in (0..).zip(&all) {
+            assert!(carriers.add(CarrierId(at), carrier, 9, 9).is_none());
+        }
+        for at in [0, 1, 1, 0] {
+            assert!(carriers.is_a_devices(CarrierId(at), HOST, 2).is_none());
+        }
+        let closed = carriers.is_a_devices(CarrierId(2), HOST, 2).unwrap();
+        assert!(Arc::ptr_eq(&closed, &all[2]));
+        assert!(carriers.is_a_devices(CarrierId(3), HostId([2; 20]), 2).is_none());
+        carriers.remove(CarrierId(0));
+        assert!(carriers.add(CarrierId(4), &all[0], 9, 9).is_none());
+        assert!(carriers.is_a_devices(CarrierId(4), HOST, 2).is_none(), "one of them is gone");
     }
 }

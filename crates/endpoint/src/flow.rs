@@ -585,10 +585,12 @@ impl Shared {
         self.act(|state, now| state.committed(record, now));
     }
 
-    /// The flow is in the store now: its lanes are told so and close. False: it has become busy meanwhile, and goes on, if only a quiet one is to be put away.
-    pub(crate) fn put_away(self: &Arc<Self>, only_quiet: bool) -> bool {
+    /// The flow is in the store now as a record says that has `kept`: its lanes are told so and close. False: it goes on, since it has become busy meanwhile and only a quiet one is to
+    /// be put away, or since more was acknowledged.
+    pub(crate) fn put_away(self: &Arc<Self>, only_quiet: bool, kept: u64) -> bool {
         self.act(|state, _| {
-            if only_quiet && !state.is_quiet() {
+            let is_behind = state.spool.is_none() && state.machine.incoming().kept() != kept;
+            if is_behind || state.over.is_some() || (only_quiet && !state.is_quiet()) {
                 state.make_stale();
                 return false;
             }
@@ -887,6 +889,11 @@ impl State {
     /// Whether a carrier is not to be tried again yet.
     pub(crate) fn is_waiting(&self, on: CarrierId, now: Timestamp) -> bool {
         self.failures.iter().any(|failure| failure.on == on && failure.until > now)
+    }
+
+    /// How many lanes there are, with those that close.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
     }
 
     /// A carrier is gone.

@@ -14,7 +14,7 @@ use crate::stream::FlowStream;
 use bytes::Bytes;
 use hoop_carrier::{Carrier, Lane, Pending};
 use hoop_flow::frame::{Frame, FrameError, Open, Refusal, Resume};
-use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LaneId, Record, ended};
+use hoop_flow::{DeviceKey, Flow, FlowKey, FlowName, HostId, LANES_MAX, LaneId, Record, ended};
 use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
 use hoop_flow_table::Ends as Ended;
 use hoop_units::{Duration, Timestamp, UnixTime};
@@ -78,6 +78,8 @@ pub struct ServerLimits {
     pub carriers: usize,
     /// Carriers from one address (IPv6: one /64) over which no flow was attached yet; more are closed. Default 64.
     pub carriers_of_stranger: usize,
+    /// Carriers of one device; more are closed. Default 1,024: each program under `hoop run` has its own.
+    pub carriers_of_device: usize,
     /// Flows that nobody has accepted yet (4, busy). Default 1,024.
     pub backlog: usize,
     /// Octets of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
@@ -103,6 +105,7 @@ impl Default for ServerLimits {
             greetings: 16,
             carriers: 16_384,
             carriers_of_stranger: 64,
+            carriers_of_device: 1_024,
             backlog: 1_024,
             octets: 1 << 30,
             octets_of_device: 128 << 20,
@@ -152,6 +155,9 @@ pub struct Server {
 
 /// Fewer devices are not looked through for those that can be forgotten: they have 100 octets each.
 const SWEEP_MIN: usize = 1_024;
+
+/// Lanes of a flow at once, those included that close: a device that attaches it again and again, and lets none of them go, is told to wait.
+const LANES_HERE_MAX: usize = 2 * LANES_MAX;
 
 /// What a device has here.
 struct OfDevice {
@@ -512,7 +518,12 @@ impl Ends {
         };
         match answer {
             Ok((flow, id, signals)) => {
-                lock(&self.carriers).is_a_devices(on.id);
+                on.carrier.is_known();
+                let most = self.config.limits.carriers_of_device;
+                if let Some(out) = lock(&self.carriers).is_a_devices(on.id, flow.name.host, most) {
+                    tracing::debug!(host = %flow.name.host, "a device has as many carriers as it may");
+                    out.close();
+                }
                 lane::run(&flow, id, signals, lane, intake);
             }
             Err(refusal) => refuse(lane, refusal).await,
@@ -632,6 +643,12 @@ impl Ends {
     fn attach_to(flow: Arc<Shared>, greeting: &Greeting<'_>, on: &Carried) -> Result<Started, Refusal> {
         let (binding, rtt) = (on.carrier.binding(), on.carrier.rtt());
         let (lane, signals) = flow.act(|state, now| {
+            if state.lanes() >= LANES_HERE_MAX {
+                return Err(match greeting.is_proven(&state.machine.record().key, on) {
+                    true => Refusal::Busy { secs: 1 },
+                    false => Refusal::Unknown,
+                });
+            }
             let (lane, signals) = state.add_lane(on.clone(), now);
             let answer = match greeting {
                 Greeting::Open(open, key) => state.machine.reopen(open, key, lane, binding),
@@ -721,7 +738,14 @@ impl Ends {
         self.is_touched.store(true, Ordering::Relaxed);
         let spools = flow.peek().spool.is_some();
         let kept = Kept { record, attachment: pack(&flow.service, attachment), spools };
-        let put = tokio::task::spawn_blocking(move || store.put(&kept, life, when)).await;
+        let name = flow.name;
+        let putting = store.clone();
+        let put = tokio::task::spawn_blocking(move || putting.put(&kept, life, when)).await;
+        // It may have been removed before this put it there again.
+        let ended = flow.peek().machine.ended();
+        if let Some(code) = ended {
+            let _ = tokio::task::spawn_blocking(move || store.remove(name, code)).await;
+        }
         put.unwrap_or_else(|_| Err(StoreError::Disk(std::io::Error::other("the runtime is shutting down"))))
     }
 
@@ -801,8 +825,13 @@ impl Ends {
             (record, given.map_or_else(set, <[u8]>::to_vec))
         };
         self.consume_now(flow).await?;
+        let kept = record.kept;
         self.put(flow, record, &attachment, Life::Parked, When::Later).await?;
-        Ok(flow.put_away(given.is_none()))
+        match flow.put_away(given.is_none(), kept) {
+            // Nobody has read what came meanwhile, for the application has parked it.
+            false if given.is_some() => Err(ParkError::Unread),
+            parked => Ok(parked),
+        }
     }
 
     /// Tells the store what the application needs no more: whoever takes a parked flow from there goes on behind it.

@@ -9,6 +9,7 @@ use crate::send::{CREDIT_FIRST, Outgoing};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem::discriminant;
 use core::time::Duration;
 use hoop_units::{ByteRange, Timestamp, UnixTime};
 
@@ -619,7 +620,7 @@ impl Flow {
             self.end(ended::LOST);
             return Err(Refusal::Ended { code: ended::LOST });
         }
-        self.events.push_back(Event::Acked);
+        self.news(Event::Acked);
         self.forget_acked();
         self.epoch = self.epoch.max(epoch);
         let (received, credit) = self.incoming.grant();
@@ -744,7 +745,7 @@ impl Flow {
             (Role::Server, _, Frame::Reset { code }) => self.end(given_up(*code)),
             (Role::Server, _, Frame::Deadline(at)) => {
                 self.deadline = *at;
-                self.events.push_back(Event::Deadline(*at));
+                self.news(Event::Deadline(*at));
             }
             (Role::Server, _, Frame::Use(lane_use)) => {
                 if let Some(lane) = self.lane(lane) {
@@ -768,7 +769,7 @@ impl Flow {
                 self.due.ack = true;
                 self.finish_if_done();
             }
-            (_, _, Frame::Size(size)) => self.events.push_back(Event::Size(*size)),
+            (_, _, Frame::Size(size)) => self.news(Event::Size(*size)),
             _ => return Err(Violation::Unexpected),
         }
         Ok(Vec::new())
@@ -807,7 +808,7 @@ impl Flow {
         // A server that was restarted may not know the end any more.
         self.due.fin |= self.outgoing.is_finished() && !self.outgoing.is_done();
         self.events.push_back(Event::Attached { lane: id, first });
-        self.events.push_back(Event::Acked);
+        self.news(Event::Acked);
         self.forget_acked();
         Ok(())
     }
@@ -850,6 +851,15 @@ impl Flow {
         Ok(new)
     }
 
+    /// Tells the owner what counts as it was said last, however often that was.
+    fn news(&mut self, event: Event) {
+        let same = |known: &&mut Event| discriminant(*known) == discriminant(&event);
+        match self.events.iter_mut().find(same) {
+            Some(known) => *known = event,
+            None => self.events.push_back(event),
+        }
+    }
+
     fn schedule_ack(&mut self, now: Timestamp) {
         let credit = self.incoming.ungranted();
         if self.unacked == 0 && credit == 0 {
@@ -867,7 +877,7 @@ impl Flow {
         let before = self.outgoing.acked();
         self.outgoing.ack(received, credit).map_err(|_| Violation::Unsent)?;
         if self.outgoing.acked() > before {
-            self.events.push_back(Event::Acked);
+            self.news(Event::Acked);
             self.forget_acked();
         }
         self.finish_if_done();

@@ -297,3 +297,18 @@ fn a_lane_wants_what_it_then_gets_and_a_parked_one_is_closed() {
     let closed = std::iter::from_fn(|| server.poll_event()).any(|event| event == Event::Close(LaneId(1)));
     assert!(closed && !server.wants(LaneId(1)));
 }
+
+#[test]
+fn however_often_a_peer_says_what_counts_once_its_owner_hears_it_once() {
+    let (_, mut server) = pair();
+    while server.poll_event().is_some() {}
+    server.write(1_000);
+    assert!(server.poll_transmit(LaneId(1), 2_000, NOW).is_some());
+    for at in 1..=1_000 {
+        server.handle(LaneId(1), &Frame::Size(Some(at)), NOW).unwrap();
+        server.handle(LaneId(1), &Frame::Deadline(None), NOW).unwrap();
+        server.handle(LaneId(1), &Frame::Ack { received: at, credit: 0 }, NOW).unwrap();
+    }
+    let events: Vec<_> = std::iter::from_fn(|| server.poll_event()).collect();
+    assert_eq!(events, [Event::Size(Some(1_000)), Event::Deadline(None), Event::Acked]);
+}

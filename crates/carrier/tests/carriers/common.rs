@@ -53,6 +53,13 @@ pub fn quic_device(options: &QuicOptions) -> QuicDevice {
 }
 
 pub async fn quic_pair(address: IpAddr) -> (QuicCarrier, QuicCarrier) {
+    let (device, server) = quic_strangers(address).await;
+    server.is_known();
+    (device, server)
+}
+
+/// The server does not know yet whose the carrier is.
+pub async fn quic_strangers(address: IpAddr) -> (QuicCarrier, QuicCarrier) {
     let listener = quic_listener(address, &QuicOptions::server(), QuicLimits::default());
     let device = quic_device(&QuicOptions::device());
     let (device, server) =

@@ -1,6 +1,8 @@
 //! What is QUIC's own: floods, moving, silence.
 
-use crate::common::{NAME, TLS, V4, Way, any_port, drain, lane, pour, quic_device, quic_listener, quic_pair, soon};
+use crate::common::{
+    NAME, TLS, V4, Way, any_port, drain, lane, pour, quic_device, quic_listener, quic_pair, quic_strangers, soon,
+};
 use hoop_carrier::{Carrier, Local, QuicDevice, QuicLimits, QuicOptions, SILENCE};
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{ClientConnection, Keys, Version};
@@ -216,4 +218,21 @@ async fn an_endpoint_leaves_by_the_address_and_the_interface_that_it_was_given()
     assert_eq!(Some(server.expect("a carrier").peer().ip()), local.address);
     let nowhere = Local { interface: Some("no-such-link".into()), ..Local::default() };
     assert!(QuicDevice::new(nowhere, &TLS.device, &QuicOptions::device()).is_err());
+}
+
+#[tokio::test]
+async fn a_stranger_sends_little_until_it_is_known_whose_the_carrier_is() {
+    let (device, server) = quic_strangers(V4).await;
+    let (ours, theirs) = soon(lane(&device, &server)).await;
+    let sent = tokio::spawn(pour(ours.sender, 5, 1_000_000));
+    soon(async {
+        while device.stats().frame_tx.data_blocked == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    assert!(server.stats().udp_rx.bytes < 200_000, "{:?}", server.stats().udp_rx);
+    server.is_known();
+    soon(drain(theirs.receiver, 5, 1_000_000)).await;
+    soon(sent).await.expect("all is taken");
 }
