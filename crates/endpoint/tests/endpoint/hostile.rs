@@ -11,9 +11,10 @@ use hoop_flow::frame::{Attached, Frame, Open, Resume, put_data_head};
 use hoop_flow::{Binding, FlowKey};
 use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, MemoryStore, StoreError, When};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -520,16 +521,22 @@ async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memor
     is_unharmed(&mut device, &mut at_server).await;
 }
 
-/// A store that remembers where each flow stands.
+/// A store that remembers where each flow stands, and parks one only when it is told to, if it is to be.
 #[derive(Debug, Default)]
 struct Watched {
     store: MemoryStore,
     lives: Mutex<HashMap<FlowName, Life>>,
+    parks: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl FlowStore for Watched {
     fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
         self.lives.lock().unwrap().insert(kept.record.name, life);
+        if life == Life::Parked
+            && let Some(parks) = self.parks.lock().unwrap().take()
+        {
+            parks.recv().unwrap();
+        }
         self.store.put(kept, life, when)
     }
     fn take(&self, name: FlowName) -> Result<Found, StoreError> {
@@ -643,4 +650,69 @@ async fn a_server_that_lies_is_not_believed_nor_asked_all_the_time() {
     assert_eq!((refused.0, refused.1), (1, Some(FlowError::Refused(Refusal::NoService))));
     let busy = liar(FlowOptions::default(), |_, _| put(&[Frame::Refused(Refusal::Busy { secs: 600 })])).await;
     assert!((6..=8).contains(&busy.0) && busy.1.is_none(), "asked {} times", busy.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_takes_more_or_ends_while_it_is_being_parked_is_not_parked() {
+    let store = Arc::new(Watched::default());
+    let world = World::with(ServerConfig { store: Some(store.clone()), ..server_config() });
+    world.connect("wifi");
+    for ends in [false, true] {
+        let (mut device, server) = world.flow(FlowOptions::default()).await;
+        let name = device.name();
+        let (goes, parks) = mpsc::channel();
+        *store.parks.lock().unwrap() = Some(parks);
+        let parking = tokio::spawn(server.park(b"here"));
+        // Time stands still until the store has it.
+        while store.lives.lock().unwrap().get(&name) != Some(&Life::Parked) {
+            yield_now().await;
+        }
+        if ends {
+            device.reset(0x100);
+            while !matches!(store.store.take(name).unwrap(), Found::Ended(_)) {
+                yield_now().await;
+            }
+            goes.send(()).unwrap();
+            assert!(parking.await.unwrap().is_err());
+            sleep(SOON).await;
+            assert!(matches!(store.store.take(name).unwrap(), Found::Ended(_)), "what ended is not there again");
+            continue;
+        }
+        device.write_all(&octets(1, 0, 50_000)).await.unwrap();
+        while device.stats().acknowledged < 50_000 {
+            yield_now().await;
+        }
+        goes.send(()).unwrap();
+        let (mut server, error) = parking.await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "octets were acknowledged that nobody has read");
+        let mut read = vec![0; 50_000];
+        timeout(SOON, server.read_exact(&mut read)).await.expect("it goes on").unwrap();
+        assert!(read == octets(1, 0, 50_000));
+        is_unharmed(&mut device, &mut server).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_is_attached_again_and_again_has_so_many_lanes_and_goes_on_later() {
+    let world = World::new();
+    let raw = Raw::to(&world.server);
+    let key = KEY.flow_key(name(1), &[3; 32]);
+    let mut lanes = vec![raw.say(&open(name(1), KEY, raw.binding())).await];
+    assert!(matches!(lanes[0].next().await, Some(Heard::Attached)));
+    let mut server = world.server.accept().await.unwrap();
+    // Those that it takes the place of are closed by the server, and not by the device.
+    for epoch in 2..=16 {
+        let mut said = raw.say(&resume(name(1), key.clone(), epoch, 0, raw.binding())).await;
+        assert!(matches!(said.next().await, Some(Heard::Attached)), "{epoch}");
+        lanes.push(said);
+    }
+    let answer = raw.answer(&resume(name(1), key.clone(), 17, 0, raw.binding())).await;
+    assert!(matches!(answer, Some(Refusal::Busy { secs: 1 })), "{answer:?}");
+    let answer = raw.answer(&resume(name(1), FlowKey([9; 32]), 17, 0, raw.binding())).await;
+    assert!(matches!(answer, Some(Refusal::Unknown)), "{answer:?}");
+    sleep(SOON).await;
+    let mut said = raw.say(&resume(name(1), key, 50, 0, raw.binding())).await;
+    assert!(matches!(said.next().await, Some(Heard::Attached)), "the others are gone");
+    said.send(&data(0, b"still")).await;
+    is_unharmed_after(&mut server).await;
 }
