@@ -507,13 +507,16 @@ impl Ends {
             Ok(frame) => frame,
             Err(refusal) => return refuse(lane, refusal).await,
         };
-        let answer = match Frame::take(&mut &frame[..]) {
+        let (host, answer) = match Frame::take(&mut &frame[..]) {
             Ok(Some(Frame::Open(open))) => {
                 // Of a device that is not known the proof is looked at as well, so that it takes as long.
-                let key = self.config.keys.key(open.name.host).await;
-                self.attach(Greeting::Open(open, key.unwrap_or(DeviceKey([0xff; 32]))), key.is_some(), &on).await
+                let (host, key) = (open.name.host, self.config.keys.key(open.name.host).await);
+                let greeting = Greeting::Open(open, key.unwrap_or(DeviceKey([0xff; 32])));
+                (host, self.attach(greeting, key.is_some(), &on).await)
             }
-            Ok(Some(Frame::Resume(resume))) => self.attach(Greeting::Resume(resume), false, &on).await,
+            Ok(Some(Frame::Resume(resume))) => {
+                (resume.name.host, self.attach(Greeting::Resume(resume), false, &on).await)
+            }
             _ => return,
         };
         match answer {
@@ -526,7 +529,10 @@ impl Ends {
                 }
                 lane::run(&flow, id, signals, lane, intake);
             }
-            Err(refusal) => refuse(lane, refusal).await,
+            Err(refusal) => {
+                tracing::debug!(%host, ?refusal, "a device is refused");
+                refuse(lane, refusal).await;
+            }
         }
     }
 

@@ -14,8 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
 /// The library that is loaded into the program (`preload/preload.c`).
 const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
@@ -41,8 +44,10 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     if std::env::var_os("HOOP_LOG").is_some() {
         logging::start(false)?;
     }
-    let introduction = Introduction::read(&flags.relay)
-        .map_err(|error| Failure::new(Exit::File, "the relay's introduction cannot be used", error))?;
+    let unusable = |error| {
+        Failure::new(Exit::File, format!("{} is no file that `hoop introduce` made", flags.relay.display()), error)
+    };
+    let introduction = Introduction::read(&flags.relay).map_err(unusable)?;
     let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "no folder for the run", error))?;
     let ways = match &flags.interface[..] {
         [] => vec![Way::any()],
@@ -54,6 +59,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     let status = flow_runtime()?.block_on(async {
         let link = Link::start(&introduction, ways).map_err(|error| match error {
             error @ LinkError::NoInterface(_) => Failure::usage(error),
+            LinkError::Introduction(error) => unusable(error),
             error => Failure::new(Exit::Unexpected, "the relay cannot be dialled", error),
         })?;
         tokio::spawn(trouble::tell(link.troubles(), introduction.server.clone(), say));
@@ -64,14 +70,14 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         };
         let agent = Agent::bind(&folder.socket(), options)
             .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?;
-        let (mut status, is_over) = (None, AtomicBool::new(false));
+        let (mut status, is_over, told) = (None, AtomicBool::new(false), Notify::new());
         let ends = async {
-            status = Some(child(flags, &folder).await);
+            status = Some(child(flags, &folder, &told).await);
             is_over.store(true, Ordering::Relaxed);
         };
         tokio::select! {
             () = agent.run(&link, ends, tell) => {}
-            () = insisted(&is_over) => hoop_relay::agent::give_up(&link).await,
+            () = insisted(&is_over, &told) => hoop_relay::agent::give_up(&link).await,
         }
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
         status.map_err(|error| Failure::new(Exit::File, format!("{program} cannot be run"), error))
@@ -83,6 +89,9 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     // As the program ended.
     std::process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }
+
+/// How long somebody waits for what a program wrote who has told it to end.
+const TOLD_MAX: Duration = Duration::from_secs(5);
 
 /// Beside what the program itself writes there.
 fn say(words: &str) {
@@ -103,7 +112,8 @@ fn words(notice: &Notice, program: &str) -> String {
     }
 }
 
-async fn child(flags: &RunFlags, folder: &Folder) -> io::Result<ExitStatus> {
+/// `told`: it was told to end.
+async fn child(flags: &RunFlags, folder: &Folder, told: &Notify) -> io::Result<ExitStatus> {
     let mut preload = folder.library().into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(OsStr::new(":"));
@@ -116,7 +126,7 @@ async fn child(flags: &RunFlags, folder: &Folder) -> io::Result<ExitStatus> {
     // Typed at a terminal, the interrupt is the program's, too.
     let is_typed = std::io::stdin().is_terminal();
     loop {
-        let told = tokio::select! {
+        let signal = tokio::select! {
             status = child.wait() => return status,
             _ = interrupt.recv() => if is_typed { continue } else { libc::SIGINT },
             _ = terminate.recv() => libc::SIGTERM,
@@ -126,25 +136,27 @@ async fn child(flags: &RunFlags, folder: &Folder) -> io::Result<ExitStatus> {
             // SAFETY: it is called with two integers; the child was not waited for yet, so the number is its own.
             #[allow(unsafe_code, reason = "there is no other way to pass a signal on")]
             unsafe {
-                libc::kill(pid, told);
+                libc::kill(pid, signal);
             }
         }
+        told.notify_one();
     }
 }
 
-/// Somebody wants this to end though the program has: what it wrote and is not delivered is given up.
-async fn insisted(is_over: &AtomicBool) {
+/// Somebody wants this to end though the program has: what it wrote and is not delivered is given up. Who told the program to end before has waited enough after [`TOLD_MAX`].
+async fn insisted(is_over: &AtomicBool, told: &Notify) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return std::future::pending().await;
     };
+    let mut was_told = false;
     loop {
+        let is_over = || is_over.load(Ordering::Relaxed);
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        if is_over.load(Ordering::Relaxed) {
-            return;
+            _ = interrupt.recv() => if is_over() { return },
+            _ = terminate.recv() => if is_over() { return },
+            () = told.notified() => was_told = true,
+            () = sleep(TOLD_MAX), if was_told => if is_over() { return },
         }
     }
 }

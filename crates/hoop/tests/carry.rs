@@ -80,7 +80,11 @@ fn whoever_is_refused_is_told_which_flag_the_relay_lacks() {
     assert!(error.contains(words), "{error}");
     std::fs::write(folder.path().join("devices.toml"), "").unwrap();
     let (_, _, error) = run(folder.path(), &arguments);
-    assert!(error.contains("hoop run: the relay does not know this device: hoop introduce\n"), "{error}");
+    assert!(
+        error
+            .contains("hoop run: the relay does not know this device, or not by this key: `hoop introduce` it again\n"),
+        "{error}"
+    );
 }
 
 #[test]

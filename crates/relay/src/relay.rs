@@ -130,7 +130,9 @@ impl Relay {
         let defaults = ServerLimits::default();
         // Half of the descriptors are for destinations; a flow that waits for its device holds one.
         let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);
-        let limits = ServerLimits { flows, offline: OFFLINE_MAX, ..defaults };
+        // The listener takes a quarter of them: before it is full, strangers make way.
+        let carriers = defaults.carriers.min(hoop_carrier::descriptors() / 5);
+        let limits = ServerLimits { flows, carriers, offline: OFFLINE_MAX, ..defaults };
         let server = Server::new(ServerConfig { limits, ..ServerConfig::new(Arc::new(devices)) });
         Ok(Self { listener, certificate, server, allowed: Arc::new(config.allowed.clone()) })
     }

@@ -142,7 +142,7 @@ pub fn refusal(destination: &str, error: FlowError, was_known: bool) -> Option<S
             "the relay no longer has this connection: was it restarted?".into()
         }
         FlowError::Refused(Refusal::Unknown) => {
-            return Some("the relay does not know this device: hoop introduce".into());
+            return Some("the relay does not know this device, or not by this key: `hoop introduce` it again".into());
         }
         FlowError::Refused(refusal) => format!("the relay refuses it: {refusal:?}"),
         FlowError::Ended(_) | FlowError::Reset(_) | FlowError::Gone => return None,
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(told(hoop_endpoint::ended::FINISHED), None);
         let unknown = FlowError::Refused(Refusal::Unknown);
         let words = refusal("10.9.1.1:1", unknown, false).unwrap();
-        assert_eq!(words, "the relay does not know this device: hoop introduce");
+        assert_eq!(words, "the relay does not know this device, or not by this key: `hoop introduce` it again");
         assert_ne!(refusal("10.9.1.1:1", unknown, true).unwrap(), words, "a relay that was restarted knows the device");
     }
 

@@ -702,11 +702,11 @@ async fn a_flow_that_is_attached_again_and_again_has_so_many_lanes_and_goes_on_l
     let mut server = world.server.accept().await.unwrap();
     // Those that it takes the place of are closed by the server, and not by the device.
     for epoch in 2..=16 {
-        let mut said = raw.say(&resume(name(1), key.clone(), epoch, 0, raw.binding())).await;
+        let mut said = raw.say(&resume(name(1), key, epoch, 0, raw.binding())).await;
         assert!(matches!(said.next().await, Some(Heard::Attached)), "{epoch}");
         lanes.push(said);
     }
-    let answer = raw.answer(&resume(name(1), key.clone(), 17, 0, raw.binding())).await;
+    let answer = raw.answer(&resume(name(1), key, 17, 0, raw.binding())).await;
     assert!(matches!(answer, Some(Refusal::Busy { secs: 1 })), "{answer:?}");
     let answer = raw.answer(&resume(name(1), FlowKey([9; 32]), 17, 0, raw.binding())).await;
     assert!(matches!(answer, Some(Refusal::Unknown)), "{answer:?}");

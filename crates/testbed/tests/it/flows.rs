@@ -258,3 +258,22 @@ fn a_signal_to_hoop_run_is_the_programs() {
         assert_eq!(carried.wait().unwrap().code(), Some(code), "{signal}: {}", carried.text());
     }
 }
+
+#[test]
+fn who_tells_a_program_to_end_does_not_wait_for_ever_for_what_it_wrote() {
+    let world = World::build();
+    world.ip("phone", "link set cell down");
+    let go = world.path("go");
+    let write = r#"exec 3<>"/dev/tcp/$0/80"; until test -e "$1"; do sleep 0.1; done; echo lost >&3; echo written; exec sleep 600"#;
+    let mut run = world.run("bash");
+    run.args(["-c", write, &world.lab.address("web").to_string()]).arg(&go);
+    let mut carried = world.start(run);
+    world.leave_wifi().unwrap();
+    std::fs::write(go, "").unwrap();
+    assert!(carried.wait_for("written", PATIENCE).is_some(), "{}", carried.text());
+    assert!(Command::new("kill").arg(carried.pid().to_string()).status().unwrap().success());
+    // It ends; or it does not, and is killed.
+    assert!(carried.wait_for("(nothing says this)", PATIENCE).is_none());
+    carried.kill();
+    assert_eq!(carried.wait().unwrap().code(), Some(128 + 15), "{}", carried.text());
+}
