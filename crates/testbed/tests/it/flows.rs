@@ -202,11 +202,11 @@ fn who_only_waits_keeps_its_carrier_and_hears_what_comes_in_another_network_thou
 }
 
 #[test]
-fn a_round_trip_of_two_seconds_is_no_silence() {
+fn a_round_trip_of_four_seconds_is_no_silence() {
     let world = World::build();
     world.ip("phone", "link set cell down");
-    world.lab.set_link("wifi", Direction::Both, Change::new().delay(Duration::from_secs(1)));
-    let part = std::fs::read(world.path("www/file")).unwrap()[..100_000].to_vec();
+    world.lab.set_link("wifi", Direction::Both, Change::new().delay(Duration::from_secs(2)));
+    let part = std::fs::read(world.path("www/file")).unwrap()[..10_000].to_vec();
     std::fs::write(world.path("www/part"), &part).unwrap();
     let (into, from) = (world.path("parts"), format!("http://{}/part", world.lab.address("web")));
     let mut run = world.run("sh");
