@@ -834,6 +834,7 @@ impl Ends {
         let kept = record.kept;
         self.put(flow, record, &attachment, Life::Parked, When::Later).await?;
         match flow.put_away(given.is_none(), kept) {
+            false if flow.peek().over.is_some() => Err(ParkError::Over),
             // Nobody has read what came meanwhile, for the application has parked it.
             false if given.is_some() => Err(ParkError::Unread),
             parked => Ok(parked),

@@ -127,12 +127,6 @@ impl FlowStream {
         self.flow().stats()
     }
 
-    /// The same, for while it is read and written elsewhere; None once nobody has it any more.
-    pub fn stats_later(&self) -> impl Fn() -> Option<FlowStats> + Send + Sync + 'static {
-        let flow = Arc::downgrade(self.flow());
-        move || Some(flow.upgrade()?.stats())
-    }
-
     /// The offset of the next octet to be read.
     pub fn position(&self) -> u64 {
         self.read.position()

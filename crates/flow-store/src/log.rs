@@ -383,6 +383,9 @@ impl Log {
         if self.segments.len() >= SEGMENTS_MAX {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the log has as many segments as it may"));
         }
+        if self.has_failed {
+            return Err(io::Error::other("a sync failed at the end of the segment"));
+        }
         let number = self.head().0;
         if !self.is_broken {
             self.flush()?;
@@ -419,10 +422,10 @@ impl Log {
         self.has_failed = true;
     }
 
-    /// For tests: the next sync at the segment's end fails.
+    /// For tests: what is synced at the segment's end; `/dev/null` cannot be.
     #[cfg(test)]
-    pub fn fail_at_the_end(&mut self) {
-        self.roller = File::open("/dev/null").ok();
+    pub fn sync_at_the_end(&mut self, path: &Path) {
+        self.roller = File::open(path).ok();
     }
 
     /// A sync failed that was begun when all before `synced` was: what was written since is lost, for who knows what the disk has of it. Nothing follows on it.

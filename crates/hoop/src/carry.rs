@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// The library that is loaded into the program (`preload/preload.c`).
 const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
@@ -31,7 +31,7 @@ pub struct RunFlags {
     /// A network interface to use; with several, each connection goes over all of them at once
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
-    /// The program, and its arguments
+    /// The program, and its arguments. Once it has ended, what it wrote is delivered before this ends, too: interrupt to give that up
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -70,14 +70,21 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         };
         let agent = Agent::bind(&folder.socket(), options)
             .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?;
-        let (mut status, is_over, told) = (None, AtomicBool::new(false), Notify::new());
+        let (mut status, is_over, was_told) = (None, AtomicBool::new(false), Notify::new());
         let ends = async {
-            status = Some(child(flags, &folder, &told).await);
+            let mut told = None;
+            status = Some(child(flags, &folder, &mut told).await);
             is_over.store(true, Ordering::Relaxed);
+            if told.is_some_and(|at: Instant| at.elapsed() < TOLD_BEFORE_MAX) {
+                was_told.notify_one();
+            }
         };
         tokio::select! {
             () = agent.run(&link, ends, tell) => {}
-            () = insisted(&is_over, &told) => hoop_relay::agent::give_up(&link).await,
+            () = insisted(&is_over, &was_told) => {
+                say("what is still to be delivered is given up");
+                hoop_relay::agent::give_up(&link).await;
+            }
         }
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
         status.map_err(|error| Failure::new(Exit::File, format!("{program} cannot be run"), error))
@@ -90,8 +97,11 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     std::process::exit(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }
 
-/// How long somebody waits for what a program wrote who has told it to end.
+/// How long somebody waits for what a program wrote who has told it to end: less than service managers do before they kill.
 const TOLD_MAX: Duration = Duration::from_secs(5);
+
+/// A program that ends later than this has not ended because it was told to.
+const TOLD_BEFORE_MAX: Duration = Duration::from_secs(60);
 
 /// Beside what the program itself writes there.
 fn say(words: &str) {
@@ -112,8 +122,8 @@ fn words(notice: &Notice, program: &str) -> String {
     }
 }
 
-/// `told`: it was told to end.
-async fn child(flags: &RunFlags, folder: &Folder, told: &Notify) -> io::Result<ExitStatus> {
+/// `told`: when it was told to end.
+async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) -> io::Result<ExitStatus> {
     let mut preload = folder.library().into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(OsStr::new(":"));
@@ -139,24 +149,31 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &Notify) -> io::Result<E
                 libc::kill(pid, signal);
             }
         }
-        told.notify_one();
+        if signal != libc::SIGHUP {
+            *told = Some(Instant::now());
+        }
     }
 }
 
-/// Somebody wants this to end though the program has: what it wrote and is not delivered is given up. Who told the program to end before has waited enough after [`TOLD_MAX`].
-async fn insisted(is_over: &AtomicBool, told: &Notify) {
+/// Somebody wants this to end though the program has: what it wrote and is not delivered is given up. `was_told`: the program was told to end, and has.
+async fn insisted(is_over: &AtomicBool, was_told: &Notify) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return std::future::pending().await;
     };
-    let mut was_told = false;
+    let told = async {
+        was_told.notified().await;
+        sleep(TOLD_MAX).await;
+    };
+    tokio::pin!(told);
     loop {
-        let is_over = || is_over.load(Ordering::Relaxed);
         tokio::select! {
-            _ = interrupt.recv() => if is_over() { return },
-            _ = terminate.recv() => if is_over() { return },
-            () = told.notified() => was_told = true,
-            () = sleep(TOLD_MAX), if was_told => if is_over() { return },
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = &mut told => return,
+        }
+        if is_over.load(Ordering::Relaxed) {
+            return;
         }
     }
 }

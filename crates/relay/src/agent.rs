@@ -6,10 +6,8 @@
 use crate::link::Link;
 use crate::relay::TCP;
 use crate::trouble::{Said, refusal};
-use hoop_endpoint::{FlowError, FlowOptions, FlowStats, ended};
-use nix::poll::{PollFd, PollFlags, PollTimeout};
+use hoop_endpoint::{FlowError, FlowOptions, ended};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +15,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// The longest destination: an IPv6 address with its zone, and a port.
 const LINE_MAX: usize = 128;
@@ -39,12 +37,6 @@ const UNDELIVERED_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a program that has ended is waited for whose relay was never reached. Where it was reached once, the network comes back.
 pub const REACH_MAX: Duration = Duration::from_secs(60);
-
-/// A connection that the program has left, and of which all is delivered that it wrote, ends after so long, whatever the other end does: as a kernel's do (Linux' `tcp_fin_timeout`).
-const LEFT_MAX: Duration = Duration::from_secs(60);
-
-/// How often it is looked whether it has.
-const LEFT_TICK: Duration = Duration::from_secs(1);
 
 /// What a connection is copied through, each way.
 const COPY_BYTES: usize = 64 * 1024;
@@ -180,17 +172,12 @@ async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, option
         Ok(flow) => flow,
         Err(error) => return tracing::warn!(%error, destination, "no flow"),
     };
-    let left = left(connection.as_fd().try_clone_to_owned(), flow.stats_later());
-    let mut is_copied = false;
-    let carried = async {
-        tokio::io::copy_bidirectional_with_sizes(&mut connection, &mut flow, COPY_BYTES, COPY_BYTES).await?;
-        is_copied = true;
+    let copied = tokio::io::copy_bidirectional_with_sizes(&mut connection, &mut flow, COPY_BYTES, COPY_BYTES).await;
+    let is_copied = copied.is_ok();
+    let ended = match copied {
         // What the program wrote before it left is still to arrive.
-        flow.finished().await
-    };
-    let ended = tokio::select! {
-        ended = carried => ended,
-        () = left => Err(io::ErrorKind::ConnectionAborted.into()),
+        Ok(_) => flow.finished().await,
+        Err(error) => Err(error),
     };
     let Err(error) = ended else { return };
     tracing::debug!(%error, destination, "a carried connection broke off");
@@ -206,29 +193,6 @@ async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, option
     }
 }
 
-/// Waits until the program has left a connection, both ways, and for [`LEFT_MAX`] nothing that it wrote has been on its way: nobody reads what may still come. It waits for ever if that
-/// cannot be told.
-async fn left(connection: io::Result<OwnedFd>, stats: impl Fn() -> Option<FlowStats>) {
-    let mut since = Instant::now();
-    loop {
-        sleep(LEFT_TICK).await;
-        let is_left = connection.as_ref().is_ok_and(is_left);
-        let is_delivered = stats().is_some_and(|stats| stats.acknowledged == stats.written);
-        if !is_left || !is_delivered {
-            since = Instant::now();
-        } else if since.elapsed() >= LEFT_MAX {
-            return;
-        }
-    }
-}
-
-/// Whether the other end is closed, and not just shut down for writing.
-fn is_left(connection: &OwnedFd) -> bool {
-    let mut poll = [PollFd::new(connection.as_fd(), PollFlags::empty())];
-    nix::poll::poll(&mut poll, PollTimeout::ZERO).is_ok()
-        && poll[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
-}
-
 /// The destination, up to the end of its line, and no octet more.
 async fn line(connection: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
@@ -238,28 +202,5 @@ async fn line(connection: &mut UnixStream) -> io::Result<String> {
             _ if line.len() == LINE_MAX => return Err(io::ErrorKind::InvalidData.into()),
             octet => line.push(octet),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::AsyncWriteExt as _;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_is_left_ends_a_minute_after_all_is_delivered() {
-        let (mut theirs, ours) = UnixStream::pair().unwrap();
-        let stats = |acknowledged| move || Some(FlowStats { networks: Vec::new(), written: 9, acknowledged, read: 0 });
-        let ends = async |acknowledged| {
-            let begun = Instant::now();
-            let left = left(ours.as_fd().try_clone_to_owned(), stats(acknowledged));
-            timeout(10 * LEFT_MAX, left).await.ok().map(|()| begun.elapsed())
-        };
-        assert_eq!(ends(9).await, None, "the program has it");
-        theirs.shutdown().await.unwrap();
-        assert_eq!(ends(9).await, None, "it may still read");
-        drop(theirs);
-        assert_eq!(ends(8).await, None, "an octet is still to be delivered");
-        assert!(ends(9).await.is_some_and(|after| after >= LEFT_MAX && after <= LEFT_MAX + 2 * LEFT_TICK));
     }
 }

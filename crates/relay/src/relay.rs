@@ -132,7 +132,8 @@ impl Relay {
         let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);
         // The listener takes a quarter of them: before it is full, strangers make way.
         let carriers = defaults.carriers.min(hoop_carrier::descriptors() / 5);
-        let limits = ServerLimits { flows, carriers, offline: OFFLINE_MAX, ..defaults };
+        let carriers_of_device = defaults.carriers_of_device.min(carriers / 4);
+        let limits = ServerLimits { flows, carriers, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
         let server = Server::new(ServerConfig { limits, ..ServerConfig::new(Arc::new(devices)) });
         Ok(Self { listener, certificate, server, allowed: Arc::new(config.allowed.clone()) })
     }
