@@ -156,7 +156,7 @@ impl World {
     fn assert_well(&self) {
         for (name, program) in [("server", &self.server), ("device", &self.device)] {
             let text = program.text();
-            assert!(!text.contains(FAILED), "the {name} says:\n{text}");
+            assert!(!text.contains(FAILED), "the {name} failed:\n{}\n{}", self.device.text(), self.server.text());
         }
     }
 
