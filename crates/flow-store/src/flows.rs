@@ -6,6 +6,7 @@ use crate::{Due, Kept, Life, Settings, StoreError};
 use hoop_flow::{FlowId, FlowName, HostId, ended};
 use hoop_flow_table::{self as table, Full, Id, Image, Table};
 use hoop_units::UnixTime;
+use std::collections::VecDeque;
 use std::hash::RandomState;
 use std::io;
 use std::path::Path;
@@ -37,6 +38,8 @@ pub struct Flows {
     moved: Vec<(FlowName, u32, u32)>,
     /// Of the image that is being written.
     octets: Vec<u8>,
+    /// How flows ended, the oldest first, as far as that may not be synced: where it was appended; `None` if it is still to be, as are those that follow.
+    gone: VecDeque<(Option<u64>, [u8; GONE_LEN])>,
 }
 
 /// What was found of a name.
@@ -52,7 +55,10 @@ impl Flows {
         let now = (settings.clock)();
         let visit = |log: &mut Log, entry: &Entry<'_>| recover(&mut table, log, entry, now);
         let (log, damages) = Log::open(folder, Kind::Flows, settings.segment_len, settings.salt, visit)?;
-        Ok((Self { table, log, clock: settings.clock, moved: Vec::new(), octets: Vec::new() }, damages))
+        Ok((
+            Self { table, log, clock: settings.clock, moved: Vec::new(), octets: Vec::new(), gone: VecDeque::new() },
+            damages,
+        ))
     }
 
     pub fn usage(&self) -> table::Usage {
@@ -120,9 +126,26 @@ impl Flows {
         let Some(place) = place else { return Ok(()) };
         self.release(place);
         let (code, at) = ended.unwrap_or((ended::GIVEN_UP, UnixTime(0)));
-        let (flow, code, at) = (name.flow.0.to_be_bytes(), code.to_be_bytes(), u64::from(at.as_secs()).to_be_bytes());
-        self.log.append(GONE, &[&name.host.0, &flow, &code, &at])?;
-        self.log.release(entry_len(GONE_LEN));
+        let mut entry = [0; GONE_LEN];
+        entry[..20].copy_from_slice(&name.host.0);
+        entry[20..28].copy_from_slice(&name.flow.0.to_be_bytes());
+        entry[28..36].copy_from_slice(&code.to_be_bytes());
+        entry[36..].copy_from_slice(&u64::from(at.as_secs()).to_be_bytes());
+        self.gone.push_back((None, entry));
+        Ok(self.write_gone()?)
+    }
+
+    /// Appends how flows ended, where that could not be done before, or was lost.
+    fn write_gone(&mut self) -> io::Result<()> {
+        let synced = self.log.synced();
+        while self.gone.front().is_some_and(|(position, _)| position.is_some_and(|position| position < synced)) {
+            self.gone.pop_front();
+        }
+        let written = self.gone.partition_point(|(position, _)| position.is_some());
+        for (position, entry) in self.gone.range_mut(written..) {
+            *position = Some(self.log.append(GONE, &[entry.as_slice()])?);
+            self.log.release(entry_len(GONE_LEN));
+        }
         Ok(())
     }
 
@@ -134,6 +157,7 @@ impl Flows {
 
     /// Writes what could not be written before.
     pub fn write_dirty(&mut self) -> io::Result<()> {
+        self.write_gone()?;
         while let Some(id) = self.table.first_dirty() {
             let image = self.table.image(id).expect("what is to be written is in memory");
             self.write(id, &image)?;
@@ -223,6 +247,8 @@ impl Flows {
 
     /// Appends a flow that is in memory, as it is there.
     fn write(&mut self, id: Id, image: &Image) -> io::Result<()> {
+        // That of an earlier flow of this name comes first.
+        self.write_gone()?;
         self.octets.clear();
         image.put(&mut self.octets);
         let position = self.log.append(RECORD, &[&self.octets])?;
@@ -249,6 +275,8 @@ impl Logged for Flows {
                 self.table.moved(id, before);
             }
         }
+        let first = self.gone.partition_point(|(position, _)| position.is_some_and(|position| position < from));
+        self.gone.range_mut(first..).for_each(|(position, _)| *position = None);
         let log = &self.log;
         self.table.lost(|place| log.position(place) >= from);
     }

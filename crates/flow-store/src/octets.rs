@@ -210,8 +210,18 @@ impl Octets {
 
     /// Forgets all of a flow.
     pub fn forget(&mut self, name: FlowName) -> Result<(), StoreError> {
-        let Some(stream) = self.streams.remove(&name) else { return Ok(()) };
+        if self.drop_stream(name) { self.tell_forgotten(name) } else { Ok(()) }
+    }
+
+    /// Holds nothing of a flow any more, though a restart would find it until that is [told](Self::tell_forgotten); whether anything was held.
+    pub fn drop_stream(&mut self, name: FlowName) -> bool {
+        let Some(stream) = self.streams.remove(&name) else { return false };
         self.drop_pieces(name, stream.pieces);
+        true
+    }
+
+    /// Tells the log that all of a flow is forgotten.
+    pub fn tell_forgotten(&mut self, name: FlowName) -> Result<(), StoreError> {
         self.mark(FORGOTTEN, name, None)?;
         self.forgotten.insert(name, self.log.end());
         Ok(())

@@ -8,10 +8,11 @@ use crate::{Due, FlowStore, Found, Kept, Life, Lifetimes, Limits, OctetStore, St
 use hoop_flow::FlowName;
 use hoop_units::{ByteRange, UnixTime};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Segments that one tick tidies at most: some tenths of a second.
@@ -105,10 +106,40 @@ pub struct Report {
 pub struct Store {
     flows: Shared<Flows>,
     octets: Shared<Octets>,
-    /// Flows whose record says all that their octets do, once it is synced: of whom, and up to where.
-    settled: Mutex<Vec<(FlowName, u64)>>,
+    /// Whose octets are needed no more, which is told once the log of flows is synced: a flow that a restart brought back without them would be lost.
+    leaving: Mutex<Leaving>,
     damages: Vec<Damage>,
     _lock: Lock,
+}
+
+/// Why octets of a flow are needed no more.
+#[derive(Clone, Copy, Debug)]
+enum Why {
+    /// It is removed.
+    Removed,
+    /// Its record says all that they do, if there are none beyond this.
+    Settled(u64),
+}
+
+/// See [`Store`]. Each entry has a number of its own: a name may be here again.
+#[derive(Default, Debug)]
+struct Leaving {
+    of: HashMap<FlowName, (u64, Why)>,
+    next: u64,
+}
+
+impl Leaving {
+    fn put(&mut self, name: FlowName, why: Why) {
+        self.of.insert(name, (self.next, why));
+        self.next += 1;
+    }
+
+    /// Takes an entry, if it is the one that is meant.
+    fn take(&mut self, name: FlowName, is_meant: impl Fn(u64) -> bool) -> Option<Why> {
+        let (_, why) = *self.of.get(&name).filter(|(number, _)| is_meant(*number))?;
+        self.of.remove(&name);
+        Some(why)
+    }
 }
 
 impl Store {
@@ -131,7 +162,7 @@ impl Store {
         }
         octets.keep_only(|name| !matches!(flows.find(name), Ok(None)));
         let (flows, octets) = (Shared::new(flows), Shared::new(octets));
-        Ok(Self { flows, octets, settled: Mutex::default(), damages, _lock: lock })
+        Ok(Self { flows, octets, leaving: Mutex::default(), damages, _lock: lock })
     }
 
     /// What was found damaged when it was opened. A flow whose record is damaged is not known any more, or is as an older record says.
@@ -159,9 +190,7 @@ impl Store {
     /// # Errors
     /// If the disk fails. What is not on disk stays in memory.
     pub fn spill(&self) -> Result<usize, StoreError> {
-        let (written, mark) = self.flows.with_mark(Flows::write_dirty);
-        written?;
-        self.flows.sync_since(mark)?;
+        self.sync_flows()?;
         Ok(self.flows.with(|flows| {
             flows.spill_all();
             flows.usage().resident
@@ -170,23 +199,61 @@ impl Store {
 
     /// What is in memory of flows only where the disk could not take it; what is on disk and needed no more.
     fn tidy(&self) -> Result<(), StoreError> {
-        let (written, mark) = self.flows.with_mark(Flows::write_dirty);
-        written?;
-        let settled = std::mem::take(&mut *self.settled.lock().unwrap_or_else(PoisonError::into_inner));
-        self.flows.sync_since(mark)?;
-        for (name, end) in settled {
-            self.octets.with(|octets| octets.settle(name, end))?;
+        let known: Vec<_> = self.leaving().of.iter().map(|(name, (stamp, _))| (*name, *stamp)).collect();
+        self.sync_flows()?;
+        // What cannot be told a restart finds out.
+        let mut outcome = Ok(());
+        for (name, stamp) in known {
+            outcome = outcome.and(self.octets.with(|octets| match self.leaving().take(name, |known| known == stamp) {
+                Some(Why::Removed) => octets.tell_forgotten(name),
+                Some(Why::Settled(end)) => octets.settle(name, end),
+                None => Ok(()),
+            }));
         }
+        outcome?;
         self.octets.sync()?;
         for _ in 0..TIDIED_AT_ONCE {
             let more = (self.flows.with(Flows::tidy)?, self.octets.with(Octets::tidy)?);
             if more == (false, false) {
                 break;
             }
-            self.flows.sync()?;
+            self.sync_flows()?;
             self.octets.sync()?;
         }
         Ok(())
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Leaving> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Syncs the log of flows, and with it what could not be written before.
+    fn sync_flows(&self) -> Result<(), StoreError> {
+        let (written, mark) = self.flows.with_mark(Flows::write_dirty);
+        written?;
+        Ok(self.flows.sync_since(mark)?)
+    }
+
+    /// What there is of octets of an earlier flow by this name are not those of the next.
+    fn forget_earlier(&self, name: FlowName) -> Result<(), StoreError> {
+        if matches!(self.leaving().of.get(&name), Some((_, Why::Removed))) {
+            self.sync_flows()?;
+            self.octets.with(|octets| match self.leaving().take(name, |_| true) {
+                Some(_) => octets.tell_forgotten(name),
+                None => Ok(()),
+            })?;
+        }
+        if self.octets.with(|octets| octets.may_return(name)) {
+            self.octets.sync()?;
+        }
+        Ok(())
+    }
+
+    /// A flow is gone, and its octets with it; the log is told of them later.
+    fn octets_leave(&self, name: FlowName) {
+        if self.octets.with(|octets| octets.drop_stream(name)) {
+            self.leaving().put(name, Why::Removed);
+        }
     }
 
     /// Puts a flow; if memory is full of what is not synced, after a sync.
@@ -205,23 +272,21 @@ impl Store {
 impl Drop for Store {
     /// What was to be written later is written now, as far as the disk takes it.
     fn drop(&mut self) {
-        let _ = self.flows.with(Flows::write_dirty);
-        let _ = (self.flows.sync(), self.octets.sync());
+        let _ = (self.sync_flows(), self.octets.sync());
     }
 }
 
 impl FlowStore for Store {
     fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
         let name = kept.record.name;
-        // One of that name was removed just now: its octets are not those of this one.
-        if kept.spools && self.octets.with(|octets| octets.may_return(name)) {
-            self.octets.sync()?;
+        if kept.spools {
+            self.forget_earlier(name)?;
         }
         let (is_new, mark) = self.put_in(kept, life);
         let is_new = is_new?;
         let (end, is_spent) = (kept.record.kept, kept.record.kept == kept.record.consumed);
-        if life == Life::Parked && kept.spools && is_spent {
-            self.settled.lock().unwrap_or_else(PoisonError::into_inner).push((name, end));
+        if life == Life::Parked && kept.spools && is_spent && self.octets.with(|octets| octets.held(name)).is_some() {
+            self.leaving().put(name, Why::Settled(end));
         }
         if when == When::Later {
             return Ok(());
@@ -259,16 +324,20 @@ impl FlowStore for Store {
 
     fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
         let removed = self.flows.with(|flows| flows.remove(name, code));
-        self.octets.with(|octets| octets.forget(name)).and(removed)
+        // One that cannot be read may still be there.
+        if self.flows.with(|flows| matches!(flows.find(name), Ok(None))) {
+            self.octets_leave(name);
+        }
+        removed
     }
 
     fn tick(&self) -> Result<Vec<Due>, StoreError> {
         let tidied = self.tidy();
         let (due, outcome) = self.flows.with(Flows::due);
-        let mut outcome = tidied.and(outcome);
+        let outcome = tidied.and(outcome);
         for due in &due {
             if let Due::Expired(kept) = due {
-                outcome = outcome.and(self.octets.with(|octets| octets.forget(kept.record.name)));
+                self.octets_leave(kept.record.name);
             }
         }
         // What is due is told once; a disk that fails goes on failing.
@@ -389,6 +458,7 @@ mod tests {
         store.put(&kept(7, 777), Life::Parked, When::Later).unwrap();
         store.put(&kept(200, 5), Life::Live, When::Later).unwrap();
         store.append(name, 400_000, b"lost").unwrap();
+        store.remove(kept(50, 0).record.name, 9).unwrap();
         fail_sync(&store.flows);
         fail_sync(&store.octets);
         assert_eq!(store.held(name), Some(ByteRange::new(250_000, 400_000)));
@@ -401,7 +471,9 @@ mod tests {
         let store = Store::open(&settings).unwrap();
         assert_eq!(store.damages(), []);
         assert_eq!([written(&store, 7), written(&store, 200)], [777, 5]);
-        assert!((0..100).filter(|number| *number != 7).all(|number| written(&store, number) == 19));
+        let ended = store.take(kept(50, 0).record.name).unwrap();
+        assert!(matches!(ended, Found::Ended(9)), "its end was written anew, and it is {ended:?}");
+        assert!((0..100).filter(|number| ![7, 50].contains(number)).all(|number| written(&store, number) == 19));
         let mut octets = vec![0; 150_005];
         assert_eq!(store.read(name, 250_000, &mut octets).unwrap(), 150_005);
         assert!(octets.ends_with(b"again") && octets[149_999] == 19);
