@@ -1,6 +1,6 @@
 //! Octets over one flow, and over one lane of its carrier, beside what carries them: QUIC beside quinn with the same settings, WebSocket beside tokio-rustls over TCP.
 //!
-//! Two processes on loopback, one thread each, rivals in turns. A sender gives 64 KiB at a time, a lane's with a head, as flows do. `--megabytes N` goes over in each pass (default 500).
+//! Two processes on loopback, one thread each, rivals in turns. A sender gives 64 KiB at a time, a lane's with a head, as flows do. `--megabytes N` goes over in each pass (default 2,000: most of a second).
 
 use bytes::Bytes;
 use hoop_bench::flows::{NAME, make_certificate, tls_of_device, tls_of_server};
@@ -151,7 +151,7 @@ fn pass(folder: &Path, kind: &str, way: &str) -> Pass {
 }
 
 fn megabytes() -> u64 {
-    number("--megabytes").unwrap_or(500).max(1)
+    number("--megabytes").unwrap_or(2_000).max(1)
 }
 
 fn total() -> usize {
