@@ -130,12 +130,15 @@ fn what_cannot_be_introduced_leaves_nothing_behind_and_what_is_written_is_its_ow
     let (code, _, error) = introduce("relay.example:4669", "key.pem");
     assert_eq!(code, 3);
     assert!(error.contains("holds a PRIVATE KEY"), "{error}");
+    let (code, _, error) = introduce("relay.example:4669", "cert.pem");
+    assert_eq!(code, 3);
+    assert!(error.contains("its certificate is for another name (localhost)"), "{error}");
     assert!(!path("laptop.toml").exists() && !path("devices.toml").exists());
-    let (code, told, error) = introduce("relay.example:4669", "cert.pem");
+    let (code, told, error) = introduce("localhost:4669", "cert.pem");
     assert_eq!((code, &told[..]), (0, ""), "{error}");
     assert_eq!(std::fs::metadata(path("laptop.toml")).unwrap().mode() & 0o777, 0o600);
     let devices = std::fs::read(path("devices.toml")).unwrap();
-    assert_eq!(introduce("relay.example:4669", "cert.pem").0, 3, "a device's file is not written over");
+    assert_eq!(introduce("localhost:4669", "cert.pem").0, 3, "a device's file is not written over");
     assert_eq!(std::fs::read(path("devices.toml")).unwrap(), devices);
     let (code, _, error) = run(folder.path(), &["run", "--relay", "devices.toml", "--", "true"]);
     assert_eq!(code, 3);

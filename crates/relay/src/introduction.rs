@@ -1,5 +1,6 @@
 //! What device and server are told of each other before they meet: [`Introduction`] at the device, [`Devices`] at the server.
 
+use crate::trouble;
 use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -69,6 +70,14 @@ pub enum IntroductionError {
     /// What is to be trusted is no certificate.
     #[error("what the device is to trust {0}")]
     Certificate(String),
+    /// What is to be trusted is the certificate of a server of another name.
+    #[error("no device would take {name} for what it is: {why}")]
+    Misfit {
+        /// The server's name.
+        name: String,
+        /// What the certificate is for.
+        why: String,
+    },
     /// A member is malformed.
     #[error("`{0}` is malformed")]
     Member(&'static str),
@@ -131,6 +140,22 @@ impl Introduction {
             roots.add(certificate).map_err(|_| IntroductionError::Member("certificate"))?;
         }
         if roots.is_empty() { Err(IntroductionError::Member("certificate")) } else { Ok(roots) }
+    }
+}
+
+impl Introduction {
+    /// An error if all that is trusted are servers' own certificates, and none is for this name: no authority is among them that could have signed another.
+    fn fits(&self, name: &str) -> Result<(), IntroductionError> {
+        let certificates = CertificateDer::pem_slice_iter(self.certificate.as_deref().unwrap_or_default().as_bytes());
+        let certificates: Vec<_> = certificates.flatten().collect();
+        let wrong = |own| trouble::verify(std::slice::from_ref(own), &certificates, name).filter(trouble::is_of_name);
+        let wrong: Vec<_> = certificates.iter().map_while(wrong).collect();
+        match wrong.first() {
+            Some(error) if wrong.len() == certificates.len() => {
+                Err(IntroductionError::Misfit { name: name.to_owned(), why: trouble::certificate(error) })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -340,7 +365,7 @@ pub fn introduce_as(
         key: key.clone(),
         certificate,
     };
-    introduction.server()?;
+    introduction.fits(&introduction.server()?.name)?;
     let devices = followed(devices);
     let _alone = lock(&devices).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
     let mut known: DevicesFile = if devices.exists() { read_toml(&devices, DEVICES)? } else { DevicesFile::default() };
@@ -508,9 +533,25 @@ mod tests {
             let error = introduce(&path, "relay.example:1", Some(pem.to_owned())).unwrap_err();
             assert!(matches!(error, IntroductionError::Certificate(_)), "{error}");
         }
+        let error = introduce(&path, "relay.example:1", Some(certificate.clone())).unwrap_err().to_string();
+        assert!(error.ends_with("its certificate is for another name (localhost)"), "{error}");
         assert!(!path.exists());
-        let told = introduce(&path, "relay.example:1", Some(format!("a remark\r\n{certificate}"))).unwrap();
+        let told = introduce(&path, "localhost:1", Some(format!("a remark\r\n{certificate}"))).unwrap();
         assert_eq!(told.certificate.unwrap().lines().collect::<Vec<_>>(), certificate.lines().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_authoritys_certificate_is_taken_for_any_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str| rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own = of("localhost").self_signed(&key).unwrap().pem();
+        let mut authority = of("authority.example");
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let authority = authority.self_signed(&key).unwrap().pem();
+        for certificate in [authority.clone(), format!("{own}{authority}")] {
+            introduce(&folder.path().join("devices.toml"), "relay.example:1", Some(certificate)).unwrap();
+        }
     }
 
     #[test]

@@ -5,11 +5,8 @@ use crate::prefix::Prefix;
 use crate::trouble;
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, ended};
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier as _;
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::collections::{BTreeSet, HashMap};
@@ -224,7 +221,7 @@ impl ResolvesServerCert for Certificate {
 
 fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayError> {
     let fail = |path: &Path, why: String| RelayError::Certificate { path: path.to_owned(), why };
-    let lacks = |path, what| fail(path, format!("holds no {what} (PEM): were --cert and --key swapped?"));
+    let lacks = |path, what| fail(path, format!("holds no {what} (PEM); --cert and --key may be swapped"));
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
     if chain.is_empty() {
@@ -247,19 +244,9 @@ fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayErro
 
 /// What is wrong with a certificate whoever signed it, and whatever its name: it has expired, or is an authority's.
 fn doubt(chain: &[CertificateDer<'static>]) -> Option<String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(chain.last().cloned());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().ok()?;
-    let (first, others) = chain.split_first()?;
-    let name = ServerName::try_from("relay.invalid").ok()?;
-    match verifier.verify_server_cert(first, others, &name, &[], UnixTime::now()) {
-        Err(rustls::Error::InvalidCertificate(error)) => {
-            let is_for_all = trouble::is_of_time(&error) || trouble::is_of_authority(&error);
-            is_for_all.then(|| trouble::certificate(&error))
-        }
-        _ => None,
-    }
+    let error = trouble::verify(chain, chain.last().map(std::slice::from_ref)?, "relay.invalid")?;
+    let is_for_all = trouble::is_of_time(&error) || trouble::is_of_authority(&error);
+    is_for_all.then(|| trouble::certificate(&error))
 }
 
 async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Lookups>) {
@@ -398,7 +385,7 @@ mod tests {
 
     /// The certificate that a device is shown which takes any of these.
     fn shown(tls: &rustls::ServerConfig, any: [&CertificateDer<'static>; 2]) -> CertificateDer<'static> {
-        let mut roots = RootCertStore::empty();
+        let mut roots = rustls::RootCertStore::empty();
         any.into_iter().for_each(|certificate| roots.add(certificate.clone()).unwrap());
         let device = hoop_carrier::device_tls(roots).unwrap();
         let mut device = rustls::ClientConnection::new(Arc::new(device), "localhost".try_into().unwrap()).unwrap();
@@ -466,9 +453,9 @@ mod tests {
         let wrong = |certificate, key| tls(&path(certificate), &path(key)).unwrap_err().to_string();
         assert!(tls(&path("good"), &path("good.key")).is_ok());
         assert!(
-            wrong("good.key", "good").contains("good.key: holds no certificate (PEM): were --cert and --key swapped?")
+            wrong("good.key", "good").contains("good.key: holds no certificate (PEM); --cert and --key may be swapped")
         );
-        assert!(wrong("good", "other").contains("other: holds no private key (PEM): were --cert and --key swapped?"));
+        assert!(wrong("good", "other").contains("other: holds no private key (PEM); --cert and --key may be swapped"));
         assert!(wrong("good", "other.key").contains("is not the key of the first certificate in"));
     }
 }

@@ -1,11 +1,15 @@
 //! What goes wrong between a device and its relay, in words for the person in front of it.
 
 use hoop_endpoint::{FlowError, Refusal};
-use rustls::CertificateError;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, RootCertStore};
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::relay::codes;
@@ -92,6 +96,23 @@ fn tls(error: &rustls::Error) -> String {
     }
 }
 
+/// What is wrong with a server's certificates, its own first, for a device that trusts `roots`.
+pub fn verify(
+    chain: &[CertificateDer<'static>],
+    roots: &[CertificateDer<'static>],
+    name: &str,
+) -> Option<CertificateError> {
+    let mut trusted = RootCertStore::empty();
+    trusted.add_parsable_certificates(roots.iter().cloned());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), provider).build().ok()?;
+    let ((first, others), name) = (chain.split_first()?, ServerName::try_from(name).ok()?);
+    match verifier.verify_server_cert(first, others, &name, &[], UnixTime::now()) {
+        Err(rustls::Error::InvalidCertificate(error)) => Some(error),
+        _ => None,
+    }
+}
+
 /// What is wrong with a server's certificate, in words.
 pub fn certificate(error: &CertificateError) -> String {
     match error {
@@ -101,7 +122,8 @@ pub fn certificate(error: &CertificateError) -> String {
         }
         CertificateError::NotValidForName => "its certificate is for another name".into(),
         CertificateError::NotValidForNameContext { presented, .. } => {
-            format!("its certificate is for another name ({})", presented.join(", "))
+            let names: Vec<_> = presented.iter().map(|name| bare(name)).collect();
+            format!("its certificate is for another name ({})", names.join(", "))
         }
         // One that bears the name of a trusted one, and is another.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -112,6 +134,18 @@ pub fn certificate(error: &CertificateError) -> String {
         }
         error => format!("its certificate is not taken: {error}"),
     }
+}
+
+/// A name as it is, of one as webpki shows it: `DnsName("relay.example")`, `IpAddress(10.9.2.1)`.
+fn bare(shown: &str) -> &str {
+    let within = shown.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    within.map_or(shown, |name| name.trim_matches('"'))
+}
+
+/// Whether a certificate is another server's.
+pub fn is_of_name(error: &CertificateError) -> bool {
+    use CertificateError::{NotValidForName, NotValidForNameContext};
+    matches!(error, NotValidForName | NotValidForNameContext { .. })
 }
 
 /// Whether a certificate is not valid now.

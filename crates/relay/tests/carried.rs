@@ -141,7 +141,7 @@ async fn whoever_waits_for_a_relay_learns_why() {
     for (cause, words) in [
         (expired, "its certificate has expired"),
         (authority, "an authority's (CA:TRUE)"),
-        (name, "its certificate is for another name (DnsName(\"localhost\"))"),
+        (name, "its certificate is for another name (localhost)"),
         (issuer, "signed by nobody that this device trusts"),
         (closed, "nobody listens at that port"),
         (nowhere, "its name cannot be looked up"),
