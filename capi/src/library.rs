@@ -374,6 +374,7 @@ fn introduction_number(error: &IntroductionError) -> Errno {
         | IntroductionError::Kind { .. }
         | IntroductionError::Server(_)
         | IntroductionError::Certificate(_)
+        | IntroductionError::Misfit { .. }
         | IntroductionError::Member(_) => Errno::EINVAL,
         IntroductionError::Dice => Errno::EAGAIN,
     }

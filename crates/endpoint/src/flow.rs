@@ -164,7 +164,7 @@ pub(crate) struct State {
     /// The deadline or the size was told to the machine, and no lane has been attached since.
     has_news: bool,
     /// It is in the store, and not here: what still comes is thrown away, and not acknowledged.
-    is_put_away: bool,
+    pub(crate) is_put_away: bool,
     /// What the owner is to do once the lock is released.
     todo: Todo,
     events: Option<broadcast::Sender<FlowEvent>>,
@@ -711,7 +711,7 @@ impl State {
         match &mut self.spool {
             // An earlier server may have said that it is kept, and a later one goes by what is on disk.
             Some(spool) => spool.consume(read),
-            None => self.machine.keep(read, now),
+            None => self.keep_read(read, now),
         }
         self.machine.consume(read, now);
     }
@@ -1239,12 +1239,15 @@ impl State {
             spool.consume(offset);
             return self.machine.consume(offset, now);
         }
+        self.keep_read(offset, now);
+    }
+
+    /// What was read outlives a restart, once that is written down where something is.
+    fn keep_read(&mut self, offset: u64, now: Timestamp) {
         match &mut self.durable {
             None => self.machine.keep(offset, now),
-            Some(durable) => {
-                durable.keeps = durable.keeps.max(Some(offset));
-                durable.is_stale = true;
-            }
+            Some(durable) if durable.keeps.is_some_and(|keeps| keeps >= offset) => {}
+            Some(durable) => (durable.keeps, durable.is_stale) = (Some(offset), true),
         }
     }
 

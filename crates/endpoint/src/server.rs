@@ -241,7 +241,7 @@ pub(crate) struct Ends {
     watch: Arc<Watch<Shared>>,
     is_down: watch::Sender<bool>,
     /// Whether the store was told something since it was asked last what is due.
-    is_touched: AtomicBool,
+    is_touched: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Ends {
@@ -254,9 +254,10 @@ impl Server {
     /// A server without carriers and flows. It needs a tokio runtime.
     pub fn new(config: ServerConfig) -> Self {
         let (sender, opened) = mpsc::channel(config.limits.backlog.max(1));
+        let is_touched = Arc::<AtomicBool>::default();
         let jobs = config.store.clone().zip(config.octets.clone()).map(|(flows, octets)| {
             let (jobs, waiting) = mpsc::unbounded_channel();
-            tokio::spawn(spool::spool(flows, octets, waiting));
+            tokio::spawn(spool::spool(flows, octets, waiting, is_touched.clone()));
             jobs
         });
         let flows = Flows::new(&config.limits);
@@ -272,7 +273,7 @@ impl Server {
             gates: [const { AsyncMutex::const_new(()) }; GATES],
             watch: Arc::default(),
             is_down: watch::Sender::new(false),
-            is_touched: AtomicBool::new(false),
+            is_touched,
         });
         if let Some(store) = shared.config.store.clone() {
             tokio::spawn(tick(Arc::downgrade(&shared), store));
@@ -741,17 +742,10 @@ impl Ends {
         when: When,
     ) -> Result<(), StoreError> {
         let Some(store) = self.config.store.clone() else { return Ok(()) };
-        self.is_touched.store(true, Ordering::Relaxed);
         let spools = flow.peek().spool.is_some();
         let kept = Kept { record, attachment: pack(&flow.service, attachment), spools };
-        let name = flow.name;
-        let putting = store.clone();
-        let put = tokio::task::spawn_blocking(move || putting.put(&kept, life, when)).await;
-        // It may have been removed before this put it there again.
-        let ended = flow.peek().machine.ended();
-        if let Some(code) = ended {
-            let _ = tokio::task::spawn_blocking(move || store.remove(name, code)).await;
-        }
+        let put = tokio::task::spawn_blocking(move || store.put(&kept, life, when)).await;
+        self.is_touched.store(true, Ordering::Relaxed);
         put.unwrap_or_else(|_| Err(StoreError::Disk(std::io::Error::other("the runtime is shutting down"))))
     }
 
@@ -792,6 +786,11 @@ impl Ends {
             }
             Due::Expired(kept) => {
                 let record = &kept.record;
+                let flow = lock(&self.flows).here.get(&record.name).cloned();
+                // The time of day has jumped: it would have been too late here, too.
+                if let Some(flow) = flow {
+                    return flow.act(|state, _| state.machine.expire());
+                }
                 lock(&self.flows).remember(record.name, record.key, ended::EXPIRED);
             }
         }
@@ -832,7 +831,9 @@ impl Ends {
         };
         self.consume_now(flow).await?;
         let kept = record.kept;
-        self.put(flow, record, &attachment, Life::Parked, When::Later).await?;
+        // What the application needs no more counts as kept once it is parked, though it may never have come to the disk.
+        let when = if record.consumed > kept { When::Synced } else { When::Later };
+        self.put(flow, record, &attachment, Life::Parked, when).await?;
         match flow.put_away(given.is_none(), kept) {
             false if flow.peek().over.is_some() => Err(ParkError::Over),
             // Nobody has read what came meanwhile, for the application has parked it.
@@ -884,6 +885,9 @@ impl Owner for Ends {
     fn attend(&self, flow: &Arc<Shared>) {
         let (ended, done, key, spools) = {
             let state = flow.peek();
+            if state.is_put_away {
+                return;
+            }
             (state.machine.ended(), Self::is_done(&state), state.machine.record().key, state.spool.is_some())
         };
         let Some(code) = ended else { return };
@@ -894,20 +898,22 @@ impl Owner for Ends {
             self.watch.look(flow);
         }
         drop(flows);
-        if let Some(store) = self.config.store.clone().filter(|_| is_new) {
-            let name = flow.name;
-            self.is_touched.store(true, Ordering::Relaxed);
-            // Behind what of its octets is being brought.
-            if let Some(jobs) = self.jobs.as_ref().filter(|_| spools) {
-                let _ = jobs.send(Job::Remove(name, code));
-                return;
-            }
-            tokio::task::spawn_blocking(move || {
-                if let Err(error) = store.remove(name, code) {
-                    tracing::warn!(%error, "the store of flows cannot be written");
+        let Some(store) = self.config.store.clone().filter(|_| is_new) else { return };
+        let Some(myself) = self.myself.upgrade() else { return };
+        let flow = flow.clone();
+        tokio::spawn(async move {
+            // Behind what of it is being written down, which would bring it back, and what is being brought of its octets.
+            let _gate = myself.gate(flow.name).lock().await;
+            flow.stop_commits().await;
+            match myself.jobs.as_ref().filter(|_| spools) {
+                Some(jobs) => drop(jobs.send(Job::Remove(flow.name, code))),
+                None => {
+                    let is_touched = myself.is_touched.clone();
+                    let _ =
+                        tokio::task::spawn_blocking(move || spool::remove(flow.name, code, &*store, &is_touched)).await;
                 }
-            });
-        }
+            }
+        });
     }
 
     fn commit(&self, flow: &Arc<Shared>) {

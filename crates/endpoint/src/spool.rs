@@ -12,6 +12,7 @@ use hoop_flow_store::{FlowStore, OctetStore, StoreError};
 use hoop_units::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -168,6 +169,7 @@ pub(crate) async fn spool(
     flows: Arc<dyn FlowStore>,
     octets: Arc<dyn OctetStore>,
     mut jobs: mpsc::UnboundedReceiver<Job>,
+    is_touched: Arc<AtomicBool>,
 ) {
     let mut stuck: Vec<Arc<Shared>> = Vec::new();
     let mut again = Instant::now();
@@ -182,8 +184,10 @@ pub(crate) async fn spool(
                 continue;
             }
         }
-        let (flows, octets) = (flows.clone(), octets.clone());
-        let Ok((brought, synced)) = spawn_blocking(move || bring(round, &*flows, &*octets)).await else { return };
+        let (flows, octets, is_touched) = (flows.clone(), octets.clone(), is_touched.clone());
+        let Ok((brought, synced)) = spawn_blocking(move || bring(round, &*flows, &*octets, &is_touched)).await else {
+            return;
+        };
         if let Err(error) = &synced {
             tracing::warn!(%error, "what devices sent cannot be synced");
         }
@@ -205,7 +209,20 @@ pub(crate) async fn spool(
     }
 }
 
-fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn OctetStore) -> (Vec<Brought>, Result<(), StoreError>) {
+/// Tells the store how a flow has ended; `is_touched` is told after that, for whoever has the store look at what it was told.
+pub(crate) fn remove(name: FlowName, code: u64, flows: &dyn FlowStore, is_touched: &AtomicBool) {
+    if let Err(error) = flows.remove(name, code) {
+        tracing::warn!(%error, "the store of flows cannot be written");
+    }
+    is_touched.store(true, Ordering::Relaxed);
+}
+
+fn bring(
+    round: Vec<Job>,
+    flows: &dyn FlowStore,
+    octets: &dyn OctetStore,
+    is_touched: &AtomicBool,
+) -> (Vec<Brought>, Result<(), StoreError>) {
     let (mut brought, mut has_octets) = (Vec::new(), false);
     for job in round {
         match job {
@@ -219,11 +236,7 @@ fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn OctetStore) -> (Ve
                 }
                 brought.push(Brought { flow, start, end, is_stuck: done.is_err() });
             }
-            Job::Remove(name, code) => {
-                if let Err(error) = flows.remove(name, code) {
-                    tracing::warn!(%error, "the store of flows cannot be written");
-                }
-            }
+            Job::Remove(name, code) => remove(name, code, flows, is_touched),
         }
     }
     let synced = if has_octets { octets.sync() } else { Ok(()) };

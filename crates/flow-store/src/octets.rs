@@ -67,10 +67,14 @@ pub struct Octets {
     held: u64,
     most: u64,
     most_per_host: u64,
-    /// Pieces that were copied out of the oldest segment, which is there as long as the copies are not synced: of whom, from where.
-    moved: Vec<(FlowName, Piece)>,
-    /// Flows that were forgotten, and behind which position that is synced: until then a restart may find their octets.
-    forgotten: HashMap<FlowName, u64>,
+    /// Pieces that were copied out of the oldest segment, which is there as long as the copies are not synced: of whom, from where, and where to.
+    moved: Vec<(FlowName, Piece, u64)>,
+    /// Flows that were forgotten, and behind which position that is synced, if it was told: until then a restart may find their octets.
+    forgotten: HashMap<FlowName, Option<u64>>,
+    /// Streams of which the log may not say where they start.
+    unmarked: Vec<FlowName>,
+    /// Whether some that were forgotten were not told, or that is lost.
+    has_untold: bool,
 }
 
 impl Octets {
@@ -79,8 +83,18 @@ impl Octets {
         let visit = |_: &mut Log, entry: &Entry<'_>| recover(&mut found, entry);
         let (log, damages) = Log::open(folder, Kind::Octets, settings.segment_len, settings.salt, visit)?;
         let (most, most_per_host) = (settings.octets, settings.octets_per_host);
-        let (streams, hosts, moved) = (HashMap::new(), HashMap::new(), Vec::new());
-        let mut octets = Self { streams, log, hosts, held: 0, most, most_per_host, moved, forgotten: HashMap::new() };
+        let mut octets = Self {
+            streams: HashMap::new(),
+            log,
+            hosts: HashMap::new(),
+            held: 0,
+            most,
+            most_per_host,
+            moved: Vec::new(),
+            forgotten: HashMap::new(),
+            unmarked: Vec::new(),
+            has_untold: false,
+        };
         for (name, stream) in found.into_iter().filter_map(|(name, found)| Some((name, found.stream()?))) {
             for piece in &stream.pieces {
                 octets.count(name.host, piece.counts());
@@ -197,6 +211,28 @@ impl Octets {
         self.consume(name, start)?;
         if let Some(stream) = self.streams.get_mut(&name).filter(|stream| stream.end < start) {
             (stream.start, stream.end, stream.is_marked) = (start, start, false);
+            self.unmarked.push(name);
+        }
+        Ok(())
+    }
+
+    /// Appends what the log does not say: because it could not be written, or was lost, or goes without saying until octets follow. To be done before a sync after which octets are
+    /// said to be kept.
+    pub fn write_marks(&mut self) -> Result<(), StoreError> {
+        if self.has_untold {
+            let untold: Vec<_> =
+                self.forgotten.iter().filter(|(_, end)| end.is_none()).map(|(name, _)| *name).collect();
+            for name in untold {
+                self.tell_forgotten(name)?;
+            }
+            self.has_untold = false;
+        }
+        while let Some(name) = self.unmarked.last().copied() {
+            if let Some(stream) = self.streams.get(&name).filter(|stream| !stream.is_marked) {
+                self.mark(CONSUMED, name, Some(stream.start))?;
+                self.streams.entry(name).and_modify(|stream| stream.is_marked = true);
+            }
+            self.unmarked.pop();
         }
         Ok(())
     }
@@ -222,14 +258,16 @@ impl Octets {
 
     /// Tells the log that all of a flow is forgotten.
     pub fn tell_forgotten(&mut self, name: FlowName) -> Result<(), StoreError> {
+        self.forgotten.insert(name, None);
+        self.has_untold = true;
         self.mark(FORGOTTEN, name, None)?;
-        self.forgotten.insert(name, self.log.end());
+        self.forgotten.insert(name, Some(self.log.end()));
         Ok(())
     }
 
     /// Whether a restart could find octets of this flow that are forgotten.
     pub fn may_return(&self, name: FlowName) -> bool {
-        self.forgotten.get(&name).is_some_and(|end| *end > self.log.synced())
+        self.forgotten.get(&name).is_some_and(|end| end.is_none_or(|end| end > self.log.synced()))
     }
 
     /// Forgets a flow of which nothing is held beyond `end`: its record says so.
@@ -252,7 +290,7 @@ impl Octets {
     /// Copies what is needed of the oldest segment, if that is worth it; whether it was.
     pub fn tidy(&mut self) -> io::Result<bool> {
         let synced = self.log.synced();
-        self.forgotten.retain(|_, end| *end > synced);
+        self.forgotten.retain(|_, end| end.is_none_or(|end| end > synced));
         if self.log.tidied()? {
             self.moved.clear();
         }
@@ -276,8 +314,9 @@ impl Octets {
                 && let Ok(at) = at
                 && stream.pieces[at].position == entry.position
             {
-                self.moved.push((name, stream.pieces[at]));
+                let before = stream.pieces[at];
                 stream.pieces[at].position = self.log.append(OCTETS, &[entry.octets])?;
+                self.moved.push((name, before, stream.pieces[at].position));
                 self.log.release(entry.len());
             }
         }
@@ -296,12 +335,18 @@ impl Logged for Octets {
     }
 
     fn lost(&mut self, from: u64) {
-        for (name, piece) in std::mem::take(&mut self.moved) {
+        for (name, before, after) in std::mem::take(&mut self.moved) {
             let Some(stream) = self.streams.get_mut(&name) else { continue };
-            if let Ok(at) = stream.pieces.binary_search_by_key(&piece.offset, |piece| piece.offset) {
-                stream.pieces[at].position = piece.position;
+            if let Ok(at) = stream.pieces.binary_search_by_key(&before.offset, |piece| piece.offset)
+                && stream.pieces[at].position == after
+            {
+                stream.pieces[at].position = before.position;
             }
         }
+        for end in self.forgotten.values_mut().filter(|end| end.is_none_or(|end| end > from)) {
+            (*end, self.has_untold) = (None, true);
+        }
+        self.unmarked = self.streams.keys().copied().collect();
         let mut gone = Vec::new();
         for (name, stream) in &mut self.streams {
             stream.is_marked = false;

@@ -108,6 +108,7 @@ pub struct Store {
     octets: Shared<Octets>,
     /// Whose octets are needed no more, which is told once the log of flows is synced: a flow that a restart brought back without them would be lost.
     leaving: Mutex<Leaving>,
+    ticking: Mutex<()>,
     damages: Vec<Damage>,
     _lock: Lock,
 }
@@ -135,8 +136,8 @@ impl Leaving {
     }
 
     /// Takes an entry, if it is the one that is meant.
-    fn take(&mut self, name: FlowName, is_meant: impl Fn(u64) -> bool) -> Option<Why> {
-        let (_, why) = *self.of.get(&name).filter(|(number, _)| is_meant(*number))?;
+    fn take(&mut self, name: FlowName, number: u64) -> Option<Why> {
+        let (_, why) = *self.of.get(&name).filter(|(known, _)| *known == number)?;
         self.of.remove(&name);
         Some(why)
     }
@@ -162,7 +163,7 @@ impl Store {
         }
         octets.keep_only(|name| !matches!(flows.find(name), Ok(None)));
         let (flows, octets) = (Shared::new(flows), Shared::new(octets));
-        Ok(Self { flows, octets, leaving: Mutex::default(), damages, _lock: lock })
+        Ok(Self { flows, octets, leaving: Mutex::default(), ticking: Mutex::default(), damages, _lock: lock })
     }
 
     /// What was found damaged when it was opened. A flow whose record is damaged is not known any more, or is as an older record says.
@@ -199,32 +200,38 @@ impl Store {
 
     /// What is in memory of flows only where the disk could not take it; what is on disk and needed no more.
     fn tidy(&self) -> Result<(), StoreError> {
-        let known: Vec<_> = self.leaving().of.iter().map(|(name, (stamp, _))| (*name, *stamp)).collect();
+        let known: Vec<_> = self.leaving().of.iter().map(|(name, (number, _))| (*name, *number)).collect();
         self.sync_flows()?;
-        // What cannot be told a restart finds out.
         let mut outcome = Ok(());
-        for (name, stamp) in known {
-            outcome = outcome.and(self.octets.with(|octets| match self.leaving().take(name, |known| known == stamp) {
+        for (name, number) in known {
+            outcome = outcome.and(self.octets.with(|octets| match self.leaving().take(name, number) {
                 Some(Why::Removed) => octets.tell_forgotten(name),
                 Some(Why::Settled(end)) => octets.settle(name, end),
                 None => Ok(()),
             }));
         }
         outcome?;
-        self.octets.sync()?;
+        self.sync_octets()?;
         for _ in 0..TIDIED_AT_ONCE {
             let more = (self.flows.with(Flows::tidy)?, self.octets.with(Octets::tidy)?);
             if more == (false, false) {
                 break;
             }
             self.sync_flows()?;
-            self.octets.sync()?;
+            self.sync_octets()?;
         }
         Ok(())
     }
 
     fn leaving(&self) -> MutexGuard<'_, Leaving> {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same of octets.
+    fn sync_octets(&self) -> Result<(), StoreError> {
+        let (written, mark) = self.octets.with_mark(Octets::write_marks);
+        written?;
+        Ok(self.octets.sync_since(mark)?)
     }
 
     /// Syncs the log of flows, and with it what could not be written before.
@@ -236,15 +243,16 @@ impl Store {
 
     /// What there is of octets of an earlier flow by this name are not those of the next.
     fn forget_earlier(&self, name: FlowName) -> Result<(), StoreError> {
-        if matches!(self.leaving().of.get(&name), Some((_, Why::Removed))) {
+        let known = self.leaving().of.get(&name).copied();
+        if let Some((number, Why::Removed)) = known {
             self.sync_flows()?;
-            self.octets.with(|octets| match self.leaving().take(name, |_| true) {
+            self.octets.with(|octets| match self.leaving().take(name, number) {
                 Some(_) => octets.tell_forgotten(name),
                 None => Ok(()),
             })?;
         }
         if self.octets.with(|octets| octets.may_return(name)) {
-            self.octets.sync()?;
+            self.sync_octets()?;
         }
         Ok(())
     }
@@ -272,16 +280,14 @@ impl Store {
 impl Drop for Store {
     /// What was to be written later is written now, as far as the disk takes it.
     fn drop(&mut self) {
-        let _ = (self.sync_flows(), self.octets.sync());
+        let _ = (self.sync_flows(), self.sync_octets());
     }
 }
 
 impl FlowStore for Store {
     fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
         let name = kept.record.name;
-        if kept.spools {
-            self.forget_earlier(name)?;
-        }
+        self.forget_earlier(name)?;
         let (is_new, mark) = self.put_in(kept, life);
         let is_new = is_new?;
         let (end, is_spent) = (kept.record.kept, kept.record.kept == kept.record.consumed);
@@ -311,8 +317,10 @@ impl FlowStore for Store {
             Known::Ended(code) => return Ok(Found::Ended(code)),
             Known::Unknown => return Ok(Found::Unknown),
         };
+        let held = self.octets.with(|octets| octets.held(name));
+        // Octets may have been kept for it since its record was written.
+        kept.spools |= held.is_some();
         if kept.spools {
-            let held = self.octets.with(|octets| octets.held(name));
             let held = held.unwrap_or(ByteRange::new(kept.record.consumed, kept.record.consumed));
             kept.record.consumed = kept.record.consumed.max(held.start);
             // The octets themselves say what is kept: where the disk has spoilt some, they are asked for again.
@@ -332,6 +340,8 @@ impl FlowStore for Store {
     }
 
     fn tick(&self) -> Result<Vec<Due>, StoreError> {
+        // What one tick has not told yet another must not take away with a segment.
+        let _alone = self.ticking.lock().unwrap_or_else(PoisonError::into_inner);
         let tidied = self.tidy();
         let (due, outcome) = self.flows.with(Flows::due);
         let outcome = tidied.and(outcome);
@@ -351,7 +361,7 @@ impl OctetStore for Store {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        Ok(self.octets.sync()?)
+        self.sync_octets()
     }
 
     fn read(&self, name: FlowName, offset: u64, into: &mut [u8]) -> Result<usize, StoreError> {
@@ -513,5 +523,70 @@ mod tests {
         fail_sync(&store.flows);
         assert!(store.flows.sync_since(mark).is_err());
         store.flows.sync().unwrap();
+    }
+
+    /// As after the process was killed: without what waits in its memory.
+    fn killed(folder: &Path) -> (tempfile::TempDir, Store) {
+        let copy = tempfile::tempdir().unwrap();
+        for part in ["flows", "octets"] {
+            fs::create_dir(copy.path().join(part)).unwrap();
+            for file in fs::read_dir(folder.join(part)).unwrap().map(Result::unwrap) {
+                fs::copy(file.path(), copy.path().join(part).join(file.file_name())).unwrap();
+            }
+        }
+        let store = Store::open(&Settings::new(copy.path())).unwrap();
+        (copy, store)
+    }
+
+    #[test]
+    fn what_was_consumed_before_a_sync_that_failed_is_said_to_be_kept_once_that_is_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&Settings::new(folder.path())).unwrap();
+        let name = kept(0, 0).record.name;
+        store.put(&kept(0, 0), Life::Live, When::Synced).unwrap();
+        store.append(name, 0, &[9; 100]).unwrap();
+        store.consume(name, 100).unwrap();
+        fail_sync(&store.octets);
+        store.sync().unwrap();
+        let held = store.held(name);
+        let (_copy, after) = killed(folder.path());
+        assert_eq!((held, after.held(name)), (Some(ByteRange::new(100, 100)), held));
+    }
+
+    #[test]
+    fn octets_of_a_flow_whose_forgetting_was_lost_are_not_those_of_the_next_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&Settings::new(folder.path())).unwrap();
+        let name = kept(0, 0).record.name;
+        store.put(&kept(0, 0), Life::Live, When::Synced).unwrap();
+        store.append(name, 0, &[9; 100]).unwrap();
+        store.sync().unwrap();
+        store.remove(name, 9).unwrap();
+        store.sync_flows().unwrap();
+        let Leaving { of, .. } = std::mem::take(&mut *store.leaving());
+        assert!(of.contains_key(&name));
+        store.octets.with(|octets| octets.tell_forgotten(name)).unwrap();
+        fail_sync(&store.octets);
+        store.put(&kept(0, 1), Life::Live, When::Synced).unwrap();
+        store.append(name, 0, b"new").unwrap();
+        store.sync().unwrap();
+        let (_copy, after) = killed(folder.path());
+        let mut octets = [0; 3];
+        assert_eq!((after.held(name), after.read(name, 0, &mut octets).unwrap()), (Some(ByteRange::new(0, 3)), 3));
+        assert_eq!(&octets, b"new");
+    }
+
+    #[test]
+    fn octets_that_were_kept_count_though_the_record_does_not_know_of_any() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&Settings::new(folder.path())).unwrap();
+        let first = Kept { spools: false, ..kept(0, 0) };
+        store.put(&first, Life::Live, When::Synced).unwrap();
+        store.put(&kept(0, 1), Life::Live, When::Later).unwrap();
+        store.append(first.record.name, 0, &[9; 100]).unwrap();
+        store.sync().unwrap();
+        let (_copy, after) = killed(folder.path());
+        let Found::Kept(found) = after.take(first.record.name).unwrap() else { panic!("it is there") };
+        assert_eq!((found.record.written, found.spools, found.record.kept), (0, true, 100));
     }
 }

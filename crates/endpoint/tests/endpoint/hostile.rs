@@ -668,8 +668,9 @@ async fn a_flow_that_takes_more_or_ends_while_it_is_being_parked_is_not_parked()
             yield_now().await;
         }
         if ends {
+            let here = world.server.flows();
             device.reset(0x100);
-            while !matches!(store.store.take(name).unwrap(), Found::Ended(_)) {
+            while world.server.flows() == here {
                 yield_now().await;
             }
             goes.send(()).unwrap();

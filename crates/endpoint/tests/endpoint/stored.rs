@@ -4,7 +4,7 @@ use crate::common::*;
 use hoop_endpoint::{
     Device, FlowError, FlowEvent, FlowName, FlowOptions, FlowStream, Keeps, Server, ServerConfig, ended,
 };
-use hoop_flow_store::{FlowStore, MemoryStore, OctetStore, Settings, Store, StoreError};
+use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, MemoryStore, OctetStore, Settings, Store, StoreError, When};
 use hoop_units::{ByteRange, UnixTime};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -230,6 +230,112 @@ async fn what_comes_for_an_application_that_is_gone_is_not_kept_for_a_later_one(
     device.shutdown().await.unwrap();
     is_over(&device).await;
     assert_eq!(store.held(device.name()).map_or(0, |held| held.len()), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_for_an_application_that_is_gone_is_acknowledged_once_that_is_written_down() {
+    let store = Arc::new(MemoryStore::default());
+    let options = FlowOptions { keeps: Keeps::WhenTold, ..FlowOptions::default() };
+    let world = World::with(ServerConfig { store: Some(store.clone()), options, ..server_config() });
+    world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    server.shutdown().await.unwrap();
+    drop(server);
+    device.write_all(&octets(1, 0, 3_000_000)).await.unwrap();
+    sleep(SOON).await;
+    let Found::Kept(kept) = store.take(device.name()).unwrap() else { panic!("it is in the store") };
+    assert_eq!((device.stats().acknowledged, kept.record.kept), (3_000_000, 3_000_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_has_given_up_for_its_age_is_given_up_where_it_is_attached() {
+    static TIME: AtomicU32 = AtomicU32::new(NOW.0);
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { clock: || UnixTime(TIME.load(Ordering::Relaxed)), ..Settings::new(folder.path()) };
+    let store = Arc::new(Store::open(&settings).unwrap());
+    let world = World::with(stored(store.clone(), store.clone()));
+    let carrier = world.connect("wifi");
+    let (device, server) = world.flow(FlowOptions::default()).await;
+    carrier.close();
+    sleep(SOON).await;
+    // The time of day, and no other clock.
+    TIME.fetch_add(31 * 86_400, Ordering::Relaxed);
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(server.status().borrow().over, Some(FlowError::Ended(ended::EXPIRED)));
+    assert_eq!(world.server.flows(), 0);
+    world.connect("wifi");
+    let mut status = device.status();
+    let over = timeout(SOON, status.wait_for(|status| status.over.is_some())).await.expect("it is told").unwrap().over;
+    assert_eq!(over, Some(FlowError::Ended(ended::EXPIRED)));
+}
+
+/// A store that takes its time, and notes what of it was to be synced.
+#[derive(Default, Debug)]
+struct Slow {
+    store: MemoryStore,
+    /// Records whose application has done with more than is kept, and when they are to outlive a restart.
+    ahead: Mutex<Vec<When>>,
+    is_slow: AtomicBool,
+}
+
+impl FlowStore for Slow {
+    fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
+        if self.is_slow.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        if kept.record.consumed > kept.record.kept {
+            self.ahead.lock().unwrap().push(when);
+        }
+        self.store.put(kept, life, when)
+    }
+
+    fn take(&self, name: FlowName) -> Result<Found, StoreError> {
+        self.store.take(name)
+    }
+
+    fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
+        self.store.remove(name, code)
+    }
+
+    fn tick(&self) -> Result<Vec<Due>, StoreError> {
+        self.store.tick()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_application_needs_no_more_is_synced_with_the_record_if_it_was_not_kept() {
+    let (flows, octet_store) = (Arc::new(Slow::default()), Arc::new(Failing::default()));
+    let world = World::with(stored(flows.clone(), octet_store.clone()));
+    world.connect("wifi");
+    octet_store.appends.store(true, Ordering::Relaxed);
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    device.write_all(&octets(1, 0, 50_000)).await.unwrap();
+    read(&mut server, 0, 50_000).await;
+    server.keep(50_000);
+    flows.ahead.lock().unwrap().clear();
+    server.park(b"").await.unwrap();
+    assert_eq!(flows.ahead.lock().unwrap()[..], [When::Synced]);
+}
+
+#[tokio::test]
+async fn a_flow_that_ends_while_it_is_written_down_is_removed_after_that() {
+    let flows = Arc::new(Slow::default());
+    let world = World::with(stored(flows.clone(), Arc::new(MemoryStore::default())));
+    world.connect("wifi");
+    let (device, server) = world.flow(FlowOptions::default()).await;
+    flows.is_slow.store(true, Ordering::Relaxed);
+    server.set_attachment(*b"to be written down").unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let name = device.name();
+    device.reset(0x100);
+    let gone = async {
+        while !matches!(flows.store.take(name).unwrap(), Found::Ended(0x100)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(SOON, gone).await.expect("it is removed");
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(matches!(flows.store.take(name).unwrap(), Found::Ended(0x100)), "and stays so");
 }
 
 /// The store's time of day, which the test moves with tokio's.
