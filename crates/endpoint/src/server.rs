@@ -359,6 +359,11 @@ pub enum ParkError {
     Store(#[from] StoreError),
 }
 
+/// What was to be done for the store is not done any more.
+pub(crate) fn shutting_down() -> StoreError {
+    StoreError::Disk(std::io::Error::other("the runtime is shutting down"))
+}
+
 /// What the store keeps beside the record: `len (1) | service (len) | attachment`.
 fn pack(service: &str, attachment: &[u8]) -> Vec<u8> {
     // A service's name has at most 255 octets.
@@ -746,7 +751,7 @@ impl Ends {
         let kept = Kept { record, attachment: pack(&flow.service, attachment), spools };
         let put = tokio::task::spawn_blocking(move || store.put(&kept, life, when)).await;
         self.is_touched.store(true, Ordering::Relaxed);
-        put.unwrap_or_else(|_| Err(StoreError::Disk(std::io::Error::other("the runtime is shutting down"))))
+        put.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     /// Writes a flow down as often as something of it is to be, until nothing is.
@@ -802,6 +807,10 @@ impl Ends {
             return Err(ParkError::NoStore);
         }
         let _gate = self.gate(flow.name).lock().await;
+        // One that is in the store is not written down any more, and who waits for that waits for ever.
+        if flow.peek().over.is_some() {
+            return Err(ParkError::Over);
+        }
         // What is being written down is older.
         flow.stop_commits().await;
         let parked = self.put_away(flow, attachment).await;
@@ -849,7 +858,7 @@ impl Ends {
             return Ok(());
         };
         let told = tokio::task::spawn_blocking(move || octets.consume(name, offset)).await;
-        told.unwrap_or_else(|_| Err(StoreError::Disk(std::io::Error::other("the runtime is shutting down"))))
+        told.unwrap_or_else(|_| Err(shutting_down()))
     }
 
     fn gate(&self, name: FlowName) -> &AsyncMutex<()> {
@@ -900,19 +909,20 @@ impl Owner for Ends {
         drop(flows);
         let Some(store) = self.config.store.clone().filter(|_| is_new) else { return };
         let Some(myself) = self.myself.upgrade() else { return };
-        let flow = flow.clone();
+        let (flow, name) = (flow.clone(), flow.name);
         tokio::spawn(async move {
             // Behind what of it is being written down, which would bring it back, and what is being brought of its octets.
-            let _gate = myself.gate(flow.name).lock().await;
+            let _gate = myself.gate(name).lock().await;
             flow.stop_commits().await;
             match myself.jobs.as_ref().filter(|_| spools) {
-                Some(jobs) => drop(jobs.send(Job::Remove(flow.name, code))),
+                Some(jobs) => drop(jobs.send(Job::Remove(name, code))),
                 None => {
                     let is_touched = myself.is_touched.clone();
-                    let _ =
-                        tokio::task::spawn_blocking(move || spool::remove(flow.name, code, &*store, &is_touched)).await;
+                    let remove = move || spool::remove(name, code, &*store, &is_touched);
+                    let _ = tokio::task::spawn_blocking(remove).await;
                 }
             }
+            flow.rest();
         });
     }
 

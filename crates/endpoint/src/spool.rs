@@ -209,7 +209,7 @@ pub(crate) async fn spool(
     }
 }
 
-/// Tells the store how a flow has ended; `is_touched` is told after that, for whoever has the store look at what it was told.
+/// Tells the store how a flow has ended; `is_touched` comes after that, for whoever has the store sync what it was told.
 pub(crate) fn remove(name: FlowName, code: u64, flows: &dyn FlowStore, is_touched: &AtomicBool) {
     if let Err(error) = flows.remove(name, code) {
         tracing::warn!(%error, "the store of flows cannot be written");
@@ -239,6 +239,7 @@ fn bring(
             Job::Remove(name, code) => remove(name, code, flows, is_touched),
         }
     }
+    is_touched.store(true, Ordering::Relaxed);
     let synced = if has_octets { octets.sync() } else { Ok(()) };
     if synced.is_ok() {
         for brought in &mut brought {

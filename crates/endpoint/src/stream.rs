@@ -3,7 +3,7 @@
 use crate::error::FlowError;
 use crate::flow::{Owner, Shared};
 use crate::options::{FlowEvent, FlowStats, Status};
-use crate::server::{Ends as Server, ParkError};
+use crate::server::{Ends as Server, ParkError, shutting_down};
 use bytes::Bytes;
 use hoop_flow::{FlowName, Record, ended};
 use hoop_units::UnixTime;
@@ -189,7 +189,12 @@ impl FlowStream {
             None => Err(ParkError::NoStore),
             Some(_) if self.read.taken() > 0 && self.flow().peek().spool.is_none() => Err(ParkError::Unread),
             Some(_) if attachment.len() > ATTACHMENT_MAX => Err(ParkError::Attachment),
-            Some(server) => server.park(self.flow(), Some(attachment)).await,
+            Some(server) => {
+                let (server, flow, attachment) = (server.clone(), self.flow().clone(), attachment.to_vec());
+                // Whoever waits no longer does not leave it half done.
+                let parking = tokio::spawn(async move { server.park(&flow, Some(&attachment)).await });
+                parking.await.unwrap_or_else(|_| Err(shutting_down().into()))
+            }
         };
         parked.map_err(|error| (self, error))
     }

@@ -129,6 +129,10 @@ impl Octets {
         }
         let known = usize::try_from(held.end - offset).unwrap_or(usize::MAX).min(octets.len());
         if !self.streams.get(&name).is_some_and(|stream| stream.is_marked) {
+            // Not behind what follows.
+            if self.forgotten.get(&name) == Some(&None) {
+                self.tell_forgotten(name)?;
+            }
             self.mark(CONSUMED, name, Some(held.start))?;
             let fresh = Stream { start: held.start, end: held.end, ..Stream::default() };
             self.streams.entry(name).or_insert(fresh).is_marked = true;

@@ -318,8 +318,10 @@ impl FlowStore for Store {
             Known::Unknown => return Ok(Found::Unknown),
         };
         let held = self.octets.with(|octets| octets.held(name));
-        // Octets may have been kept for it since its record was written.
-        kept.spools |= held.is_some();
+        // Octets may have been kept for it since its record was written; then what it says to be consumed was read, and not kept.
+        if !kept.spools && held.is_some() {
+            (kept.spools, kept.record.consumed) = (true, kept.record.kept);
+        }
         if kept.spools {
             let held = held.unwrap_or(ByteRange::new(kept.record.consumed, kept.record.consumed));
             kept.record.consumed = kept.record.consumed.max(held.start);
@@ -577,16 +579,38 @@ mod tests {
     }
 
     #[test]
+    fn octets_that_come_after_a_forgetting_that_was_lost_are_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&Settings::new(folder.path())).unwrap();
+        let name = kept(0, 0).record.name;
+        let mut spent = kept(0, 0);
+        store.put(&spent, Life::Live, When::Synced).unwrap();
+        store.append(name, 0, &[9; 100]).unwrap();
+        store.consume(name, 100).unwrap();
+        (spent.record.kept, spent.record.consumed) = (100, 100);
+        store.put(&spent, Life::Parked, When::Synced).unwrap();
+        assert!(matches!(store.take(name).unwrap(), Found::Kept(_)));
+        store.octets.with(|octets| octets.settle(name, 100)).unwrap();
+        fail_sync(&store.octets);
+        store.append(name, 100, &[9; 50]).unwrap();
+        store.sync().unwrap();
+        let (_copy, after) = killed(folder.path());
+        assert_eq!(after.held(name), Some(ByteRange::new(100, 150)));
+    }
+
+    #[test]
     fn octets_that_were_kept_count_though_the_record_does_not_know_of_any() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&Settings::new(folder.path())).unwrap();
-        let first = Kept { spools: false, ..kept(0, 0) };
+        let mut first = Kept { spools: false, ..kept(0, 0) };
+        (first.record.kept, first.record.consumed) = (100, 500);
         store.put(&first, Life::Live, When::Synced).unwrap();
         store.put(&kept(0, 1), Life::Live, When::Later).unwrap();
-        store.append(first.record.name, 0, &[9; 100]).unwrap();
+        store.append(first.record.name, 100, &[9; 100]).unwrap();
         store.sync().unwrap();
         let (_copy, after) = killed(folder.path());
         let Found::Kept(found) = after.take(first.record.name).unwrap() else { panic!("it is there") };
-        assert_eq!((found.record.written, found.spools, found.record.kept), (0, true, 100));
+        let Record { written, kept, consumed, .. } = found.record;
+        assert_eq!((written, found.spools, kept, consumed), (0, true, 200, 100));
     }
 }

@@ -314,7 +314,39 @@ async fn what_an_application_needs_no_more_is_synced_with_the_record_if_it_was_n
     server.keep(50_000);
     flows.ahead.lock().unwrap().clear();
     server.park(b"").await.unwrap();
-    assert_eq!(flows.ahead.lock().unwrap()[..], [When::Synced]);
+    assert_eq!(flows.ahead.lock().unwrap().last(), Some(&When::Synced));
+}
+
+#[tokio::test(start_paused = true)]
+async fn parking_what_is_over_or_giving_up_waiting_for_it_holds_up_nobody() {
+    let flows = Arc::new(Slow::default());
+    let world = World::with(stored(flows.clone(), Arc::new(MemoryStore::default())));
+    world.connect("wifi");
+    let (device, server) = world.flow(FlowOptions::default()).await;
+    device.reset(0x100);
+    sleep(SOON).await;
+    let (_, error) = timeout(SOON, server.park(b"")).await.expect("it does not wait").unwrap_err();
+    assert_eq!(error.to_string(), "the flow is over");
+
+    let (device, server) = world.flow(FlowOptions::default()).await;
+    let name = device.name();
+    flows.is_slow.store(true, Ordering::Relaxed);
+    assert!(timeout(Duration::ZERO, server.park(b"")).await.is_err(), "it takes longer");
+    flows.is_slow.store(false, Ordering::Relaxed);
+    // The store's threads go by another clock.
+    let settled = async {
+        while world.server.flows() > 0 || !matches!(flows.store.take(name).unwrap(), Found::Ended(_)) {
+            sleep(SOON).await;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    timeout(SOON * 1_000, settled).await.expect("it is given up, and nothing of it stays");
+    for number in 0..64 * 4 {
+        let device = world.device.open("test", FlowOptions::default()).unwrap();
+        let server = timeout(SOON, world.server.accept()).await.unwrap_or_else(|_| panic!("flow {number} is held up"));
+        server.unwrap().reset(1);
+        drop(device);
+    }
 }
 
 #[tokio::test]
