@@ -227,18 +227,18 @@ impl Store {
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same of octets.
-    fn sync_octets(&self) -> Result<(), StoreError> {
-        let (written, mark) = self.octets.with_mark(Octets::write_marks);
-        written?;
-        Ok(self.octets.sync_since(mark)?)
-    }
-
     /// Syncs the log of flows, and with it what could not be written before.
     fn sync_flows(&self) -> Result<(), StoreError> {
         let (written, mark) = self.flows.with_mark(Flows::write_dirty);
         written?;
         Ok(self.flows.sync_since(mark)?)
+    }
+
+    /// The same of octets: what the log does not say of them, and could not be written or was lost, is appended before.
+    fn sync_octets(&self) -> Result<(), StoreError> {
+        let (written, mark) = self.octets.with_mark(Octets::write_marks);
+        written?;
+        Ok(self.octets.sync_since(mark)?)
     }
 
     /// What there is of octets of an earlier flow by this name are not those of the next.
