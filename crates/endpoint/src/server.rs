@@ -917,9 +917,8 @@ impl Owner for Ends {
             match myself.jobs.as_ref().filter(|_| spools) {
                 Some(jobs) => drop(jobs.send(Job::Remove(name, code))),
                 None => {
-                    let is_touched = myself.is_touched.clone();
-                    let remove = move || spool::remove(name, code, &*store, &is_touched);
-                    let _ = tokio::task::spawn_blocking(remove).await;
+                    let _ = tokio::task::spawn_blocking(move || spool::remove(name, code, &*store)).await;
+                    myself.is_touched.store(true, Ordering::Relaxed);
                 }
             }
             flow.rest();
@@ -934,7 +933,6 @@ impl Owner for Ends {
 
     fn spool(&self, flow: &Arc<Shared>) {
         if let Some(jobs) = &self.jobs {
-            self.is_touched.store(true, Ordering::Relaxed);
             let _ = jobs.send(Job::Bring(flow.clone()));
         }
     }

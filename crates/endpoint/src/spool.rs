@@ -184,10 +184,10 @@ pub(crate) async fn spool(
                 continue;
             }
         }
-        let (flows, octets, is_touched) = (flows.clone(), octets.clone(), is_touched.clone());
-        let Ok((brought, synced)) = spawn_blocking(move || bring(round, &*flows, &*octets, &is_touched)).await else {
-            return;
-        };
+        let (flows, octets) = (flows.clone(), octets.clone());
+        let Ok((brought, synced)) = spawn_blocking(move || bring(round, &*flows, &*octets)).await else { return };
+        // After it, for whoever has the store sync what it was told.
+        is_touched.store(true, Ordering::Relaxed);
         if let Err(error) = &synced {
             tracing::warn!(%error, "what devices sent cannot be synced");
         }
@@ -209,20 +209,14 @@ pub(crate) async fn spool(
     }
 }
 
-/// Tells the store how a flow has ended; `is_touched` comes after that, for whoever has the store sync what it was told.
-pub(crate) fn remove(name: FlowName, code: u64, flows: &dyn FlowStore, is_touched: &AtomicBool) {
+/// Tells the store how a flow has ended.
+pub(crate) fn remove(name: FlowName, code: u64, flows: &dyn FlowStore) {
     if let Err(error) = flows.remove(name, code) {
         tracing::warn!(%error, "the store of flows cannot be written");
     }
-    is_touched.store(true, Ordering::Relaxed);
 }
 
-fn bring(
-    round: Vec<Job>,
-    flows: &dyn FlowStore,
-    octets: &dyn OctetStore,
-    is_touched: &AtomicBool,
-) -> (Vec<Brought>, Result<(), StoreError>) {
+fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn OctetStore) -> (Vec<Brought>, Result<(), StoreError>) {
     let (mut brought, mut has_octets) = (Vec::new(), false);
     for job in round {
         match job {
@@ -236,10 +230,9 @@ fn bring(
                 }
                 brought.push(Brought { flow, start, end, is_stuck: done.is_err() });
             }
-            Job::Remove(name, code) => remove(name, code, flows, is_touched),
+            Job::Remove(name, code) => remove(name, code, flows),
         }
     }
-    is_touched.store(true, Ordering::Relaxed);
     let synced = if has_octets { octets.sync() } else { Ok(()) };
     if synced.is_ok() {
         for brought in &mut brought {

@@ -141,9 +141,7 @@ impl Introduction {
         }
         if roots.is_empty() { Err(IntroductionError::Member("certificate")) } else { Ok(roots) }
     }
-}
 
-impl Introduction {
     /// An error if all that is trusted are servers' own certificates, and none is for this name: no authority is among them that could have signed another.
     fn fits(&self, name: &str) -> Result<(), IntroductionError> {
         let certificates = CertificateDer::pem_slice_iter(self.certificate.as_deref().unwrap_or_default().as_bytes());

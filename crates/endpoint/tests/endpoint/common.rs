@@ -2,15 +2,16 @@
 
 use hoop_carrier::{Carrier, memory_pair};
 use hoop_endpoint::{
-    Clock, Device, DeviceConfig, DeviceKey, FlowOptions, FlowStream, HostId, Server, ServerConfig, Use,
+    Clock, Device, DeviceConfig, DeviceKey, FlowName, FlowOptions, FlowStream, HostId, Server, ServerConfig, Use,
 };
 use hoop_flow::Binding;
+use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, MemoryStore, StoreError, When};
 use hoop_units::UnixTime;
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 pub const HOST: HostId = HostId([1; 20]);
@@ -124,4 +125,46 @@ pub async fn read_all(from: &mut (impl AsyncRead + Unpin), of: u64, len: u64) {
         at += read as u64;
     }
     assert_eq!(at, len, "how long the stream is");
+}
+
+/// A store that remembers what it was told, and holds up a flow's next record until it is told to go on, if it is to.
+#[derive(Debug, Default)]
+pub struct Watched {
+    pub store: MemoryStore,
+    /// Where each flow stands.
+    pub lives: Mutex<HashMap<FlowName, Life>>,
+    /// Records whose application has done with more than is kept, and when they are to outlive a restart.
+    pub ahead: Mutex<Vec<When>>,
+    /// None once it holds one up.
+    pub holds: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+impl FlowStore for Watched {
+    fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
+        self.lives.lock().unwrap().insert(kept.record.name, life);
+        if kept.record.consumed > kept.record.kept {
+            self.ahead.lock().unwrap().push(when);
+        }
+        let held = self.holds.lock().unwrap().take();
+        if let Some(goes_on) = held {
+            goes_on.recv().unwrap();
+        }
+        self.store.put(kept, life, when)
+    }
+
+    fn take(&self, name: FlowName) -> Result<Found, StoreError> {
+        let found = self.store.take(name)?;
+        if let Found::Kept(_) = found {
+            self.lives.lock().unwrap().insert(name, Life::Live);
+        }
+        Ok(found)
+    }
+
+    fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
+        self.store.remove(name, code)
+    }
+
+    fn tick(&self) -> Result<Vec<Due>, StoreError> {
+        self.store.tick()
+    }
 }

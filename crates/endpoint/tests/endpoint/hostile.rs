@@ -9,9 +9,9 @@ use hoop_endpoint::{
 };
 use hoop_flow::frame::{Attached, Frame, Open, Resume, put_data_head};
 use hoop_flow::{Binding, FlowKey};
-use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, MemoryStore, StoreError, When};
+use hoop_flow_store::{FlowStore, Found, Life};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::yield_now;
@@ -521,39 +521,6 @@ async fn a_device_that_is_away_holds_no_more_than_its_share_of_the_servers_memor
     is_unharmed(&mut device, &mut at_server).await;
 }
 
-/// A store that remembers where each flow stands, and parks one only when it is told to, if it is to be.
-#[derive(Debug, Default)]
-struct Watched {
-    store: MemoryStore,
-    lives: Mutex<HashMap<FlowName, Life>>,
-    parks: Mutex<Option<mpsc::Receiver<()>>>,
-}
-
-impl FlowStore for Watched {
-    fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
-        self.lives.lock().unwrap().insert(kept.record.name, life);
-        if life == Life::Parked
-            && let Some(parks) = self.parks.lock().unwrap().take()
-        {
-            parks.recv().unwrap();
-        }
-        self.store.put(kept, life, when)
-    }
-    fn take(&self, name: FlowName) -> Result<Found, StoreError> {
-        let found = self.store.take(name)?;
-        if let Found::Kept(_) = found {
-            self.lives.lock().unwrap().insert(name, Life::Live);
-        }
-        Ok(found)
-    }
-    fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
-        self.store.remove(name, code)
-    }
-    fn tick(&self) -> Result<Vec<Due>, StoreError> {
-        self.store.tick()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_parked_flow_that_strangers_ask_for_stays_parked() {
     let store = Arc::new(Watched::default());
@@ -661,7 +628,7 @@ async fn a_flow_that_takes_more_or_ends_while_it_is_being_parked_is_not_parked()
         let (mut device, server) = world.flow(FlowOptions::default()).await;
         let name = device.name();
         let (goes, parks) = mpsc::channel();
-        *store.parks.lock().unwrap() = Some(parks);
+        *store.holds.lock().unwrap() = Some(parks);
         let parking = tokio::spawn(server.park(b"here"));
         // Time stands still until the store has it.
         while store.lives.lock().unwrap().get(&name) != Some(&Life::Parked) {

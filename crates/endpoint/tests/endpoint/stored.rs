@@ -4,13 +4,14 @@ use crate::common::*;
 use hoop_endpoint::{
     Device, FlowError, FlowEvent, FlowName, FlowOptions, FlowStream, Keeps, Server, ServerConfig, ended,
 };
-use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, MemoryStore, OctetStore, Settings, Store, StoreError, When};
+use hoop_flow_store::{FlowStore, Found, MemoryStore, OctetStore, Settings, Store, StoreError, When};
 use hoop_units::{ByteRange, UnixTime};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 /// Long enough for whatever does not wait for the time.
@@ -269,42 +270,9 @@ async fn what_the_store_has_given_up_for_its_age_is_given_up_where_it_is_attache
     assert_eq!(over, Some(FlowError::Ended(ended::EXPIRED)));
 }
 
-/// A store that takes its time, and notes what of it was to be synced.
-#[derive(Default, Debug)]
-struct Slow {
-    store: MemoryStore,
-    /// Records whose application has done with more than is kept, and when they are to outlive a restart.
-    ahead: Mutex<Vec<When>>,
-    is_slow: AtomicBool,
-}
-
-impl FlowStore for Slow {
-    fn put(&self, kept: &Kept, life: Life, when: When) -> Result<(), StoreError> {
-        if self.is_slow.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        if kept.record.consumed > kept.record.kept {
-            self.ahead.lock().unwrap().push(when);
-        }
-        self.store.put(kept, life, when)
-    }
-
-    fn take(&self, name: FlowName) -> Result<Found, StoreError> {
-        self.store.take(name)
-    }
-
-    fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
-        self.store.remove(name, code)
-    }
-
-    fn tick(&self) -> Result<Vec<Due>, StoreError> {
-        self.store.tick()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_an_application_needs_no_more_is_synced_with_the_record_if_it_was_not_kept() {
-    let (flows, octet_store) = (Arc::new(Slow::default()), Arc::new(Failing::default()));
+    let (flows, octet_store) = (Arc::new(Watched::default()), Arc::new(Failing::default()));
     let world = World::with(stored(flows.clone(), octet_store.clone()));
     world.connect("wifi");
     octet_store.appends.store(true, Ordering::Relaxed);
@@ -319,7 +287,7 @@ async fn what_an_application_needs_no_more_is_synced_with_the_record_if_it_was_n
 
 #[tokio::test(start_paused = true)]
 async fn parking_what_is_over_or_giving_up_waiting_for_it_holds_up_nobody() {
-    let flows = Arc::new(Slow::default());
+    let flows = Arc::new(Watched::default());
     let world = World::with(stored(flows.clone(), Arc::new(MemoryStore::default())));
     world.connect("wifi");
     let (device, server) = world.flow(FlowOptions::default()).await;
@@ -330,17 +298,13 @@ async fn parking_what_is_over_or_giving_up_waiting_for_it_holds_up_nobody() {
 
     let (device, server) = world.flow(FlowOptions::default()).await;
     let name = device.name();
-    flows.is_slow.store(true, Ordering::Relaxed);
+    let (goes_on, holds) = mpsc::channel();
+    *flows.holds.lock().unwrap() = Some(holds);
     assert!(timeout(Duration::ZERO, server.park(b"")).await.is_err(), "it takes longer");
-    flows.is_slow.store(false, Ordering::Relaxed);
-    // The store's threads go by another clock.
-    let settled = async {
-        while world.server.flows() > 0 || !matches!(flows.store.take(name).unwrap(), Found::Ended(_)) {
-            sleep(SOON).await;
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    timeout(SOON * 1_000, settled).await.expect("it is given up, and nothing of it stays");
+    goes_on.send(()).unwrap();
+    sleep(SOON).await;
+    assert_eq!(world.server.flows(), 0);
+    assert!(matches!(flows.store.take(name).unwrap(), Found::Ended(_)), "it is given up, and nothing of it stays");
     for number in 0..64 * 4 {
         let device = world.device.open("test", FlowOptions::default()).unwrap();
         let server = timeout(SOON, world.server.accept()).await.unwrap_or_else(|_| panic!("flow {number} is held up"));
@@ -349,25 +313,31 @@ async fn parking_what_is_over_or_giving_up_waiting_for_it_holds_up_nobody() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_flow_that_ends_while_it_is_written_down_is_removed_after_that() {
-    let flows = Arc::new(Slow::default());
+    let flows = Arc::new(Watched::default());
     let world = World::with(stored(flows.clone(), Arc::new(MemoryStore::default())));
     world.connect("wifi");
     let (device, server) = world.flow(FlowOptions::default()).await;
-    flows.is_slow.store(true, Ordering::Relaxed);
+    sleep(SOON).await;
+    let (name, (goes_on, holds)) = (device.name(), mpsc::channel());
+    *flows.holds.lock().unwrap() = Some(holds);
     server.set_attachment(*b"to be written down").unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    let name = device.name();
+    // Time stands still until the store has it.
+    while flows.holds.lock().unwrap().is_some() {
+        yield_now().await;
+    }
     device.reset(0x100);
-    let gone = async {
-        while !matches!(flows.store.take(name).unwrap(), Found::Ended(0x100)) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(SOON, gone).await.expect("it is removed");
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(matches!(flows.store.take(name).unwrap(), Found::Ended(0x100)), "and stays so");
+    while world.server.flows() > 0 {
+        yield_now().await;
+    }
+    for _ in 0..1_000 {
+        yield_now().await;
+        assert!(matches!(flows.store.take(name).unwrap(), Found::Kept(_)), "it would come back");
+    }
+    goes_on.send(()).unwrap();
+    sleep(SOON).await;
+    assert!(matches!(flows.store.take(name).unwrap(), Found::Ended(0x100)));
 }
 
 /// The store's time of day, which the test moves with tokio's.
