@@ -65,7 +65,7 @@ async fn an_upload_is_delivered_whole_and_its_sealed_answer_kept() {
     let (gateway, folder) = gateway().await;
     let z = sealed(1, 300_000, LATER);
     let reply = post(gateway.address, &service.dest(), &z).await;
-    assert_eq!((reply.status.as_u16(), &reply.json()["state"]), (201, &"stored".into()), "{reply:?}");
+    assert_eq!((reply.status.as_u16(), &reply.json()["stored"]), (201, &z.len().into()), "{reply:?}");
     assert_eq!(reply.json()["monitor"], format!("http://{}/monitor?ID={}", gateway.address, id_of(&z)));
     let status = until_state(gateway.address, id_of(&z), "accepted").await;
     assert_eq!(status["answer"], "c2VhbGVkIGFuc3dlcg");

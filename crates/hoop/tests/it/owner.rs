@@ -36,7 +36,7 @@ impl World {
         let bytes = noise_file(folder.path(), "file", LEN as usize);
         let pushed = ["push", "--json", "--gateway", &gateway.url, "-b", "session=abc", "-T", "file"];
         let pushed = run(folder.path(), &[&pushed[..], &[&format!("{origin}/f")]].concat()).exits(0).json();
-        assert_eq!((&pushed["via"], &pushed["state"]), (&"gateway".into(), &"stored".into()), "{pushed}");
+        assert!(pushed["via"] == "gateway" && common::has_it_all(&pushed["state"]), "{pushed}");
         let id = pushed["id"].as_str().unwrap().to_owned();
         Self { folder, app, service, gateway, figures, bytes, id }
     }

@@ -1,6 +1,6 @@
 //! Going on with an upload from another process: `hoop push` is killed in the middle, `hoop resume` ends it.
 
-use crate::common::{self, App, Breaker, eventually, free_port, gateway, noise_file, run, service};
+use crate::common::{self, App, Breaker, free_port, gateway, noise_file, run, service};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -37,17 +37,14 @@ impl World {
 
     /// Pushes half of it to the gateway, then kills the push as a power switch would; returns the upload's id.
     fn killed_half_way(&self) -> String {
-        let breaker = Breaker::before(&self.gateway.url, &[3_000_000, 200_000]);
+        let breaker = Breaker::holding_after(3_000_000, &self.gateway.url);
         let mut push = self.begin(&breaker.url());
-        eventually("half of it", || (breaker.passed() >= 3_000_000).then_some(()));
-        breaker.shut();
-        let id = eventually("its record", || {
-            let list = run(self.path(), &["status", "--json"]).json();
-            list[0]["id"].as_str().map(ToOwned::to_owned)
-        });
+        breaker.holds();
+        let list = run(self.path(), &["status", "--json"]).json();
         push.kill().unwrap();
         push.wait().unwrap();
-        id
+        breaker.shut();
+        list[0]["id"].as_str().unwrap().to_owned()
     }
 }
 
@@ -102,15 +99,11 @@ fn a_file_that_changed_since_is_an_error_and_nothing_of_it_is_sent() {
 fn two_processes_do_not_work_on_one_upload() {
     let world = World::new();
     noise_file(world.path(), "file", LEN);
-    let breaker = Breaker::before(&world.gateway.url, &[3_000_000, 200_000]);
+    let breaker = Breaker::holding_after(3_000_000, &world.gateway.url);
     let mut push = world.begin(&breaker.url());
-    let id = eventually("its record", || {
-        let list = run(world.path(), &["status", "--json"]).json();
-        list[0]["id"].as_str().map(ToOwned::to_owned)
-    });
-    breaker.shut();
-    let ran = run(world.path(), &["resume", &id]);
-    // Should the push have been faster than this test, there is nothing to resume.
+    breaker.holds();
+    let list = run(world.path(), &["status", "--json"]).json();
+    let ran = run(world.path(), &["resume", list[0]["id"].as_str().unwrap()]);
     assert!(ran.err.contains("another process is at it now"), "{ran}");
     push.kill().unwrap();
     push.wait().unwrap();

@@ -204,6 +204,13 @@ impl World {
         (id, Self::said(curl))
     }
 
+    /// Offers an upload, of which the gateway takes all.
+    fn gives(&self, name: &str, seed: u8) -> UploadId {
+        let (id, taken) = self.offer(name, seed);
+        assert!(taken["stored"].is_u64() && taken["stored"] == taken["total"], "{taken}");
+        id
+    }
+
     fn until(&self, id: UploadId, what: &str, holds: impl Fn(&Value) -> bool) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -243,14 +250,12 @@ fn a_name_that_changes_its_mind_never_leads_the_gateway_to_a_private_address() {
 
     // Of several addresses the public one is used.
     world.set("both.example", &[&[LOOPBACK, SERVICE, device]]);
-    let (both, taken) = world.offer("both.example", 5);
-    assert_eq!(taken["state"], "stored", "{taken}");
+    let both = world.gives("both.example", 5);
     world.until(both, "delivery to the public address", |status| status["state"] == "accepted");
 
     // Good when it was looked up at the door, bad at each attempt from then on, until it is good again.
     world.set("flip.example", &[&[SERVICE], &[LOOPBACK], &[device], &[GATEWAY]]);
-    let (flip, taken) = world.offer("flip.example", 6);
-    assert_eq!(taken["state"], "stored", "{taken}");
+    let flip = world.gives("flip.example", 6);
     world.until(flip, "refusals", |status| {
         status["reason"]["code"] == "dest-forbidden" && status["attempts"].as_u64() >= Some(2)
     });
@@ -260,8 +265,7 @@ fn a_name_that_changes_its_mind_never_leads_the_gateway_to_a_private_address() {
     world.until(flip, "delivery in the end", |status| status["state"] == "accepted");
 
     // What nobody can look up is taken, and waits.
-    let (nowhere, taken) = world.offer("nowhere.example", 7);
-    assert_eq!(taken["state"], "stored", "{taken}");
+    let nowhere = world.gives("nowhere.example", 7);
     world.until(nowhere, "a reason", |status| status["reason"]["code"] == "dest-unreachable");
     world.nothing_tripped();
 }

@@ -7,8 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes; a test that waits so long has failed.
@@ -245,33 +244,80 @@ pub fn service_at(folder: &Path, app: &App, port: u16, origin: &str, more: &[&st
     Server::start(folder, "service", &[&fixed[..], &["--origin", origin], more].concat())
 }
 
-/// A TCP proxy. Its first connections each break after so many bytes towards the target; later ones pass.
+/// A TCP proxy. Its first connections each break after so many bytes towards the target; later ones pass, until it is shut. Or all of them stand
+/// still once so many bytes went, so that what a test does next is done in the middle of an upload, however slow the test is.
 pub struct Breaker {
     pub address: SocketAddr,
-    passed: Arc<AtomicU64>,
-    shut: Arc<AtomicBool>,
+    gate: Arc<Gate>,
+}
+
+/// What the connections of a [`Breaker`] share.
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+struct GateState {
+    passed: u64,
+    /// How many bytes may pass in all before the rest waits.
+    most: u64,
+    shut: bool,
+}
+
+impl Gate {
+    /// Waits until a part of `len` bytes may pass, and returns its length; `None` if nothing passes any more.
+    fn admit(&self, len: usize) -> Option<usize> {
+        let mut state = self.state.lock().unwrap();
+        loop {
+            if state.shut {
+                return None;
+            }
+            let len = (len as u64).min(state.most - state.passed);
+            if len > 0 {
+                state.passed += len;
+                return Some(usize::try_from(len).unwrap());
+            }
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut GateState)) {
+        change(&mut self.state.lock().unwrap());
+        self.changed.notify_all();
+    }
 }
 
 impl Breaker {
-    /// In front of the server at `url`.
+    /// In front of the server at `url`; its first connections break after that many bytes each.
     pub fn before(url: &str, limits: &[u64]) -> Self {
+        Self::new(url, limits, u64::MAX)
+    }
+
+    /// In front of the server at `url`; what comes after so many bytes in all waits until the proxy is [released](Self::release) or
+    /// [shut](Self::shut).
+    pub fn holding_after(bytes: u64, url: &str) -> Self {
+        Self::new(url, &[], bytes)
+    }
+
+    fn new(url: &str, limits: &[u64], most: u64) -> Self {
         let target: SocketAddr = url.strip_prefix("http://").unwrap().parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (passed, shut) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-        let (counted, closing) = (passed.clone(), shut.clone());
+        let state = GateState { passed: 0, most, shut: false };
+        let gate = Arc::new(Gate { state: Mutex::new(state), changed: Condvar::new() });
+        let theirs = gate.clone();
         let mut limits: VecDeque<u64> = limits.iter().copied().collect();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if closing.load(Ordering::SeqCst) {
+                if theirs.state.lock().unwrap().shut {
                     continue;
                 }
                 let limit = limits.pop_front().unwrap_or(u64::MAX);
-                let counted = counted.clone();
-                std::thread::spawn(move || relay(&client, target, limit, &counted));
+                let gate = theirs.clone();
+                std::thread::spawn(move || relay(&client, target, limit, &gate));
             }
         });
-        Self { address, passed, shut }
+        Self { address, gate }
     }
 
     pub fn url(&self) -> String {
@@ -280,16 +326,29 @@ impl Breaker {
 
     /// Bytes that went towards the target.
     pub fn passed(&self) -> u64 {
-        self.passed.load(Ordering::SeqCst)
+        self.gate.state.lock().unwrap().passed
     }
 
-    /// Lets nobody through any more.
+    /// Waits until it holds back what comes: the bytes that may pass did.
+    pub fn holds(&self) {
+        eventually("as many bytes as may pass", || {
+            let state = self.gate.state.lock().unwrap();
+            (state.passed == state.most).then_some(())
+        });
+    }
+
+    /// Holds nothing back any more.
+    pub fn release(&self) {
+        self.gate.change(|state| state.most = u64::MAX);
+    }
+
+    /// Lets nobody through any more: what it held back is lost, and connections break at their next byte.
     pub fn shut(&self) {
-        self.shut.store(true, Ordering::SeqCst);
+        self.gate.change(|state| state.shut = true);
     }
 }
 
-fn relay(client: &TcpStream, target: SocketAddr, limit: u64, passed: &AtomicU64) {
+fn relay(client: &TcpStream, target: SocketAddr, limit: u64, gate: &Gate) {
     let Ok(server) = TcpStream::connect(target) else { return };
     let (mut up_from, mut up_to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (mut down_from, mut down_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
@@ -298,13 +357,19 @@ fn relay(client: &TcpStream, target: SocketAddr, limit: u64, passed: &AtomicU64)
         let _ = down_to.shutdown(std::net::Shutdown::Write);
     });
     let (mut left, mut piece) = (limit, [0; 16 * 1024]);
-    while let Ok(len @ 1..) = up_from.read(&mut piece) {
-        let len = len.min(usize::try_from(left).unwrap_or(usize::MAX));
-        if up_to.write_all(&piece[..len]).is_err() {
-            break;
+    'passing: while let Ok(len @ 1..) = up_from.read(&mut piece) {
+        let mut rest = &piece[..len.min(usize::try_from(left).unwrap_or(usize::MAX))];
+        left -= rest.len() as u64;
+        while !rest.is_empty() {
+            let Some(len) = gate.admit(rest.len()) else {
+                let _ = client.shutdown(std::net::Shutdown::Both);
+                break 'passing;
+            };
+            if up_to.write_all(&rest[..len]).is_err() {
+                break 'passing;
+            }
+            rest = &rest[len..];
         }
-        passed.fetch_add(len as u64, Ordering::SeqCst);
-        left -= len as u64;
         if left == 0 {
             let _ = client.shutdown(std::net::Shutdown::Both);
             break;
@@ -360,4 +425,9 @@ pub fn noise_file(folder: &Path, name: &str, len: usize) -> Vec<u8> {
 /// Whether `needle` stands in `haystack`.
 pub fn holds(haystack: &[u8], needle: &[u8]) -> bool {
     needle.is_empty() || haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// Whether a gateway that says this of an upload has all of it: it may have gone on to deliver it before it is asked.
+pub fn has_it_all(state: &serde_json::Value) -> bool {
+    ["stored", "delivering", "received", "accepted"].map(Into::into).contains(state)
 }
