@@ -42,6 +42,16 @@ static bool agent(struct sockaddr_un *address) {
     return true;
 }
 
+/* Tells `hoop run` that this is loaded: where it is not, as in static programs, connections go past it. */
+__attribute__((constructor)) static void tell_loaded(void) {
+    struct sockaddr_un at;
+    char path[sizeof at.sun_path + sizeof ".loaded"];
+    if (!agent(&at)) return;
+    snprintf(path, sizeof path, "%s.loaded", at.sun_path);
+    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (file >= 0) close(file);
+}
+
 /* Whether a descriptor is a connection to the agent. */
 static bool is_carried(int fd) {
     struct sockaddr_un mine, peer;

@@ -11,6 +11,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +104,9 @@ const TOLD_MAX: Duration = Duration::from_secs(5);
 /// A program that ends later than this has not ended because it was told to.
 const TOLD_BEFORE_MAX: Duration = Duration::from_secs(60);
 
+/// A program loads its libraries before it does anything else, on a slow disk, too.
+const LOADING_MAX: Duration = Duration::from_secs(5);
+
 /// Beside what the program itself writes there.
 fn say(words: &str) {
     let _ = writeln!(io::stderr(), "hoop run: {words}");
@@ -135,9 +139,28 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     // Typed at a terminal, the interrupt is the program's, too.
     let is_typed = std::io::stdin().is_terminal();
+    let (mut loading, mut is_asked) = (pin!(sleep(LOADING_MAX)), false);
+    let ask = || {
+        if !folder.is_loaded() {
+            let program = flags.program[0].to_string_lossy();
+            say(&format!(
+                "{program} takes no library in (it is static, or runs with other rights): its connections are not carried"
+            ));
+        }
+    };
     loop {
         let signal = tokio::select! {
-            status = child.wait() => return status,
+            status = child.wait() => {
+                if !is_asked {
+                    ask();
+                }
+                return status;
+            }
+            () = &mut loading, if !is_asked => {
+                is_asked = true;
+                ask();
+                continue;
+            }
             _ = interrupt.recv() => if is_typed { continue } else { libc::SIGINT },
             _ = terminate.recv() => libc::SIGTERM,
             _ = hang_up.recv() => libc::SIGHUP,
@@ -198,6 +221,11 @@ impl Folder {
 
     fn socket(&self) -> PathBuf {
         self.0.join("agent")
+    }
+
+    /// Whether the program, or one that it began, has taken the library in.
+    fn is_loaded(&self) -> bool {
+        self.0.join("agent.loaded").exists()
     }
 }
 

@@ -108,6 +108,20 @@ fn whoever_waits_is_told_what_for_and_how_to_give_up() {
 }
 
 #[test]
+fn of_a_program_that_takes_no_library_in_it_is_said_that_nothing_of_it_is_carried() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay(folder.path());
+    std::fs::write(folder.path().join("main.c"), "int main(void) { return 3; }").unwrap();
+    let words = "takes no library in";
+    for (linked, told) in [("-static", true), ("-pie", false)] {
+        let cc = Command::new("cc").args([linked, "-o", "program", "main.c"]).current_dir(folder.path()).status();
+        assert!(cc.unwrap().success());
+        let (code, _, error) = run(folder.path(), &["run", "--relay", "laptop.toml", "--", "./program"]);
+        assert_eq!((code, error.contains(words)), (3, told), "{linked}: {error}");
+    }
+}
+
+#[test]
 fn what_is_misspelt_is_no_program() {
     let folder = tempfile::tempdir().unwrap();
     let (code, _, error) = run(folder.path(), &["run", "--relay", "none", "--interfce", "wlan0", "--", "true"]);
