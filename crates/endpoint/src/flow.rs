@@ -1,28 +1,27 @@
 //! One flow at an endpoint: the machine, its octets, its lanes ([`Shared`]).
 
+mod credit;
+mod durable;
+mod lanes;
+mod silence;
+
 use crate::buffer::{ReceiveBuffer, SendBuffer};
 use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::held::{Memory, Share};
-use crate::intake::{Intake, Piece};
-use crate::options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
+use crate::intake::Intake;
+use crate::options::{FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
 use crate::spool::Spool;
 use crate::window::{WINDOW_MIN, Window};
-use bytes::{Bytes, BytesMut};
-use hoop_carrier::{Carrier, SILENCE};
-use hoop_flow::frame::{DATA_MAX, Frame, FrameError, Refusal, put_data_head};
-use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Transmit, Violation, ended};
-use hoop_units::{ByteRange, Duration, Timestamp, UnixTime};
+use bytes::Bytes;
+use hoop_carrier::Carrier;
+use hoop_flow::frame::{FrameError, Refusal};
+use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Violation, ended};
+use hoop_units::{Duration, Timestamp, UnixTime};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, broadcast, watch};
-
-/// How much a writer takes from the machine at once, where a flow has one lane: a few DATA frames to a send.
-const BATCH: usize = 256 * 1024;
-
-/// The same where it has several: what a slow lane has been given others must wait for.
-const BATCH_SHARED: usize = 32 * 1024;
 
 /// So much a flow that holds nothing may write however little memory there is, in octets.
 const WRITE_MIN: u64 = 64 * 1024;
@@ -33,40 +32,11 @@ const EVENTS_MAX: usize = 32;
 /// Networks that are counted apart; more are counted with the last. Devices have fewer.
 const NETWORKS_MAX: usize = 16;
 
-/// A lane is silent if nothing came for so many round trips, and for [`SILENCE`], while something waits to be acknowledged.
-const SILENT_ROUND_TRIPS: u32 = 3;
-
-/// When nothing has come for so long after something had, the last ACK is said again: whoever only receives would not notice that nothing can.
-const PAUSE: Duration = Duration::from_millis(500);
-
 /// A parked flow is resumed to grant so much more credit, as one that is attached would.
 const CREDIT_NEWS: u64 = 64 * 1024;
 
-/// Adjoining pieces of a stream that the machine is told of at once.
-#[derive(Default)]
-struct Run {
-    offset: u64,
-    len: u64,
-    pieces: Vec<Bytes>,
-}
-
-/// While something waits to be acknowledged, a device looks no less often whether its lanes are silent.
-const LISTEN_EVERY: Duration = Duration::from_secs(3);
-
-/// For so long after something came it is noticed if a carrier falls silent.
-const ACTIVE: Duration = Duration::from_secs(4);
-
-/// How long a carrier that was silent is thought to be so.
-const SILENT_MEMORY: Duration = Duration::from_secs(30);
-
 /// A lane that lived so long did not fail.
 const STEADY: Duration = Duration::from_secs(10);
-
-/// The wait after the second failure in a row; it doubles up to [`RETRY_MAX`].
-const RETRY_FIRST: Duration = Duration::from_millis(200);
-
-/// The longest wait after a failure on a carrier that is there: a server that comes back is found within it.
-const RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// The longest wait that a busy server may ask for.
 const BUSY_MAX: Duration = Duration::from_secs(3_600);
@@ -716,17 +686,6 @@ impl State {
         self.machine.consume(read, now);
     }
 
-    /// Of a flow that outlives a restart: whether nothing is under way, and the application has done with all that has come. Then it could be parked.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let Some(durable) = &self.durable else { return false };
-        let (outgoing, incoming) = (self.machine.outgoing(), self.machine.incoming());
-        let done = if self.spool.is_some() { incoming.consumed() } else { incoming.kept() };
-        let is_read = incoming.kept() == incoming.whole() && done == incoming.whole() && !self.receive.has_ready();
-        let is_sent = outgoing.ready() == outgoing.end() && self.send.end() == outgoing.end() && !durable.finishes;
-        let is_here = self.over.is_none() && !self.is_abandoned && self.machine.ended().is_none();
-        is_here && is_read && is_sent && durable.keeps.is_none() && self.machine.is_quiet()
-    }
-
     fn is_at_end(&self) -> bool {
         self.over.is_some() || self.machine.incoming().end() == Some(self.receive.read())
     }
@@ -869,95 +828,6 @@ impl State {
         self.publish(flow);
     }
 
-    /// An attempt to attach came to nothing, or did not last. The first time it is repeated at once.
-    pub(crate) fn fail(&mut self, on: CarrierId, least: Duration, now: Timestamp) {
-        self.failures.retain(|failure| failure.on == on || now.since(failure.until) < RETRY_MAX);
-        let at = self.failures.iter().position(|failure| failure.on == on).unwrap_or_else(|| {
-            self.failures.push(Failure { on, times: 0, until: now });
-            self.failures.len() - 1
-        });
-        let failure = &mut self.failures[at];
-        failure.times += 1;
-        let wait = match failure.times {
-            1 => Duration::ZERO,
-            times => RETRY_FIRST.saturating_mul(1 << (times - 2).min(16)).min(RETRY_MAX),
-        };
-        failure.until = now + wait.max(least);
-        (self.todo.attend, self.todo.look_after) = (true, true);
-    }
-
-    /// Whether a carrier is not to be tried again yet.
-    pub(crate) fn is_waiting(&self, on: CarrierId, now: Timestamp) -> bool {
-        self.failures.iter().any(|failure| failure.on == on && failure.until > now)
-    }
-
-    /// How many lanes there are, with those that close.
-    pub(crate) fn lanes(&self) -> usize {
-        self.lanes.len()
-    }
-
-    /// A carrier is gone.
-    pub(crate) fn forget(&mut self, on: CarrierId) {
-        self.failures.retain(|failure| failure.on != on);
-        self.silent.retain(|(id, _)| *id != on);
-    }
-
-    // ---- lanes ----
-
-    /// A lane is to be attached; its owner tells the machine.
-    pub(crate) fn add_lane(&mut self, on: Carried, now: Timestamp) -> (LaneId, Arc<Signals>) {
-        let id = LaneId(self.next_lane);
-        self.next_lane += 1;
-        let signals = Arc::<Signals>::default();
-        self.lanes.push(LaneEntry {
-            id,
-            on,
-            signals: signals.clone(),
-            idle: None,
-            began: now,
-            heard: now,
-            up: None,
-            is_closing: false,
-            is_broken: false,
-        });
-        self.todo.look_after = true;
-        (id, signals)
-    }
-
-    /// A lane was not attached after all.
-    pub(crate) fn drop_lane(&mut self, lane: LaneId) {
-        self.lanes.retain(|entry| entry.id != lane);
-    }
-
-    /// Whether lanes are there still, attached or closing.
-    pub(crate) fn has_lanes(&self) -> bool {
-        !self.lanes.is_empty()
-    }
-
-    /// What lane there is on a carrier, and whether it is attached.
-    pub(crate) fn lane_on(&self, carrier: CarrierId) -> Option<(LaneId, bool)> {
-        let mut open = self.lanes.iter().filter(|entry| !entry.is_closing && entry.on.id == carrier);
-        open.next().map(|entry| (entry.id, entry.up.is_some()))
-    }
-
-    /// The lanes that are not closing, and the carriers they are on.
-    pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (LaneId, CarrierId)> {
-        self.lanes.iter().filter(|entry| !entry.is_closing).map(|entry| (entry.id, entry.on.id))
-    }
-
-    pub(crate) fn is_silent(&self, carrier: CarrierId, now: Timestamp) -> bool {
-        self.silent.iter().any(|(id, at)| *id == carrier && now.since(*at) < SILENT_MEMORY)
-    }
-
-    /// Closes a lane: what was taken from the machine for it still goes out.
-    pub(crate) fn close(&mut self, lane: LaneId) {
-        if let Some(entry) = self.lanes.iter_mut().find(|entry| entry.id == lane && !entry.is_closing) {
-            entry.is_closing = true;
-            entry.signals.stop.notify_one();
-            entry.signals.wake.notify_one();
-        }
-    }
-
     /// Whether the flow could use a carrier that is not there.
     pub(crate) fn want_carrier(&mut self, wants: bool, flow: &Shared) -> bool {
         if self.wants_carrier == wants {
@@ -979,234 +849,9 @@ impl State {
         sends || self.has_news || self.over.is_some() || (wants && incoming.end().is_none())
     }
 
-    /// Wakes the writers that have something to do before they would look again.
-    fn wake_lanes(&mut self) {
-        for entry in &mut self.lanes {
-            let Some(until) = entry.idle else { continue };
-            let at = self.machine.lane_timeout(entry.id);
-            let sooner = at.is_some_and(|at| until.is_none_or(|until| at < until));
-            if sooner || self.machine.wants(entry.id) {
-                entry.idle = None;
-                entry.signals.wake.notify_one();
-            }
-        }
-    }
-
-    fn next_output(&mut self, lane: LaneId, chunks: &mut Vec<Bytes>, now: Timestamp) -> Next {
-        let Some(at) = self.lanes.iter().position(|entry| entry.id == lane) else { return Next::Close };
-        if self.lanes[at].is_closing {
-            return Next::Close;
-        }
-        let is_shared = self.lanes.len() > 1;
-        let batch = if is_shared { BATCH_SHARED } else { BATCH };
-        if is_shared && let Some(rtt) = self.lanes[at].on.carrier.rtt() {
-            self.machine.set_rtt(lane, rtt);
-        }
-        let (mut heads, mut head, mut octets, mut data) = (BytesMut::new(), Vec::new(), 0, 0);
-        while octets < batch {
-            match self.machine.poll_transmit(lane, DATA_MAX.min(batch), now) {
-                None => break,
-                Some(Transmit::Frames(frames)) => {
-                    octets += frames.len();
-                    chunks.push(frames.into());
-                }
-                Some(Transmit::Data(range)) => {
-                    head.clear();
-                    put_data_head(&mut head, range.start, range.len() as usize);
-                    heads.extend_from_slice(&head);
-                    chunks.push(heads.split().freeze());
-                    self.send.slices(range, chunks);
-                    octets += range.len() as usize;
-                    data += range.len();
-                }
-            }
-        }
-        if data > 0 {
-            counted(&mut self.networks, &self.lanes[at].on.network).sent += data;
-        }
-        let entry = &mut self.lanes[at];
-        if octets > 0 {
-            entry.idle = None;
-            return Next::Send;
-        }
-        // What the machine has not now it has a moment later at the earliest: a writer never spins.
-        let until = self.machine.lane_timeout(lane).map(|at| at.max(now + Duration::from_millis(1)));
-        entry.idle = Some(until);
-        Next::Wait(until)
-    }
-
-    fn take_in(&mut self, lane: LaneId, intake: &mut Intake, now: Timestamp) -> Result<bool, LaneError> {
-        let Some(at) = self.lanes.iter().position(|entry| entry.id == lane) else { return Ok(false) };
-        if self.is_put_away {
-            while intake.next()?.is_some() {}
-            return Ok(true);
-        }
-        self.lanes[at].heard = now;
-        if !self.silent.is_empty() {
-            let on = self.lanes[at].on.id;
-            self.silent.retain(|(id, _)| *id != on);
-        }
-        let mut data = 0;
-        match self.take_pieces(lane, intake, &mut data, now) {
-            Ok(()) => {}
-            // This end has closed it; what still came goes over another, if it is wanted.
-            Err(LaneError::Violation(Violation::NoLane)) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        if data > 0 {
-            counted(&mut self.networks, &self.lanes[at].on.network).received += data;
-            // A device that only receives is to notice if no more comes.
-            self.data_at = Some(now);
-            self.pause_at = (!self.machine.incoming().is_done()).then_some(now + PAUSE);
-        }
-        Ok(true)
-    }
-
-    fn take_pieces(
-        &mut self,
-        lane: LaneId,
-        intake: &mut Intake,
-        data: &mut u64,
-        now: Timestamp,
-    ) -> Result<(), LaneError> {
-        let mut run = Run::default();
-        while let Some(piece) = intake.next()? {
-            match piece {
-                Piece::Data { offset, octets } => {
-                    *data += octets.len() as u64;
-                    if run.offset + run.len != offset {
-                        self.take_run(lane, &mut run, now)?;
-                        run.offset = offset;
-                    }
-                    run.len += octets.len() as u64;
-                    run.pieces.push(octets);
-                }
-                Piece::Frame(octets) => {
-                    self.take_run(lane, &mut run, now)?;
-                    let frame = Frame::take(&mut &octets[..])?.ok_or(Violation::Unexpected)?;
-                    self.machine.handle(lane, &frame, now)?;
-                }
-            }
-        }
-        Ok(self.take_run(lane, &mut run, now)?)
-    }
-
-    fn take_run(&mut self, lane: LaneId, run: &mut Run, now: Timestamp) -> Result<(), Violation> {
-        if run.len == 0 {
-            return Ok(());
-        }
-        let mut at = run.offset;
-        run.offset += std::mem::take(&mut run.len);
-        let news = self.machine.handle_data(lane, ByteRange::new(at, run.offset), now)?;
-        for octets in run.pieces.drain(..) {
-            let piece = ByteRange::new(at, at + octets.len() as u64);
-            for new in news.iter().map(|new| new.intersect(piece)).filter(|new| !new.is_empty()) {
-                let octets = octets.slice((new.start - at) as usize..(new.end - at) as usize);
-                if let Some(spool) = &mut self.spool {
-                    spool.insert(new.start, octets.clone());
-                }
-                self.receive.insert(new.start, octets);
-            }
-            at = piece.end;
-        }
-        Ok(())
-    }
-
-    /// The application has read: more is asked for, unless it wants to let the window run empty first.
-    fn consumed(&mut self, now: Timestamp) {
-        // What is on disk is consumed when the application says so.
-        if self.spool.is_some() {
-            return;
-        }
-        let read = self.receive.read();
-        let waits = self.machine.incoming().granted().saturating_sub(read);
-        if self.options.low.is_none_or(|low| waits <= low) {
-            self.machine.consume(read, now);
-        }
-    }
-
-    /// Up to where the application or the disk has what came: the device may send on from there.
-    fn used_to(&self) -> u64 {
-        let on_disk = self.spool.as_ref().map_or(0, |_| self.machine.incoming().kept());
-        self.receive.read().max(on_disk)
-    }
-
-    /// Up to where what came takes no memory: it is read, and on disk if it is to be.
-    fn freed_to(&self) -> u64 {
-        let read = self.receive.read();
-        self.spool.as_ref().map_or(read, |_| read.min(self.machine.incoming().kept()))
-    }
-
-    /// Grants as much as is of use, and as there is memory for; 64 KiB in any case.
-    fn grant(&mut self, flow: &Shared, now: Timestamp) {
-        let (used_to, freed_to, granted) = (self.used_to(), self.freed_to(), self.share.granted);
-        let Some(window) = &mut self.window else { return };
-        let incoming = self.machine.incoming();
-        let from = incoming.consumed().min(incoming.kept());
-        // What is on disk, or read and not kept, may be as much again; but between its thresholds a flow asks for nothing.
-        let waits = self.options.low.is_some() && self.spool.is_none();
-        let free_to = if waits { incoming.consumed() } else { used_to };
-        if window.is_due(used_to) || free_to + window.size() > window.granted_to() {
-            let most = flow.least(|memory| memory.to_grant(granted, used_to));
-            let most = WINDOW_MIN + most.saturating_sub(used_to - freed_to);
-            if window.is_due(used_to) {
-                // Who lets it run empty at times wants it whole, and so do several lanes: all waits for what one is late with.
-                let wants_whole = self.options.low.is_some() || self.lanes.len() > 1;
-                let rtt = || self.lanes.first().and_then(|entry| entry.on.carrier.rtt()).unwrap_or_default();
-                window.grow(used_to, (!wants_whole).then(rtt), now);
-            }
-            window.cut(self.options.window.min(most));
-        }
-        let size = self.options.window.min(free_to.saturating_sub(from) + window.size());
-        window.granted(from + size);
-        if size != incoming.window() {
-            self.machine.set_window(size, now);
-        }
-    }
-
-    /// What it takes of the memory.
-    fn share(&self) -> Share {
-        let spooled = self.spool.as_ref().map_or(0, Spool::len);
-        let held = self.send.len() + self.receive.held() + spooled;
-        let freed_to = self.freed_to();
-        let granted_to = match &self.window {
-            Some(window) if self.over.is_none() => {
-                window.granted_to().min(self.machine.incoming().end().unwrap_or(u64::MAX))
-            }
-            // No more comes, but what has come is still here.
-            Some(_) => freed_to + self.receive.held(),
-            None => 0,
-        };
-        Share { held, granted: granted_to.saturating_sub(freed_to + WINDOW_MIN) }
-    }
-
-    // ---- the application ----
-
     /// The offset of the next octet to be read.
     pub(crate) const fn position(&self) -> u64 {
         self.receive.read()
-    }
-
-    /// What comes goes to disk before it is acknowledged. To be said before anything has come.
-    pub(crate) fn begin_spool(&mut self) {
-        let incoming = self.machine.incoming();
-        self.receive = ReceiveBuffer::new(incoming.consumed());
-        self.spool = Some(Spool::new(incoming.kept()));
-        self.machine.end_once_consumed();
-    }
-
-    /// What is to be read of what an earlier server has left: from where, and how much.
-    pub(crate) fn to_load(&self) -> (u64, usize) {
-        let whole = self.receive.whole();
-        (whole, self.spool.as_ref().map_or(0, |spool| spool.to_load(whole)))
-    }
-
-    /// That was read.
-    pub(crate) fn loaded(&mut self, from: u64, octets: Bytes) {
-        self.receive.insert(from, octets);
-        if let Some(spool) = &mut self.spool {
-            spool.loaded();
-        }
     }
 
     /// The offset of the next octet to be written.
@@ -1223,210 +868,6 @@ impl State {
     pub(crate) fn set_size(&mut self, size: Option<u64>) {
         self.machine.set_size(size);
         self.has_news = true;
-    }
-
-    pub(crate) fn set_window(&mut self, window: u64, low: Option<u64>, now: Timestamp) {
-        (self.options.window, self.options.low) = (window, low);
-        if self.window.is_none() {
-            self.machine.set_window(window, now);
-        }
-        self.consumed(now);
-    }
-
-    pub(crate) fn keep(&mut self, offset: u64, now: Timestamp) {
-        let offset = offset.min(self.receive.read());
-        if let Some(spool) = &mut self.spool {
-            spool.consume(offset);
-            return self.machine.consume(offset, now);
-        }
-        self.keep_read(offset, now);
-    }
-
-    /// What was read outlives a restart, once that is written down where something is.
-    fn keep_read(&mut self, offset: u64, now: Timestamp) {
-        match &mut self.durable {
-            None => self.machine.keep(offset, now),
-            Some(durable) if durable.keeps.is_some_and(|keeps| keeps >= offset) => {}
-            Some(durable) => (durable.keeps, durable.is_stale) = (Some(offset), true),
-        }
-    }
-
-    /// Octets were added to the buffer: the machine may send those that are written down.
-    fn written(&mut self) {
-        let outgoing = self.machine.outgoing();
-        let (new, known) = (self.send.end() - outgoing.ready(), outgoing.end() - outgoing.ready());
-        match self.durable.is_some() && new > known {
-            false => self.machine.write(new),
-            true => {
-                self.machine.write(known);
-                self.make_stale();
-            }
-        }
-        // What is supplied again the other end may have already.
-        self.drop_acked();
-    }
-
-    fn finish(&mut self) {
-        match &mut self.durable {
-            None => self.machine.finish(),
-            Some(durable) => {
-                durable.finishes |= !self.machine.outgoing().is_finished();
-                durable.is_stale |= durable.finishes;
-            }
-        }
-    }
-
-    /// What the application wants to find again.
-    pub(crate) fn set_attachment(&mut self, attachment: Vec<u8>) {
-        if let Some(durable) = &mut self.durable {
-            durable.attachment = attachment;
-            durable.is_stale = true;
-        }
-    }
-
-    /// Nobody is writing the flow down.
-    pub(crate) fn rest(&mut self) {
-        if let Some(durable) = &mut self.durable {
-            durable.is_busy = false;
-        }
-    }
-
-    pub(crate) fn make_stale(&mut self) {
-        if let Some(durable) = &mut self.durable {
-            durable.is_stale = true;
-        }
-    }
-
-    fn take_commit(&mut self) -> Option<ToCommit> {
-        let mut record = self.record();
-        let durable = self.durable.as_mut()?;
-        if !durable.is_stale || self.machine.ended().is_some() || self.is_put_away {
-            durable.is_busy = false;
-            return None;
-        }
-        let before = (record.written, record.finished, record.kept);
-        record.written = record.written.max(self.send.end());
-        record.finished |= durable.finishes;
-        record.kept = record.kept.max(durable.keeps.unwrap_or(0));
-        if self.spool.is_none() {
-            record.consumed = record.consumed.max(record.kept);
-        }
-        durable.is_stale = false;
-        let syncs = before != (record.written, record.finished, record.kept);
-        Some((record, durable.attachment.clone(), syncs))
-    }
-
-    fn committed(&mut self, record: &Record, now: Timestamp) {
-        let ready = self.machine.outgoing().ready();
-        self.machine.write(record.written.min(self.send.end()).saturating_sub(ready));
-        if record.finished && !self.machine.outgoing().is_finished() {
-            self.machine.finish();
-        }
-        self.machine.keep(record.kept, now);
-        if let Some(durable) = &mut self.durable {
-            durable.finishes &= !record.finished;
-            durable.keeps = durable.keeps.filter(|kept| *kept > record.kept);
-        }
-    }
-
-    /// What outlives a restart: of what came, no more than was read.
-    pub(crate) fn record(&self) -> Record {
-        let mut record = self.machine.record();
-        if self.spool.is_none() {
-            record.consumed = record.consumed.max(self.receive.read().min(record.kept));
-        }
-        record
-    }
-
-    // ---- time ----
-
-    fn look_after(
-        &mut self,
-        clock: &Clock,
-        is_device: bool,
-        keep_offline: Option<Duration>,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        self.watched = None;
-        if self.machine.ended().is_some() {
-            return None;
-        }
-        let deadline = self.machine.deadline().map(|at| clock.timestamp(at) + DEADLINE_GRACE);
-        let offline = self.offline_since.and_then(|since| Some(since + keep_offline?));
-        let mut next = deadline.into_iter().chain(offline).min();
-        if next.is_some_and(|at| at <= now) {
-            self.machine.expire();
-            return None;
-        }
-        if is_device {
-            let again = self.failures.iter().map(|failure| failure.until).filter(|until| *until > now).min();
-            let silent = self.silent.len();
-            next = next.into_iter().chain(again).chain(self.listen(now)).min();
-            self.todo.attend |= silent != self.silent.len() || !self.failures.is_empty();
-            next = next.into_iter().chain(self.mind_pause(now)).min();
-            self.was_active = self.is_active(now);
-            // As soon as it would be asked for otherwise, again and again.
-            next = next.into_iter().chain(self.was_active.then_some(now + LISTEN_EVERY)).min();
-        }
-        self.watched = next;
-        next
-    }
-
-    /// Whether a device's owner is to look sooner than it would: what waits to be acknowledged may wait too long, or an ACK is to be said again.
-    fn is_to_be_watched(&self, now: Timestamp) -> bool {
-        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end();
-        let listens = if self.was_active { now + LISTEN_EVERY } else { now };
-        let until = self.pause_at.into_iter().chain(waits.then_some(listens)).min();
-        !self.lanes.is_empty() && until.is_some_and(|until| self.watched.is_none_or(|at| at > until))
-    }
-
-    /// Says the last ACK again once there is a pause.
-    fn mind_pause(&mut self, now: Timestamp) -> Option<Timestamp> {
-        if self.pause_at.is_some_and(|at| at <= now) {
-            self.pause_at = None;
-            self.machine.repeat_ack();
-        }
-        let active = self.data_at.map(|at| at + ACTIVE).filter(|at| *at > now);
-        self.pause_at.into_iter().chain(active).min()
-    }
-
-    /// Whether it matters that a carrier falls silent.
-    pub(crate) fn is_active(&self, now: Timestamp) -> bool {
-        let waits = self.machine.outgoing().acked() < self.machine.outgoing().end();
-        !self.lanes.is_empty() && (waits || self.data_at.is_some_and(|at| now.since(at) < ACTIVE))
-    }
-
-    /// A carrier owes an answer and does not give it.
-    pub(crate) fn set_silent(&mut self, on: CarrierId, now: Timestamp) {
-        self.silent.retain(|(id, _)| *id != on);
-        self.silent.push((on, now));
-        (self.todo.attend, self.todo.look_after) = (true, true);
-    }
-
-    /// Which lanes are silent; when the next may be.
-    fn listen(&mut self, now: Timestamp) -> Option<Timestamp> {
-        let mut next = None;
-        self.silent.retain(|(_, at)| now.since(*at) < SILENT_MEMORY);
-        for entry in self.lanes.iter().filter(|entry| !entry.is_closing) {
-            let rtt = entry.on.carrier.rtt();
-            if let Some(rtt) = rtt {
-                self.machine.set_rtt(entry.id, rtt);
-            }
-            let waits = match entry.up {
-                None => Some(entry.began),
-                Some(_) => self.machine.waits_since(entry.id),
-            };
-            let Some(waits) = waits else { continue };
-            let patience = (rtt.unwrap_or_default() * SILENT_ROUND_TRIPS).max(SILENCE);
-            let at = waits.max(entry.heard) + patience;
-            if at > now {
-                next = next.into_iter().chain([at]).min();
-            } else if !self.silent.iter().any(|(id, _)| *id == entry.on.id) {
-                self.silent.push((entry.on.id, now));
-            }
-        }
-        let forgotten = self.silent.iter().map(|(_, at)| *at + SILENT_MEMORY).min();
-        next.into_iter().chain(forgotten).min()
     }
 }
 
