@@ -114,7 +114,7 @@ pub struct ServerConfig {
     /// Whether flows that outlive a restart are [parked](FlowStream::park) without their application, with the attachment that it [set](FlowStream::set_attachment): when nothing of
     /// them is under way, all that has come is kept (consumed, with [`Keeps::Stored`]), and the store says that they have been quiet for long or that memory is wanted; and once
     /// they have been so and offline for 30 s. Who reads or writes such a flow is told [`FlowError::Gone`], and [`Server::accept`] gives it again. Default false: the
-    /// application is told [`FlowEvent::MayPark`].
+    /// application is told [`FlowEvent::MayPark`](crate::FlowEvent::MayPark).
     pub parks: bool,
     /// What each flow is given.
     pub options: FlowOptions,
