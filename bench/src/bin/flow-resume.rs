@@ -2,9 +2,10 @@
 //!
 //! Device and server are processes in a lab. In the first three cases a flow downloads over one link until that carries nothing any more; counted is from when the device knows to
 //! the first octet that comes over the other link. After an outage it is counted from when the link is up again to the first octet; beside the flow, which is kept by
-//! `hoop_relay::Link` as in `hoop run`, quinn alone and plain TCP wait on the same link. Round trips are those of datagrams over the same link in the same run, when it is idle.
+//! `hoop_relay::Link` as in `hoop run`, quinn alone and plain TCP wait on the same link. Once the device's interface goes down and comes up, of which the kernel tells; once the
+//! network is dark, as a tunnel is: the interface stays up, and nothing comes through. Round trips are those of datagrams over the same link in the same run, when it is idle.
 //!
-//! `--rounds N`; `--seconds N`: how long the outage is (default 30).
+//! `--rounds N`; `--seconds N`: how long the outages are (default 30); `--only outages`, or `dark`.
 
 use hoop_bench::flows::{self, Part, ping, quic, serve, tls_of_device, tls_of_server, told, websocket};
 use hoop_bench::{Table, Verdict, median, number, rounds, spread, word};
@@ -72,21 +73,33 @@ fn main() -> ExitCode {
         let passes: Vec<Pass> = (0..rounds()).map(|_| resume(&lab, folder.path(), case)).collect();
         row(&mut table, text, &passes, Some(limit), &mut verdict);
     }
-    let outages = outages(folder.path());
-    for (who, text, limit) in [
-        ("flow", "after the outage", Some(OUTAGE_MAX)),
-        ("quinn", "quinn alone, after it", None),
-        ("tcp", "plain TCP, after it", None),
-    ] {
-        let never = Pass { round_trip_ms: ONE_WAY.as_secs_f64() * 2e3, ms: f64::INFINITY };
-        let passes: Vec<Pass> = outages.iter().map(|outage| *outage.get(who).unwrap_or(&never)).collect();
-        row(&mut table, text, &passes, limit, &mut verdict);
+    for (kind, of, limit) in [(Kind::Down, "the outage", Some(OUTAGE_MAX)), (Kind::Dark, "the dark", None)] {
+        if kind == Kind::Down && word("--only").is_some_and(|only| only == "dark") {
+            continue;
+        }
+        let outages = outages(folder.path(), kind);
+        for (who, text, limit) in
+            [("flow", "after", limit), ("quinn", "quinn alone, after", None), ("tcp", "plain TCP, after", None)]
+        {
+            let never = Pass { round_trip_ms: ONE_WAY.as_secs_f64() * 2e3, ms: f64::INFINITY };
+            let passes: Vec<Pass> = outages.iter().map(|outage| *outage.get(who).unwrap_or(&never)).collect();
+            row(&mut table, &format!("{text} {of}"), &passes, limit, &mut verdict);
+        }
     }
     println!("{}", table.render());
     verdict.exit()
 }
 
 // The conductor.
+
+/// What becomes of the link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The interface goes down.
+    Down,
+    /// Nothing comes through, and nobody says so.
+    Dark,
+}
 
 #[derive(Clone, Copy)]
 struct Pass {
@@ -143,27 +156,32 @@ fn resume(lab: &Lab, folder: &Path, case: &str) -> Pass {
 }
 
 /// Each in a lab of its own, all of them side by side: they are idle nearly all the time.
-fn outages(folder: &Path) -> Vec<HashMap<String, Pass>> {
+fn outages(folder: &Path, kind: Kind) -> Vec<HashMap<String, Pass>> {
     thread::scope(|scope| {
-        let all: Vec<_> = (0..rounds() as u32).map(|at| scope.spawn(move || outage(folder, APART * at))).collect();
+        let all: Vec<_> =
+            (0..rounds() as u32).map(|at| scope.spawn(move || outage(folder, kind, APART * at))).collect();
         all.into_iter().map(|one| one.join().expect("it ends")).collect()
     })
 }
 
-fn outage(folder: &Path, after: Duration) -> HashMap<String, Pass> {
+fn outage(folder: &Path, kind: Kind, after: Duration) -> HashMap<String, Pass> {
     // There is no other way, or quinn alone would take it.
     let lab = lab(&["first"]);
     let _server = server(&lab, folder);
     let (mut device, round_trip_ms) = device(&lab, folder, "outage", &["first"], "");
-    let ip = |arguments: &str| {
-        let done = lab.command("device", "ip").args(arguments.split(' ')).status().expect("ip runs");
-        assert!(done.success(), "ip {arguments}");
+    let connect = |is_up: bool| match kind {
+        Kind::Dark => lab.set_link("first", Direction::Both, Change::new().connected(is_up)),
+        Kind::Down => {
+            let state = if is_up { "up" } else { "down" };
+            let done = lab.command("device", "ip").args(["link", "set", "first", state]).status().expect("ip runs");
+            assert!(done.success(), "ip link set first {state}");
+        }
     };
     thread::sleep(after);
-    ip("link set first down");
+    connect(false);
     thread::sleep(Duration::from_secs(number("--seconds").unwrap_or(30)));
     let up = nanos();
-    ip("link set first up");
+    connect(true);
     let mut passes = HashMap::new();
     while passes.len() < 3
         && let Some(line) = device.hear()
