@@ -45,18 +45,24 @@ impl World {
         self.folder.path()
     }
 
+    /// The upload at the service.
+    fn url(&self) -> String {
+        format!("{}/hoop/uploads/{}", self.service.url, self.id)
+    }
+
     /// What the owner gets who does this: the status of the upload, or a problem.
     fn does(&self, action: &str) -> Value {
         let action = format!("{{\"action\":\"{action}\"}}");
-        let url = format!("{}/hoop/uploads/{}", self.service.url, self.id);
+        let url = self.url();
         let json = ["-H", "Hoop-Version: 1", "-H", "Content-Type: application/json"];
         curl(&[&json[..], &["-b", "session=abc", "-d", &action, &url]].concat()).json()
     }
 
     /// The same, as soon as some of it has come to the service.
     fn does_in_mid_delivery(&self, action: &str) {
-        let done = |answer: &Value| answer["received"].as_u64().is_some_and(|octets| octets > 0);
-        let answer = eventually("something to act on", || Some(self.does(action)).filter(done));
+        let begun = || curl(&[&self.url()]).json()["received"].as_u64().filter(|octets| *octets > 0);
+        eventually("something to act on", begun);
+        let answer = self.does(action);
         assert!(answer["received"].as_u64() < answer["total"].as_u64(), "too late: {answer}");
     }
 
