@@ -563,8 +563,14 @@ impl Lanes {
                 self.numbers.remove(&number);
             }
         }
-        if lane.closed && lane.halves == 0 {
+        if lane.closed && (lane.halves == 0 || lane.is_offered) {
+            let (is_offered, held) = (lane.is_offered, lane.held);
             self.lanes.remove(&key);
+            self.count(is_offered, held, 0);
+            // One that nobody has accepted is over: nobody need, and it takes no place among those that wait. They wait as they came.
+            if is_offered && let Ok(at) = self.offered.binary_search(&key) {
+                self.offered.remove(at);
+            }
         }
     }
 
@@ -783,6 +789,30 @@ mod tests {
         }
         let pieces = buffers.len();
         (pieces, buffers.iter_mut().filter_map(|buffer| (!buffer.try_reclaim(BUFFER)).then_some(())).count())
+    }
+
+    #[test]
+    fn lanes_that_are_over_before_anybody_accepts_them_are_forgotten() {
+        let (mut server, _) = with_lanes(false);
+        let (open, waiting) = (server.open, server.offered.len());
+        let first = server.next_number;
+        for number in first..first + 3 * LANES_MAX as u64 {
+            let word = if number % 2 == 0 { Word::End } else { Word::BrokenOff };
+            hear(&mut server, octets(number, b"greeting")).unwrap();
+            hear(&mut server, head(number, word)).unwrap();
+            hear(&mut server, head(number, Word::Unread)).unwrap();
+            assert_eq!(server.next_message().map(|said| (said.lane, said.word)), Some((number, Word::BrokenOff)));
+            assert_eq!((server.lanes.len(), server.numbers.len(), server.offered.len()), (open, open, waiting));
+            assert_eq!(server.held_offered, server.held);
+        }
+        let next = server.next_number;
+        hear(&mut server, octets(next, b"greeting")).unwrap();
+        for _ in 0..waiting {
+            assert!(server.accept().is_some());
+        }
+        let (key, _) = server.accept().unwrap();
+        assert_eq!(server.read(key, 100), Read::Octets(Bytes::from_static(b"greeting")));
+        assert!(server.accept().is_none());
     }
 
     #[test]
