@@ -18,7 +18,8 @@ enum Whose {
     Stranger(Option<DeviceId>),
 }
 
-/// The carriers that there are, within bounds. Strangers have what devices leave: when all places are taken, the one that has been a stranger's longest makes way.
+/// The carriers that there are, within bounds. Strangers have what devices leave: when all places are taken, or those of an address, the one that has been a stranger's longest
+/// makes way.
 #[derive(Default)]
 pub(crate) struct Carriers {
     all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Whose)>,
@@ -39,12 +40,15 @@ impl Carriers {
         of_address: usize,
     ) -> Option<Arc<dyn Carrier>> {
         let address = carrier.peer().map(DeviceId::from_ip);
-        if address.is_some_and(|address| self.strangers.get(&address).is_some_and(|count| *count >= of_address)) {
-            return Some(carrier.clone());
-        }
         let mut out = None;
-        if self.all.len() >= most {
-            let oldest = self.all.iter().find(|(_, (_, whose))| matches!(whose, Whose::Stranger(_))).map(|(id, _)| *id);
+        // Who holds carriers idle and has no key must not keep devices of the same address out.
+        let is_crowded = address.is_some_and(|address| self.strangers.get(&address).copied() >= Some(of_address));
+        if is_crowded || self.all.len() >= most {
+            let may_go = |whose: &Whose| match whose {
+                Whose::Device(_) => false,
+                Whose::Stranger(at) => !is_crowded || *at == address,
+            };
+            let oldest = self.all.iter().find(|(_, (_, whose))| may_go(whose)).map(|(id, _)| *id);
             match oldest.and_then(|id| self.remove(id)) {
                 Some(oldest) => out = Some(oldest),
                 None => return Some(carrier.clone()),
@@ -169,13 +173,14 @@ mod tests {
             id += 1;
             (CarrierId(id), carriers.add(CarrierId(id), &from(address), 99, 2).is_none())
         };
-        let (first, second) = (add(&mut carriers, "192.0.2.1"), add(&mut carriers, "192.0.2.1"));
-        assert!(first.1 && second.1 && !add(&mut carriers, "192.0.2.1").1 && add(&mut carriers, "192.0.2.2").1);
+        let (first, other) = (add(&mut carriers, "192.0.2.1"), add(&mut carriers, "192.0.2.2"));
+        let second = add(&mut carriers, "192.0.2.1");
+        assert!(first.1 && other.1 && second.1);
         carriers.is_a_devices(first.0, HOST, 9);
         assert!(add(&mut carriers, "192.0.2.1").1, "one of them is a device's");
-        assert!(!add(&mut carriers, "192.0.2.1").1);
-        carriers.remove(second.0);
-        assert!(add(&mut carriers, "192.0.2.1").1, "one of them is gone");
+        assert!(!add(&mut carriers, "192.0.2.1").1, "the oldest stranger of the address makes way");
+        assert!(carriers.remove(second.0).is_none(), "it is gone, and nobody else");
+        assert!(carriers.remove(first.0).is_some() && carriers.remove(other.0).is_some());
     }
 
     #[test]

@@ -21,6 +21,9 @@ use tokio::time::{Instant, interval, sleep_until, timeout};
 /// Waits between attempts to reach the server. A network that changes is tried at once.
 const RETRY: Backoff = Backoff { base: Duration::from_millis(250), cap: Duration::from_secs(15) };
 
+/// A carrier that lived so long was up. One that is closed sooner is dialled again as if it had not been reached: the server may close each, for want of room.
+const STEADY: Duration = Duration::from_secs(10);
+
 /// Where nothing else is said, a carrier says something so often: routers forget a UDP flow after 30 s (RFC 4787 §4.3 has them wait for two minutes), and a carrier that
 /// is thought to be there and is not is noticed by it. It costs less than a carrier that ends for want of traffic, and is dialled again.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -167,6 +170,7 @@ type Dialling<'a> = Pending<'a, io::Result<Arc<dyn Carrier>>>;
 struct Here {
     id: CarrierId,
     carrier: Arc<dyn Carrier>,
+    since: Instant,
     /// It ends when the carrier is gone. Both go on through all that happens beside: what the carrier owes counts from when it began to.
     gone: Pending<'static, io::Error>,
     /// It ends when the carrier is silent; then another is dialled, and the silence is not asked after again.
@@ -177,6 +181,8 @@ impl Keeper {
     async fn run(mut self) {
         let mut wants = self.wants.clone();
         let (mut here, mut attempt): (Option<Here>, _) = (None, 0);
+        // How many carriers in a row were closed as soon as they were up.
+        let mut closed_soon = 0_u32;
         // When to dial next, and what is being dialled.
         let (mut due, mut dialling): (Option<Instant>, Option<Dialling<'_>>) = (None, None);
         // Why that takes long, once until a carrier is up.
@@ -198,15 +204,20 @@ impl Keeper {
             };
             tokio::select! {
                 error = done(gone) => {
-                    here = None;
+                    let lived = here.take().map(|here| here.since.elapsed());
                     // What answers is no relay: it will not be one at once.
                     let is_other = error.get_ref().is_some_and(|error| error.is::<Refused>());
                     if is_other {
                         self.reached.store(false, Ordering::Relaxed);
                         self.trouble.send_replace(Some(trouble(&self.way, &error)));
                     }
+                    if lived.is_some_and(|lived| lived >= STEADY) {
+                        closed_soon = 0;
+                    }
                     if dialling.is_none() && due.is_none() && self.device.is_busy() {
-                        due = Some(Instant::now() + if is_other { RETRY.cap } else { Duration::ZERO });
+                        let again = closed_soon.checked_sub(1).map_or(Duration::ZERO, |times| RETRY.delay(times, roll()));
+                        due = Some(Instant::now() + if is_other { RETRY.cap } else { again });
+                        closed_soon = closed_soon.saturating_add(1);
                     }
                 }
                 error = done(explaining.as_mut()) => {
@@ -251,7 +262,7 @@ impl Keeper {
                     }
                     // What is under way may have begun where there was no way.
                     if dialling.take().is_some() || due.is_some() {
-                        (attempt, due) = (0, Some(Instant::now()));
+                        (attempt, closed_soon, due) = (0, 0, Some(Instant::now()));
                     }
                 }
                 () = until(due) => {}
@@ -328,6 +339,7 @@ impl Here {
         Self {
             id,
             carrier,
+            since: Instant::now(),
             gone: Box::pin(async move { ends.closed().await }),
             silent: Some(Box::pin(async move { falls_silent.silent(SILENCE).await })),
         }

@@ -1,10 +1,13 @@
 //! A program's connections through an agent and a relay, over real sockets on loopback.
 #![allow(missing_docs)]
 
+use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowError, FlowOptions, Refusal, ended};
 use hoop_relay::agent::{Agent, Notice};
 use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, Way, codes, introduce};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -148,6 +151,30 @@ async fn whoever_waits_for_a_relay_learns_why() {
     ] {
         assert!(cause.contains(words), "`{cause}` is not `{words}`");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_each_carrier_is_not_dialled_ever_again_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = signed(|_| {});
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+    let tls = server_tls(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
+    let server = format!("localhost:{}", listener.local_address().port());
+    let told = introduce(&folder.path().join("devices.toml"), &server, Some(certificate)).unwrap();
+    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    let _flow = link.device().open("tcp:127.0.0.1:1", FlowOptions::default()).unwrap();
+    listener.accept().await.unwrap().close();
+    // It says that it has no room; the second time, the device begins to wait.
+    let mut more = 0;
+    let closing = async {
+        loop {
+            listener.accept().await.unwrap().close();
+            more += 1;
+        }
+    };
+    let _ = timeout(Duration::from_secs(2), closing).await;
+    assert!((1..10).contains(&more), "{more} within two seconds");
 }
 
 #[tokio::test]
