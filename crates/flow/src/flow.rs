@@ -37,7 +37,8 @@ const DOUBLE_AFTER: u32 = 2;
 /// Whoever has no more than so many octets under way waits for them, and a lane that has nothing to send has room for them.
 const LITTLE: u64 = 256 * 1024;
 
-/// So many ranges may be under way on several lanes: the peer, who has every other one and a part of one from each lane, has fewer gaps than it bears.
+/// So many ranges may be under way on several lanes: the peer, who has every other one and a part of one from each lane, has fewer gaps than it bears. From here on a range that goes
+/// on with the one before it is reckoned to it whatever its length and age, so that no peer who acknowledges nothing makes a flow remember more.
 const SCATTERED_MAX: usize = 2 * (GAPS_MAX - 2 * LANES_MAX);
 
 /// The round trip of a lane of which none is known.
@@ -662,9 +663,10 @@ impl Flow {
         for sent in &gone.sent {
             self.outgoing.lost(sent.range);
         }
-        // What another lane has under way is not lost.
-        for sent in self.lanes.iter().flat_map(|lane| &lane.sent) {
+        // What another lane has under way is not lost; and it may be on that one alone now.
+        for sent in self.lanes.iter_mut().flat_map(|lane| &mut lane.sent) {
             self.outgoing.not_lost(sent.range);
+            sent.doubled = 0;
         }
         self.tell_all_again();
         if was_attached && !self.is_attached() {
@@ -977,7 +979,7 @@ impl Flow {
         let fin = fin && self.outgoing.may_tell_end();
         let tells =
             end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks || lane.has_news()));
-        (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.has_next())
+        (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.has_next(lane))
     }
 
     /// When [`Flow::poll_transmit`] has something for this lane that it has not now, if nothing else happens.
@@ -1005,11 +1007,16 @@ impl Flow {
         self.ended.is_none() && self.reset.is_none() && !stands_by
     }
 
-    /// Whether there are octets to send that are on no lane.
-    fn has_next(&self) -> bool {
-        let under_way = || self.lanes.iter().map(|lane| lane.sent.len()).sum::<usize>() + self.outgoing.lost_spans();
-        let is_scattered = || self.lanes.len() > 1 && under_way() >= SCATTERED_MAX;
-        self.outgoing.has_next() && (self.outgoing.has_lost() || !is_scattered())
+    /// Whether there are octets to send over this lane that are on none. When what is under way is scattered, new ones go on where the last went, and make no more gaps.
+    fn has_next(&self, lane: &Lane) -> bool {
+        let goes_on = || lane.sent.back().is_some_and(|last| last.range.end == self.outgoing.sent());
+        let may_go = || self.lanes.len() == 1 || !self.is_scattered() || goes_on();
+        self.outgoing.has_next() && (self.outgoing.has_lost() || may_go())
+    }
+
+    /// Whether as many ranges are under way as may be.
+    fn is_scattered(&self) -> bool {
+        self.lanes.iter().map(|lane| lane.sent.len()).sum::<usize>() + self.outgoing.lost_spans() >= SCATTERED_MAX
     }
 
     /// Whether nothing else will be there to send soon: the stream ends, or its application waits for an answer.
@@ -1049,14 +1056,21 @@ impl Flow {
         if max == 0 {
             return None;
         }
-        let next = if self.has_next() { self.outgoing.next(max) } else { None };
+        let is_scattered = self.is_scattered();
+        let next = if self.has_next(&self.lanes[at]) { self.outgoing.next(max) } else { None };
+        let is_double = next.is_none();
         let range = next.or_else(|| self.take_over(at, max, now))?;
+        // What was taken over is on two lanes now: the other does not take it back, and so on for ever.
+        let doubled = if is_double { range.end } else { 0 };
         let lane = &mut self.lanes[at];
-        let goes_on =
-            |last: &Sent| last.range.end == range.start && last.range.len() < SENT_MAX && now.since(last.at) < lane.rtt;
+        let is_like = |last: &Sent| last.range.end == range.start && (!is_double || last.doubled == range.start);
+        let is_near = |last: &Sent| last.range.len() < SENT_MAX && now.since(last.at) < lane.rtt;
         match lane.sent.back_mut() {
-            Some(last) if goes_on(last) => last.range.end = range.end,
-            _ => lane.sent.push_back(Sent { range, at: now, doubled: 0 }),
+            Some(last) if is_like(last) && (is_scattered || is_near(last)) => {
+                last.range.end = range.end;
+                last.doubled = last.doubled.max(doubled);
+            }
+            _ => lane.sent.push_back(Sent { range, at: now, doubled }),
         }
         Some(range)
     }
@@ -1092,8 +1106,8 @@ impl Flow {
             return None;
         }
         let mut at = self.ack_at;
-        if self.lanes.len() > 1 && !self.has_next() {
-            for lane in self.lanes.iter().filter(|lane| lane.stage == Stage::Up) {
+        if self.lanes.len() > 1 {
+            for lane in self.lanes.iter().filter(|lane| lane.stage == Stage::Up && !self.has_next(lane)) {
                 at = at.into_iter().chain(self.late_at(lane)).min();
             }
         }

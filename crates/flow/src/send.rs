@@ -238,6 +238,11 @@ impl Outgoing {
         (!span.is_empty()).then_some(span)
     }
 
+    /// Up to where it was sent, if only over a lane that is gone.
+    pub(crate) const fn sent(&self) -> u64 {
+        self.next
+    }
+
     /// Whether there is something to send now.
     pub(crate) fn has_next(&self) -> bool {
         self.first_again().is_some() || self.next < self.ready.min(self.credit)

@@ -37,6 +37,19 @@ fn hear(flow: &mut Flow, lane: LaneId, mut frames: &[u8], now: Timestamp) {
     }
 }
 
+/// Attaches one more lane, and returns what goes over it at once.
+fn join(device: &mut Flow, server: &mut Flow, lane: LaneId, now: Timestamp) -> Vec<ByteRange> {
+    device.attach(lane, binding(lane), Use::Normal, false);
+    let (greeting, mut data) = said(device, lane, DATA_MAX, now);
+    let Some(Frame::Resume(resume)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no RESUME") };
+    server.resume(&resume, lane, binding(lane)).expect("it is attached");
+    let (answer, _) = said(server, lane, DATA_MAX, now);
+    hear(device, lane, &answer, now);
+    // With what is due to be told on a new lane.
+    data.extend(said(device, lane, DATA_MAX, now).1);
+    data
+}
+
 /// A device and a server with both lanes attached, at time 0.
 fn attached(window: u64) -> (Flow, Flow) {
     let options = Options { window, ..Options::default() };
@@ -47,14 +60,7 @@ fn attached(window: u64) -> (Flow, Flow) {
     let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), options).expect("it is accepted");
     let (answer, _) = said(&mut server, FAST, DATA_MAX, at(0));
     hear(&mut device, FAST, &answer, at(0));
-    device.attach(SLOW, binding(SLOW), Use::Normal, false);
-    let (greeting, _) = said(&mut device, SLOW, DATA_MAX, at(0));
-    let Some(Frame::Resume(resume)) = Frame::take(&mut &greeting[..]).expect("a frame") else { panic!("no RESUME") };
-    server.resume(&resume, SLOW, binding(SLOW)).expect("it is attached");
-    let (answer, _) = said(&mut server, SLOW, DATA_MAX, at(0));
-    hear(&mut device, SLOW, &answer, at(0));
-    // What is due to be told on a new lane.
-    said(&mut device, SLOW, DATA_MAX, at(0));
+    assert_eq!(join(&mut device, &mut server, SLOW, at(0)), []);
     device.set_rtt(FAST, FAST_RTT);
     device.set_rtt(SLOW, SLOW_RTT);
     (device, server)
@@ -92,9 +98,26 @@ fn the_end_of_a_stream_does_not_wait_for_a_slow_lane() {
 }
 
 #[test]
+fn what_nobody_acknowledges_goes_over_two_lanes_once_and_again_when_one_of_them_is_gone() {
+    let (mut device, mut server) = attached(1 << 20);
+    device.write(1_000);
+    let all = ByteRange::new(0, 1_000);
+    assert_eq!(said(&mut device, SLOW, DATA_MAX, at(0)).1, [all]);
+    let until = |device: &mut Flow, lanes: [LaneId; 2], end: u64| {
+        let times = (0..end).step_by(50).flat_map(|millis| lanes.map(|lane| (millis, lane)));
+        times.flat_map(|(millis, lane)| said(device, lane, DATA_MAX, at(millis)).1).collect::<Vec<_>>()
+    };
+    assert_eq!(until(&mut device, [FAST, SLOW], 60_000), [all]);
+    device.detach(FAST);
+    let other = LaneId(2);
+    assert_eq!(join(&mut device, &mut server, other, at(60_000)), [all]);
+    assert_eq!(until(&mut device, [other, SLOW], 120_000), []);
+}
+
+#[test]
 fn however_short_the_pieces_are_the_other_end_is_never_left_more_gaps_than_it_bears() {
     let (mut device, mut server) = attached(1 << 20);
-    let (mut held_up, mut gone) = (Vec::new(), 0);
+    let (mut held_up, mut gone, mut turns, mut last) = (Vec::new(), 0, 0, FAST);
     for piece in 0..3_000 {
         let now = at(piece / 100);
         // Written one after another, so that no two can go together.
@@ -102,20 +125,22 @@ fn however_short_the_pieces_are_the_other_end_is_never_left_more_gaps_than_it_be
         let lane = [SLOW, FAST][piece as usize % 2];
         for range in said(&mut device, lane, DATA_MAX, now).1 {
             gone += range.len();
+            turns += u64::from(lane != last);
+            last = lane;
             match lane {
                 SLOW => held_up.push(range),
                 _ => drop(server.handle_data(FAST, range, now).expect("no violation")),
             }
         }
     }
-    assert!(gone < 3_000, "it was held up");
+    assert!(turns < 1_000, "then all goes over the lane that was last");
+    assert!(gone > 2_990, "and does not wait for an acknowledgement");
     // Once the slow lane has brought its pieces all goes on.
     for range in held_up {
         server.handle_data(SLOW, range, at(50)).expect("no violation");
     }
     let (frames, _) = said(&mut server, FAST, DATA_MAX, at(80));
     hear(&mut device, FAST, &frames, at(80));
-    assert!(device.wants(FAST));
     let rest: u64 = said(&mut device, FAST, DATA_MAX, at(80)).1.iter().map(|range| range.len()).sum();
     assert_eq!(gone + rest, 3_000);
 }
