@@ -16,6 +16,12 @@ pub struct Prefix {
 pub struct NoPrefix;
 
 impl Prefix {
+    /// Those whose first `len` bits are this address's.
+    pub fn new(address: IpAddr, len: u32) -> Self {
+        let whole = Self::from(address);
+        Self { len: len.min(whole.len), ..whole }
+    }
+
     /// Whether an address is one of these.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {

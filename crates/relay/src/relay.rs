@@ -4,7 +4,8 @@ use crate::introduction::{Devices, Print, print_of};
 use crate::prefix::Prefix;
 use crate::trouble;
 use hoop_carrier::{Listener, server_tls};
-use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, ended};
+use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
+use if_addrs::IfAddr;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -28,6 +29,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(20);
 
 /// A device that is away for longer finds its connections ended: few servers wait so long for the other half, and a program that was killed never comes back.
 const OFFLINE_MAX: hoop_units::Duration = hoop_units::Duration::from_secs(12 * 3_600);
+
+/// How long a destination has to take the rest of what a device wrote who has gone: at most a window, and what the kernel holds.
+const OUTLIVES_MAX: Duration = Duration::from_secs(3_600);
 
 /// How often it is looked whether certificate and key were renewed: they are, weeks before the old ones expire.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
@@ -59,10 +63,33 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Public addresses that are not this machine's `own`, and those that are listed: a device that was introduced is not let into the server's network by that.
-    pub fn allows(&self, address: IpAddr, own: &[IpAddr]) -> bool {
-        let is_elsewhere = hoop_units::is_public(address) && !hoop_units::leads_to(address, own);
-        self.any || self.addresses.iter().any(|listed| listed.contains(address)) || is_elsewhere
+    /// Public addresses that are not this machine's, nor its neighbours', and those that are listed: a device that was introduced is not let into the server's network by that.
+    fn allows(&self, address: IpAddr, here: &Here) -> bool {
+        let is_near =
+            hoop_units::leads_to(address, &here.own) || here.networks.iter().any(|near| near.contains(address));
+        self.any
+            || self.addresses.iter().any(|listed| listed.contains(address))
+            || (hoop_units::is_public(address) && !is_near)
+    }
+}
+
+/// Where the relay is.
+#[derive(Default)]
+struct Here {
+    own: Vec<IpAddr>,
+    /// Those of its interfaces. In IPv6 the neighbours of a home or an office have public addresses, too.
+    networks: Vec<Prefix>,
+}
+
+impl Here {
+    fn look() -> io::Result<Self> {
+        let own = if_addrs::get_if_addrs()?;
+        let network = |interface: &if_addrs::Interface| match &interface.addr {
+            IfAddr::V4(v4) => Prefix::new(v4.ip.into(), v4.prefixlen.into()),
+            // An address from DHCPv6 stands alone, and is in a /64 with others nonetheless.
+            IfAddr::V6(v6) => Prefix::new(v6.ip.into(), u32::from(v6.prefixlen).min(64)),
+        };
+        Ok(Self { networks: own.iter().map(network).collect(), own: own.iter().map(if_addrs::Interface::ip).collect() })
     }
 }
 
@@ -112,6 +139,8 @@ pub struct Relay {
     certificate: Arc<Certificate>,
     server: Server,
     allowed: Arc<Allowed>,
+    /// Connections to destinations.
+    connections: Arc<Places>,
 }
 
 impl Relay {
@@ -130,9 +159,12 @@ impl Relay {
         // The listener takes a quarter of them: before it is full, strangers make way.
         let carriers = defaults.carriers.min(hoop_carrier::descriptors() / 5);
         let carriers_of_device = defaults.carriers_of_device.min(carriers / 4);
-        let limits = ServerLimits { flows, carriers, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
+        let flows_of_device = defaults.flows_of_device.min(flows / 2);
+        let limits =
+            ServerLimits { flows, flows_of_device, carriers, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
+        let connections = Places::new(flows, flows_of_device);
         let server = Server::new(ServerConfig { limits, ..ServerConfig::new(Arc::new(devices)) });
-        Ok(Self { listener, certificate, server, allowed: Arc::new(config.allowed.clone()) })
+        Ok(Self { listener, certificate, server, allowed: Arc::new(config.allowed.clone()), connections })
     }
 
     /// Where it listens.
@@ -142,13 +174,13 @@ impl Relay {
 
     /// Serves until this is dropped. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
-        let (mut flows, lookups) = (JoinSet::new(), Arc::new(Lookups::new()));
+        let (mut flows, lookups) = (JoinSet::new(), Places::new(LOOKUPS, LOOKUPS_OF_DEVICE));
         let mut renew = tokio::time::interval(RENEW_EVERY);
         loop {
             let carrier = tokio::select! {
                 carrier = self.listener.accept() => carrier,
                 Some(flow) = self.server.accept() => {
-                    flows.spawn(relay(flow, self.allowed.clone(), lookups.clone()));
+                    flows.spawn(relay(flow, self.allowed.clone(), lookups.clone(), self.connections.clone()));
                     continue;
                 }
                 Some(_) = flows.join_next() => continue,
@@ -249,20 +281,25 @@ fn doubt(chain: &[CertificateDer<'static>]) -> Option<String> {
     is_for_all.then(|| trouble::certificate(&error))
 }
 
-async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Lookups>) {
+async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Places>, connections: Arc<Places>) {
     let name = flow.name();
     let mut status = flow.status();
+    let connecting = async {
+        // A connection may outlive its flow, where the destination takes nothing of what is left: it counts until it has ended.
+        let place = connections.take(name.host).await.map_err(|_| codes::UNREACHABLE)?;
+        Ok((connect(flow.service(), &allowed, name.host, &lookups).await?, place))
+    };
     let connected = tokio::select! {
-        connected = connect(flow.service(), &allowed, lookups.of(name.host)) => connected,
+        connected = connecting => connected,
         // Nobody waits for it any more.
         _ = status.wait_for(|status| status.over.is_some()) => return,
     };
     let code = match connected {
-        Ok(mut connection) => {
+        Ok((mut connection, _place)) => {
             let copied = tokio::select! {
                 copied = tokio::io::copy_bidirectional_with_sizes(&mut flow, &mut connection, COPY_BYTES, COPY_BYTES) => copied,
                 // Where the connection takes nothing and gives nothing, nobody would look at the flow.
-                _ = status.wait_for(|status| status.over.as_ref().is_some_and(is_broken_off)) => {
+                () = is_given_up(&mut status) => {
                     let _ = connection.set_zero_linger();
                     return;
                 }
@@ -284,69 +321,76 @@ async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Lookups
     flow.reset(code);
 }
 
-/// Whether a flow is over before both ends have said all.
-fn is_broken_off(over: &FlowError) -> bool {
-    !matches!(over, FlowError::Ended(ended::FINISHED))
+/// Returns when a flow is over before both ends have said all, or has been over for as long as its connection may go on without it.
+async fn is_given_up(status: &mut watch::Receiver<Status>) {
+    let over = status.wait_for(|status| status.over.is_some()).await.ok().and_then(|status| status.over);
+    if over == Some(FlowError::Ended(ended::FINISHED)) {
+        tokio::time::sleep(OUTLIVES_MAX).await;
+    }
 }
 
 /// Names that are looked up at once, of all devices and of each: a lookup takes a thread, for as long as the resolver takes.
 const LOOKUPS: usize = 256;
 const LOOKUPS_OF_DEVICE: usize = 16;
 
-/// Who may look a name up.
+/// So many at once, of all devices and of each.
 #[derive(Debug)]
-struct Lookups {
+struct Places {
     all: Arc<Semaphore>,
-    /// Of those that are under way.
+    of_device: usize,
+    /// Of those that have any.
     devices: Mutex<HashMap<HostId, Weak<Semaphore>>>,
 }
 
-impl Lookups {
-    fn new() -> Self {
-        Self { all: Arc::new(Semaphore::new(LOOKUPS)), devices: Mutex::default() }
+impl Places {
+    fn new(all: usize, of_device: usize) -> Arc<Self> {
+        Arc::new(Self { all: Arc::new(Semaphore::new(all)), of_device, devices: Mutex::default() })
     }
 
-    /// Those of one device and of all.
-    fn of(&self, host: HostId) -> [Arc<Semaphore>; 2] {
-        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = devices.get(&host).and_then(Weak::upgrade);
-        let own = known.unwrap_or_else(|| {
-            devices.retain(|_, own| own.strong_count() > 0);
-            let own = Arc::new(Semaphore::new(LOOKUPS_OF_DEVICE));
-            devices.insert(host, Arc::downgrade(&own));
-            own
-        });
-        [own, self.all.clone()]
+    /// Waits for one of this device's. It is given back when what is returned is dropped.
+    async fn take(&self, host: HostId) -> Result<[OwnedSemaphorePermit; 2], AcquireError> {
+        let own = {
+            let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = devices.get(&host).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                devices.retain(|_, own| own.strong_count() > 0);
+                let own = Arc::new(Semaphore::new(self.of_device));
+                devices.insert(host, Arc::downgrade(&own));
+                own
+            })
+        };
+        let own = own.acquire_owned().await?;
+        Ok([own, self.all.clone().acquire_owned().await?])
     }
 }
 
 /// The addresses of `HOST:PORT`. A lookup that nobody waits for any more keeps its place until the resolver has answered.
-async fn look_up(destination: &str, places: [Arc<Semaphore>; 2]) -> Result<Vec<SocketAddr>, u64> {
-    let [own, all] = places;
-    let own = own.acquire_owned().await.map_err(|_| codes::UNKNOWN_NAME)?;
-    let all = all.acquire_owned().await.map_err(|_| codes::UNKNOWN_NAME)?;
+async fn look_up(destination: &str, host: HostId, lookups: &Places) -> Result<Vec<SocketAddr>, u64> {
+    let place = lookups.take(host).await.map_err(|_| codes::UNKNOWN_NAME)?;
     let destination = destination.to_owned();
     let found = tokio::task::spawn_blocking(move || {
-        let _places = (own, all);
+        let _place = place;
         destination.to_socket_addrs().map(Vec::from_iter)
     });
     found.await.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
 }
 
-async fn connect(service: &str, allowed: &Allowed, places: [Arc<Semaphore>; 2]) -> Result<TcpStream, u64> {
+async fn connect(service: &str, allowed: &Allowed, host: HostId, lookups: &Places) -> Result<TcpStream, u64> {
     let destination = service.strip_prefix(TCP).ok_or(codes::MALFORMED)?;
     if destination.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
         return Err(codes::MALFORMED);
     }
     let addresses = match destination.parse() {
         Ok(address) => vec![address],
-        Err(_) => timeout(CONNECT_MAX, look_up(destination, places)).await.map_err(|_| codes::UNKNOWN_NAME)??,
+        Err(_) => {
+            timeout(CONNECT_MAX, look_up(destination, host, lookups)).await.map_err(|_| codes::UNKNOWN_NAME)??
+        }
     };
     // They come and go; without knowing them nothing is public.
-    let own = if_addrs::get_if_addrs().map(|own| own.iter().map(if_addrs::Interface::ip).collect::<Vec<_>>());
-    let own = own.unwrap_or_else(|_| addresses.iter().map(SocketAddr::ip).collect());
+    let here = Here::look();
+    let here = here.unwrap_or_else(|_| Here { own: addresses.iter().map(SocketAddr::ip).collect(), ..Here::default() });
     let (may, may_not): (Vec<_>, Vec<_>) =
-        addresses.into_iter().partition(|address| allowed.allows(address.ip(), &own));
+        addresses.into_iter().partition(|address| allowed.allows(address.ip(), &here));
     if may.is_empty() {
         let Some(address) = may_not.first().map(SocketAddr::ip) else { return Err(codes::UNKNOWN_NAME) };
         tracing::info!("a device wants to go to {destination}, and may not: --allow {address} would let it");
@@ -369,7 +413,7 @@ mod tests {
         let here = format!("tcp:{}", listener.local_addr().unwrap());
         let none = Allowed::default();
         let connect = async |service: &str, allowed: &Allowed| {
-            connect(service, allowed, Lookups::new().of(HostId([1; 20]))).await
+            connect(service, allowed, HostId([1; 20]), &Places::new(1, 1)).await
         };
         assert_eq!(connect(&here, &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:[::ffff:127.0.0.1]:1", &none).await.unwrap_err(), codes::FORBIDDEN);
@@ -381,6 +425,45 @@ mod tests {
         for malformed in ["", "udp:127.0.0.1:1", "tcp:127.0.0.1", "tcp::1", "tcp:127.0.0.1:99999", "tcp:x:"] {
             assert_eq!(connect(malformed, &listed).await.unwrap_err(), codes::MALFORMED, "{malformed}");
         }
+    }
+
+    #[test]
+    fn a_neighbour_of_the_relay_is_in_its_network_though_it_has_a_public_address() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let networks = vec![Prefix::new(ip("2a02:2454::5"), 64), Prefix::new(ip("93.184.216.5"), 29)];
+        let here = Here { own: vec![ip("2a02:2454::5"), ip("93.184.216.5")], networks };
+        for (address, may) in [
+            ("2a02:2454::5", false),
+            ("2a02:2454::17", false),
+            ("2a02:2454:0:1::17", true),
+            ("93.184.216.5", false),
+            ("93.184.216.7", false),
+            ("::ffff:93.184.216.7", false),
+            ("93.184.216.8", true),
+        ] {
+            assert_eq!(Allowed::default().allows(ip(address), &here), may, "{address}");
+            let listed = Allowed { addresses: ["2a02:2454::/64".parse().unwrap()].into(), any: false };
+            assert_eq!(listed.allows(ip(address), &here), may || address.starts_with("2a02:2454::"), "{address}");
+        }
+        let here = Here::look().unwrap();
+        assert!(here.networks.iter().any(|network| network.contains(ip("127.9.9.9"))), "loopback's");
+    }
+
+    #[tokio::test]
+    async fn a_device_has_so_many_places_and_leaves_others_theirs() {
+        let places = Places::new(3, 2);
+        let [one, two] = [1, 2].map(|id| HostId([id; 20]));
+        let take = async |host| timeout(Duration::from_millis(1), places.take(host)).await.ok().and_then(Result::ok);
+        let (first, second) = (take(one).await, take(one).await);
+        assert!(first.is_some() && second.is_some() && take(one).await.is_none());
+        let other = take(two).await;
+        assert!(other.is_some() && take(two).await.is_none(), "all are taken");
+        drop(first);
+        assert!(take(two).await.is_some());
+        drop((second, other));
+        let (first, second) = (take(one).await, take(one).await);
+        assert!(first.is_some() && second.is_some() && take(one).await.is_none());
+        assert_eq!(places.devices.lock().unwrap().len(), 1, "who has none is forgotten");
     }
 
     /// The certificate that a device is shown which takes any of these.
