@@ -46,7 +46,7 @@ const COPY_BYTES: usize = 64 * 1024;
 pub enum Notice {
     /// A connection is none, in words. Each is told once.
     Refused(String),
-    /// The program has ended, and so many of its connections are still to be delivered.
+    /// The program has ended, and so many of its connections are still to be delivered, or are held by programs that it began.
     Undelivered(usize),
     /// So many were given up: the relay was never reached.
     GivenUp(usize),
