@@ -1,44 +1,114 @@
-//! How many handshakes each peer has under way: [`Peers`].
+//! The handshakes that are under way, and whose they are: [`Peers`].
 
 use hoop_units::DeviceId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::AbortHandle;
 
-/// Counts by address, IPv6 by its /64; there are as many entries at most as there are places.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Peers(Arc<Mutex<BTreeMap<DeviceId, usize>>>);
+/// So many at once, and so many of each address, IPv6 by its /64. When all places are taken, the oldest of who has most makes way for who has fewer: whoever comes from many
+/// addresses and never ends a handshake keeps nobody out who ends his.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers {
+    all: usize,
+    of_peer: usize,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Default, Debug)]
+struct Held {
+    next: u64,
+    count: usize,
+    /// In the order in which they were taken.
+    peers: BTreeMap<DeviceId, BTreeMap<u64, Option<AbortHandle>>>,
+}
 
 /// A place that a peer has taken; it is free again once this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    peers: Peers,
-    peer: DeviceId,
+    held: Arc<Mutex<Held>>,
+    key: Key,
+}
+
+/// Which place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key(DeviceId, u64);
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Peers {
-    /// A place, unless the peer has `most`.
-    pub(crate) fn take(&self, peer: IpAddr, most: usize) -> Option<Place> {
+    /// `all` places, of which a peer may have `of_peer`.
+    pub(crate) fn new(all: usize, of_peer: usize) -> Self {
+        Self { all, of_peer, held: Arc::default() }
+    }
+
+    /// How many places are taken.
+    pub(crate) fn taken(&self) -> usize {
+        lock(&self.held).count
+    }
+
+    /// A place, unless the peer has as many as it may, or as many as anybody has of all that there are. `is_its_own`: whether the address was shown to be the peer's; otherwise it is not
+    /// held against it.
+    pub(crate) fn take(&self, peer: IpAddr, is_its_own: bool) -> Option<Place> {
         let peer = DeviceId::from_ip(peer);
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(peer).or_default();
-        if *count >= most {
+        let held = &mut *lock(&self.held);
+        let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
+        if (is_its_own && has >= self.of_peer) || (held.count >= self.all && !held.make_way(has)) {
             return None;
         }
-        *count += 1;
-        Some(Place { peers: self.clone(), peer })
+        let key = Key(peer, held.next);
+        held.next += 1;
+        held.count += 1;
+        held.peers.entry(peer).or_default().insert(key.1, None);
+        Some(Place { held: self.held.clone(), key })
+    }
+
+    /// What has the place ends by this if it is to make way.
+    pub(crate) fn set_task(&self, key: Key, task: AbortHandle) {
+        let held = &mut *lock(&self.held);
+        if let Some(place) = held.peers.get_mut(&key.0).and_then(|places| places.get_mut(&key.1)) {
+            *place = Some(task);
+        }
+    }
+}
+
+impl Held {
+    /// The oldest of a peer that has more than so many makes way.
+    fn make_way(&mut self, than: usize) -> bool {
+        let most = self.peers.iter().map(|(peer, places)| (places.len(), places.keys().next().copied(), *peer));
+        // Of those that have as many, the one whose oldest is oldest.
+        let most = most.max_by_key(|(len, oldest, _)| (*len, std::cmp::Reverse(*oldest)));
+        match most {
+            Some((len, Some(oldest), peer)) if len > than => {
+                self.free(Key(peer, oldest)).inspect(AbortHandle::abort).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// The place is free; what had it, if that was told.
+    fn free(&mut self, Key(peer, at): Key) -> Option<AbortHandle> {
+        let places = self.peers.get_mut(&peer)?;
+        let task = places.remove(&at)?;
+        if places.is_empty() {
+            self.peers.remove(&peer);
+        }
+        self.count -= 1;
+        task
+    }
+}
+
+impl Place {
+    pub(crate) const fn key(&self) -> Key {
+        self.key
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.peer);
-            }
-        }
+        lock(&self.held).free(self.key);
     }
 }
 
@@ -46,16 +116,52 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
     #[test]
     fn a_peer_has_its_places_and_no_more_and_takes_none_of_anothers() {
-        let peers = Peers::default();
-        let take = |peer: &str| peers.take(peer.parse().unwrap(), 2);
+        let peers = Peers::new(99, 2);
+        let take = |peer: &str| peers.take(ip(peer), true);
         let first = [take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
         assert!(take("192.0.2.1").is_none());
         assert!(take("::ffff:192.0.2.1").is_none(), "the same address");
+        let _not_shown = peers.take(ip("192.0.2.1"), false).unwrap();
         let [_first, _second] = [take("2001:db8::1").unwrap(), take("2001:db8::2").unwrap()];
         assert!(take("2001:db8::ffff:3").is_none() && take("2001:db8:0:1::1").is_some(), "a /64 is one peer");
+        assert_eq!(peers.taken(), 5);
         drop(first);
+        assert_eq!(peers.taken(), 3);
         assert!(take("192.0.2.1").is_some());
+    }
+
+    #[tokio::test]
+    async fn when_all_places_are_taken_the_oldest_of_who_has_most_makes_way_for_who_has_fewer() {
+        let peers = Peers::new(4, 3);
+        let take = |peer: &str| {
+            let place = peers.take(ip(peer), true)?;
+            let key = place.key();
+            let task = tokio::spawn(async move {
+                let _place = place;
+                std::future::pending::<()>().await;
+            });
+            peers.set_task(key, task.abort_handle());
+            Some(task)
+        };
+        let (old, kept) = (take("192.0.2.1").unwrap(), take("192.0.2.2").unwrap());
+        let (older, newer) = (take("192.0.2.3").unwrap(), take("192.0.2.3").unwrap());
+        let other = take("192.0.2.4").unwrap();
+        assert!(older.await.unwrap_err().is_cancelled());
+        assert_eq!(peers.taken(), 4, "it is not free twice");
+        assert!(take("192.0.2.2").is_none(), "nobody has more");
+        let another = take("192.0.2.5").unwrap();
+        assert!(old.await.unwrap_err().is_cancelled(), "all have one: the oldest");
+        for task in [kept, newer, other, another] {
+            assert!(!task.is_finished());
+            task.abort();
+            let _ = task.await;
+        }
+        assert_eq!(peers.taken(), 0);
     }
 }

@@ -27,7 +27,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
 /// The protocol that both ends name in TLS (ALPN).
@@ -215,7 +215,7 @@ impl QuicDevice {
 pub struct QuicLimits {
     /// With so many handshakes under way, a device's address must be shown to be its own first; default: 64, some 2 MB and 30 ms of one core.
     pub retry_from: usize,
-    /// Handshakes under way at once, with carriers that wait to be accepted; more are refused. Default: 512.
+    /// Handshakes under way at once, with carriers that wait to be accepted; then the oldest of whoever has most makes way for who has fewer. Default: 512.
     pub handshakes: usize,
     /// The same of one address that was shown to be the device's own; default: 32.
     pub handshakes_per_peer: usize,
@@ -250,12 +250,12 @@ enum Admission {
 
 impl QuicLimits {
     fn admission(&self, handshakes: usize, connections: usize, validated: bool) -> Admission {
-        let full = handshakes >= self.handshakes || connections >= self.connections;
+        let full = connections >= self.connections;
         match validated {
             true if full => Admission::Refuse,
             true => Admission::Accept,
             // Nothing but a Retry goes to an address that may be another's.
-            false if full || handshakes >= self.retry_from => Admission::Retry,
+            false if full || handshakes >= self.retry_from.min(self.handshakes) => Admission::Retry,
             false => Admission::Accept,
         }
     }
@@ -265,7 +265,7 @@ impl QuicLimits {
 pub struct QuicListener {
     endpoint: quinn::Endpoint,
     accepted: Mutex<mpsc::Receiver<QuicCarrier>>,
-    handshakes: Arc<Semaphore>,
+    peers: Peers,
     limits: QuicLimits,
     task: JoinHandle<()>,
 }
@@ -314,19 +314,18 @@ impl QuicListener {
         let runtime = Arc::new(TokioRuntime);
         let endpoint = quinn::Endpoint::new(options.endpoint()?, Some(config), socket.into(), runtime)?;
         let (hand_over, accepted) = mpsc::channel(1);
-        let handshakes = Arc::new(Semaphore::new(limits.handshakes));
+        let peers = Peers::new(limits.handshakes, limits.handshakes_per_peer);
         let admitting = Admitting {
             endpoint: endpoint.clone(),
             limits: limits.clone(),
-            handshakes: handshakes.clone(),
-            peers: Peers::default(),
+            peers: peers.clone(),
             hand_over,
             send_window: options.send_window,
             receive_window: options.receive_window,
             lanes: options.lanes,
         };
         let task = tokio::spawn(admitting.run());
-        Ok(Self { endpoint, accepted: Mutex::new(accepted), handshakes, limits, task })
+        Ok(Self { endpoint, accepted: Mutex::new(accepted), peers, limits, task })
     }
 
     /// The next carrier. Dropping it while it waits loses none.
@@ -347,7 +346,7 @@ impl QuicListener {
 
     /// Handshakes under way, and carriers that wait to be accepted: at most [`QuicLimits::handshakes`].
     pub fn handshakes(&self) -> usize {
-        self.limits.handshakes - self.handshakes.available_permits()
+        self.peers.taken()
     }
 
     /// Connections at once, with those whose handshake is under way: at most [`QuicLimits::connections`].
@@ -366,7 +365,6 @@ impl QuicListener {
 struct Admitting {
     endpoint: quinn::Endpoint,
     limits: QuicLimits,
-    handshakes: Arc<Semaphore>,
     peers: Peers,
     hand_over: mpsc::Sender<QuicCarrier>,
     send_window: u64,
@@ -382,17 +380,15 @@ impl Admitting {
     }
 
     fn admit(&self, incoming: Incoming) {
-        let under_way = self.limits.handshakes - self.handshakes.available_permits();
+        let under_way = self.peers.taken();
         let validated = incoming.remote_address_validated();
         let connections = self.endpoint.open_connections();
         match self.limits.admission(under_way, connections, validated) {
             Admission::Accept => {
                 // An address that may be another's is not held against that one: it has its share of `retry_from`.
-                let peer = incoming.remote_address().ip();
-                let most = if validated { self.limits.handshakes_per_peer } else { usize::MAX };
-                match (self.handshakes.clone().try_acquire_owned(), self.peers.take(peer, most)) {
-                    (Ok(permit), Some(place)) => self.shake_hands(incoming, (permit, place)),
-                    _ => incoming.refuse(),
+                match self.peers.take(incoming.remote_address().ip(), validated) {
+                    Some(place) => self.shake_hands(incoming, place),
+                    None => incoming.refuse(),
                 }
             }
             Admission::Retry => drop(incoming.retry()),
@@ -400,12 +396,13 @@ impl Admitting {
         }
     }
 
-    fn shake_hands(&self, incoming: Incoming, place: (OwnedSemaphorePermit, Place)) {
+    fn shake_hands(&self, incoming: Incoming, place: Place) {
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept() else { return };
         let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
         let (send_window, receive_window, lanes) = (self.send_window, self.receive_window, self.lanes);
-        tokio::spawn(async move {
+        let key = place.key();
+        let task = tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
             let Ok(mut carrier) = QuicCarrier::new(connection.clone(), send_window, lanes) else { return };
             carrier.receive_window = Some(VarInt::from_u32(receive_window));
@@ -415,6 +412,7 @@ impl Admitting {
             }
             drop(place);
         });
+        self.peers.set_task(key, task.abort_handle());
     }
 }
 
@@ -686,9 +684,11 @@ mod tests {
         assert_eq!(limits.admission(1, 9, false), Admission::Accept);
         assert_eq!(limits.admission(2, 9, false), Admission::Retry);
         assert_eq!(limits.admission(2, 9, true), Admission::Accept);
-        for (handshakes, connections) in [(4, 0), (0, 10), (4, 10)] {
+        for (handshakes, connections, shown) in
+            [(4, 0, Admission::Accept), (0, 10, Admission::Refuse), (4, 10, Admission::Refuse)]
+        {
             assert_eq!(limits.admission(handshakes, connections, false), Admission::Retry);
-            assert_eq!(limits.admission(handshakes, connections, true), Admission::Refuse);
+            assert_eq!(limits.admission(handshakes, connections, true), shown, "others make way, or there is no room");
         }
     }
 

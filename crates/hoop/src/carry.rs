@@ -120,7 +120,10 @@ fn words(notice: &Notice, program: &str) -> String {
     match notice {
         Notice::Refused(words) => words.clone(),
         Notice::Undelivered(count) => {
-            format!("{program} has ended; {} still to be delivered, or held by another program: interrupt to give up", connections(count))
+            format!(
+                "{program} has ended; {} still to be delivered, or held by another program: interrupt to give up",
+                connections(count)
+            )
         }
         Notice::GivenUp(count) => format!("the relay was never reached: {} given up", connections(count)),
     }

@@ -101,7 +101,10 @@ fn whoever_waits_is_told_what_for_and_how_to_give_up() {
     assert!(line.starts_with("hoop run: waiting for relay.example:"), "{line}");
     assert!(line.contains("its certificate is for another name"), "{line}");
     let line = line_with(&mut lines, "ended");
-    assert_eq!(line, "hoop run: bash has ended; 1 connection is still to be delivered, or held by another program: interrupt to give up\n");
+    assert_eq!(
+        line,
+        "hoop run: bash has ended; 1 connection is still to be delivered, or held by another program: interrupt to give up\n"
+    );
     let pid = waiting.0.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert!(waiting.0.wait().unwrap().success(), "as bash ended");

@@ -28,7 +28,8 @@ const REST: Duration = Duration::from_millis(100);
 /// What a server spends on devices that it does not know yet, and on all of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WebSocketLimits {
-    /// Handshakes under way at once, TLS and HTTP, with carriers that wait to be accepted; more are closed. Default: 512, some 40 KB each.
+    /// Handshakes under way at once, TLS and HTTP, with carriers that wait to be accepted; then the oldest of whoever has most makes way for who has fewer. Default: 512, some 40 KB
+    /// each.
     pub handshakes: usize,
     /// The same of one address (of IPv6: a /64); default: 32. Behind a proxy all have its address.
     pub handshakes_per_peer: usize,
@@ -91,10 +92,9 @@ impl WebSocketListener {
         let admitting = Arc::new(Admitting {
             tls,
             options,
-            handshakes: Arc::new(Semaphore::new(limits.handshakes)),
             connections: Arc::new(Semaphore::new(limits.connections)),
+            peers: Peers::new(limits.handshakes, limits.handshakes_per_peer),
             limits,
-            peers: Peers::default(),
             hand_over,
         });
         let task = tokio::spawn(admitting.clone().run(listener));
@@ -116,7 +116,7 @@ impl WebSocketListener {
 
     /// Handshakes under way, and carriers that wait to be accepted: at most [`WebSocketLimits::handshakes`].
     pub fn handshakes(&self) -> usize {
-        self.admitting.limits.handshakes - self.admitting.handshakes.available_permits()
+        self.admitting.peers.taken()
     }
 
     /// Connections at once, with those whose handshake is under way: at most [`WebSocketLimits::connections`].
@@ -130,7 +130,6 @@ struct Admitting {
     tls: Option<TlsAcceptor>,
     options: WebSocketOptions,
     limits: WebSocketLimits,
-    handshakes: Arc<Semaphore>,
     connections: Arc<Semaphore>,
     peers: Peers,
     hand_over: mpsc::Sender<WebSocketCarrier>,
@@ -147,13 +146,10 @@ impl Admitting {
     }
 
     fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
-        let (handshakes, connections) = (self.handshakes.clone(), self.connections.clone());
-        let (Ok(handshake), Ok(connection)) = (handshakes.try_acquire_owned(), connections.try_acquire_owned()) else {
-            return;
-        };
-        let Some(place) = self.peers.take(peer.ip(), self.limits.handshakes_per_peer) else { return };
-        let admitting = self.clone();
-        tokio::spawn(async move {
+        let Ok(connection) = self.connections.clone().try_acquire_owned() else { return };
+        let Some(place) = self.peers.take(peer.ip(), true) else { return };
+        let (admitting, key) = (self.clone(), place.key());
+        let task = tokio::spawn(async move {
             let limit = admitting.limits.handshake_time;
             let shaking = admitting.shake_hands(stream, peer, connection);
             let Ok(Ok(carrier)) = tokio::time::timeout(limit, shaking).await else { return };
@@ -162,8 +158,9 @@ impl Admitting {
                 _ = admitting.hand_over.send(carrier) => {}
                 _ = shared.until_gone() => {}
             }
-            drop((handshake, place));
+            drop(place);
         });
+        self.peers.set_task(key, task.abort_handle());
     }
 
     async fn shake_hands(
