@@ -243,7 +243,7 @@ async fn down(
             Ok(None) => break,
             Ok(Some(octets)) if is_wanted => is_wanted = write(local, &octets).await.is_ok(),
             Ok(Some(_)) => {}
-            Err(error) => return Err(End::Failed(FlowError::of(&error).map_or(Errno::ECONNRESET, meaning))),
+            Err(error) => return Err(End::Failed(FlowError::of(&error).map_or(Errno::ECONNRESET, broken))),
         }
     }
     socket.is_at_end.store(true, Ordering::Release);
@@ -252,7 +252,15 @@ async fn down(
     let over = status.wait_for(|status| status.over.is_some()).await.ok().and_then(|status| status.over);
     match over {
         None | Some(FlowError::Ended(ended::FINISHED)) => Ok(()),
-        Some(error) => Err(End::Failed(meaning(error))),
+        Some(error) => Err(End::Failed(broken(error))),
+    }
+}
+
+/// The number for a flow that was attached: a server that does not know it any more has lost it.
+fn broken(error: FlowError) -> Errno {
+    match error {
+        FlowError::Refused(_) => Errno::ECONNRESET,
+        error => meaning(error),
     }
 }
 

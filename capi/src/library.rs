@@ -3,8 +3,8 @@
 use crate::listener::{Listener, Ports};
 use crate::socket::{Key, Socket};
 use hoop_carrier::{Listener as Arrivals, server_tls};
-use hoop_endpoint::{Device, Server, ServerConfig, Status};
-use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, Way, trouble};
+use hoop_endpoint::{Device, Server, ServerConfig, ServerLimits, Status};
+use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, OFFLINE_MAX, Way, trouble};
 use hoop_units::UnixTime;
 use nix::errno::Errno;
 use rustls::pki_types::pem::PemObject as _;
@@ -38,7 +38,7 @@ const THREADS: usize = 2;
 /// How long the end of the process waits until what was written is delivered. The kernel tries a TCP connection's last octets for longer, but nobody waits for that.
 const EXIT_MAX: Duration = Duration::from_secs(60);
 
-/// How long it waits after that until the other end has said its last, too: the other end asks for its acknowledgement as long as it runs.
+/// How long it waits after that until the other end has said its last, too, and knows what was given up: the other end asks for its acknowledgement as long as it runs.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
 
 /// How often the end of the process looks. It cannot wait otherwise: the thread's own variables are gone by then.
@@ -280,7 +280,9 @@ impl Library {
         let devices = Devices::open(&file.devices).map_err(|error| introduction_number(&error))?;
         let _within = self.runtime.enter();
         let ports = Arc::new(Ports::new(devices));
-        let server = Arc::new(Server::new(ServerConfig::new(ports.clone())));
+        // A client that is killed says nothing.
+        let limits = ServerLimits { offline: OFFLINE_MAX, ..ServerLimits::default() };
+        let server = Arc::new(Server::new(ServerConfig { limits, ..ServerConfig::new(ports.clone()) }));
         let (taking, giving) = (server.clone(), ports.clone());
         self.runtime.spawn(async move {
             while let Some(flow) = taking.accept().await {
@@ -321,7 +323,8 @@ impl Library {
                 all_over &= status.over.is_some();
                 all_delivered &= status.over.is_some() || status.is_delivered;
             }
-            if all_over {
+            // One that was given up here is over at once, and there once the server knows.
+            if all_over && lock(&self.links).links.values().all(|link| link.device().flows() == 0) {
                 return;
             }
             if all_delivered && !is_delivered {
@@ -375,6 +378,7 @@ fn introduction_number(error: &IntroductionError) -> Errno {
         | IntroductionError::Server(_)
         | IntroductionError::Certificate(_)
         | IntroductionError::Misfit { .. }
+        | IntroductionError::Name { .. }
         | IntroductionError::Member(_) => Errno::EINVAL,
         IntroductionError::Dice => Errno::EAGAIN,
     }

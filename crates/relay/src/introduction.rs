@@ -78,6 +78,14 @@ pub enum IntroductionError {
         /// What the certificate is for.
         why: String,
     },
+    /// Another device has the name.
+    #[error("{path} has another device called {name}: choose another name")]
+    Name {
+        /// Where.
+        path: PathBuf,
+        /// Which.
+        name: String,
+    },
     /// A member is malformed.
     #[error("`{0}` is malformed")]
     Member(&'static str),
@@ -368,7 +376,13 @@ pub fn introduce_as(
     let _alone = lock(&devices).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
     let mut known: DevicesFile = if devices.exists() { read_toml(&devices, DEVICES)? } else { DevicesFile::default() };
     known.keys()?;
-    name.map(|name| known.names.insert(host.clone(), name.to_owned()));
+    if let Some(name) = name {
+        // Of a device that is shut out the name may have stayed.
+        if known.names.iter().any(|(host, known_as)| known_as == name && known.devices.contains_key(host)) {
+            return Err(IntroductionError::Name { path: devices, name: name.to_owned() });
+        }
+        known.names.insert(host.clone(), name.to_owned());
+    }
     known.devices.insert(host, key);
     let written = toml::to_string(&known).map_err(io::Error::other).and_then(|text| replace(&devices, &text));
     written.map_err(|source| IntroductionError::File { path: devices, source })?;
@@ -568,6 +582,8 @@ mod tests {
         let file: DevicesFile = read_toml(&path, DEVICES).unwrap();
         assert_eq!(file.devices.len(), 17);
         assert_eq!(file.names[&named.host], "laptop");
+        let again = introduce_as(Some("laptop"), &link, "relay.example:1", None).unwrap_err();
+        assert!(matches!(again, IntroductionError::Name { .. }), "{again}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");

@@ -13,4 +13,4 @@ pub use hoop_endpoint::FlowOptions;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as};
 pub use link::{Link, LinkError, Way};
 pub use prefix::Prefix;
-pub use relay::{Allowed, Relay, RelayConfig, RelayError, codes};
+pub use relay::{Allowed, OFFLINE_MAX, Relay, RelayConfig, RelayError, codes};

@@ -28,7 +28,7 @@ pub const TCP: &str = "tcp:";
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
 /// A device that is away for longer finds its connections ended: few servers wait so long for the other half, and a program that was killed never comes back.
-const OFFLINE_MAX: hoop_units::Duration = hoop_units::Duration::from_secs(12 * 3_600);
+pub const OFFLINE_MAX: hoop_units::Duration = hoop_units::Duration::from_secs(12 * 3_600);
 
 /// How long a destination has to take the rest of what a device wrote who has gone: at most a window, and what the kernel holds.
 const OUTLIVES_MAX: Duration = Duration::from_secs(3_600);
