@@ -23,6 +23,8 @@ pub struct Heard {
 /// If more is held than there may be.
 pub fn websocket(octets: &[u8], cut: usize) -> Heard {
     let (mut frames, mut lanes) = (Frames::new(Role::Server), Lanes::new(false));
+    // The same at a server that has no time to accept.
+    let mut crowded = Lanes::new(false);
     let (mut keys, mut heard) =
         (Vec::new(), Heard { lanes: Vec::new(), said: Vec::new(), pings: Vec::new(), violation: None });
     let mut buffer = BytesMut::new();
@@ -30,7 +32,7 @@ pub fn websocket(octets: &[u8], cut: usize) -> Heard {
     'octets: for piece in octets.chunks(cut) {
         buffer.extend_from_slice(piece);
         loop {
-            match step(&mut frames, &mut lanes, &mut buffer, &mut heard.pings) {
+            match step(&mut frames, [&mut lanes, &mut crowded], &mut buffer, &mut heard.pings) {
                 Ok(Step::More) => take(&mut lanes, &mut keys, &mut heard),
                 Ok(Step::Unfinished) => break,
                 // What comes behind it is not read.
@@ -64,12 +66,18 @@ enum Step {
 /// Takes one frame, or what there is of it.
 fn step(
     frames: &mut Frames,
-    lanes: &mut Lanes,
+    [lanes, crowded]: [&mut Lanes; 2],
     buffer: &mut BytesMut,
     pings: &mut Vec<Vec<u8>>,
 ) -> Result<Step, Violation> {
     match frames.take(buffer)? {
-        Some(Item::Binary { first, last, octets }) => drop(lanes.hear(first, last, octets)?),
+        Some(Item::Binary { first, last, octets }) => {
+            lanes.hear(first, last, octets.clone())?;
+            // What is a violation there, for that has said all at once, was none here.
+            let _ = crowded.hear(first, last, octets);
+            while crowded.next_message().is_some() {}
+            assert!(crowded.all_count(), "a lane is kept that is over");
+        }
         Some(Item::Ping(octets)) => pings.push(octets.to_vec()),
         Some(Item::Pong) => {}
         Some(Item::Close) => return Ok(Step::Closed),

@@ -453,6 +453,11 @@ impl Lanes {
         self.held
     }
 
+    /// Whether all that are remembered count among the lanes at once: so it is while nobody has accepted any.
+    pub(super) fn all_count(&self) -> bool {
+        self.lanes.len() == self.open
+    }
+
     /// What tells that less is held than was.
     pub(super) fn taken(&self) -> Arc<Notify> {
         self.taken.clone()
