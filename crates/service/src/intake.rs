@@ -186,7 +186,7 @@ fn paused_wait(paused_secs: u32, roll: u32) -> Duration {
 
 /// What the uploads that come in will have on disk and the index does not know of yet, in bytes.
 fn unnoted(live: &BTreeMap<UploadId, Weak<Live>>) -> u64 {
-    let live = live.values().filter_map(Weak::upgrade).filter(|live| !live.noted.load(Ordering::Acquire));
+    let live = live.values().filter_map(Weak::upgrade).filter(|live| !live.is_noted());
     live.fold(0, |sum, live| sum.saturating_add(room(0, live.admission.layout.total())))
 }
 
@@ -352,6 +352,11 @@ impl Live {
     /// `spool-full`.
     pub async fn check_room(&self, core: &Core) -> Result<(), Problem> {
         check_room(core, 0, 0).await
+    }
+
+    /// Whether the index knows of it.
+    pub fn is_noted(&self) -> bool {
+        self.noted.load(Ordering::Acquire)
     }
 
     /// Syncs what was written and notes it in the index. Returns the upload as it then stands; none if nothing of it

@@ -21,7 +21,7 @@ use hyper::body::Incoming;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Records that are opened and written in one go: as much as the server's read buffer holds.
 const BATCH_RECORDS: u64 = 4;
@@ -31,6 +31,9 @@ const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 
 /// After so many octets of one message, what has come is synced and room for more is asked for; a crash costs some seconds at 10 Mbit/s.
 const CHECKPOINT: u64 = crate::state::PROMISED_MAX;
+
+/// So long the index need not know of an upload that comes: its owner can see it, pause and stop it from then on, however slow the line is.
+const HIDDEN_MAX: Duration = Duration::from_secs(1);
 
 /// How long the first octets of a whole Z, its prelude, may take: as a request's head.
 const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -237,7 +240,7 @@ impl Message {
         let (mut index, end) = records(&live.admission.layout, self.range)?;
         let (mut octets, mut prelude) = (self.ahead, self.prelude);
         octets.reserve(BATCH);
-        let mut since_checkpoint = 0;
+        let (begun, mut since_checkpoint) = (Instant::now(), 0);
         while index < end {
             let last = (index + BATCH_RECORDS).min(end) - 1;
             let layout = &live.admission.layout;
@@ -259,7 +262,8 @@ impl Message {
             if let Some(problem) = broken {
                 return Err(problem);
             }
-            if since_checkpoint >= CHECKPOINT && index < end {
+            let is_hidden = !live.is_noted() && begun.elapsed() >= HIDDEN_MAX;
+            if (since_checkpoint >= CHECKPOINT || is_hidden) && index < end {
                 live.flush(core).await?;
                 live.check_room(core).await?;
                 since_checkpoint = 0;
