@@ -49,7 +49,7 @@ impl Peers {
         lock(&self.held).count
     }
 
-    /// A place, unless the peer has as many as it may, or as many as anybody has of all that there are. `is_its_own`: whether the address was shown to be the peer's; otherwise it is not
+    /// A place, unless the peer has as many as it may, or all are taken and nobody has more than it has. `is_its_own`: whether the address was shown to be the peer's; otherwise it is not
     /// held against it.
     pub(crate) fn take(&self, peer: IpAddr, is_its_own: bool) -> Option<Place> {
         let peer = DeviceId::from_ip(peer);
@@ -82,7 +82,10 @@ impl Held {
         let most = most.max_by_key(|(len, oldest, _)| (*len, std::cmp::Reverse(*oldest)));
         match most {
             Some((len, Some(oldest), peer)) if len > than => {
-                self.free(Key(peer, oldest)).inspect(AbortHandle::abort).is_some()
+                if let Some(task) = self.free(Key(peer, oldest)) {
+                    task.abort();
+                }
+                true
             }
             _ => false,
         }

@@ -32,7 +32,7 @@ const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 /// After so many octets of one message, what has come is synced and room for more is asked for; a crash costs some seconds at 10 Mbit/s.
 const CHECKPOINT: u64 = crate::state::PROMISED_MAX;
 
-/// So long the index need not know of an upload that comes: its owner can see it, pause and stop it from then on, however slow the line is.
+/// So long the index need not know of an upload that comes. It is noted with the next [`BATCH`] after that, and its owner can see it, pause and stop it.
 const HIDDEN_MAX: Duration = Duration::from_secs(1);
 
 /// How long the first octets of a whole Z, its prelude, may take: as a request's head.
