@@ -375,6 +375,7 @@ fn introduction_number(error: &IntroductionError) -> Errno {
         IntroductionError::File { source, .. } => number(source, Errno::EINVAL),
         IntroductionError::Form { .. }
         | IntroductionError::Kind { .. }
+        | IntroductionError::Only { .. }
         | IntroductionError::Server(_)
         | IntroductionError::Certificate(_)
         | IntroductionError::Misfit { .. }

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
-use hoop_relay::{Allowed, Introduction, Relay, RelayConfig, introduce};
+use hoop_relay::{Allowed, Introduction, Relay, RelayConfig, ShareLimits, introduce};
 use hoop_units::{Bitrate, Duration};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -169,7 +169,8 @@ fn a_ported_downloader_reaches_a_server_that_knows_of_no_flows_through_a_relay()
     let relay = runtime.block_on(async {
         let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
         let (certificate, key, devices) = (place.path("cert.pem"), place.path("key.pem"), place.path("devices.toml"));
-        let config = RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), certificate, key, devices, allowed };
+        let (listen, shares) = ("127.0.0.1:0".parse().unwrap(), ShareLimits::default());
+        let config = RelayConfig { listen, certificate, key, devices, allowed, shares, admin: None };
         let relay = Relay::bind(&config).await.unwrap();
         let port = relay.address().port();
         tokio::spawn(relay.run());

@@ -4,8 +4,8 @@ import http from "node:http";
 import { buffer } from "node:stream/consumers";
 
 /** Listens where the photo wall does; for `{ house: { wall: null } }`. `pages` maps a path to HTML, or to `{ html, headers }`. The server has `uploads`, each with
- *  its `url`, `type` and `body`, and `until(count)`. */
-export async function startApplication(pages) {
+ *  its `url`, `type` and `body`, and `until(count)`. `answers`: how uploads are answered, one after another: a status, or `"lost"` for none; then 200. */
+export async function startApplication(pages, answers = []) {
   const uploads = [];
   const watchers = new Set();
   const server = http.createServer(async (request, response) => {
@@ -17,6 +17,9 @@ export async function startApplication(pages) {
     const body = await buffer(request);
     uploads.push({ url: request.url, type: request.headers["content-type"], body });
     for (const watch of [...watchers]) watch();
+    const answer = answers.shift() ?? 200;
+    if (answer === "lost") return request.socket.destroy();
+    if (answer !== 200) return response.writeHead(answer).end();
     response.writeHead(200, { "Content-Type": "text/html; charset=utf-8" }).end("<!doctype html><title>Thanks</title><p>Thanks");
   });
   await new Promise((resolve, reject) => server.on("error", reject).listen(8000, "127.0.0.1", resolve));

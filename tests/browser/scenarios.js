@@ -1,7 +1,7 @@
 // Scenarios: tests that run in each browser, with a house and a page of their own. See README.md.
 
 import "./namespace.js";
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -98,14 +98,16 @@ export class Scene {
   /** Another tab of the same user. */
   async newPage() {
     const page = await this.context.newPage();
-    const { width = 1280, height = 900, script = true, block = [], dark = false, hurry = false } = this.#options;
+    const { width = 1280, height = 900, script = true, block = [], dark = false, hurry = false, known = true } = this.#options;
     page.setDefaultTimeout(STEP_MS);
     await page.setViewport({ width, height });
     if (!script && this.browser === "chromium") await page.setJavaScriptEnabled(false);
     if (dark) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
     if (script) await page.evaluateOnNewDocument(reportStates);
+    if (script && known) await page.evaluateOnNewDocument(knowBox, this.house.gatewayUrl);
     if (hurry) await page.evaluateOnNewDocument(hurryUp);
     if (block.length > 0) await refuse(page, block);
+    if (process.env.WEB_DIST) await serveDist(this.browser, page);
     page.on("request", (request) => this.requests.push(`${request.method()} ${request.url()}`));
     page.on("console", (message) => this.#heard(message.text()));
     return page;
@@ -153,10 +155,10 @@ export class Scene {
     await Promise.all([page.waitForNavigation(), this.click("header form button", page)]);
   }
 
-  /** Waits until the card asks a question of this kind, and clicks its answer: `proceed` or `decline`. */
+  /** Waits until the card asks a question of this kind, and clicks its answer: `proceed`, `decline` or `never`. */
   async answer(kind, answer) {
     await this.until(() => this.states.at(-1)?.question === kind, `the question ${kind}`);
-    await this.click(`hoop-card >>> nav button${answer === "proceed" ? ".main" : ":not(.main)"}`);
+    await this.click(`hoop-card >>> nav #${answer}`);
   }
 
   /** The phases that the pages have been through. */
@@ -234,9 +236,16 @@ const STATE = "hoop:state ";
 function reportStates() {
   addEventListener("hoop:state", ({ detail }) => {
     const { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location } = detail;
-    const state = { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location, question: detail.question?.kind, error: detail.error?.code };
+    const state = { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location, question: detail.question?.kind, known: detail.question?.known, error: detail.error?.code };
     console.debug(`hoop:state ${JSON.stringify(state)}`);
   }, true);
+}
+
+/** Somebody who has used the gateway before: what the library remembers of that, unless it knows better by now. */
+function knowBox(gateway) {
+  try {
+    if (location.protocol === "https:") localStorage["hoop-boxes"] ??= JSON.stringify({ quiet: false, boxes: { [gateway]: { seen: Date.now() } } });
+  } catch {}
 }
 
 /** The library's waits between attempts, and for what does not move, are a tenth. Others are not: they depend on the machine. */
@@ -244,6 +253,24 @@ function hurryUp() {
   const waits = [500, 1000, 2000, 4000, 8000, 15_000, 30_000];
   const wait = window.setTimeout;
   window.setTimeout = (act, ms, ...rest) => wait(act, waits.includes(ms) ? ms / 10 : ms, ...rest);
+}
+
+/** The library as it lies in web/dist, in the place of the one that `hoop service` was built with. */
+async function serveDist(browser, page) {
+  const body = (url) => readFile(new URL(`../../web/dist/${new URL(url).pathname.split("/").at(-1)}`, import.meta.url));
+  if (browser === "chromium") {
+    const session = await page.createCDPSession();
+    session.on("Fetch.requestPaused", async ({ requestId, request }) => {
+      const responseHeaders = [{ name: "Content-Type", value: "text/javascript" }];
+      await session.send("Fetch.fulfillRequest", { requestId, responseCode: 200, responseHeaders, body: (await body(request.url)).toString("base64") }).catch(() => {});
+    });
+    return session.send("Fetch.enable", { patterns: [{ urlPattern: "*/hoop/*.js" }] });
+  }
+  await page.setRequestInterception(true);
+  page.on("request", async (request) => {
+    const ours = /\/hoop\/[\w-]+\.js$/.test(new URL(request.url()).pathname);
+    await (ours ? request.respond({ status: 200, contentType: "text/javascript", body: await body(request.url()) }) : request.continue()).catch(() => {});
+  });
 }
 
 /** Lets no request to these paths out of the page. */

@@ -17,7 +17,7 @@ scenarios(({ browser, test }) => {
     await scene.choose(photos, ".uppy-Dashboard-input");
     await scene.click(".uppy-StatusBar-actionBtn--upload");
     const window = browser === "firefox" ? scene.window() : null;
-    await scene.click("hoop-card >>> nav button.main");
+    await scene.click("hoop-card >>> nav #proceed");
     await window;
     await page.waitForSelector(".uppy-StatusBar.is-complete");
     assert.deepEqual(await page.evaluate(() => globalThis.uppy.getFiles().map(({ name, progress }) => [name, progress.uploadComplete])),

@@ -61,6 +61,8 @@ scenarios(({ test, browser }) => {
     // The browser says in the window that nobody is there.
     else assert.equal((await scene.state("ordinary")).error, "no-gateway");
     await house.assertArrived(...photos);
+    // An hour later the window is offered again.
+    await scene.page.evaluate(() => localStorage.clear());
     await wire.mend();
 
     // With half of it: the service gets the rest under the same ticket.

@@ -12,7 +12,7 @@ from pathlib import Path
 from metadata import ROOT, packages
 
 # The pure crates of design section 3. A new one joins here, and nowhere else.
-PURE = ["hoop-units", "hoop-seal", "hoop-dispatch", "hoop-flow", "hoop-flow-table", "hoop-netem"]
+PURE = ["hoop-units", "hoop-timekeeper", "hoop-seal", "hoop-dispatch", "hoop-flow", "hoop-flow-table", "hoop-netem"]
 
 # What a pure crate may depend on, with the features that it may ask for. None of them, with these features, has a
 # socket, file, clock or thread; ring's dice are looked for in the sources.

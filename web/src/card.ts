@@ -2,8 +2,9 @@
 // strict `style-src` nor Trusted Types stands in its way. It knows nothing of how uploads go.
 
 import { CSS } from "./card-css.ts";
-import { language, mayHelp, size, texts, time, words } from "./texts.ts";
-import type { Phase, State } from "./types.ts";
+import { create, native } from "./native.ts";
+import { language, mayHelp, size, texts, time, waiting, words } from "./texts.ts";
+import type { Phase, Question, State } from "./types.ts";
 
 export interface CardOptions {
   /** Ends the upload. Without it there is no such button. */
@@ -88,7 +89,8 @@ export class Card {
   show(state: State): void {
     const root = this.#root;
     const { phase, question, sent, total, rate } = state;
-    const lang = language([this.element.closest("[lang]")?.getAttribute("lang"), ...navigator.languages]);
+    const speaks = this.element.closest("[lang]");
+    const lang = language([speaks && native(speaks, "getAttribute")("lang"), ...navigator.languages]);
     const t = texts(lang);
     const [title, body] = words(t, state, new URL(this.#site).hostname);
     const moving = phase === "handing" || (phase === "ordinary" && sent > 0 && sent < total);
@@ -108,7 +110,7 @@ export class Card {
       this.#facts.textContent = [t.of(size(lang, sent), size(lang, total)), ...left].map((fact) => fact.replaceAll(" ", "\u00a0")).join(" · ");
     }
 
-    const shown = [lang, phase, question?.kind, state.windowOnly, state.way, state.resumed, state.monitor, state.location, state.error?.code].join();
+    const shown = [lang, phase, question?.kind, question?.known, state.windowOnly, state.way, state.resumed, state.monitor, state.location, state.error?.code].join();
     const quarter = Math.floor(share * 4);
     if (shown === this.#shown) {
       if (moving && quarter > this.#quarter && quarter < 4) this.#announce(`${quarter * 25} %`);
@@ -147,9 +149,9 @@ export class Card {
       case "asking":
         if (!question) return [];
         return [
-          button(t.proceed[question.kind], () => question.proceed(), true),
-          button(t.decline, () => question.decline()),
+          ...answers(question, t),
           ...(cancel ? [button(t.cancel, cancel)] : []),
+          ...(question.never ? link(t.settings, new URL("/hoop/settings", this.#site).href, "_blank") : []),
         ];
       case "looking":
       case "handing":
@@ -160,7 +162,7 @@ export class Card {
       case "delivered":
         return state.location ? link(t.location, state.location, target) : [];
       case "held":
-        return link(t.signIn, mine, "", true);
+        return link(waiting(error) === "session" ? t.signIn : t.finish, mine, "", true);
       case "failed": {
         // What was safe once is no longer the form's to send.
         const retry = mayHelp(error) && !this.#safe ? [again && button(t.again, again), direct && !state.id && button(t.decline, direct)] : [];
@@ -182,18 +184,27 @@ export class Card {
 function make<Tag extends keyof HTMLElementTagNameMap>(tag: Tag, attributes?: Record<string, string>, ...children: (Node | string)[]): HTMLElementTagNameMap[Tag];
 function make(tag: string, attributes?: Record<string, string>): HTMLElement;
 function make(tag: string, attributes: Record<string, string> = {}, ...children: (Node | string)[]): HTMLElement {
-  const element = document.createElement(tag);
+  const element = native(document, "createElement")(tag);
   for (const name in attributes) element.setAttribute(name, attributes[name]!);
   element.append(...children);
   return element;
 }
 
-const draw = (tag: string) => document.createElementNS("http://www.w3.org/2000/svg", tag);
+const draw = (tag: string) => native(document, "createElementNS")("http://www.w3.org/2000/svg", tag);
 
 function button(text: string, act: () => void, main = false): HTMLElement {
   const element = make("button", { type: "button", part: main ? "button primary" : "button", class: main ? "main" : "" }, text);
   element.onclick = act;
   return element;
+}
+
+/** The answers to a question, the likeliest first: where no gateway is known, there is likely none. */
+function answers(question: Question, t: ReturnType<typeof texts>): HTMLElement[] {
+  const answer = (kind: string, text: string, act: () => void, main = false) => Object.assign(button(text, act, main), { id: kind });
+  const proceed = answer("proceed", t.proceed[question.kind], () => question.proceed(), question.known);
+  const decline = answer("decline", t.decline, () => question.decline(), !question.known);
+  const never = question.never && answer("never", t.never, () => question.never!());
+  return [...(question.known ? [proceed, decline] : [decline, proceed]), ...(never ? [never] : [])];
 }
 
 /** Nothing for an address that is no web page: gateways and applications say what they like. */
@@ -204,7 +215,7 @@ function link(text: string, address: string, target = "", main = false): HTMLEle
 
 /** Whether the text around is light, however the page came to that: a canvas turns every notation of colours into octets. */
 function darkPage(element: Element): boolean {
-  const paint = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d");
+  const paint = Object.assign(create("canvas"), { width: 1, height: 1 }).getContext("2d");
   if (!paint) return matchMedia("(prefers-color-scheme: dark)").matches;
   paint.fillStyle = getComputedStyle(element).color;
   paint.fillRect(0, 0, 1, 1);
@@ -214,8 +225,8 @@ function darkPage(element: Element): boolean {
 
 /** A question does not take the focus from somebody who writes elsewhere in the page. */
 function mayTakeFocus(card: Element): boolean {
-  const active = document.activeElement;
-  if (!active || active === document.body) return true;
+  const active = native(document, "activeElement");
+  if (!active || active === native(document, "body")) return true;
   const form = card.previousElementSibling;
-  return !!form?.contains(active) || !active.matches("input, textarea, select, [contenteditable], iframe");
+  return (!!form && native(form, "contains")(active)) || !native(active, "matches")("input, textarea, select, [contenteditable], iframe");
 }

@@ -1,6 +1,8 @@
 // When the straight way to the gateway fails, says in the console, once, which of the page's own headers stand in the way
 // and what to write instead (docs/browser.md, "What breaks it").
 
+import { select } from "./native.ts";
+
 /** What is known of the page. */
 export interface Page {
   secure: boolean;
@@ -20,7 +22,7 @@ export async function diagnose(gateways: readonly string[], blocked: readonly st
   if (told) return;
   told = true;
   const answer = await fetch(location.href, { method: "HEAD", cache: "no-store" }).catch(() => undefined);
-  const metas = [...document.querySelectorAll<HTMLMetaElement>("meta[http-equiv=Content-Security-Policy i]")].map((meta) => meta.content);
+  const metas = select<HTMLMetaElement>("meta[http-equiv=Content-Security-Policy i]").map((meta) => meta.content);
   const page = { secure: isSecureContext, framed: self !== top, header: (name: string) => answer?.headers.get(name) ?? null, metas, blocked };
   for (const finding of findings(page, gateways)) console.warn(`Hoop: ${finding}`);
 }

@@ -1,5 +1,6 @@
 // From the page to the gateway, where the browser lets it (Local Network Access).
 
+import { KNOWN_WAIT_MS } from "./belief.ts";
 import { overHttp } from "./http.ts";
 import { calledOf } from "./way.ts";
 import type { Parcel, Way } from "./way.ts";
@@ -7,8 +8,10 @@ import type { Parcel, Way } from "./way.ts";
 /** `granted`, `prompt`, `denied` as the Permissions API has it; `unsupported`: this browser never lets an https page talk to an http gateway. */
 export type Permission = PermissionState | "unsupported";
 
-/** How long a gateway may take to answer once no question of the browser is in the way. */
-const PROBE_MS = 2500;
+/** How long a gateway may take to answer, at all its addresses' spaces together. */
+const PROBE_MS = KNOWN_WAIT_MS;
+/** How often it is looked whether the browser's question has been answered. */
+const ASKED_MS = 50;
 /** More than `/test` ever says. */
 const TEST_MAX = 4096;
 
@@ -33,22 +36,33 @@ export type Probe = "gateway" | "no-gateway" | "not-hoop" | "spool-full";
 /** What XHR reaches over plain HTTP from a page over HTTPS: names in `.local` and addresses. Any other would answer here, and take nothing. */
 const REACHED = /\.local$|^[\d.]+$|^\[/;
 
-/** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. */
-export const probe = async (gateway: string, asked: boolean, signal?: AbortSignal) => (await test(gateway, asked, "", signal))[0];
+/** Looks whether a gateway is there. */
+export const probe = async (gateway: string, signal?: AbortSignal) => (await test(gateway, "", signal))[0];
+
+/** Resolves when the browser asks its user no more. It tells of that by an event, but not always. */
+export async function answered(signal?: AbortSignal): Promise<Permission> {
+  for (;;) {
+    signal?.throwIfAborted();
+    const state = await permission();
+    if (state !== "prompt") return state;
+    await new Promise((resolve) => setTimeout(resolve, ASKED_MS));
+  }
+}
 
 /** What is there, and as which of the names in `query` it answers. */
-async function test(gateway: string, asked: boolean, query: string, signal?: AbortSignal): Promise<[Probe, called?: unknown]> {
+async function test(gateway: string, query: string, signal?: AbortSignal): Promise<[Probe, called?: unknown]> {
+  const limit = new AbortController();
+  const abort = () => limit.abort();
+  // While the browser asks, its user may take any time.
+  let clock: ReturnType<typeof setTimeout> | undefined;
+  answered(limit.signal).then(() => (clock = setTimeout(abort, PROBE_MS)), () => {});
+  signal?.addEventListener("abort", abort);
   const attempt = async (space: object): Promise<[Probe, called?: unknown]> => {
-    const limit = new AbortController();
-    const abort = () => limit.abort();
-    const clock = asked ? undefined : setTimeout(abort, PROBE_MS);
-    signal?.addEventListener("abort", abort);
     try {
       signal?.throwIfAborted();
       const response = await fetch(`${gateway}/test${query}`, {
         ...space, headers: { "Hoop-Version": "1" }, credentials: "omit", cache: "no-store", redirect: "error", signal: limit.signal,
       });
-      setTimeout(abort, PROBE_MS);
       if (!(Number(response.headers.get("content-length") ?? 0) <= TEST_MAX)) return ["not-hoop"];
       if (response.status === 503) return ["spool-full"];
       const said = JSON.parse(await short(response)) as { hoop?: unknown; gateway?: unknown } | null;
@@ -56,16 +70,18 @@ async function test(gateway: string, asked: boolean, query: string, signal?: Abo
     } catch (error) {
       signal?.throwIfAborted();
       return [error instanceof SyntaxError || error instanceof RangeError ? "not-hoop" : "no-gateway"];
-    } finally {
-      clearTimeout(clock);
-      signal?.removeEventListener("abort", abort);
-      abort();
     }
   };
   const { hostname, protocol } = new URL(gateway);
-  const first: Awaited<ReturnType<typeof attempt>> = protocol === "https:" || REACHED.test(hostname) ? await attempt({ targetAddressSpace: "local" }) : ["no-gateway"];
-  // Where page and gateway are on one machine, the space is another one, and naming the wrong one fails.
-  return first[0] === "no-gateway" ? attempt({}) : first;
+  try {
+    const first: Awaited<ReturnType<typeof attempt>> = protocol === "https:" || REACHED.test(hostname) ? await attempt({ targetAddressSpace: "local" }) : ["no-gateway"];
+    // Where page and gateway are on one machine, the space is another one, and naming the wrong one fails.
+    return first[0] === "no-gateway" && !limit.signal.aborted ? await attempt({}) : first;
+  } finally {
+    clearTimeout(clock);
+    signal?.removeEventListener("abort", abort);
+    abort();
+  }
 }
 
 /** The body, if it is no longer than `/test` ever is. */
@@ -83,7 +99,7 @@ export async function direct(gateway: string, parcel: Parcel): Promise<Way | Pro
   const { id, dest, gateways } = parcel;
   const way = overHttp("direct", `${gateway}/offload/${id}?dest=${encodeURIComponent(dest)}`, parcel, gateway);
   if (!gateways) return way;
-  const [probe, said] = await test(gateway, false, `?gateways=${gateways.join()}`);
+  const [probe, said] = await test(gateway, `?gateways=${gateways.join()}`);
   way.called = calledOf(gateways, said);
   return probe === "gateway" ? way : probe;
 }

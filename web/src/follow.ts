@@ -47,14 +47,15 @@ export async function follow(ticket: Ticket, tell: (news: News) => void, signal:
   for (let wait = LEAST_MS; !signal.aborted && Date.now() / 1000 < ticket.expires + AFTER_S; ) {
     const began = performance.now();
     // Asked before the service, which never goes back.
-    const said = last === "received" ? undefined : await carrier?.look?.();
+    const said = last.startsWith("received") ? undefined : await carrier?.look?.();
     const waits = waiting < WAITING_MAX && !(said && isDone(said));
     if (waits) waiting++;
     const told = await status(ticket.upload_id, waits, signal).catch(({ code }) => (code === "upload-unknown" ? NOTHING : undefined));
     if (waits) waiting--;
     if (carrier && doubt.weigh(said, told, performance.now())) await carrier.mend();
-    if (told && told.state !== last) {
-      last = told.state;
+    const now = told && [told.state, told.reason?.code].join();
+    if (told && now !== last) {
+      last = now!;
       wait = LEAST_MS;
       const news = await read(ticket, told);
       if (news) tell(news);
@@ -71,7 +72,7 @@ async function read(ticket: Ticket, { state, answer, reason }: { state: string; 
   const opened = answer ? await openAnswer(answer, unbase64url(ticket.key), ticket.upload_id).then(response).catch(() => undefined) : undefined;
   const said = opened?.state == null || opened.state === state ? opened?.response : undefined;
   if (state === "accepted") return { phase: "delivered", answer: said ?? new Response(null), final: true };
-  if (state === "held") return { phase: "held", error: new HoopError("sign-in-required"), final: false };
+  if (state === "held") return { phase: "held", error: new HoopError(reason?.code ?? "sign-in-required", reason?.detail), final: false };
   if (!OVER.includes(state)) return undefined;
   const code = reason?.code ?? { unknown: "answer-lost", rejected: state }[state] ?? `upload-${state}`;
   return { phase: state === "stopped" ? "stopped" : "failed", error: new HoopError(code, reason?.detail, { cause: said }), answer: said, final: true };

@@ -1,14 +1,16 @@
 // Upgrades forms: `submit` is heard at the window, after all of the application's own listeners, so forms that are added later need
 // nothing, and what the application prevents stays prevented. Without a file to hand over nothing is touched.
 
+import { create, native, select } from "./native.ts";
 import { attributes, decide, DEFAULTS } from "./policy.ts";
 import { present, told } from "./present.ts";
+import { askAhead, forgetAhead } from "./service.ts";
 import type { Offloadable, OffloadOptions, Policy, Receipt, Settings, State } from "./types.ts";
 
 /** What the core takes from a form besides its options. */
 export interface FormHooks {
   decide(files: File[], settings: Settings | undefined): Policy;
-  ordinarySubmit(): void;
+  ordinarySubmit(left: number): void;
   submitter: HTMLElement | null;
   entries: FormData;
 }
@@ -29,7 +31,7 @@ const UNDER_WAY = ["free", "received", "held"];
 export function startForms(selector: string, offload: Offload): void {
   const hear = (event: SubmitEvent) => {
     const form = event.target;
-    if (event.defaultPrevented || !(form instanceof HTMLFormElement) || !form.matches(selector)) return;
+    if (event.defaultPrevented || !(form instanceof HTMLFormElement) || !native(form, "matches")(selector)) return;
     if (busy.has(form)) {
       event.preventDefault();
       busy.get(form)?.scrollIntoView({ block: "nearest" });
@@ -41,6 +43,13 @@ export function startForms(selector: string, offload: Offload): void {
     event.preventDefault();
     void hand(form, button, entries, offload);
   };
+  // Whoever chooses a file will send it: what the service has to say is here by then.
+  addEventListener("change", ({ target }) => {
+    if (!(target instanceof HTMLInputElement) || target.type !== "file" || !target.form || !native(target.form, "matches")(selector)) return;
+    askAhead();
+    import("./hoop-card.ts").catch(() => {});
+  });
+  native(document, "addEventListener")("visibilitychange", forgetAhead);
   // Each time anew, to be the last of the window's listeners.
   addEventListener("submit", () => {
     removeEventListener("submit", hear);
@@ -48,33 +57,34 @@ export function startForms(selector: string, offload: Offload): void {
   }, true);
 }
 
-/** The value that a button has in its form's stead. Never the form's properties: a field named `action` hides them. */
+/** The value that a button has in its form's stead. */
 function effective(form: HTMLFormElement, button: HTMLElement | null, name: string): string | null {
-  return button?.getAttribute(`form${name}`) ?? form.getAttribute(name);
+  return button?.getAttribute(`form${name}`) ?? attribute(form, name);
 }
 
 /** Whether this is what Hoop carries: a multipart POST in UTF-8 to this origin, with a file that is not empty. */
 function suits(form: HTMLFormElement, button: HTMLElement | null, entries: FormData): boolean {
   const of = (name: string) => (effective(form, button, name) ?? "").trim();
-  const charset = form.getAttribute("accept-charset") || document.characterSet;
+  const charset = attribute(form, "accept-charset") || native(document, "characterSet");
   if (of("method").toLowerCase() !== "post" || of("enctype").toLowerCase() !== "multipart/form-data" || !/^utf-?8$/i.test(charset)) return false;
-  const action = of("action") || document.URL;
-  if (!URL.canParse(action, document.baseURI) || new URL(action, document.baseURI).origin !== location.origin) return false;
+  const action = of("action") || location.href;
+  const base = native(document, "baseURI");
+  if (!URL.canParse(action, base) || new URL(action, base).origin !== location.origin) return false;
   return [...entries.values()].some((value) => value instanceof File && value.size > 0);
 }
 
 async function hand(form: HTMLFormElement, button: HTMLElement | null, entries: FormData, offload: Offload): Promise<void> {
-  const said = attributes((name) => form.getAttribute(name));
-  const gateways = form.getAttribute("data-hoop-gateway")?.split(/\s+/).filter((url) => URL.canParse(url));
+  const said = attributes((name) => attribute(form, name));
+  const gateways = attribute(form, "data-hoop-gateway")?.split(/\s+/).filter((url) => URL.canParse(url));
   const twin = copy(form, button, entries);
   const target = effective(form, button, "target") ?? "";
-  const ordinarySubmit = async () => {
-    await told();
-    document.documentElement.append(twin);
-    HTMLFormElement.prototype.submit.call(twin);
+  const ordinarySubmit = async (left: number) => {
+    await told(left);
+    native(native(document, "documentElement"), "append")(twin);
+    native(twin, "submit")();
     // Once the browser has read it; those who come back find the page as it was.
     await gone();
-    twin.remove();
+    native(twin, "remove")();
   };
   let phase = "";
   const cards = (earlier.get(form) ?? []).filter(({ card, over }) => card.isConnected && !(over() && (card.remove(), true)));
@@ -83,27 +93,27 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, entries: 
   let card: Element | undefined;
   const place = (made: Element) => {
     card = made;
-    const where = find(form.getAttribute("data-hoop-card"));
-    if (where) where.append(card);
-    else form.after(card);
+    const where = find(attribute(form, "data-hoop-card"));
+    if (where) native(where, "append")(card);
+    else native(form, "after")(card);
     cards.push({ card, over: () => !UNDER_WAY.includes(phase) });
     // It is loaded when it is needed, and the upload may be over by then.
     if (busy.has(form)) busy.set(form, card);
   };
-  const again = () => HTMLFormElement.prototype.requestSubmit.call(form, button?.isConnected ? button : null);
+  const again = () => native(form, "requestSubmit")(button?.isConnected ? button : null);
   const direct = () => {
     cards.pop()?.card.remove();
-    void ordinarySubmit();
+    void ordinarySubmit(0);
   };
   const options = {
     gateways: gateways?.length ? gateways : undefined,
     decide: (files: File[], settings: Settings | undefined) => decide(settings ?? DEFAULTS, said, files),
-    ordinarySubmit: () => void ordinarySubmit(),
+    ordinarySubmit: (left: number) => void ordinarySubmit(left),
     submitter: button,
     entries,
     onstate: (state: State) => {
       phase = state.phase;
-      form.dispatchEvent(new CustomEvent("hoop:state", { detail: state, bubbles: true }));
+      native(form, "dispatchEvent")(new CustomEvent("hoop:state", { detail: state, bubbles: true }));
     },
   };
   try {
@@ -112,7 +122,7 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, entries: 
       // Whoever comes back finds the form, and nothing that says it is being sent.
       addEventListener("pageshow", () => card?.remove(), { once: true });
       await gone();
-    } else HTMLFormElement.prototype.reset.call(form);
+    } else native(form, "reset")();
   } catch {
     // The card has told what came in the way; it makes room when the form is sent again.
   } finally {
@@ -120,9 +130,11 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, entries: 
   }
 }
 
+const attribute = (form: HTMLFormElement, name: string) => native(form, "getAttribute")(name);
+
 function find(selector: string | null): Element | null {
   try {
-    return selector ? document.querySelector(selector) : null;
+    return selector ? (select(selector)[0] ?? null) : null;
   } catch {
     return null;
   }
@@ -134,14 +146,14 @@ const TRAITS = ["action", "method", "enctype", "target", "accept-charset", "rel"
 /** A form of the entries and traits that this one has now, to be sent by the browser later: the form may have changed by then, or gone. Its
  *  `submit()` runs no listeners. */
 function copy(form: HTMLFormElement, button: HTMLElement | null, entries: FormData): HTMLFormElement {
-  const twin = document.createElement("form");
+  const twin = create("form");
   twin.hidden = true;
   for (const name of TRAITS) {
     const value = effective(form, button, name);
     if (value !== null) twin.setAttribute(name, value);
   }
   for (const [name, value] of entries) {
-    const field = document.createElement("input");
+    const field = create("input");
     field.type = typeof value === "string" ? "hidden" : "file";
     field.name = name;
     if (typeof value === "string") field.value = value;
@@ -150,7 +162,7 @@ function copy(form: HTMLFormElement, button: HTMLElement | null, entries: FormDa
       files.items.add(value);
       field.files = files.files;
     }
-    twin.append(field);
+    native(twin, "append")(field);
   }
   return twin;
 }

@@ -4,10 +4,10 @@
 import { Card } from "./card.ts";
 import { HoopError, type Question, type State } from "./types.ts";
 
-const question = (kind: Question["kind"]): Question => ({ kind, proceed() {}, decline() {} });
+const question = (kind: Question["kind"], known: boolean): Question => ({ kind, known, proceed() {}, decline() {}, ...(kind !== "retry" && { never() {} }) });
 const base: State = { phase: "looking", way: "direct", gateway: "hoop.local:4667", sent: 0, total: 128_400_000, id: "0f".repeat(16) };
 const monitor = `http://hoop.local:4667/monitor?ID=${base.id}`;
-const asking = (kind: Question["kind"]): State => ({ ...base, phase: "asking", question: question(kind) });
+const asking = (kind: Question["kind"], known = true): State => ({ ...base, phase: "asking", question: question(kind, known) });
 const failed = (code: string): State => ({ ...base, phase: "failed", id: code === "no-gateway" ? undefined : base.id, error: new HoopError(code, "told by the gallery") });
 
 /** Every state that looks different, by name. */
@@ -16,6 +16,8 @@ export const states: Record<string, State> = {
   offer: asking("offer"),
   permission: asking("permission"),
   bridge: asking("bridge"),
+  "permission-unknown": asking("permission", false),
+  "bridge-unknown": asking("bridge", false),
   retry: asking("retry"),
   handing: { ...base, phase: "handing", sent: 47_200_000, rate: 11_300_000 },
   resumed: { ...base, phase: "handing", sent: 91_000_000, rate: 2_400_000, resumed: true },
@@ -25,6 +27,10 @@ export const states: Record<string, State> = {
   received: { ...base, phase: "received", sent: base.total, monitor },
   delivered: { ...base, phase: "delivered", sent: base.total, monitor, location: "https://photos.example/photos/42" },
   held: { ...base, phase: "held", sent: base.total, monitor },
+  ...Object.fromEntries(
+    ["form-token-refused", "not-permitted", "upstream-failed"]
+      .map((code) => [`held-${code}`, { ...base, phase: "held", sent: base.total, monitor, error: new HoopError(code) } as State]),
+  ),
   stopped: { ...base, phase: "stopped" },
   ordinary: { ...base, phase: "ordinary", way: "ordinary" },
   ...Object.fromEntries(

@@ -1,5 +1,7 @@
-// What the library loads when it first has something to show, to complain of, or to open, so that pages where nobody uploads do not carry it.
+// What the library loads when it first has something to show, to complain of, to open, or to follow, so that pages where nobody uploads do not carry it.
 
 export { Card } from "./card.ts";
 export { diagnose } from "./diagnose.ts";
+export { follow } from "./follow.ts";
+export { send } from "./send.ts";
 export { openBridge } from "./window.ts";

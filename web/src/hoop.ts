@@ -1,6 +1,7 @@
 // The library's entry: `<script type="module" src="/hoop/hoop.js" data-hoop>`, or `import { offload } from "hoop"`. See docs/browser.md.
 
 import { startForms } from "./form.ts";
+import { create, native, select } from "./native.ts";
 import { able, offload as handOver } from "./offload.ts";
 import { present, watch, watchPolicy } from "./present.ts";
 import type { Offloadable, OffloadOptions, Receipt } from "./types.ts";
@@ -16,7 +17,7 @@ export function offload(input: Offloadable, options: OffloadOptions = {}): Promi
     return handOver(input, { ...options, onstate(state) { watch(options, state); onstate?.(state); } });
   }
   return handOver(input, present(options, (element) => {
-    (card ?? corner()).append(element);
+    native(card ?? corner(), "append")(element);
   }));
 }
 
@@ -25,17 +26,17 @@ let shelf: HTMLElement | undefined;
 /** Where cards without a place of their own stand, one above the other. */
 function corner(): HTMLElement {
   if (shelf?.isConnected) return shelf;
-  shelf = document.createElement("div");
+  shelf = create("div");
   Object.assign(shelf.style, {
     position: "fixed", right: "1rem", bottom: "1rem", width: "calc(100vw - 2rem)", maxWidth: "26rem", maxHeight: "calc(100vh - 2rem)", overflowY: "auto", zIndex: "2147483000",
   });
-  document.body.append(shelf);
+  native(native(document, "body"), "append")(shelf);
   return shelf;
 }
 
 /** Forms are upgraded only where a script tag says so, and only where the browser can seal. */
 function start(): void {
-  const scripts = [...document.querySelectorAll<HTMLScriptElement>("script[data-hoop]")];
+  const scripts = select<HTMLScriptElement>("script[data-hoop]");
   if (!scripts.length) return;
   if (!able() || !("adoptedStyleSheets" in Document.prototype)) {
     console.info("Hoop: this page has no WebCrypto (serve it over https), or the browser is too old. Forms work as ever.");
@@ -49,18 +50,19 @@ function start(): void {
 
 /** Tells a developer of forms that he may have meant. Those that come later are not looked at. */
 function look(selectors: string[]): void {
-  for (const selector of selectors) if (!document.querySelector(selector)) console.info(`Hoop: no form matches data-hoop="${selector}" so far.`);
-  const marked = document.querySelectorAll(["form[data-hoop]", ...selectors].join());
+  for (const selector of selectors) if (!select(selector).length) console.info(`Hoop: no form matches data-hoop="${selector}" so far.`);
+  const marked = select(["form[data-hoop]", ...selectors].join());
   for (const form of marked) {
-    const suits = /^post$/i.test(form.getAttribute("method") ?? "") && /^multipart/i.test(form.getAttribute("enctype") ?? "");
-    if (!suits && form.matches("form")) console.warn("Hoop: this form stays as it is: it needs method=\"post\" and enctype=\"multipart/form-data\".", form);
+    const said = native(form, "getAttribute");
+    const suits = /^post$/i.test(said("method") ?? "") && /^multipart/i.test(said("enctype") ?? "");
+    if (!suits && form instanceof HTMLFormElement) console.warn("Hoop: this form stays as it is: it needs method=\"post\" and enctype=\"multipart/form-data\".", form);
   }
   if (!marked.length && !selectors.length) console.info("Hoop: no form is marked data-hoop so far.");
 }
 
 function valid(selector: string): boolean {
   try {
-    document.createDocumentFragment().querySelector(selector);
+    native(document, "createDocumentFragment")().querySelector(selector);
     return true;
   } catch {
     console.error(`Hoop: data-hoop="${selector}" is no CSS selector.`);

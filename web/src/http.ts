@@ -1,7 +1,5 @@
 // A way over HTTP: XHR, since only that reports what the socket has taken. One constant URL for an upload, so that one preflight serves it.
 
-import { BODILESS } from "./seal.ts";
-import { HoopError } from "./types.ts";
 import type { Way as Name } from "./types.ts";
 import { cleanCode, ownUrl } from "./way.ts";
 import type { Answer, Parcel, Way } from "./way.ts";
@@ -63,34 +61,6 @@ function answer(xhr: XMLHttpRequest, url: string): Answer {
     status, code, state: header("hoop-state"), missing: header("hoop-missing"), total: header("hoop-total"),
     retryAfter: seconds >= 0 ? seconds : undefined, monitor: ownUrl(header("location") ?? undefined, new URL(url).origin),
   };
-}
-
-/** What a page may not say itself. */
-const FORBIDDEN = /^(origin|referer|user-agent|sec-.*)$/i;
-
-/** The page's own request, as `fetch` would make it, but one that tells how far it has come. Rejects with `network` or `aborted`. */
-export function send(
-  method: string, url: string, headers: [string, string][], body: Blob, onsent: (octets: number) => void, signal: AbortSignal,
-): Promise<Response> {
-  return new Promise((resolve, reject) => {
-    const xhr = new XMLHttpRequest();
-    const abort = () => xhr.abort();
-    xhr.open(method, url);
-    xhr.responseType = "blob";
-    for (const [name, value] of headers) if (!FORBIDDEN.test(name)) xhr.setRequestHeader(name, value);
-    xhr.upload.onprogress = ({ loaded }) => onsent(loaded);
-    xhr.onloadend = () => {
-      signal.removeEventListener("abort", abort);
-      const { status, statusText } = xhr;
-      if (!status) return reject(new HoopError(signal.aborted ? "aborted" : "network"));
-      const lines = xhr.getAllResponseHeaders().split("\r\n").filter(Boolean);
-      const said = lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)] as [string, string]);
-      resolve(new Response(BODILESS.includes(status) ? null : xhr.response, { status, statusText, headers: said }));
-    };
-    signal.addEventListener("abort", abort);
-    xhr.send(body);
-    if (signal.aborted) abort();
-  });
 }
 
 /** Whether a gateway's preflight lets permits through, of those gateways where that has shown. */

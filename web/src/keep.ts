@@ -85,13 +85,13 @@ export async function keep(kept: Kept): Promise<boolean> {
   }
 }
 
-/** The upload of `owner` with this key, if one is kept that has not expired; the newest of several. */
-export async function find(owner: string, key: string, now = Date.now()): Promise<Kept | undefined> {
+/** The upload of `owner`, or undefined for whomever's, with this key, if one is kept that has not expired; the newest of several. */
+export async function find(owner: string | undefined, key: string, now = Date.now()): Promise<Kept | undefined> {
   try {
     const all = await everything();
     const [gone, here] = [true, false].map((past) => all.filter(({ ticket }) => ticket.expires * 1000 < now === past));
     for (const { id } of gone!) await drop(id);
-    return here!.filter((kept) => kept.owner === owner && kept.key === key).sort((a, b) => b.ticket.expires - a.ticket.expires)[0];
+    return here!.filter((kept) => (kept.owner === owner || owner === undefined) && kept.key === key).sort((a, b) => b.ticket.expires - a.ticket.expires)[0];
   } catch {
     return undefined;
   }

@@ -2,6 +2,7 @@
 // RFC 9112): a head, and a body laid out by us, so that its length is known, files are read piece by piece, and it can be laid
 // out again after a reload.
 
+import { native } from "./native.ts";
 import { base64url, utf8 } from "./octets.ts";
 import { HoopError } from "./types.ts";
 import type { Offloadable } from "./types.ts";
@@ -68,9 +69,8 @@ export const identity = (blob: Blob) => {
 };
 
 function fromForm(form: HTMLFormElement, submitter: HTMLElement | null | undefined, entries: FormData): { url: string; method: string; type?: string; parts: Part[]; entries: FormData } {
-  // A control may be called `action` or `method`, and hide the property.
-  const attribute = (name: string) => submitter?.getAttribute(`form${name}`) ?? form.getAttribute(name) ?? "";
-  if (document.characterSet !== "UTF-8" || /^(?!utf-?8$)./i.test((form.getAttribute("accept-charset") ?? "").trim()))
+  const attribute = (name: string) => submitter?.getAttribute(`form${name}`) ?? native(form, "getAttribute")(name) ?? "";
+  if (native(document, "characterSet") !== "UTF-8" || /^(?!utf-?8$)./i.test((native(form, "getAttribute")("accept-charset") ?? "").trim()))
     throw new HoopError("not-offloadable");
   const enctype = attribute("enctype").toLowerCase();
   const base = { url: attribute("action") || location.href, method: attribute("method") || "GET", entries };
@@ -108,7 +108,7 @@ export async function message(input: Offloadable, submitter?: HTMLElement | null
       [type, parts] = ["application/x-www-form-urlencoded;charset=UTF-8", [String(body)]];
     } else type = typeof body === "string" ? "text/plain;charset=UTF-8" : body.type;
   }
-  const target = new URL(url, document.baseURI);
+  const target = new URL(url, native(document, "baseURI"));
   target.hash = "";
   method = method.toUpperCase();
   if (target.origin !== location.origin || !METHODS.includes(method))
@@ -152,8 +152,7 @@ function signs(pairs: [string, FormDataEntryValue][], form?: HTMLFormElement): u
   return pairs.filter(([name, value]) => isFile(value) || !isToken(name)).map(([name, value]) => [name, sign(value)]);
 }
 
-/** A control may be called `elements`, and hide the form's property. */
-const controls = (form: HTMLFormElement) => [...document.querySelectorAll<HTMLInputElement>("input,textarea,select,button")].filter((control) => control.form === form);
+const controls = (form: HTMLFormElement) => [...native(form, "elements")] as HTMLInputElement[];
 
 /** As browsers do: the first language without a weight, each other with a tenth less. */
 function languages(tags: readonly string[]): string {

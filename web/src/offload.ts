@@ -1,11 +1,13 @@
 // The conductor: which way an upload goes, and what its user is told. It decides nothing about octets; upload.ts and handover.ts do.
 
-import { direct, permission, probe } from "./direct.ts";
-import { follow } from "./follow.ts";
+import { belief, DELAY_MS, KNOWN_WAIT_MS } from "./belief.ts";
+import type { Belief } from "./belief.ts";
+import { answered, direct, permission, probe } from "./direct.ts";
+import type { Probe } from "./direct.ts";
 import type { News } from "./follow.ts";
-import { send } from "./http.ts";
 import { drop, find } from "./keep.ts";
 import type { Kept } from "./keep.ts";
+import { learned, quieten, remembered } from "./memory.ts";
 import { message as read } from "./message.ts";
 import type { Message } from "./message.ts";
 import { own } from "./own.ts";
@@ -29,8 +31,8 @@ const LOOK_MS = 2500;
 export interface Hooks {
   /** What is to be done with these files; default: `options.policy`, else the settings', else `ask`. */
   decide?(files: File[], settings: Settings | undefined): Policy;
-  /** Sends the form as if there were no library. Default: the same request by `fetch`. */
-  ordinarySubmit?(): void;
+  /** Sends the form as if there were no library, within `left` milliseconds. Default: the same request by `fetch`. */
+  ordinarySubmit?(left: number): void;
   /** The button that was pressed. */
   submitter?: HTMLElement | null;
   /** The form's entries when it was pressed. */
@@ -49,6 +51,8 @@ interface Opening {
 /** States in which the service has all of an upload, and those in which one that was kept is over. */
 const WHOLE = ["received", "replaying", "committing", "accepted", "held"];
 const OVER = ["stopped", "expired", "rejected", "unknown"];
+/** What has not come in time. */
+const LATE = Symbol("late");
 /** What a gateway that is only away for a while looks like. */
 const AWAY = ["network", "no-gateway", "window-closed"];
 
@@ -69,6 +73,8 @@ class Conductor {
   #unlock = () => {};
   /** The gateway in use: closed when this comes to nothing. */
   #opening: Opening | undefined;
+  /** When its user acted last: nothing that waits for a gateway that nobody knows keeps the ordinary way for longer than DELAY_MS after this. */
+  #acted = performance.now();
   /** Has the browser ask before the page is left: while something would be lost. */
   #guard = (event: Event) => event.preventDefault();
 
@@ -101,8 +107,14 @@ class Conductor {
   }
 
   async #offload(): Promise<Receipt> {
-    const { decide, policy } = this.#options;
-    const mine = await settings(this.#signal);
+    const { decide, policy, gateways = GATEWAYS } = this.#options;
+    const asked = settings(this.#signal);
+    const begun = this.#message.keepable && !!(await find(undefined, this.#message.key));
+    const hope = begun || gateways.some((address) => this.#belief(new URL(address).origin).wait === KNOWN_WAIT_MS);
+    // A program has no page to go to, and waits; a form of a visitor without a box does not.
+    const mine = await this.#within(asked, hope || !this.#options.ordinarySubmit ? Infinity : DELAY_MS);
+    this.#signal.throwIfAborted();
+    if (mine === LATE) return this.#ordinary(new HoopError("network"));
     this.#tell({ listed: mine && mine.owner !== null });
     const owner = mine && this.#message.keepable ? (mine.owner ?? "") : undefined;
     const kept = owner === undefined ? undefined : await this.#kept(owner);
@@ -111,7 +123,7 @@ class Conductor {
     const wish = decide ? decide(files, mine) : (policy ?? decideBy(mine ?? DEFAULTS, {}, files.length ? files : parts.filter((part) => typeof part !== "string")));
     // What was begun is finished, whatever is wished by now: sent anew, it could arrive twice.
     if (wish === "never" && !kept) return this.#ordinary();
-    const opening = wish === "never" ? "declined" : await this.#find(wish === "ask" && !kept);
+    const opening = wish === "never" ? "declined" : await this.#find(wish === "ask" && !kept, !!kept);
     if (typeof opening === "string" && !kept) return this.#ordinary(opening === "declined" ? undefined : new HoopError(opening));
     if (typeof opening !== "string") this.#opening = opening;
     if (await this.#prepare(kept, owner)) {
@@ -137,40 +149,85 @@ class Conductor {
     });
   }
 
+  /** What came within `ms` of its user's last act, or LATE. */
+  async #within<T>(coming: Promise<T>, ms: number): Promise<T | typeof LATE> {
+    if (ms === Infinity) return coming;
+    let clock: ReturnType<typeof setTimeout>;
+    const late = new Promise<typeof LATE>((resolve) => (clock = setTimeout(resolve, this.#acted + ms - performance.now(), LATE)));
+    return Promise.race([coming, late]).finally(() => clearTimeout(clock));
+  }
+
+  #belief(gateway: string): Belief {
+    return belief(remembered(), gateway, Date.now());
+  }
+
+  /** Looks for a gateway, for a while; one that answers later is remembered. */
+  async #look(looking: Promise<Probe>, gateway: string, wait: number): Promise<Probe> {
+    const found = looking.then((found) => {
+      learned(gateway, found === "gateway" || found === "spool-full" ? "seen" : "none");
+      return found;
+    });
+    found.catch(() => {});
+    const soon = await this.#within(found, wait);
+    if (soon !== LATE) return soon;
+    learned(gateway, "none");
+    return "no-gateway";
+  }
+
   /** Looks for a gateway and a way to it; asks where the browser or the user wants to be asked. */
-  async #find(offer: boolean): Promise<Opening | string> {
+  async #find(offer: boolean, begun: boolean): Promise<Opening | string> {
     const { ask, gateways = GATEWAYS } = this.#options;
+    const places = gateways.map((address) => new URL(address).origin);
+    if (offer && ask && remembered().quiet) return "declined";
+    // All at once: one that keeps silent takes no time from the others.
+    let probes: Promise<Probe>[] | undefined;
     let why = "no-gateway";
-    for (const address of gateways) {
-      const gateway = new URL(address).origin;
+    for (const [at, gateway] of places.entries()) {
       const state = await permission();
+      const believed = this.#belief(gateway);
+      // What was begun was begun at a gateway.
+      const known = begun || believed.known;
+      const wait = begun ? KNOWN_WAIT_MS : believed.wait;
       this.#tell({ phase: "looking", gateway: new URL(gateway).host });
       if (state === "granted") {
-        why = await probe(gateway, false, this.#signal);
+        probes ??= places.map((place) => quiet(probe(place, this.#signal)));
+        why = await this.#look(probes[at]!, gateway, wait);
         if (why !== "gateway") continue;
-        return offer && ask && !(await this.#ask("offer", async () => true)) ? "declined" : here(gateway);
+        return offer && ask && !(await this.#ask("offer", true, async () => true)) ? "declined" : here(gateway);
       }
-      if (!ask) continue;
+      if (!ask || !(begun || believed.ask)) continue;
       if (state === "prompt") {
-        const found = await this.#ask("permission", () => probe(gateway, true, this.#signal));
-        if (!found) return "declined";
+        const found = await this.#ask("permission", known, async () => {
+          const looking = quiet(probe(gateway, this.#signal));
+          await Promise.race([looking, answered(this.#signal)]);
+          this.#acted = performance.now();
+          return this.#look(looking, gateway, wait);
+        });
+        if (!found) return this.#declined(gateway, known);
         if (found === "gateway") return here(gateway);
         why = found;
-        // Leave was given, and nobody is there.
-        if (why !== "no-gateway" || (await permission()) === "granted") continue;
+        // Either leave was given, and nobody is there; or it was not, and one question is enough where no gateway is known.
+        if (!known || why !== "no-gateway" || (await permission()) === "granted") continue;
       }
       // Here before the click, within which a window has to open at once.
-      const { openBridge } = await windows();
-      const opening = await this.#ask("bridge", () => bridge(gateway, openBridge), shut);
-      if (!opening) return "declined";
+      const { openBridge } = await later();
+      const opening = await this.#ask("bridge", known, () => bridge(gateway, openBridge, known), shut);
+      if (!opening) return this.#declined(gateway, known);
+      learned(gateway, typeof opening === "string" ? "none" : "seen");
       if (typeof opening !== "string") return opening;
       why = opening;
     }
     return why;
   }
 
+  /** Who knows of no gateway is not asked again soon. */
+  #declined(gateway: string, known: boolean): string {
+    if (!known) learned(gateway, "none");
+    return "declined";
+  }
+
   /** Asks the user; `act` runs once, within their click. Undefined when they decline, even after it has begun: then `undo` gets what came of it. */
-  async #ask<T>(kind: Question["kind"], act: () => Promise<T>, undo: (late: T) => void = () => {}): Promise<T | undefined> {
+  async #ask<T>(kind: Question["kind"], known: boolean, act: () => Promise<T>, undo: (late: T) => void = () => {}): Promise<T | undefined> {
     this.#signal.throwIfAborted();
     const { phase } = this.#state;
     const given = new AbortController();
@@ -178,11 +235,17 @@ class Conductor {
       const answer = await new Promise<T | undefined>((resolve, reject) => {
         let begun: Promise<unknown> | undefined;
         const proceed = () => (begun ??= act().then((result) => (given.signal.aborted ? undo(result) : resolve(result)), reject));
-        const question: Question = { kind, proceed: () => void proceed(), decline: () => resolve(undefined) };
+        const decline = () => resolve(undefined);
+        const never = () => {
+          quieten(true);
+          decline();
+        };
+        const question: Question = { kind, known, proceed: () => void proceed(), decline, ...(kind !== "retry" && { never }) };
         this.#signal.addEventListener("abort", () => reject(this.#signal.reason), { signal: given.signal });
         this.#tell({ phase: "asking", question });
         this.#options.ask!(question);
       });
+      this.#acted = performance.now();
       this.#tell({ phase, question: undefined });
       return answer;
     } finally {
@@ -231,6 +294,8 @@ class Conductor {
   }
 
   async #handOver(opening: Opening | undefined): Promise<Receipt> {
+    // What follows the upload has to be here before its user goes out of reach.
+    later().catch(() => {});
     const upload = this.#upload!;
     for (;;) {
       this.#opening = opening;
@@ -275,7 +340,7 @@ class Conductor {
   async #afterGateway(opening: Opening, code: string): Promise<Opening | undefined> {
     this.#tell({ windowOnly: false });
     while (this.#options.ask && AWAY.includes(code)) {
-      const again = await this.#ask("retry", () => opening.again(), shut);
+      const again = await this.#ask("retry", true, () => opening.again(), shut);
       if (!again) break;
       if (typeof again !== "string") return again;
       code = again;
@@ -318,7 +383,7 @@ class Conductor {
       for (const wake of waiting.splice(0)) wake(news);
     };
     const carrier = by?.gateway ? { look: by.name === "direct" ? () => by.look(AbortSignal.timeout(LOOK_MS)) : undefined, mend: () => this.#mend(upload) } : undefined;
-    follow(upload.ticket, hear, new AbortController().signal, carrier).catch(() => {});
+    later().then(({ follow }) => follow(upload.ticket, hear, new AbortController().signal, carrier)).catch(() => {});
     return {
       way, phase, id, monitor, total,
       delivered: (signal) => new Promise((resolve, reject) => {
@@ -355,7 +420,7 @@ class Conductor {
     this.#tell({ phase: "ordinary", way: "ordinary", error, gateway: undefined });
     const base = { way: "ordinary", phase: "ordinary", total: this.#state.total } as const;
     if (this.#options.ordinarySubmit) {
-      this.#options.ordinarySubmit();
+      this.#options.ordinarySubmit(this.#acted + DELAY_MS - performance.now());
       return { ...base, delivered: () => new Promise(() => {}) };
     }
     const { url, method, fields, parts, authorization } = this.#message;
@@ -364,7 +429,9 @@ class Conductor {
     const total = body.size;
     this.#tell({ total });
     const onsent = (sent: number) => this.#progressed({ sent: Math.min(sent, total), total });
-    const response = await send(method, url.href, headers, body, onsent, this.#signal);
+    // Without what is loaded later it goes all the same.
+    const { send } = await later().catch(() => ({ send: undefined }));
+    const response = send ? await send(method, url.href, headers, body, onsent, this.#signal) : await fetch(url, { method, headers, body, signal: this.#signal });
     return { ...base, total, delivered: async () => response.clone() };
   }
 
@@ -426,19 +493,26 @@ function safely(call: () => void): void {
   }
 }
 
+/** A promise whose failure is nobody's until it is waited for. */
+function quiet<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => {});
+  return promise;
+}
+
 const shut = (opening: Opening | string) => typeof opening !== "string" && opening.close();
 
 const here = (gateway: string): Opening => ({
   way: (parcel) => direct(gateway, parcel),
   // Leave may have been taken back meanwhile.
-  again: async () => ((await permission()) === "granted" ? here(gateway) : bridge(gateway, (await windows()).openBridge)),
+  again: async () => ((await permission()) === "granted" ? here(gateway) : bridge(gateway, (await later()).openBridge)),
   close() {},
 });
 
-const windows = () => import("./hoop-card.ts");
+/** What is loaded when it is first needed. */
+const later = () => import("./hoop-card.ts");
 
-async function bridge(gateway: string, open: typeof openBridge): Promise<Opening | string> {
-  const window = await open(gateway);
+async function bridge(gateway: string, open: typeof openBridge, known = true): Promise<Opening | string> {
+  const window = await open(gateway, known);
   if (typeof window === "string") return window;
   const again = () => {
     window.close();

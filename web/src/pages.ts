@@ -1,6 +1,8 @@
 // My uploads and settings at a service, on top of pages that are whole without this: rows change where they stand, and buttons
 // act without leaving. Every word comes from the server: what is more than progress is drawn there, and taken over from it.
 
+import { quieten } from "./memory.ts";
+
 /** What of an event's status is looked at here (docs/protocol.md §8). */
 interface Status {
   id: string;
@@ -14,6 +16,7 @@ interface Status {
   caption?: string | null;
   path?: string | null;
   monitor?: string | null;
+  kept_until?: number | null;
 }
 
 /** The least time between two looks at the page: states come in bursts when a gateway delivers. */
@@ -31,7 +34,7 @@ const ENDED = new Set(["accepted", "rejected", "unknown", "stopped", "expired"])
 function keyOf(status: Status): string {
   const paused = status.paused && ["announced", "receiving", "received"].includes(status.state);
   const noted = [status.caption, status.path, status.monitor].map((member) => (member == null ? 0 : 1)).join("");
-  return [status.state, paused ? 1 : 0, status.reason?.code ?? "", status.next_attempt ?? "", status.files?.length ?? 0, noted].join("|");
+  return [status.state, paused ? 1 : 0, status.reason?.code ?? "", status.next_attempt ?? "", status.files?.length ?? 0, noted, status.kept_until ? 1 : 0].join("|");
 }
 
 function size(bytes: number, units: string[], decimal: string): string {
@@ -224,7 +227,7 @@ class Uploads {
       const answer = await fetch(form.getAttribute("action") ?? "", {
         method: "POST",
         headers: { "Content-Type": "application/json", "Hoop-Version": "1", Accept: "application/json" },
-        body: JSON.stringify({ action: button.value }),
+        body: JSON.stringify({ action: button.value, risk: new FormData(form).get("risk") }),
         signal: AbortSignal.timeout(30_000),
       });
       // Signed out, moved on, gone: the server's own page explains each, and how it stands.
@@ -275,6 +278,8 @@ function redraw(row: HTMLElement, fresh: HTMLElement): void {
 function once(form: HTMLFormElement): void {
   form.addEventListener("submit", (event) => {
     if (form.dataset.busy) event.preventDefault();
+    // The newer word: who had enough of questions may be asked again.
+    quieten(false);
     form.dataset.busy = "1";
     const button = form.querySelector("button");
     if (button) button.ariaBusy = "true";

@@ -1,6 +1,7 @@
 // Joins an upload with its card and the console: what `offload` is given so that a person sees it. Card, words and diagnosis are a
 // file of their own (hoop-card.ts), loaded when they are first needed.
 
+import { native } from "./native.ts";
 import type { Card, CardOptions } from "./card.ts";
 import type { OffloadOptions, State } from "./types.ts";
 
@@ -53,13 +54,11 @@ const blocked: string[] = [];
 
 /** Notices what the page's policy blocks, from now on. */
 export function watchPolicy(): void {
-  document.addEventListener("securitypolicyviolation", ({ effectiveDirective, blockedURI }) => {
+  native(document, "addEventListener")("securitypolicyviolation", ({ effectiveDirective, blockedURI }) => {
     if (effectiveDirective === "connect-src" && blocked.length < BLOCKED_MAX) blocked.push(blockedURI);
   });
 }
 
-/** A page that goes the ordinary way waits no longer than this for what there is to say. */
-const TELL_MS = 500;
 let telling: Promise<void> | undefined;
 
 /** Has the console told why, when the straight way to a gateway was not to be had. */
@@ -69,5 +68,5 @@ export function watch({ gateways = ["http://hoop.local:4667"] }: OffloadOptions,
   if (missed) telling = import("./hoop-card.ts").then(({ diagnose }) => diagnose(gateways, blocked)).catch(() => {});
 }
 
-/** Resolves when the console has been told: a page that is left says nothing any more. */
-export const told = () => Promise.race([telling, telling && new Promise<void>((resolve) => setTimeout(resolve, TELL_MS))]);
+/** Resolves when the console has been told, or after `ms`: a page that is left says nothing any more. */
+export const told = (ms: number) => Promise.race([telling, telling && new Promise<void>((resolve) => setTimeout(resolve, ms))]);

@@ -80,8 +80,25 @@ export async function ticket(wanted: Wanted, authorization?: string, signal?: Ab
   return { ...first, post, gateways };
 }
 
+/** What was asked ahead may be so old: longer, and the user may be another. */
+const AHEAD_MS = 10_000;
+let ahead: { at: number; said: Promise<Settings | undefined> } | undefined;
+
+/** Asks for the settings before they are needed. */
+export function askAhead(): void {
+  ahead = { at: performance.now(), said: settings() };
+}
+
+/** Whoever has looked at another page meanwhile may have changed them, or signed out. */
+export function forgetAhead(): void {
+  ahead = undefined;
+}
+
 /** The user's settings; undefined if the service does not say. */
 export async function settings(signal?: AbortSignal): Promise<Settings | undefined> {
+  const early = ahead;
+  ahead = undefined;
+  if (early && performance.now() - early.at < AHEAD_MS) return early.said;
   try {
     return await (await call("/hoop/settings", { headers: { Accept: "application/json" }, signal }, 4000)).json();
   } catch {

@@ -9,8 +9,12 @@ export interface Texts {
   /** In all texts, `site` is the host of the service. */
   looking: Text;
   asking: Record<Question["kind"], (site: string) => Text>;
+  /** The same where no box is known, and there may be none. */
+  whether: Record<"permission" | "bridge", Text>;
   proceed: Record<Question["kind"], string>;
   decline: string;
+  never: string;
+  settings: string;
   /** `site` is empty when it goes to the Hoop box. */
   handing: (site: string) => Text;
   resumed: string;
@@ -18,7 +22,7 @@ export interface Texts {
   free: (site: string) => Text;
   received: (site: string) => Text;
   delivered: (site: string) => Text;
-  held: (site: string) => Text;
+  held: Record<Waiting, (site: string) => Text>;
   stopped: Text;
   ordinary: (site: string) => Text;
   /** By the error's code: what happened, and what to do. */
@@ -33,27 +37,42 @@ export interface Texts {
   location: string;
   uploads: string;
   signIn: string;
+  finish: string;
 }
+
+/** What a held upload waits for. */
+type Waiting = "session" | "token" | "permission" | "failure";
 
 type Reason = "other" | "file" | "full" | "large" | "network" | "refused" | "unknown" | "signedOut" | "lies" | "noBox" | "alive";
 
 const en: Texts = {
-  looking: ["Looking for a Hoop box…", "A Hoop box on your network can take your files and deliver them while you go."],
+  looking: ["Looking for a Hoop box…", "If there is one on your network, it takes your files and delivers them while you go."],
   asking: {
     offer: (site) => ["Hand this to the Hoop box and go?", `A Hoop box on your network takes your files quickly. Then you may leave: it delivers them to ${site}, sealed, so that it cannot read them.`],
-    permission: () => ["May this page reach the Hoop box?", "A Hoop box on your network can deliver your files while you go. Your browser will ask: choose “Allow”."],
-    bridge: () => ["Open the Hoop box’s small window?", "Through it, a Hoop box on your network can take your files and deliver them while you go. It closes by itself."],
+    permission: () => ["May this page reach the Hoop box?", "On its network, the Hoop box that you have used can deliver your files while you go. Your browser will ask: choose “Allow”."],
+    bridge: () => ["Open the Hoop box’s small window?", "On its network, the Hoop box that you have used can take your files through it, and deliver them while you go. It closes by itself."],
     retry: (site) => ["The Hoop box has gone", `If you are still on its network, try again. Or send the rest directly to ${site}.`],
   },
-  proceed: { offer: "Hand it over", permission: "Continue", bridge: "Open the window", retry: "Try again" },
+  whether: {
+    permission: ["Do you have a Hoop box here?", "A Hoop box is a device on a network that takes files and delivers them while you go. If you know of one here, this page can look for it: your browser will ask first."],
+    bridge: ["Do you have a Hoop box here?", "A Hoop box is a device on a network that takes files and delivers them while you go. If you know of one here, its small window can take them."],
+  },
+  proceed: { offer: "Hand it over", permission: "Look for it", bridge: "Open its window", retry: "Try again" },
   decline: "Send directly",
+  never: "Don’t ask again",
+  settings: "Settings",
   handing: (site) => [site ? `Sending your files to ${site}` : "Handing your files to the Hoop box", "Please keep this page open."],
   resumed: "Going on from where it stopped.",
   windowOnly: ["You may close this page", "But leave the Hoop box’s small window open: it closes by itself."],
   free: (site) => ["You may leave", `The Hoop box has everything and delivers it to ${site}. Close this page, go away, switch off: all fine.`],
   received: (site) => ["You may leave", `${site} has received everything.`],
   delivered: (site) => ["Delivered", `${site} has accepted your upload.`],
-  held: (site) => ["Sign in to finish", `${site} has your files, but you have been signed out meanwhile.`],
+  held: {
+    session: (site) => ["Sign in to finish", `${site} has your files, but when they arrived you were no longer signed in.`],
+    token: (site) => ["It waits for you", `Your files are at ${site}, which did not take them yet: its form had become too old. One click sends them once more.`],
+    permission: (site) => ["It waits for you", `Your files are at ${site}, which did not let you do that. They can be sent once more, by you or when you are signed in as somebody who may.`],
+    failure: (site) => ["It waits for you", `Your files are at ${site}, which failed at them several times. They can be sent once more.`],
+  },
   stopped: ["Stopped", "You can send it again."],
   ordinary: (site) => ["Sending directly", `Your files go to ${site} without a Hoop box. Please stay until it answers.`],
   failed: {
@@ -79,25 +98,37 @@ const en: Texts = {
   location: "See it",
   uploads: "My uploads",
   signIn: "Sign in",
+  finish: "Finish",
 };
 
 const fr: Texts = {
-  looking: ["Recherche d’un boîtier Hoop…", "Un boîtier Hoop de votre réseau peut prendre vos fichiers et les livrer pendant que vous partez."],
+  looking: ["Recherche d’un boîtier Hoop…", "S’il y en a un sur votre réseau, il prend vos fichiers et les livre pendant que vous partez."],
   asking: {
     offer: (site) => ["Confier l’envoi au boîtier Hoop et partir ?", `Un boîtier Hoop de votre réseau prend vos fichiers rapidement. Vous pourrez alors partir : il les livre à ${site}, scellés, sans pouvoir les lire.`],
-    permission: () => ["Cette page peut-elle joindre le boîtier Hoop ?", "Un boîtier Hoop de votre réseau peut livrer vos fichiers pendant que vous partez. Votre navigateur va demander : choisissez « Autoriser »."],
-    bridge: () => ["Ouvrir la petite fenêtre du boîtier Hoop ?", "Par elle, un boîtier Hoop de votre réseau peut prendre vos fichiers et les livrer pendant que vous partez. Elle se ferme toute seule."],
+    permission: () => ["Cette page peut-elle joindre le boîtier Hoop ?", "Sur son réseau, le boîtier Hoop que vous avez utilisé peut livrer vos fichiers pendant que vous partez. Votre navigateur va demander : choisissez « Autoriser »."],
+    bridge: () => ["Ouvrir la petite fenêtre du boîtier Hoop ?", "Sur son réseau, le boîtier Hoop que vous avez utilisé peut prendre vos fichiers par elle et les livrer pendant que vous partez. Elle se ferme toute seule."],
     retry: (site) => ["Le boîtier Hoop a disparu", `Si vous êtes toujours sur son réseau, réessayez. Ou envoyez le reste directement à ${site}.`],
   },
-  proceed: { offer: "Confier l’envoi", permission: "Continuer", bridge: "Ouvrir la fenêtre", retry: "Réessayer" },
+  whether: {
+    permission: ["Avez-vous un boîtier Hoop ici ?", "Un boîtier Hoop est un appareil du réseau qui prend des fichiers et les livre pendant que vous partez. Si vous en connaissez un ici, cette page peut le chercher : votre navigateur demandera d’abord."],
+    bridge: ["Avez-vous un boîtier Hoop ici ?", "Un boîtier Hoop est un appareil du réseau qui prend des fichiers et les livre pendant que vous partez. Si vous en connaissez un ici, sa petite fenêtre peut les prendre."],
+  },
+  proceed: { offer: "Confier l’envoi", permission: "Le chercher", bridge: "Ouvrir sa fenêtre", retry: "Réessayer" },
   decline: "Envoyer directement",
+  never: "Ne plus demander",
+  settings: "Préférences",
   handing: (site) => [site ? `Envoi de vos fichiers à ${site}` : "Vos fichiers passent au boîtier Hoop", "Gardez cette page ouverte."],
   resumed: "L’envoi reprend là où il s’était arrêté.",
   windowOnly: ["Vous pouvez fermer cette page", "Mais laissez la petite fenêtre du boîtier Hoop ouverte : elle se ferme toute seule."],
   free: (site) => ["Vous pouvez partir", `Le boîtier Hoop a tout reçu et le livre à ${site}. Fermez cette page, éloignez-vous, éteignez : tout va bien.`],
   received: (site) => ["Vous pouvez partir", `${site} a tout reçu.`],
   delivered: (site) => ["Livré", `${site} a accepté votre envoi.`],
-  held: (site) => ["Connectez-vous pour finir", `${site} a vos fichiers, mais vous avez été déconnecté entre-temps.`],
+  held: {
+    session: (site) => ["Connectez-vous pour finir", `${site} a vos fichiers, mais à leur arrivée vous n’étiez plus connecté.`],
+    token: (site) => ["L’envoi vous attend", `Vos fichiers sont à ${site}, qui ne les a pas encore pris : son formulaire était devenu trop ancien. Un clic les envoie à nouveau.`],
+    permission: (site) => ["L’envoi vous attend", `Vos fichiers sont à ${site}, qui ne vous l’a pas permis. Ils peuvent être envoyés à nouveau, par vous ou quand vous êtes connecté avec les droits voulus.`],
+    failure: (site) => ["L’envoi vous attend", `Vos fichiers sont à ${site}, qui a échoué plusieurs fois. Ils peuvent être envoyés à nouveau.`],
+  },
   stopped: ["Arrêté", "Vous pouvez refaire cet envoi."],
   ordinary: (site) => ["Envoi direct", `Vos fichiers vont à ${site} sans boîtier Hoop. Restez jusqu’à sa réponse.`],
   failed: {
@@ -123,6 +154,7 @@ const fr: Texts = {
   location: "Voir",
   uploads: "Mes envois",
   signIn: "Se connecter",
+  finish: "Terminer",
 };
 
 const LANGUAGES = { en, fr };
@@ -165,10 +197,21 @@ function reason(error?: HoopError): Reason {
   return REASONS[error?.code ?? ""] ?? "other";
 }
 
+const WAITING: Partial<Record<string, Waiting>> = { "form-token-refused": "token", "not-permitted": "permission", "upstream-failed": "failure" };
+
+/** What a held upload waits for, by its error. */
+export function waiting(error?: HoopError): Waiting {
+  return WAITING[error?.code ?? ""] ?? "session";
+}
+
 /** What is said of a state. */
 export function words(t: Texts, { phase, question, windowOnly, way, error }: State, site: string): Text {
-  if (phase === "asking") return t.asking[question?.kind ?? "offer"](site);
+  if (phase === "asking") {
+    const kind = question?.kind ?? "offer";
+    return question?.known === false && (kind === "permission" || kind === "bridge") ? t.whether[kind] : t.asking[kind](site);
+  }
   if (phase === "handing") return windowOnly ? t.windowOnly : t.handing(way === "service" ? site : "");
+  if (phase === "held") return t.held[waiting(error)](site);
   if (phase === "failed") return t.failed[reason(error)](site);
   const text = t[phase];
   return typeof text === "function" ? text(site) : text;

@@ -58,9 +58,13 @@ export interface Question {
    *  network. `bridge`: a small window of the gateway will open. `retry`: the gateway has gone; try again, or send the
    *  rest to the service. `bridge` after `permission` means that leave was not given. */
   kind: "offer" | "permission" | "bridge" | "retry";
+  /** Whether a gateway has answered here lately. Where not, there may be none: this is asked once a day at the most. */
+  known: boolean;
   proceed(): void;
   /** The ordinary way instead. */
   decline(): void;
+  /** The same, and nothing is asked any more in this browser until the user saves settings. Not for `retry`. */
+  never?(): void;
 }
 
 export interface State {
@@ -156,6 +160,8 @@ export type HoopCode =
 /** What went wrong. `code` says what, for programs and for texts.ts; `message` is the service's own words where it has some, else the code. */
 export class HoopError extends Error {
   override name = "HoopError";
+  /** What is loaded later brings a class of its own. */
+  static override [Symbol.hasInstance] = (value: unknown) => value instanceof Error && value.name === "HoopError";
   constructor(
     readonly code: HoopCode,
     detail: string = code,

@@ -5,11 +5,14 @@ import type { Answer as FromWindow, FromBridge } from "./bridge-messages.ts";
 import { calledOf, cleanCode, ownUrl } from "./way.ts";
 import type { Answer, Parcel, Way } from "./way.ts";
 
-/** How long the window may take to load and say hello. */
+/** How long the window may take to load and say hello: of a gateway that is known, and otherwise. */
 const HELLO_MS = 6000;
+const UNKNOWN_MS = 2500;
+/** A window that shows something says hello within this, or it is not the gateway's: the browser's own page on an address that does not answer. */
+const SHOWN_MS = 1000;
 /** So long may a window say nothing while it has work. */
 const STILL_MS = 60_000;
-const LOOK_MS = 400;
+const LOOK_MS = 100;
 
 /** Why there is no window: `popup-blocked`; `window-closed` (by its user, or cut off by `Cross-Origin-Opener-Policy`); `no-gateway`. */
 export type NoWindow = "popup-blocked" | "window-closed" | "no-gateway";
@@ -21,7 +24,7 @@ export interface Bridge {
 }
 
 /** Opens the window: within a user's gesture, and at once. Resolves when it has said hello. */
-export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
+export function openBridge(gateway: string, known = true): Promise<Bridge | NoWindow> {
   const other = window.open(gateway + BRIDGE_PATH, "_blank", BRIDGE_FEATURES);
   if (!other) return Promise.resolve("popup-blocked");
   const target = new URL(gateway).origin;
@@ -49,9 +52,14 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
       waiting.delete(message.seq);
     }
   };
+  const opened = performance.now();
+  let shown = Infinity;
   const clock = setInterval(() => {
-    const silent = performance.now() - heard;
-    if (!other.closed && silent < (waiting.size ? STILL_MS : Infinity) && !(hello && silent > HELLO_MS)) return;
+    const now = performance.now();
+    const silent = now - heard;
+    if (hello && isElsewhere(other)) shown = Math.min(shown, now);
+    const speechless = hello && (now - opened > (known ? HELLO_MS : UNKNOWN_MS) || (!known && now - shown > SHOWN_MS));
+    if (!other.closed && silent < (waiting.size ? STILL_MS : Infinity) && !speechless) return;
     const why = other.closed ? "window-closed" : "no-gateway";
     hello?.(why);
     begun?.(why);
@@ -111,6 +119,15 @@ export function openBridge(gateway: string): Promise<Bridge | NoWindow> {
     if (typeof outcome === "string") bridge.close();
     return outcome;
   });
+}
+
+/** Whether a window shows more than the empty page that it begins with: then it is not ours to look into. */
+function isElsewhere(other: Window): boolean {
+  try {
+    return other.location.href !== "about:blank";
+  } catch {
+    return true;
+  }
 }
 
 /** A number as a window may say it; 0 for everything else. */

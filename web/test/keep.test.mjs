@@ -8,7 +8,7 @@ import { load } from "./sources.mjs";
 
 const global = (name, value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
 global("location", new URL("https://photos.example/"));
-global("document", { baseURI: "https://photos.example/", characterSet: "UTF-8" });
+global("document", Object.create({ baseURI: "https://photos.example/", characterSet: "UTF-8" }));
 global("navigator", { languages: ["en"], userAgent: "Browser/1" });
 
 const { KEPT_MAX, drop, find, keep, keepPrint, prints } = await load("keep");

@@ -8,7 +8,7 @@ import { load } from "./sources.mjs";
 
 const global = (name, value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
 global("location", new URL("https://photos.example/album?x=1#part"));
-global("document", { baseURI: "https://photos.example/album?x=1", characterSet: "UTF-8" });
+global("document", Object.create({ baseURI: "https://photos.example/album?x=1", characterSet: "UTF-8" }));
 global("navigator", { languages: ["fr-FR", "fr", "en"], userAgent: "Browser/1" });
 
 const { boundary, head, message, multipart } = await load("message");
@@ -103,8 +103,11 @@ class Form {
     return { method: "post", action: "/photos", enctype: "multipart/form-data" }[name] ?? null;
   }
 
+  get elements() {
+    return this.controls;
+  }
+
   async read() {
-    document.querySelectorAll = () => this.controls;
     const entries = new FormData();
     for (const { name, value, off } of this.controls) if (!off) entries.append(name, value);
     return message(this, null, entries);

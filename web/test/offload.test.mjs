@@ -10,11 +10,12 @@ const page = new EventTarget();
 /** What the permission to reach the local network is, and what is wrong today. */
 let world;
 stand("location", new URL("https://photos.example/"));
-stand("document", { baseURI: "https://photos.example/", characterSet: "UTF-8", querySelectorAll: (selector) => (selector.startsWith("input") ? (world.controls ?? []) : []) });
+stand("document", Object.create({ baseURI: "https://photos.example/", characterSet: "UTF-8", querySelectorAll: () => [] }));
 stand("navigator", { languages: ["en"], userAgent: "Test", permissions: { query: async () => ({ state: world.permission }) } });
 stand("addEventListener", page.addEventListener.bind(page));
 stand("removeEventListener", page.removeEventListener.bind(page));
 stand("reportError", (error) => world.reported.push(error.message));
+stand("localStorage", { getItem: () => world.remembered ?? null, setItem: (_, text) => void (world.remembered = text) });
 stand("window", { open: () => openWindow() });
 Object.defineProperty(Request.prototype, "targetAddressSpace", { value: "local", configurable: true });
 // What the library waits for after the last test holds nothing up.
@@ -132,6 +133,79 @@ function photo(name = `${++serial}.jpg`) {
   body.append("photo", new File(["abc"], name, { lastModified: 5 }));
   return { url: "/photos", body };
 }
+
+const BOX = "http://hoop.local:4667";
+/** What is remembered of somebody who has used the gateway before. */
+const KNOWN = () => JSON.stringify({ boxes: { [BOX]: { seen: Date.now() } } });
+
+for (const [leave, kind] of [["denied", "bridge"], ["prompt", "permission"]]) {
+  test(`with leave ${leave} and no box known, one question is asked for many uploads`, async () => {
+    begin({ permission: leave, probe: async () => { throw new TypeError("nobody"); } });
+    const asked = [];
+    const ask = ({ decline, proceed, ...question }) => {
+      asked.push([question.kind, question.known]);
+      (kind === "permission" ? proceed : decline)();
+      world.permission = "granted";
+    };
+    for (let uploads = 0; uploads < 3; uploads++) {
+      assert.equal(await outcome(offload(photo(), { ask })), "ordinary");
+      world.permission = leave;
+    }
+    assert.deepEqual(asked, [[kind, false]]);
+    assert.equal(world.windows.length, 0, "and no window opens");
+  });
+
+  test(`with leave ${leave}, after "not again" nothing is asked, though a box is known`, async () => {
+    begin({ permission: leave, remembered: KNOWN() });
+    const asked = [];
+    const ask = (question) => {
+      asked.push(question.kind);
+      question.never();
+    };
+    for (let uploads = 0; uploads < 2; uploads++) assert.equal(await outcome(offload(photo(), { ask })), "ordinary");
+    assert.deepEqual(asked, [kind]);
+  });
+}
+
+test("leave that is not given leads to the window where a box is known, and to no second question elsewhere", async () => {
+  for (const [remembered, kinds] of [[undefined, ["permission"]], [KNOWN(), ["permission", "bridge"]]]) {
+    begin({ permission: "prompt", remembered, probe: async () => { world.permission = "denied"; throw new TypeError("denied"); } });
+    const asked = [];
+    const ask = ({ kind, proceed, decline }) => {
+      asked.push(kind);
+      (kind === "permission" ? proceed : decline)();
+    };
+    assert.equal(await outcome(offload(photo(), { ask })), "ordinary");
+    assert.deepEqual(asked, kinds);
+  }
+});
+
+for (const [what, settings] of [["gateway", {}], ["service", { slow: () => new Promise(() => {}) }]]) {
+  test(`a form waits 300 ms for a ${what} that is silent, and a late answer is remembered`, async (t) => {
+    let answer;
+    begin({ ...settings, probe: () => new Promise((resolve) => (answer = resolve)) });
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    let sent = 0;
+    const done = offload(photo(), { ordinarySubmit: () => sent++, decide: () => "always" });
+    const settle = async () => { for (let turns = 0; turns < 20; turns++) await new Promise(setImmediate); };
+    await settle();
+    // The clock of its user's last act goes on by itself.
+    assert.equal(sent, 0);
+    t.mock.timers.tick(300);
+    await settle();
+    assert.equal(sent, 1);
+    assert.equal((await done).way, "ordinary");
+    if (what === "service") return;
+    answer(json({ hoop: "gateway" }));
+    await settle();
+    assert.equal(typeof JSON.parse(world.remembered).boxes[BOX].seen, "number");
+  });
+}
+
+test("of several gateways a silent one takes no time from the next", async () => {
+  begin({ probe: async (_, { host }) => (host === "silent.local" ? new Promise(() => {}) : json({ hoop: "gateway" })) });
+  assert.equal(await outcome(offload(photo(), { policy: "always", gateways: ["http://silent.local", "http://hoop.local:4667"] })), "direct");
+});
 
 const outcome = (promise) => promise.then(({ way }) => way, ({ code }) => code);
 const isGuarded = () => !page.dispatchEvent(new Event("beforeunload", { cancelable: true }));

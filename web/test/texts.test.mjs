@@ -17,8 +17,10 @@ test("the nearest language that is spoken here is taken, else English", () => {
 test("each phase, question and failure has its own words in both languages, and none is the other's", () => {
   const states = [
     ...phases.filter((phase) => phase !== "asking" && phase !== "failed").map((phase) => ({ phase })),
-    ...["offer", "permission", "bridge", "retry"].map((kind) => ({ phase: "asking", question: { kind } })),
+    ...["offer", "permission", "bridge", "retry"].map((kind) => ({ phase: "asking", question: { kind, known: true } })),
+    ...["permission", "bridge"].map((kind) => ({ phase: "asking", question: { kind, known: false } })),
     ...codes.map((code) => ({ phase: "failed", error: { code } })),
+    ...["form-token-refused", "not-permitted", "upstream-failed"].map((code) => ({ phase: "held", error: { code } })),
     { phase: "handing", way: "service" },
     { phase: "handing", windowOnly: true },
   ];

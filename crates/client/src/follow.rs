@@ -230,6 +230,11 @@ impl Follower<'_> {
         self.hear(gateway.as_mut(), self.service_link().as_mut(), Duration::ZERO, false).await.settle()
     }
 
+    /// What the service itself says, which may wait so long for something to become of it.
+    pub(crate) async fn at_service(&self, wait: Duration) -> Result<Status, StatusError> {
+        self.hear(None, self.service_link().as_mut(), wait, true).await.settle()
+    }
+
     /// Asks the gateway; and the service, which is given so long to wait for a final state, if the gateway knows nothing, speaks for
     /// others without proof, or `both` are to be asked.
     async fn hear(&self, gateway: Option<&mut Link>, service: Option<&mut Link>, wait: Duration, both: bool) -> Heard {

@@ -29,7 +29,7 @@ pub fn request(connector: &Connector, origin: &Origin, path: &str) -> Request<ho
 
 /// What `Hoop-Missing` says of an upload of `total` octets.
 pub fn lacking(text: &str, total: u64) -> Option<RangeSet> {
-    crate::transfer::lacking(text, total)
+    crate::told::lacking(text, total)
 }
 
 /// Where a gateway that mDNS names may be, as address and as origin.

@@ -32,7 +32,8 @@ use crate::status::{Reason, State, Status};
 use crate::store::{SecretText, UploadRecord};
 use crate::tags::Tags;
 use crate::ticket::{self, IssuedTicket, TicketRequest, TicketsError};
-use crate::transfer::{Held, OnBreak, OnSent, Target, Transfer, TransferError, missing_of};
+use crate::told::Told;
+use crate::transfer::{Held, OnBreak, OnSent, Target, Transfer, TransferError};
 use crate::upload::{Measured, Upload};
 use crate::wire::{Link, Refusal, field};
 use bytes::Bytes;
@@ -342,6 +343,7 @@ impl Push<'_> {
                 Ok(answer) => return Ok(HandedOver { way, answer, link }),
                 Err(TransferError::Source(error)) => return Err(crate::UploadError::from(error).into()),
                 Err(TransferError::Refused(refusal)) => format!("the gateway does not take it: {refusal}"),
+                Err(TransferError::Unusable(reason)) => format!("that is no gateway to rely on: {reason}"),
                 Err(TransferError::GaveUp(reason)) => format!("the gateway has gone: {reason}"),
             };
             if self.elsewhere(None).contains(course.sealed.whole()) {
@@ -386,7 +388,7 @@ impl Push<'_> {
                 Ok(HandedOver { way: Way::Direct, answer: said(State::Received), link: service })
             }
             Err(TransferError::Refused(refusal)) => Err(PushError::Refused(refusal)),
-            Err(TransferError::GaveUp(reason)) => Err(PushError::Unreachable(reason)),
+            Err(TransferError::Unusable(reason) | TransferError::GaveUp(reason)) => Err(PushError::Unreachable(reason)),
         }
     }
 
@@ -525,7 +527,10 @@ impl Push<'_> {
         let total = course.sealed.layout().total();
         let mut has: RangeSet = [ByteRange::new(0, total)].into_iter().collect();
         match answer.status() {
-            StatusCode::OK => missing_of(answer.headers(), total)??.iter().for_each(|span| has.remove(span)),
+            StatusCode::OK => {
+                let told = Told::read(answer.headers(), course.ticket.id, total).ok()?;
+                told.missing.iter().for_each(|span| has.remove(span));
+            }
             StatusCode::NOT_FOUND => has = RangeSet::new(),
             _ => return None,
         }
@@ -642,6 +647,7 @@ fn record(upload: &Upload, ticket: &IssuedTicket, bytes: u64, total: u64, now: u
         held: BTreeMap::new(),
         deadline: None,
         permits: BTreeMap::new(),
+        token: Some(SecretText::new(&ticket.token)),
         saved: None,
     }
 }
@@ -656,7 +662,7 @@ fn is_done(refusal: &Refusal) -> bool {
     refusal.problem.as_ref().is_some_and(|problem| problem.code == Code::UploadDone)
 }
 
-/// Where a person can follow the upload: as the gateway says, or as we reached it.
+/// Where a person can follow the upload: the page that the gateway names, if it is its own; else where its pages are.
 fn monitor_of(link: &Link, answer: &Response<Bytes>, id: UploadId) -> String {
     #[derive(Deserialize)]
     struct Receipt {
@@ -664,6 +670,7 @@ fn monitor_of(link: &Link, answer: &Response<Bytes>, id: UploadId) -> String {
     }
     let said =
         serde_json::from_slice::<Receipt>(answer.body()).ok().and_then(|receipt| receipt.monitor.parse::<Url>().ok());
-    let said = said.filter(|url| Origin::of(url).is_ok());
+    // A link to elsewhere, under our name, would be a lure.
+    let said = said.filter(|url| Origin::of(url).is_ok_and(|origin| &origin == link.origin()));
     said.map_or_else(|| format!("{}/monitor?ID={id}", link.origin()), |url| url.to_string())
 }

@@ -12,8 +12,8 @@ use crate::wire::Link;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Origin, empty};
-use hoop_seal::KwsId;
-use hoop_seal::signing::{self, PublicKey, Receipt, SignedError};
+use hoop_seal::signing::{self, PublicKey, Receipt, RequestSalt, SignedError};
+use hoop_seal::{KwsId, UploadKey};
 use hoop_units::UploadId;
 use http::Method;
 use ring::digest::{Context, SHA256};
@@ -46,6 +46,38 @@ pub struct KeptReceipt {
     /// How the body was put together; empty: not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub body: Vec<BodyPiece>,
+    /// Which request it is for; none: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<KeptRequest>,
+}
+
+/// A request that a receipt is for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeptRequest {
+    /// The method.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// What the receipt's digest of both was made with, in base64url.
+    salt: String,
+}
+
+impl KeptRequest {
+    fn digest(&self) -> Option<[u8; 32]> {
+        let salt = signing::from_text(&self.salt)?.try_into().ok()?;
+        Some(RequestSalt(salt).digest(&self.method, &self.path))
+    }
+}
+
+/// Which request a receipt is for, as far as a kept file tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked<'a> {
+    /// This one.
+    Told(&'a KeptRequest),
+    /// One that the file does not name.
+    Untold,
+    /// Any: version 1 of receipts does not say.
+    Any,
 }
 
 /// A piece of a body.
@@ -79,6 +111,14 @@ pub enum ReceiptError {
         expected: String,
         /// What the body has.
         came: String,
+    },
+    /// It is for another request.
+    #[error("the receipt is for another request than {method} {path}")]
+    OtherRequest {
+        /// The method that the file names.
+        method: String,
+        /// The path.
+        path: String,
     },
     /// So many files belong to it.
     #[error("{expected} files belong to it, and {came} are given")]
@@ -126,6 +166,19 @@ impl KeptReceipt {
     pub fn check(&self, keys: &BTreeMap<String, String>) -> Result<Receipt, ReceiptError> {
         let key = |id: KwsId| keys.get(&id.to_string()).and_then(|key| key.parse::<PublicKey>().ok());
         Ok(Receipt::open(&self.octets()?, &self.origin, key)?)
+    }
+
+    /// Checks that a receipt is for the request that was kept with it, if one was.
+    ///
+    /// # Errors
+    /// If it is for another.
+    pub fn check_request(&self, receipt: &Receipt) -> Result<Asked<'_>, ReceiptError> {
+        let Some(bound) = receipt.request else { return Ok(Asked::Any) };
+        let Some(request) = &self.request else { return Ok(Asked::Untold) };
+        match request.digest() == Some(bound) {
+            true => Ok(Asked::Told(request)),
+            false => Err(ReceiptError::OtherRequest { method: request.method.clone(), path: request.path.clone() }),
+        }
     }
 
     fn octets(&self) -> Result<Vec<u8>, ReceiptError> {
@@ -201,9 +254,21 @@ pub(crate) fn pieces(body: &Plaintext) -> Vec<BodyPiece> {
     body.segments().map(piece).collect()
 }
 
+/// Methods that an upload may have.
+const METHODS: [&str; 3] = ["POST", "PUT", "PATCH"];
+
+/// The request of an upload of this device that a receipt is for. What the device knows is the URL; the method is the one that fits.
+fn request_of(record: &UploadRecord, key: &UploadKey, receipt: &Receipt) -> Option<KeptRequest> {
+    let (salt, url) = (RequestSalt::of(key, receipt.upload_id), Url::parse(&record.url).ok()?);
+    let method = METHODS.into_iter().find(|method| Some(salt.digest(method, url.path())) == receipt.request)?;
+    Some(KeptRequest { method: method.to_owned(), path: url.path().to_owned(), salt: signing::to_text(&salt.0) })
+}
+
 #[derive(Deserialize)]
 struct Told {
+    /// Of version 1, which does not say for which request it is.
     receipt: Option<String>,
+    receipt_v2: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -224,15 +289,21 @@ impl Client {
         let (mut link, path) = service(self, &record).ok_or(StatusError::NotOurs(id))?;
         let request = link.request(Method::GET, &format!("{path}/{id}"), empty());
         let answer = link.ask(request, TIMEOUT).await.map_err(|error| unreachable(&error))?;
-        let told = serde_json::from_slice::<Told>(answer.body()).ok().and_then(|told| told.receipt);
+        let told = serde_json::from_slice::<Told>(answer.body()).ok().and_then(|told| told.receipt_v2.or(told.receipt));
         let Some(receipt) = told else { return Ok(None) };
         let origin = link.origin().to_string();
         let signing_keys = ask_keys(&mut link).await?;
-        let kept = KeptReceipt { hoop: KIND.to_owned(), origin, receipt, signing_keys, body };
-        match kept.check(&kept.signing_keys) {
-            Ok(receipt) if receipt.upload_id == id => Ok(Some(kept)),
-            Ok(receipt) => Err(unreachable(&format!("its receipt is for upload {}", receipt.upload_id))),
-            Err(error) => Err(unreachable(&format!("its receipt is not genuine: {error}"))),
+        let mut kept = KeptReceipt { hoop: KIND.to_owned(), origin, receipt, signing_keys, body, request: None };
+        let receipt = kept.check(&kept.signing_keys);
+        let receipt = receipt.map_err(|error| unreachable(&format!("its receipt is not genuine: {error}")))?;
+        if receipt.upload_id != id {
+            return Err(unreachable(&format!("its receipt is for upload {}", receipt.upload_id)));
+        }
+        let key = record.key.key();
+        kept.request = key.and_then(|key| request_of(&record, &key, &receipt));
+        match receipt.request.is_some() && kept.request.is_none() {
+            true => Err(unreachable(&"its receipt is for another method or path")),
+            false => Ok(Some(kept)),
         }
     }
 
@@ -271,14 +342,36 @@ mod tests {
         body.read_at(0, &mut all).unwrap();
         let digest = ring::digest::digest(&SHA256, &all).as_ref().try_into().unwrap();
         let (upload_id, outcome, time) = (UploadId([7; 16]), Outcome::Accepted, UnixTime(1_500));
-        let receipt = ring.sign_receipt(ORIGIN, &Receipt { upload_id, outcome, time, total: 900, digest });
+        let salt = RequestSalt([5; 32]);
+        let request = Some(salt.digest("POST", "/up"));
+        let receipt = ring.sign_receipt(ORIGIN, &Receipt { upload_id, outcome, time, total: 900, digest, request });
         KeptReceipt {
             hoop: KIND.into(),
             origin: ORIGIN.into(),
             receipt: signing::to_text(&receipt),
             signing_keys: ring.signing_keys().map(|(id, key)| (id.to_string(), key.to_string())).collect(),
             body: pieces(body),
+            request: Some(KeptRequest { method: "POST".into(), path: "/up".into(), salt: signing::to_text(&salt.0) }),
         }
+    }
+
+    #[test]
+    fn a_kept_receipt_is_for_the_request_that_was_kept_with_it() {
+        let ring = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let kept = kept(&ring, &Plaintext::default());
+        let receipt = kept.check(&kept.signing_keys).unwrap();
+        assert_eq!(kept.check_request(&receipt).unwrap(), Asked::Told(kept.request.as_ref().unwrap()));
+        let claimed = |method: &str, path: &str| {
+            let request = KeptRequest { method: method.into(), path: path.into(), ..kept.request.clone().unwrap() };
+            KeptReceipt { request: Some(request), ..kept.clone() }.check_request(&receipt).map(|_| ())
+        };
+        for (method, path) in [("PUT", "/up"), ("POST", "/votes"), ("POST", "")] {
+            assert!(matches!(claimed(method, path), Err(ReceiptError::OtherRequest { .. })), "{method} {path}");
+        }
+        let untold = KeptReceipt { request: None, ..kept.clone() };
+        assert_eq!(untold.check_request(&receipt).unwrap(), Asked::Untold);
+        let first = Receipt { request: None, ..receipt };
+        assert_eq!(kept.check_request(&first).unwrap(), Asked::Any);
     }
 
     #[test]

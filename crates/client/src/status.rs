@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_seal::UploadKey;
-use hoop_units::{RangeSet, UploadId};
-use serde::Deserialize;
+use hoop_units::{RangeSet, UploadId, plain};
+use serde::{Deserialize, Deserializer};
 use std::fmt;
 
 /// How far an upload has come.
@@ -142,10 +142,15 @@ pub struct Status {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Reason {
     /// The code, as in the table of `docs/protocol.md`.
+    #[serde(deserialize_with = "safe")]
     pub code: String,
-    /// In words.
-    #[serde(default)]
+    /// In words, [safe to show](hoop_units::plain).
+    #[serde(default, deserialize_with = "safe")]
     pub detail: String,
+}
+
+fn safe<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    String::deserialize(text).map(|text| plain::line(&text))
 }
 
 impl fmt::Display for Reason {

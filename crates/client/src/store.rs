@@ -59,6 +59,9 @@ pub struct UploadRecord {
     /// Permits for gateways that the service lists, by their names, in base64url.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub permits: BTreeMap<String, String>,
+    /// T, in base64url: its owner's leave to hand it over again. Kept as long as that may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<SecretText>,
     /// How to go on with it; `None`: it cannot be, or need not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<Saved>,
@@ -88,6 +91,16 @@ impl SecretText {
         Self(URL_SAFE_NO_PAD.encode(key.0))
     }
 
+    /// A text that is a secret as it stands.
+    pub(crate) fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// The text.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
     /// The key, if it is one.
     pub fn key(&self) -> Option<UploadKey> {
         URL_SAFE_NO_PAD.decode(&self.0).ok()?.try_into().ok().map(UploadKey)
@@ -99,9 +112,15 @@ impl SecretText {
 pub(crate) struct Store(pub(crate) PathBuf);
 
 impl Store {
-    /// Writes a record, new or again. Nobody goes on with what is finished.
+    /// Writes a record, new or again. Nobody goes on with what is finished, and of that only what was rejected, or is unknown, may be handed
+    /// over again.
     pub(crate) fn save(&self, record: &UploadRecord) -> io::Result<()> {
-        let record = &UploadRecord { saved: record.saved.clone().filter(|_| !record.finished), ..record.clone() };
+        let may_go_again = !record.finished || matches!(record.state.as_str(), "rejected" | "unknown");
+        let record = &UploadRecord {
+            saved: record.saved.clone().filter(|_| !record.finished),
+            token: record.token.clone().filter(|_| may_go_again),
+            ..record.clone()
+        };
         let bytes = serde_json::to_vec_pretty(record).expect("a record has a JSON form");
         write_private(&self.0, &format!("{}.json", record.id), &bytes)?;
         if record.finished {
@@ -192,11 +211,8 @@ pub(crate) fn write_private(folder: &Path, name: &str, bytes: &[u8]) -> io::Resu
 }
 
 pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder)
+    hoop_files::folder(folder)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -222,6 +238,7 @@ mod tests {
             held: BTreeMap::new(),
             deadline: None,
             permits: BTreeMap::new(),
+            token: None,
             saved: None,
         }
     }

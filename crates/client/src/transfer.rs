@@ -14,6 +14,7 @@
 use crate::config::ClientConfig;
 use crate::sealed::{Meter, Sealed};
 use crate::source::SourceError;
+use crate::told::{NotTold, Told};
 use crate::wire::{self, Link, LinkError, Refusal, field};
 use bytes::Bytes;
 use hoop_http::{Code, Dice, empty};
@@ -33,9 +34,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// How often a gateway is asked what it has stored while a message to it is under way: it commits once a second.
 const LOOK_EACH: Duration = Duration::from_secs(1);
-
-/// The most spans that an answer names as missing (`docs/protocol.md` section 5); what lies beyond the last is not known.
-const MISSING_MAX: usize = 32;
 
 /// Where Z goes.
 #[derive(Clone, Debug)]
@@ -65,6 +63,8 @@ pub(crate) enum Target {
 pub(crate) enum TransferError {
     /// The other end does not want it.
     Refused(Refusal),
+    /// What answers there is no gateway, or has given the upload up.
+    Unusable(String),
     /// No progress for too long.
     GaveUp(String),
     /// A local file.
@@ -117,18 +117,6 @@ impl Held {
         let ready = missing.is_empty() || (promised && !missing.iter().any(|span| span.start == 0));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = if ready { has } else { RangeSet::new() };
     }
-}
-
-/// What an answer says is missing of `total`; `Some(None)`: as no Hoop says it.
-pub(crate) fn missing_of(headers: &HeaderMap, total: u64) -> Option<Option<RangeSet>> {
-    let mut missing = match lacking(field(headers, "hoop-missing")?, total) {
-        Some(missing) => missing,
-        None => return Some(None),
-    };
-    if let Some(last) = missing.iter().last().filter(|last| missing.spans() >= MISSING_MAX && last.end < total) {
-        missing.insert(ByteRange::new(last.end, total));
-    }
-    Some(Some(missing))
 }
 
 /// One upload on its way to one target.
@@ -275,7 +263,7 @@ impl Transfer<'_> {
         let looking = matches!(self.target, Target::Gateway { .. });
         let (beside, path, total) = (self.link.beside(), self.path(false), self.sealed.layout().total());
         let silence = self.config.gateway_silence;
-        let look = Self::look(beside, path, self.held.clone(), total, meter.clone(), silence);
+        let look = Self::look(beside, path, self.held.clone(), (self.id, total), meter.clone(), silence);
         let mut look = std::pin::pin!(look);
         let connection = self.link.open().await.map_err(|error| Failure::setback(&error))?;
         let mut sending = std::pin::pin!(connection.send(request));
@@ -306,14 +294,19 @@ impl Transfer<'_> {
         let request = self.link.request(Method::HEAD, &self.path(false), empty());
         let answer = self.link.ask(request, self.config.stall_timeout).await;
         let answer = answer.map_err(|error| Failure::setback(&error))?;
+        let total = self.sealed.layout().total();
         match answer.status() {
             StatusCode::NOT_FOUND => {
                 self.ask_room().await?;
-                let (nothing, total) = ([self.sealed.whole()].into_iter().collect(), self.sealed.layout().total());
+                let nothing = [self.sealed.whole()].into_iter().collect();
                 self.held.note(answer.headers(), &nothing, total);
                 Ok(self.step(everything.clone(), answer))
             }
-            _ => self.judge(answer),
+            StatusCode::OK => {
+                let told = Told::read(answer.headers(), self.id, total);
+                self.take(told, answer)
+            }
+            _ => Err(self.no_success(&answer)),
         }
     }
 
@@ -331,25 +324,43 @@ impl Transfer<'_> {
         }
     }
 
+    /// What the answer to a message comes to.
     fn judge(&self, answer: Response<Bytes>) -> Result<Step, Failure> {
-        if !answer.status().is_success() {
-            return Err(self.refusal(Refusal::of(&answer, self.config.clock.wall())));
+        match answer.status().is_success() {
+            true => {
+                let told = Told::answered(&answer, self.id, self.sealed.layout().total());
+                self.take(told, answer)
+            }
+            false => Err(self.no_success(&answer)),
         }
-        let total = self.sealed.layout().total();
-        match missing_of(answer.headers(), total) {
-            Some(Some(missing)) => {
-                self.held.note(answer.headers(), &missing, total);
-                Ok(self.step(missing, answer))
+    }
+
+    /// What a 2xx comes to: of a stranger's, nothing.
+    fn take(&self, told: Result<Told, NotTold>, answer: Response<Bytes>) -> Result<Step, Failure> {
+        let at_gateway = matches!(self.target, Target::Gateway { .. });
+        match told {
+            Ok(told) if at_gateway && told.is_given_up() => {
+                let why = format!("it says that it has given the upload up, which is {} there", told.state);
+                Err(Failure::Ended(TransferError::Unusable(why)))
             }
-            None if answer.status() == StatusCode::CREATED => {
-                self.held.note(answer.headers(), &RangeSet::new(), total);
-                Ok(Step::Complete(answer))
+            Ok(told) => {
+                self.held.note(answer.headers(), &told.missing, self.sealed.layout().total());
+                Ok(self.step(told.missing, answer))
             }
-            // An answer as no Hoop gives it: something else lives there.
-            None | Some(None) => {
-                let refusal = Refusal::of(&answer, self.config.clock.wall());
-                Err(Failure::Ended(TransferError::Refused(refusal)))
-            }
+            // Something else lives there.
+            Err(why) if at_gateway => Err(Failure::Ended(TransferError::Unusable(why.to_string()))),
+            // A network's sign-in page is in front of the service, perhaps, and somebody is about to sign in.
+            Err(why) => Err(Failure::setback(&format_args!("that is no Hoop service: {why}"))),
+        }
+    }
+
+    /// What an answer without success comes to.
+    fn no_success(&self, answer: &Response<Bytes>) -> Failure {
+        let refusal = Refusal::of(answer, self.config.clock.wall());
+        match (&refusal.problem, refusal.status.as_u16()) {
+            // Redirects are followed nowhere. Who sends one is in front of the service, or is none.
+            (None, 300..400) if matches!(self.target, Target::Service { .. }) => Failure::setback(&refusal),
+            _ => self.refusal(refusal),
         }
     }
 
@@ -365,7 +376,14 @@ impl Transfer<'_> {
     }
 
     /// Asks a gateway over and over what it has of an upload. Returns once it has neither answered nor taken anything for `silence`.
-    async fn look(mut link: Link, path: String, held: Held, total: u64, meter: Arc<Meter>, silence: Duration) {
+    async fn look(
+        mut link: Link,
+        path: String,
+        held: Held,
+        (id, total): (UploadId, u64),
+        meter: Arc<Meter>,
+        silence: Duration,
+    ) {
         let (mut last, mut sent) = (Instant::now(), 0);
         while last.elapsed() < silence {
             tokio::time::sleep(LOOK_EACH).await;
@@ -375,8 +393,10 @@ impl Transfer<'_> {
                 (last, sent) = (Instant::now(), meter.sent());
             }
             let Ok(answer) = answer else { continue };
-            if let (StatusCode::OK, Some(Some(missing))) = (answer.status(), missing_of(answer.headers(), total)) {
-                held.note(answer.headers(), &missing, total);
+            if let (StatusCode::OK, Ok(told)) = (answer.status(), Told::read(answer.headers(), id, total))
+                && !told.is_given_up()
+            {
+                held.note(answer.headers(), &told.missing, total);
             }
         }
     }
@@ -416,13 +436,6 @@ impl Transfer<'_> {
     }
 }
 
-/// What the other end says that it lacks of an upload of `total` octets (`Hoop-Missing`); `None` if no Hoop says so.
-pub(crate) fn lacking(text: &str, total: u64) -> Option<RangeSet> {
-    let missing: RangeSet = text.parse().ok()?;
-    let within = missing.iter().all(|span| span.end <= total);
-    within.then_some(missing)
-}
-
 impl Failure {
     fn setback(error: &dyn std::fmt::Display) -> Self {
         Self::Setback(Setback { reason: error.to_string(), retry_after: None })
@@ -436,15 +449,6 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_lacks_more_than_there_is_is_no_gateway() {
-        assert_eq!(lacking("128-999", 1_000), Some([ByteRange::new(128, 1_000)].into_iter().collect()));
-        assert_eq!(lacking("", 1_000), Some(RangeSet::new()));
-        for text in ["128-1000", "2000-2999", "0-18446744073709551614", "all"] {
-            assert_eq!(lacking(text, 1_000), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_part_counts_as_held_only_where_parts_are_delivered_and_with_its_prelude() {

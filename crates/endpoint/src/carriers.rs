@@ -89,6 +89,17 @@ impl Carriers {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Closes those of a device.
+    pub(crate) fn close_of(&self, host: HostId) {
+        let own = self.all.values().filter(|(_, whose)| *whose == Whose::Device(host));
+        own.for_each(|(carrier, _)| carrier.close());
+    }
+
     /// Closes them all.
     pub(crate) fn close(&self) {
         self.all.values().for_each(|(carrier, _)| carrier.close());

@@ -23,7 +23,7 @@ use hoop_flow_store::{FlowStore, OctetStore, StoreError};
 use hoop_flow_table::Ends as Ended;
 use hoop_units::{Duration, UnixTime};
 use parking::tick;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -309,6 +309,27 @@ impl Server {
         lock(&self.shared.carriers).close();
         let flows: Vec<_> = lock(&self.shared.flows).here.drain().map(|(_, flow)| flow).collect();
         flows.iter().for_each(|flow| flow.dismiss(FlowError::Gone));
+    }
+
+    /// Shuts a device out whose key [`DeviceKeys`] gives no more: its flows that are here end with this code, at both ends, and its carriers are closed. It may not
+    /// go on with flows that are in the store. Returns how many flows were here.
+    pub fn revoke(&self, host: HostId, code: u64) -> usize {
+        let is_its = |flow: &&Arc<Shared>| flow.name.host == host;
+        let flows: Vec<_> = lock(&self.shared.flows).here.values().filter(is_its).cloned().collect();
+        flows.iter().for_each(|flow| flow.reset(code));
+        // A device that is told nothing before its carrier closes asks again over the next, and is told by then.
+        lock(&self.shared.carriers).close_of(host);
+        flows.len()
+    }
+
+    /// The devices that have flows here.
+    pub fn devices(&self) -> BTreeSet<HostId> {
+        lock(&self.shared.flows).here.keys().map(|name| name.host).collect()
+    }
+
+    /// How many carriers there are.
+    pub fn carriers(&self) -> usize {
+        lock(&self.shared.carriers).len()
     }
 
     /// How many flows are here: neither parked nor ended.

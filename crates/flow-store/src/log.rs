@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -199,7 +199,7 @@ impl Log {
         salt: fn() -> u64,
         mut visit: impl FnMut(&mut Self, &Entry<'_>),
     ) -> Result<(Self, Vec<Damage>), OpenError> {
-        fs::create_dir_all(folder).map_err(OpenError::at(folder))?;
+        hoop_files::folder(folder).map_err(io::Error::from).map_err(OpenError::at(folder))?;
         let mut log = Self {
             folder: folder.into(),
             kind,
@@ -286,7 +286,13 @@ impl Log {
         let before = self.segments.last_key_value().map_or(0, |(_, segment)| segment.len);
         let salt = (self.salt)();
         let head = head(self.kind, number, salt, before);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(hoop_files::FILE_MODE)
+            .open(&path)?;
         let written = file.write_all_at(&head, 0).and_then(|()| file.sync_all());
         let roller = match written.and_then(|()| File::open(&self.folder)?.sync_all()).and_then(|()| File::open(&path))
         {

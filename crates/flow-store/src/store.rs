@@ -5,11 +5,12 @@ use crate::log::{self, Damage, Kind, OpenError, SEGMENT_MAX};
 use crate::octets::Octets;
 use crate::sync::{Mark, Shared};
 use crate::{Due, FlowStore, Found, Kept, Life, Lifetimes, Limits, OctetStore, StoreError, When};
+use hoop_files::LockError;
 use hoop_flow::FlowName;
 use hoop_units::{ByteRange, UnixTime};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -150,7 +151,7 @@ impl Store {
     /// See [`OpenError`]. What is damaged is no error: see [`Store::damages`].
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         let folder = &settings.folder;
-        fs::create_dir_all(folder).map_err(OpenError::at(folder))?;
+        hoop_files::folder(folder).map_err(io::Error::from).map_err(OpenError::at(folder))?;
         let lock = Lock::take(folder)?;
         let (flows, mut damages) = Flows::open(&folder.join("flows"), settings)?;
         let (mut octets, more) = Octets::open(&folder.join("octets"), settings)?;
@@ -386,11 +387,10 @@ struct Lock(File);
 impl Lock {
     fn take(folder: &Path) -> Result<Self, OpenError> {
         let path = folder.join("lock");
-        let file = File::create(&path).map_err(OpenError::at(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.into())),
-            Err(TryLockError::Error(source)) => Err(OpenError::Folder { path, source }),
+        match hoop_files::lock(&path) {
+            Ok(file) => Ok(Self(file)),
+            Err(LockError::Held) => Err(OpenError::Locked(folder.into())),
+            Err(LockError::File(source)) => Err(OpenError::Folder { path, source }),
         }
     }
 }
@@ -427,6 +427,7 @@ mod tests {
     use super::*;
     use crate::sync::Logged as _;
     use hoop_flow::{FlowId, FlowKey, HostId, Record};
+    use std::fs;
 
     fn kept(number: u64, written: u64) -> Kept {
         let name = FlowName { host: HostId([1; 20]), flow: FlowId(number) };

@@ -21,7 +21,7 @@ const NEVER: [&str; 12] = [
     "te",
     "x-forwarded-for",
     "forwarded",
-    "remote-user",
+    "x-real-ip",
 ];
 
 pub fn head(octets: &[u8]) {

@@ -108,7 +108,7 @@ pub fn routes(octets: &[u8]) {
     let fields: Vec<_> = headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect();
     for (method, path) in [("POST", "/upload"), ("PUT", "/api/files/a"), ("PATCH", "/")] {
         let route = routes.of(method, path);
-        let seen = Seen { status: status.as_u16(), fields: &fields, body };
+        let seen = Seen { status: status.as_u16(), fields: &fields, body, own: ["photos.example", "127.0.0.1:8000"] };
         let verdict = judge(&route.rules, seen);
         let early = judge_head(&route.rules, Seen { body: b"", ..seen });
         assert!(early.is_none_or(|early| early == verdict), "the head was judged otherwise");

@@ -89,6 +89,7 @@ fn receipt(mut input: Input<'_>) {
         time: UnixTime(input.word()),
         total: input.long(),
         digest: input.array(),
+        request: input.coin().then(|| input.array()),
     };
     let mut octets = ring.sign_receipt(ORIGIN, &receipt);
     assert_eq!(Receipt::open(&octets, ORIGIN, key(&ring)), Ok(receipt));

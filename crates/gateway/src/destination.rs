@@ -1,14 +1,14 @@
 //! Where a gateway may deliver to: [`Destinations`], [`AllowDest`].
 //!
 //! A gateway stands in a home, and whoever is on its LAN names the address that it connects to. So it delivers over
-//! HTTPS, to public addresses other than its own, and to nothing else unless its operator lists it. The check has two places: when an
+//! HTTPS, to public addresses other than its own and its neighbours', and to nothing else unless its operator lists it. The check has two places: when an
 //! upload is offered (scheme, form, port, address literals, names that mean something local), and at every connection, for the very
 //! address that is then used (names that resolve to a private address, or change their mind). `tests/destinations.txt` has what comes of it.
 
-use crate::address::own_addresses;
+use crate::address::here;
 use crate::hosts::{is_local, name_of};
 use hoop_http::{AddressGuard, Code, Origin, Problem};
-use hoop_units::{is_public, leads_to};
+use hoop_units::{Here, is_public};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -138,8 +138,8 @@ impl AllowDest {
 const PORT_MIN: u16 = 1024;
 const PORT_HTTPS: u16 = 443;
 
-/// This machine's addresses, asked for anew each time.
-type OwnAddresses = Arc<dyn Fn() -> io::Result<Vec<IpAddr>> + Send + Sync>;
+/// Where this machine is, asked for anew each time.
+type Look = Arc<dyn Fn() -> io::Result<Here> + Send + Sync>;
 
 /// Which destinations a gateway delivers to.
 #[derive(Clone)]
@@ -147,7 +147,7 @@ pub struct Destinations {
     allowed: Arc<[AllowDest]>,
     /// By what this gateway is called, without a dot at the end.
     own_names: Arc<[String]>,
-    own_addresses: OwnAddresses,
+    look: Look,
 }
 
 impl fmt::Debug for Destinations {
@@ -166,18 +166,18 @@ pub struct Dest {
 }
 
 impl Destinations {
-    /// Public addresses over HTTPS, and these; but not this gateway, which is called so.
+    /// Public addresses over HTTPS, and these; but not this gateway, which is called so, nor its neighbours.
     pub fn new(allowed: Vec<AllowDest>, own: &[&str]) -> Self {
         let own_names = own.iter().filter_map(|name| name_of(&Host::parse(name).ok()?)).collect();
         let fixed: Vec<IpAddr> = own.iter().filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect();
-        let own_addresses = Arc::new(move || Ok([own_addresses()?, fixed.clone()].concat()));
-        Self { allowed: allowed.into(), own_names, own_addresses }
+        let look = Arc::new(move || Ok(here()?.known_as(&fixed)));
+        Self { allowed: allowed.into(), own_names, look }
     }
 
-    /// The same on a machine with these addresses.
+    /// The same on a machine that is there.
     #[cfg(test)]
-    fn on(self, addresses: Vec<IpAddr>) -> Self {
-        Self { own_addresses: Arc::new(move || Ok(addresses.clone())), ..self }
+    fn on(self, here: Here) -> Self {
+        Self { look: Arc::new(move || Ok(here.clone())), ..self }
     }
 
     /// Reads the query parameter `dest`.
@@ -221,7 +221,9 @@ impl Destinations {
         };
         if let Some(address) = literal.filter(|address| !self.permits(&origin, *address)) {
             let detail = match is_public(address) {
-                true => format!("{address} is this gateway's own address"),
+                true => format!(
+                    "{address} is this gateway's own address or in its network, and its operator has not listed it"
+                ),
                 false => format!("{address} is not a public address, and this gateway's operator has not listed it"),
             };
             return Err(Problem::new(Code::DestForbidden, detail).field("dest"));
@@ -234,7 +236,7 @@ impl Destinations {
         let port = origin.port();
         let listed =
             |allowed: &AllowDest| allowed.lists_host(origin.host(), port) || allowed.lists_address(address, port);
-        self.allowed.iter().any(listed) || (is_public(address) && !self.is_own(address))
+        self.allowed.iter().any(listed) || (is_public(address) && !self.is_near(address))
     }
 
     /// Why a name is refused although nobody has looked it up: it is this gateway's own, or means something on a LAN only. Where the
@@ -250,10 +252,11 @@ impl Destinations {
         )
     }
 
-    /// Whether a connection to `address` would end at this machine, where its own pages and its owner's are. If it cannot be known, it does.
-    fn is_own(&self, address: IpAddr) -> bool {
-        match (self.own_addresses)() {
-            Ok(own) => leads_to(address, &own),
+    /// Whether a connection to `address` would end at this machine, where its own pages and its owner's are, or at a neighbour of it. If it
+    /// cannot be known, it does.
+    fn is_near(&self, address: IpAddr) -> bool {
+        match (self.look)() {
+            Ok(here) => here.is_near(address),
             Err(error) => {
                 tracing::error!(%error, "cannot tell this machine's own addresses; nothing is connected to");
                 true
@@ -393,17 +396,23 @@ mod tests {
 
     #[tokio::test]
     async fn every_destination_of_the_table_is_let_in_or_refused_as_it_says() {
-        let (mut allowed, mut own, mut machine) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut allowed, mut own, mut machine) = (Vec::new(), Vec::new(), Here::default());
         let (mut tried, mut wrong) = (0, Vec::new());
         for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 ["operator", ref listed @ ..] => allowed = listed.iter().map(|text| text.parse().unwrap()).collect(),
                 ["own", ref names @ ..] => own = names.to_vec(),
-                ["machine", ref addresses @ ..] => machine = addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+                ["machine", ref interfaces @ ..] => {
+                    let interface = |text: &&str| {
+                        let (ip, bits) = text.split_once('/').unwrap();
+                        (ip.parse::<IpAddr>().unwrap(), bits.parse::<u32>().unwrap())
+                    };
+                    machine = Here::of(interfaces.iter().map(interface));
+                }
                 [dest, has, expected] => {
                     let own_too: Vec<IpAddr> = own.iter().filter_map(|name| name.parse().ok()).collect();
-                    let destinations = Destinations::new(allowed.clone(), &own).on([machine.clone(), own_too].concat());
+                    let destinations = Destinations::new(allowed.clone(), &own).on(machine.clone().known_as(&own_too));
                     let is_url = dest.contains(['/', '\\']) || dest.contains("script:") || dest.contains("data:");
                     let dest = if is_url { dest.to_owned() } else { format!("https://{dest}/hoop/post") };
                     let came = outcome(&destinations, &dest, has).await;
@@ -421,10 +430,8 @@ mod tests {
 
     #[test]
     fn where_the_machine_does_not_say_its_addresses_nothing_is_connected_to() {
-        let destinations = Destinations {
-            own_addresses: Arc::new(|| Err(io::ErrorKind::Other.into())),
-            ..destinations(&["10.0.0.7"])
-        };
+        let destinations =
+            Destinations { look: Arc::new(|| Err(io::ErrorKind::Other.into())), ..destinations(&["10.0.0.7"]) };
         let origin = "https://photos.example".parse().unwrap();
         assert!(!destinations.permits(&origin, "1.1.1.1".parse().unwrap()));
         assert!(destinations.permits(&origin, "10.0.0.7".parse().unwrap()), "what is listed is the operator's word");

@@ -52,7 +52,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`OpenError`] says what is in the way.
-    pub async fn open(config: Config) -> Result<Self, OpenError> {
+    pub async fn open(mut config: Config) -> Result<Self, OpenError> {
         let settings = Settings {
             folder: config.spool.clone(),
             quota_bytes: config.quota_bytes,
@@ -64,6 +64,8 @@ impl Gateway {
         let connector = Connector::new(tls::client_config(&config.ca)?);
         let spool = tokio::task::spawn_blocking(move || Spool::open(settings)).await;
         let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
+        // The folder is there, and ours.
+        config.clock = config.clock.keep(&config.spool.join("clock"));
         let server = bind(&config).await?;
         let admin = match config.admin {
             None => None,
@@ -98,7 +100,9 @@ impl Gateway {
         let deliver = delivery::run(self.shared.clone(), shutdown.clone());
         let admin = admin::run(self.admin, self.shared.clone(), shutdown.clone());
         let pace = self.shared.pacer.clone().run(shutdown.clone());
-        tokio::join!(self.server.run(handler, shutdown), deliver, admin, pace);
+        let time = self.shared.clock.clone();
+        let keep = time.run(shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), deliver, admin, pace, keep);
         self.shared.looks.stop();
         release(self.shared).await;
     }

@@ -8,9 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Dice;
 use hoop_seal::signing::GatewayKey;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 const NAME: &str = "gateway.key";
@@ -21,8 +20,9 @@ const FORM: &str = "hoop-gateway-v1 ";
 /// # Errors
 /// If it can be neither read nor written, or is no key: another in its place would be another gateway.
 pub fn open(folder: &Path) -> io::Result<GatewayKey> {
-    match fs::read_to_string(folder.join(NAME)) {
-        Ok(text) => parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no key")),
+    let mut text = String::new();
+    match hoop_files::open(&folder.join(NAME)).and_then(|mut file| file.read_to_string(&mut text)) {
+        Ok(_) => parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no key")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder),
         Err(error) => Err(error),
     }
@@ -37,7 +37,7 @@ fn parse(text: &str) -> Option<GatewayKey> {
 fn make(folder: &Path) -> io::Result<GatewayKey> {
     let seed = Dice.octets();
     let fresh = folder.join("gateway.new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut file = hoop_files::create(&fresh)?;
     file.write_all(format!("{FORM}{}\n", URL_SAFE_NO_PAD.encode(seed)).as_bytes())?;
     file.sync_all()?;
     fs::rename(fresh, folder.join(NAME))?;

@@ -29,10 +29,14 @@ use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UnixTime, UploadId
 use http::{HeaderMap, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The longest that a ticket counts here: services issue them for a week, and this is a month.
 const EXPIRES_MAX_SECS: u32 = 30 * 24 * 60 * 60;
+
+/// No upload is kept for longer: the latest end of a ticket that is believed, and what an upload outlives it by.
+pub const LIFE_SECS: u32 = EXPIRES_MAX_SECS + KEEP_SECS;
 
 /// A ticket's time may be off by so much, in seconds (`docs/protocol.md` §2).
 const GRACE_SECS: u32 = 300;
@@ -380,7 +384,8 @@ fn begin_now(
     range: Option<ByteRange>,
     expires: UnixTime,
 ) -> Result<(Begin, Promise), Problem> {
-    let now = shared.clock.unix();
+    // A clock that was set ahead a moment ago refuses nobody.
+    let now = shared.clock.past(Duration::from_secs(LIFE_SECS.into()));
     let begun = shared.spool.begin_if(offer, |upload, held_by| {
         // An upload that was begun in time may end late; a new one may not begin.
         let known = upload.is_some_and(|upload| !upload.is_early());

@@ -197,7 +197,7 @@ impl Pacer {
     pub fn gate(&self) -> Gate {
         let now = self.clock.unix();
         let state = self.state();
-        match self.shut_for(&state, now) {
+        match self.shut_for(&state) {
             None => Gate::Open,
             Some(_) if self.pacing.deadlines_wait => Gate::Shut,
             Some(secs) => Gate::Urgent { now, opens: now.plus_secs(secs), rate: state.known },
@@ -207,12 +207,12 @@ impl Pacer {
     /// When something may be sent again that has no deadline, if it may not now.
     pub fn opens(&self) -> Option<UnixTime> {
         let now = self.clock.unix();
-        self.shut_for(&self.state(), now).map(|secs| now.plus_secs(secs))
+        self.shut_for(&self.state()).map(|secs| now.plus_secs(secs))
     }
 
     /// For how many seconds neither hours nor budget let anything out.
-    fn shut_for(&self, state: &State, now: UnixTime) -> Option<u32> {
-        match self.pacing.hours.at(self.second_of_day(now)) {
+    fn shut_for(&self, state: &State) -> Option<u32> {
+        match self.pacing.hours.at(self.second_of_day()) {
             Opening::Open(_) => state.budget.as_ref().and_then(|budget| budget.shut_for(LEAST)),
             Opening::Shut { opens_in } => Some(opens_in),
         }
@@ -238,7 +238,7 @@ impl Pacer {
                 active.push(*number);
             }
         }
-        let total = state.total(&self.pacing, self.second_of_day(unix), sent, delivered, now, unix);
+        let total = state.total(&self.pacing, self.second_of_day(), sent, delivered, now, unix);
         state.total = total;
         drop(state);
         let total = total.unwrap_or(UNLIMITED);
@@ -250,7 +250,9 @@ impl Pacer {
         }
     }
 
-    fn second_of_day(&self, now: UnixTime) -> u32 {
+    /// By the wall clock, as its owner sees it.
+    fn second_of_day(&self) -> u32 {
+        let now = self.clock.wall_unix();
         let offset = self.pacing.utc_offset.unwrap_or_else(|| socket::utc_offset(now));
         (i64::from(now.0) + i64::from(offset)).rem_euclid(86_400) as u32
     }

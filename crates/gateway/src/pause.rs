@@ -29,7 +29,7 @@ impl Pause {
     /// If it cannot be written down; then nothing changes.
     pub fn set(&self, on: bool) -> io::Result<()> {
         match on {
-            true => fs::write(&self.file, "")?,
+            true => hoop_files::touch(&self.file)?,
             false => match fs::remove_file(&self.file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}

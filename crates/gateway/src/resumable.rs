@@ -27,6 +27,7 @@ use fields::Fields;
 pub use fields::begins;
 use hoop_http::{Body, Code, Dice, Inbound, Interim, Problem, empty, full};
 use hoop_spool::{Resource, Token, Upload};
+use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, DeviceId, UnixTime};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -42,6 +43,9 @@ const EMPTY_SECS: u32 = hoop_spool::EARLY_SECS;
 
 /// How long a resource lives after its last part, in seconds: a day, so that a phone may be away over night.
 const RESOURCE_SECS: u32 = 24 * 60 * 60;
+
+/// The same: no resource lives for longer without another part.
+const RESOURCE_LIFE: Duration = Duration::from_secs(RESOURCE_SECS as u64);
 
 /// When to come back while there are too many resources: some expire every minute, if they are empty.
 const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -165,7 +169,11 @@ impl Call<'_> {
         let (token, resource) =
             (Token(Dice.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
         let new = resource.clone();
-        let added = self.shared.blocking(move |shared| shared.spool.add_resource(token, &new, now)).await;
+        let added = self.shared.blocking(move |shared| {
+            let over = shared.clock.over(RESOURCE_LIFE).unwrap_or(Over::NOTHING);
+            shared.spool.add_resource(token, &new, over)
+        });
+        let added = added.await;
         if !added.map_err(|error| store_problem(&error))? {
             if whole {
                 return self.plain(head, body).await;
@@ -361,7 +369,7 @@ impl Call<'_> {
 
     /// What is known of a resource, for whoever may know it, and of its upload.
     async fn known(&self, token: Token) -> Result<(Resource, Option<Upload>), Problem> {
-        let now = self.shared.clock.unix();
+        let now = self.shared.clock.past(RESOURCE_LIFE);
         let found = self.shared.blocking(move |shared| {
             let Some(resource) = shared.spool.resource(token, now)? else { return Ok(None) };
             let upload = resource.upload.map_or(Ok(None), |id| shared.spool.get(id))?;

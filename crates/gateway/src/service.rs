@@ -233,8 +233,18 @@ impl<'a> Service<'a> {
             }
         };
         motion.over.store(true, Ordering::Relaxed);
+        if let Ok(answer) = &answer {
+            self.confirm_time(&answer.headers);
+        }
         self.connection = (answer.is_ok() && motion.is_sent()).then_some(connection);
         answer
+    }
+
+    /// Takes the service's `Date` (RFC 9110 §6.6.1) as a word on what time it is, if TLS vouches for it.
+    fn confirm_time(&self, headers: &HeaderMap) {
+        if self.dest.origin.is_https() {
+            self.shared.clock.confirm(headers);
+        }
     }
 
     /// What an answer about an upload of `total` bytes means.

@@ -479,7 +479,7 @@ impl Transfer<'_> {
     /// What shows a service that it is this gateway that sends, if it asks for that.
     fn proof(&self) -> String {
         let origin = self.service.dest.origin.as_str();
-        let proof = self.shared.key.prove(origin, self.upload.id, self.shared.clock.unix());
+        let proof = self.shared.key.prove(origin, self.upload.id, self.shared.clock.wall_unix());
         base64url(&proof)
     }
 

@@ -11,7 +11,7 @@ use hoop_units::UnixTime;
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -314,7 +314,7 @@ fn insert(known: &mut BTreeMap<Origin, Known>, origin: &Origin, fresh: Known) {
 /// Writes a file beside it and puts it in its place.
 fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = file.with_extension("new");
-    std::fs::write(&fresh, bytes)?;
+    hoop_files::create(&fresh)?.write_all(bytes)?;
     std::fs::rename(fresh, file)
 }
 

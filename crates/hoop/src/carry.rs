@@ -6,8 +6,9 @@ use crate::server::flow_runtime;
 use clap::Args;
 use hoop_relay::agent::{Agent, Notice};
 use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, trouble};
+use hoop_units::plain;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -109,7 +110,7 @@ const LOADING_MAX: Duration = Duration::from_secs(5);
 
 /// Beside what the program itself writes there.
 fn say(words: &str) {
-    let _ = writeln!(io::stderr(), "hoop run: {words}");
+    eprintln!("hoop run: {}", plain::line(words));
 }
 
 fn words(notice: &Notice, program: &str) -> String {

@@ -1,5 +1,6 @@
 //! How `hoop` ends: [`Exit`] codes, and a [`Failure`] in words.
 
+use hoop_units::plain;
 use std::fmt;
 
 /// The exit codes; `docs/push.md` has the same table.
@@ -28,6 +29,8 @@ pub enum Exit {
     Unknown = 9,
     /// A file changed while it was being sent.
     Changed = 10,
+    /// Nothing is wrong with it, and nothing is proven either.
+    Unproven = 11,
 }
 
 impl Exit {
@@ -81,11 +84,12 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Error: {}.", self.what)?;
+        // Each may quote somebody else, who must not begin a line of ours.
+        writeln!(f, "Error: {}.", plain::line(&self.what))?;
         if let Some(cause) = &self.cause {
-            writeln!(f, "  Cause: {cause}.")?;
+            writeln!(f, "  Cause: {}.", plain::line(cause))?;
         }
-        self.hint.iter().try_for_each(|hint| writeln!(f, "  Try: {hint}."))
+        self.hint.iter().try_for_each(|hint| writeln!(f, "  Try: {}.", plain::line(hint)))
     }
 }
 
@@ -118,5 +122,7 @@ mod tests {
         let failure = Failure::new(Exit::Network, "nobody can be reached", "no route").hint("again");
         assert_eq!(failure.to_string(), "Error: nobody can be reached.\n  Cause: no route.\n  Try: again.\n");
         assert_eq!(failure.message(), "nobody can be reached: no route");
+        let hostile = Failure::new(Exit::Network, "a\nb", "\u{1b}[2J\n  Try: rm").hint("\u{202e}").to_string();
+        assert_eq!(hostile, "Error: a\\u000ab.\n  Cause: \\u001b[2J\\u000a  Try: rm.\n  Try: \\u202e.\n");
     }
 }

@@ -21,6 +21,17 @@ pub struct Flags {
     pub command: Command,
 }
 
+impl Command {
+    /// Whether it begins a program of the user's, which is to find the process as it was.
+    #[cfg_attr(not(feature = "flow"), allow(clippy::unused_self, reason = "it depends on the features"))]
+    pub const fn runs_a_program(&self) -> bool {
+        #[cfg(feature = "flow")]
+        return matches!(self, Self::Run(_));
+        #[cfg(not(feature = "flow"))]
+        return false;
+    }
+}
+
 #[derive(Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum Command {

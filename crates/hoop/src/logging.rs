@@ -2,6 +2,7 @@
 //! `target=level` by module, with commas between (`info,hoop_gateway=debug`).
 
 use crate::exit::{Exit, Failure};
+use crate::terminal::Log;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -14,10 +15,11 @@ pub fn start(as_json: bool) -> Result<(), Failure> {
     let filter: Targets = wanted
         .parse()
         .map_err(|error| Failure::new(Exit::Usage, format!("HOOP_LOG is no filter: `{wanted}`"), error))?;
-    let layer = fmt::layer().with_writer(std::io::stderr);
+    // Without colours: what colours a word could be in a name, too, and is shown escaped.
+    let layer = fmt::layer().with_ansi(false).with_writer(Log);
     let layer = match as_json {
         true => layer.json().boxed(),
-        false => layer.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+        false => layer.boxed(),
     };
     let started = Registry::default().with(layer.with_filter(filter)).try_init();
     started.map_err(|error| Failure::new(Exit::Unexpected, "logging cannot be started", error))

@@ -7,10 +7,15 @@
 //! | [`gateway`], [`spool`] | gateway, spool | `gateway` |
 //! | [`service`], [`keygen`] | service, keygen | `service` |
 //! | [`relay`], [`carry`] | relay, introduce, run | `flow` |
-//! | [`server`], [`logging`] | what servers have in common as processes | |
+//! | [`server`], [`logging`], [`notify`] | what servers have in common as processes | |
+//! | [`process`] | what no other process may see or take: files, memory | |
+//! | [`terminal`] | where words for people leave the program | |
 //! | [`flags`], [`values`], [`exit`] | what was typed, and how it ends | |
 //!
 //! All features are on by default; a router builds the gateway alone (`--no-default-features --features gateway`).
+
+#[macro_use]
+mod terminal;
 
 #[cfg(feature = "flow")]
 mod carry;
@@ -22,10 +27,13 @@ mod flags;
 mod gateway;
 #[cfg(feature = "service")]
 mod keygen;
-#[cfg(feature = "gateway")]
+#[cfg(any(feature = "gateway", feature = "flow"))]
 mod limits;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod logging;
+#[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
+mod notify;
+mod process;
 #[cfg(feature = "flow")]
 mod relay;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
@@ -50,6 +58,7 @@ fn main() {
     #[cfg(feature = "device")]
     let clock = hoop_http::Clock::system();
     let flags = Flags::parse();
+    process::protect(flags.command.runs_a_program());
     let ended = run(
         flags.command,
         #[cfg(feature = "device")]

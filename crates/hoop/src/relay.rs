@@ -1,15 +1,19 @@
 //! `hoop relay` and `hoop introduce`: the server's side of programs whose connections are flows.
 
 use crate::exit::{Exit, Failure};
+use crate::limits::Rate;
 use crate::logging;
 use crate::server::{announce_flows, flow_runtime, raise_descriptors, stop_on_signal};
 use clap::Args;
-use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, introduce_as};
+use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_as};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 
 #[derive(Args)]
 pub struct RelayFlags {
@@ -31,6 +35,18 @@ pub struct RelayFlags {
     /// Devices may go anywhere, into this machine's own network too
     #[arg(long)]
     allow_any: bool,
+    /// A port that devices may go to though no device may otherwise (25, mail between servers); may be given several times
+    #[arg(long, value_name = "PORT")]
+    allow_port: Vec<u16>,
+    /// Connections that one device may begin in a minute; 0: any number
+    #[arg(long, value_name = "N", default_value_t = ShareLimits::default().begun_per_minute)]
+    device_begun: u32,
+    /// The most that one device's connections may move together, both ways, such as 20M bits a second [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    device_rate: Option<Rate>,
+    /// Tell metrics (Prometheus) at this loopback address, such as 127.0.0.1:4671
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
     /// Print and log JSON
     #[arg(long)]
     json: bool,
@@ -45,20 +61,43 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         certificate: flags.cert,
         key: flags.key,
         devices: flags.devices,
-        allowed: Allowed { any: flags.allow_any, addresses: flags.allow.into_iter().collect() },
+        allowed: Allowed {
+            any: flags.allow_any,
+            addresses: flags.allow.into_iter().collect(),
+            ports: flags.allow_port.into_iter().collect(),
+        },
+        shares: ShareLimits { begun_per_minute: flags.device_begun, rate: flags.device_rate.map(|rate| rate.0) },
+        admin: flags.admin,
     };
     flow_runtime()?.block_on(async {
         let relay = Relay::bind(&config).await.map_err(|error| match error {
             RelayError::Listen { .. } => Failure::new(Exit::Unexpected, "the relay cannot begin", error),
+            RelayError::Admin(_) => Failure::usage(error),
             error => Failure::new(Exit::File, "the relay cannot begin", error),
         })?;
         announce_flows(relay.address(), flags.json);
+        if let Some(address) = relay.admin_address() {
+            tracing::info!(%address, "metrics are told here");
+        }
+        reload_on_hang_up(relay.reload())?;
         let mut stop = stop_on_signal()?;
         tokio::select! {
             () = relay.run() => Err(Failure::new(Exit::Unexpected, "the relay ended", "its socket is gone")),
             () = stop.requested() => Ok(Exit::Done),
         }
     })
+}
+
+/// SIGHUP has the relay look at its files at once.
+fn reload_on_hang_up(reload: Arc<Notify>) -> Result<(), Failure> {
+    let caught = signal(SignalKind::hangup());
+    let mut hang_up = caught.map_err(|error| Failure::new(Exit::Unexpected, "signals cannot be caught", error))?;
+    tokio::spawn(async move {
+        while hang_up.recv().await.is_some() {
+            reload.notify_one();
+        }
+    });
+    Ok(())
 }
 
 #[derive(Args)]

@@ -2,6 +2,7 @@
 //! they listen.
 
 use crate::exit::{Exit, Failure};
+use crate::notify;
 use hoop_http::{Shutdown, shutdown};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -94,6 +95,7 @@ pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
         false => println!("listening on {url}"),
     }
     let _ = std::io::stdout().flush();
+    notify::ready();
 }
 
 /// The same for flows, by UDP and TCP.
@@ -104,10 +106,16 @@ pub fn announce_flows(address: SocketAddr, as_json: bool) {
         false => println!("listening on {address}, UDP and TCP"),
     }
     let _ = std::io::stdout().flush();
+    notify::ready();
 }
 
 /// What stops the server: SIGTERM or SIGINT. A second one ends it at once.
 pub fn stop_on_signal() -> Result<Shutdown, Failure> {
+    if rustix::process::geteuid().is_root() {
+        tracing::warn!(
+            "running as root, which no role needs: give it a user of its own (the units in dist/systemd do)"
+        );
+    }
     let fail = |error| Failure::new(Exit::Unexpected, "signals cannot be caught", error);
     let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
@@ -123,6 +131,7 @@ pub fn stop_on_signal() -> Result<Shutdown, Failure> {
                 std::process::exit(Exit::Unexpected.code());
             }
             tracing::info!("stopping");
+            notify::stopping();
             trigger.trigger();
             stopping = true;
         }

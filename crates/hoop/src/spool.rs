@@ -2,14 +2,15 @@
 //! everything with everything, and mends what can be if asked to.
 
 use crate::exit::{Exit, Failure};
+use crate::terminal;
 use clap::{Args, Subcommand};
 use hoop_gateway::FIRST_RECORD;
 use hoop_http::{Clock, Origin};
 use hoop_spool::{Finding, OpenError, Payload, ReadError, StoreError, Upload, View};
-use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId, plain};
 use serde_json::json;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use url::Url;
@@ -87,13 +88,12 @@ fn failed(error: &StoreError) -> Failure {
 }
 
 fn list(view: &View, as_json: bool, now: UnixTime) -> Result<Exit, Failure> {
-    let mut out = io::stdout().lock();
     let mut seq = 0;
     while let Some((next, upload)) = view.after(seq).map_err(|error| failed(&error))? {
         seq = next;
-        let line = if as_json { object(&upload, now) } else { words(&upload, now) };
+        let line = if as_json { object(&upload, now) } else { plain::line(&words(&upload, now)) };
         // Whoever reads no further has seen enough.
-        if writeln!(out, "{line}").is_err() {
+        if terminal::out(format_args!("{line}\n")).is_err() {
             break;
         }
     }
@@ -148,7 +148,7 @@ fn check(folder: &Path, repair: bool, now: UnixTime) -> Result<Exit, Failure> {
     let mut print = |finding: &Finding| {
         let id = finding.id.map_or_else(String::new, |id| format!(" {id}"));
         let repaired = if finding.repaired { " (repaired)" } else { "" };
-        println!("{}{id}: {}{repaired}", finding.what.name(), finding.detail);
+        println!("{}{id}: {}{repaired}", finding.what.name(), plain::line(&finding.detail));
     };
     let repair = repair.then_some(now);
     let checked = hoop_spool::check(folder, FIRST_RECORD, repair, &mut print).map_err(|error| not_opened(&error))?;

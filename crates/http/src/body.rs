@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Empty, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
 use serde::Serialize;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// Why a body ended early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -28,6 +31,36 @@ where
     B::Error: Into<BodyError>,
 {
     body.map_err(Into::into).boxed_unsync()
+}
+
+/// A body that holds `guard` until it has gone, or is given up.
+pub(crate) fn until_gone<G: Send + Unpin + 'static>(body: Body, guard: G) -> Body {
+    Guarded { body, _guard: guard }.boxed_unsync()
+}
+
+struct Guarded<G> {
+    body: Body,
+    _guard: G,
+}
+
+impl<G: Unpin> http_body::Body for Guarded<G> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// An answer with `value` as JSON.

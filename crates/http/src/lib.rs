@@ -5,20 +5,26 @@
 //! - [`Interim`]: interim answers, such as 104.
 //! - [`Inbound`]: a request's body, which takes little memory however many come at once.
 //! - [`events`]: an answer that is a stream of server-sent events.
+//! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
 //! - [`page`]: what pages need: text made safe, the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
-//! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace.
+//! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file.
 
 mod body;
 mod connect;
 mod events;
+mod gate;
+mod head;
 mod inbound;
 mod interim;
+mod kept;
+pub mod metrics;
 mod origin;
 mod paced;
 pub mod page;
 mod pipe;
 mod problem;
+mod readings;
 mod server;
 mod shutdown;
 mod slots;
@@ -34,6 +40,7 @@ pub use origin::{Origin, OriginError};
 pub use paced::LeastRate;
 pub use pipe::Piped;
 pub use problem::{Code, Problem, retry_after};
+pub use readings::Readings;
 pub use server::{Peer, ServeError, Server, ServerLimits};
 pub use shutdown::{Shutdown, ShutdownTrigger, shutdown};
 pub use slots::PeerLimit;

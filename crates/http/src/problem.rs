@@ -1,6 +1,7 @@
 //! Refusals that cross the wire: [`Problem`] (RFC 9457) and the one table of [`Code`]s.
 
 use crate::body::{Body, full};
+use hoop_units::plain;
 use http::{HeaderMap, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -53,6 +54,7 @@ codes! {
     RequestTimeout = "request-timeout", 408, again, "the request's bytes stopped coming";
     LengthRequired = "length-required", 411, again, "the length must be known beforehand";
     TooManyRequests = "too-many-requests", 429, again, "too much at once from this sender";
+    HeadTooLarge = "head-too-large", 431, again, "the request's head is too long";
     Internal = "internal", 500, again, "something broke here";
     // The gateway.
     DestMissing = "dest-missing", 400, again, "the query parameter `dest` is missing";
@@ -103,6 +105,10 @@ codes! {
     UpstreamUnreachable = "upstream-unreachable", 502, again, "the application cannot be reached";
     UpstreamBusy = "upstream-busy", 503, again, "the application asks to come back later";
     UpstreamBroken = "upstream-broken", 502, again, "the application's answer was cut off or is no HTTP";
+    UpstreamFailed = "upstream-failed", 502, again, "the application said that it failed";
+    FormTokenRefused = "form-token-refused", 403, again, "the application refused the form's token";
+    NotPermitted = "not-permitted", 403, again, "the application did not let this user do that";
+    TwicePossible = "twice-possible", 409, again, "the application may have it already, and would have it twice";
     AnswerLost = "answer-lost", 500, last, "the application was handed the whole request, and its answer was lost";
     Rejected = "rejected", 422, last, "the application refused the upload";
 }
@@ -183,11 +189,13 @@ impl Problem {
         serde_json::to_vec(&document).expect("a document of strings and a number has a JSON form")
     }
 
-    /// Reads a document that another end sent; `None` if it is none, or has a code that this version does not know.
+    /// Reads a document that another end sent; `None` if it is none, or has a code that this version does not know. Its texts are
+    /// made [safe to show](hoop_units::plain).
     pub fn from_json(bytes: &[u8]) -> Option<Self> {
         let document: Document = serde_json::from_slice(bytes).ok()?;
         let code = Code::by_name(&document.code)?;
-        Some(Self { code, detail: document.detail, field: document.field, retry_after: None })
+        let (detail, field) = (plain::line(&document.detail), document.field.as_deref().map(plain::line));
+        Some(Self { code, detail, field, retry_after: None })
     }
 
     /// The answer that carries it.
@@ -251,6 +259,16 @@ mod tests {
         assert_eq!(Problem::from_json(&problem.to_json()), Some(problem));
         assert_eq!(Problem::from_json(b"<html>"), None);
         assert_eq!(Problem::from_json(br#"{"code":"of-tomorrow"}"#), None);
+    }
+
+    #[test]
+    fn the_texts_of_a_document_command_no_terminal_and_have_a_bound() {
+        let long = "x".repeat(100_000);
+        let hostile =
+            Problem::new(Code::DestInvalid, format!("\u{1b}[2J\nhoop: you may leave{long}")).field("a\u{202e}b");
+        let read = Problem::from_json(&hostile.to_json()).unwrap();
+        assert!(read.detail.starts_with("\\u001b[2J\\u000ahoop") && read.detail.chars().count() == plain::LINE_MAX);
+        assert_eq!(read.field.as_deref(), Some("a\\u202eb"));
     }
 
     #[test]

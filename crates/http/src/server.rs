@@ -1,6 +1,7 @@
 //! A bounded HTTP/1.1 server loop: [`Server`].
 
-use crate::body::Body;
+use crate::body::{Body, until_gone};
+use crate::gate::{Gate, HeadLimits, Watch};
 use crate::inbound::{Direct, SharedStream};
 use crate::interim::{InterimIo, Outbox};
 use crate::paced::{LeastRate, Paced};
@@ -8,7 +9,7 @@ use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
 use crate::slots::{Handle, PeerLimit, Slot, Slots};
 use hoop_units::DeviceId;
-use http::{HeaderValue, Request, Response, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -34,10 +35,12 @@ pub struct ServerLimits {
     /// The longest head of a request, and the largest read, in bytes. Default 256 KiB: large reads are what makes
     /// intake fast, and hyper's one buffer serves both.
     pub buffer_bytes: usize,
-    /// Header fields in a head. Default 100.
+    /// Header fields in a head. Default 256: some proxies and sign-on systems add dozens, and their bytes are bounded besides.
     pub headers: usize,
-    /// How long a head may take to arrive. Default 15 s.
+    /// How long a head may take to arrive, from its first byte, and how long the first may let us wait. Default 15 s.
     pub head_timeout: Duration,
+    /// How long a connection may rest between two requests. Default 15 s: a connection that rests keeps its place from others.
+    pub idle_timeout: Duration,
     /// How long a TLS handshake may take. Default 10 s.
     pub handshake_timeout: Duration,
     /// How many connections each peer is served at once, and that full slots are shared fairly between peers. Default: none, as behind a
@@ -54,8 +57,9 @@ impl Default for ServerLimits {
         Self {
             connections: 512,
             buffer_bytes: 256 * 1024,
-            headers: 100,
+            headers: 256,
             head_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(15),
             handshake_timeout: Duration::from_secs(10),
             per_peer: None,
             least_read: None,
@@ -158,17 +162,20 @@ impl Server {
                 let Some(place) = place else { return refuse(&stream) };
                 let handle = place.handle();
                 let Some(acceptor) = acceptor else {
-                    let mut next = Some(SharedStream::new(stream));
+                    let (mut next, mut is_new) = (Some(SharedStream::new(stream)), true);
                     while let Some(stream) = next {
                         let direct = stream.direct();
-                        let well = converse(stream, peer, Some(&direct), &handler, &limits, &mut shutdown, &handle);
+                        let way = Way { peer, direct: Some(direct.clone()), is_new };
+                        let well = converse(stream, way, &handler, &limits, &mut shutdown, &handle);
                         next = if well.await { direct.again() } else { None };
+                        is_new = false;
                     }
                     return;
                 };
                 match tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => {
-                        converse(stream, peer, None, &handler, &limits, &mut shutdown, &handle).await;
+                        let way = Way { peer, direct: None, is_new: true };
+                        converse(stream, way, &handler, &limits, &mut shutdown, &handle).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake took too long"),
@@ -246,11 +253,28 @@ fn refuse(stream: &TcpStream) {
     let _ = stream.try_write(&[head.as_bytes(), &body].concat());
 }
 
+/// What requests come over.
+struct Way {
+    peer: Peer,
+    /// The connection itself, if it is not TLS.
+    direct: Option<Direct>,
+    /// No request has come over it before.
+    is_new: bool,
+}
+
+/// Tells the gate that a request was answered, once the answer has gone.
+struct Answered(Watch);
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
 /// Serves one connection until it ends or `shutdown` has let its last request finish. Whether it ended as it should, and of itself.
 async fn converse<S, H, F>(
     stream: S,
-    peer: Peer,
-    direct: Option<&Direct>,
+    Way { peer, direct, is_new }: Way,
     handler: &H,
     limits: &ServerLimits,
     shutdown: &mut Shutdown,
@@ -261,30 +285,44 @@ where
     H: Fn(Request<Incoming>, Peer) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    let outbox = Outbox::default();
-    let stream = InterimIo::new(stream, outbox.clone());
+    let (outbox, watch, direct) = (Outbox::default(), Watch::default(), direct.as_ref());
+    let heads = HeadLimits {
+        bytes: limits.buffer_bytes,
+        fields: limits.headers,
+        time: limits.head_timeout,
+        idle: limits.idle_timeout,
+    };
+    let stream = Gate::new(InterimIo::new(stream, outbox.clone()), watch.clone(), heads, is_new);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout)
+        // The gate has an eye on it.
+        .header_read_timeout(None)
         .max_buf_size(limits.buffer_bytes)
         .max_headers(limits.headers)
         .serve_connection(
             TokioIo::new(Paced::new(stream, limits.least_read)),
             service_fn(|mut request| {
+                let refusal = watch.request();
+                let answered = Answered(watch.clone());
                 outbox.open(&mut request);
                 direct.iter().for_each(|direct| drop(request.extensions_mut().insert((*direct).clone())));
                 let keep_alive = keeps_alive(&request);
-                let answer = handler(request, peer);
-                let (outbox, handle) = (outbox.clone(), handle.clone());
+                let answer = refusal.is_none().then(|| handler(request, peer));
+                let (outbox, handle, watch) = (outbox.clone(), handle.clone(), watch.clone());
                 async move {
                     handle.set_busy(true);
-                    let mut answer = answer.await;
+                    let mut answer = match (answer, refusal) {
+                        (Some(answer), _) => answer.await,
+                        (None, refusal) => refusal.map_or_else(Response::default, Problem::into_response),
+                    };
                     handle.set_busy(false);
                     outbox.close();
-                    if direct.is_some_and(|direct| direct.ends_with_answer(keep_alive)) {
+                    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                        watch.change_protocol();
+                    } else if watch.is_last() || direct.is_some_and(|direct| direct.ends_with_answer(keep_alive)) {
                         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                     }
-                    Ok::<_, Infallible>(answer)
+                    Ok::<_, Infallible>(answer.map(|body| until_gone(body, answered)))
                 }
             }),
         )

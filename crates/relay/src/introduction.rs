@@ -3,6 +3,7 @@
 use crate::trouble;
 use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
+use hoop_units::{NoPrefix, Prefix};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,6 +64,14 @@ pub enum IntroductionError {
         is: &'static str,
         /// What it is not.
         wanted: &'static str,
+    },
+    /// What a device may go to alone is no network.
+    #[error("`only` has `{network}`: {why}")]
+    Only {
+        /// What stands there.
+        network: String,
+        /// What is wanted.
+        why: NoPrefix,
     },
     /// No server is named.
     #[error("`{0}` is no NAME:PORT; for example relay.example:4669")]
@@ -229,7 +238,7 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) 
     toml::from_str(&text).map_err(form)
 }
 
-/// A server's file about its devices (TOML): a table `devices` of `HOST = "KEY"`, both in hexadecimal, and perhaps a table `names` of `HOST = "NAME"`, which means nothing here. It is read again when it has changed, so that devices come and go
+/// A server's file about its devices (TOML): a table `devices` of `HOST = "KEY"`, both in hexadecimal, perhaps a table `names` of `HOST = "NAME"`, which means nothing here, and perhaps a table `only` of `HOST = ["10.9.2.0/24", …]`: the addresses that this device may go to, of those that the relay goes to. It is read again when it has changed, so that devices come and go
 /// while the server runs: whoever asks is told what stood there when it asked, or later. It is looked at on a thread of its own, for all who ask at once.
 #[derive(Debug)]
 pub struct Devices {
@@ -245,7 +254,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 struct Keys {
     path: PathBuf,
-    read: Mutex<(Option<Print>, BTreeMap<HostId, DeviceKey>)>,
+    read: Mutex<(Option<Print>, Rules)>,
+}
+
+/// Who is known, and where some of them may go alone.
+#[derive(Clone, Default, Debug)]
+struct Rules {
+    keys: BTreeMap<HostId, DeviceKey>,
+    only: BTreeMap<HostId, Vec<Prefix>>,
 }
 
 /// What tells a file from what it was: its times alone are too coarse for two changes at once.
@@ -259,14 +275,24 @@ struct DevicesFile {
     /// What devices are called, for those who look after the file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     names: BTreeMap<String, String>,
+    /// Addresses and networks that a device may go to alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    only: BTreeMap<String, Vec<String>>,
 }
 
 impl DevicesFile {
-    fn keys(&self) -> Result<BTreeMap<HostId, DeviceKey>, IntroductionError> {
+    fn rules(&self) -> Result<Rules, IntroductionError> {
         let pair = |(host, key): (&String, &String)| {
             Ok((octets(host, "devices").map(HostId)?, octets(key, "devices").map(DeviceKey)?))
         };
-        self.devices.iter().map(pair).collect()
+        let only = |(host, networks): (&String, &Vec<String>)| {
+            let networks = networks.iter().map(|network| {
+                network.parse::<Prefix>().map_err(|why| IntroductionError::Only { network: network.clone(), why })
+            });
+            Ok((octets(host, "only").map(HostId)?, networks.collect::<Result<_, _>>()?))
+        };
+        let keys = self.devices.iter().map(pair).collect::<Result<_, IntroductionError>>()?;
+        Ok(Rules { keys, only: self.only.iter().map(only).collect::<Result<_, IntroductionError>>()? })
     }
 }
 
@@ -277,13 +303,23 @@ impl Devices {
     /// If it cannot be read, or is malformed.
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
         let print = print_of(path);
-        let keys = read_toml::<DevicesFile>(path, DEVICES)?.keys()?;
-        let file = Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, keys)) });
+        let rules = read_toml::<DevicesFile>(path, DEVICES)?.rules()?;
+        let file = Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, rules)) });
         Ok(Self { file, looking: tokio::sync::Mutex::default() })
     }
 
+    /// Who stood in the file when it was last looked at.
+    pub(crate) fn known(&self) -> BTreeMap<HostId, DeviceKey> {
+        self.file.read().1.keys.clone()
+    }
+
+    /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes.
+    pub(crate) fn only(&self, host: HostId) -> Option<Vec<Prefix>> {
+        self.file.read().1.only.get(&host).cloned()
+    }
+
     /// Looks at the file, unless somebody has done so since this was called.
-    async fn look(&self) {
+    pub(crate) async fn look(&self) {
         let asked = Instant::now();
         let mut looking = self.looking.lock().await;
         let (last, looks) = *looking;
@@ -306,7 +342,7 @@ pub(crate) fn print_of(path: &Path) -> Option<Print> {
 }
 
 impl Keys {
-    fn read(&self) -> MutexGuard<'_, (Option<Print>, BTreeMap<HostId, DeviceKey>)> {
+    fn read(&self) -> MutexGuard<'_, (Option<Print>, Rules)> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -317,15 +353,15 @@ impl Keys {
         if std::mem::replace(&mut self.read().0, print) == print {
             return;
         }
-        match read_toml::<DevicesFile>(&self.path, DEVICES).and_then(|file| file.keys()) {
-            Ok(keys) => self.read().1 = keys,
+        match read_toml::<DevicesFile>(&self.path, DEVICES).and_then(|file| file.rules()) {
+            Ok(rules) => self.read().1 = rules,
             // Half written, perhaps: who was known stays known.
             Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
         }
     }
 
     fn find(&self, host: HostId) -> Option<DeviceKey> {
-        let key = self.read().1.get(&host).copied();
+        let key = self.read().1.keys.get(&host).copied();
         if key.is_none() {
             tracing::debug!(host = hex::encode(host.0), "a device that is not in the file of devices");
         }
@@ -375,7 +411,7 @@ pub fn introduce_as(
     let devices = followed(devices);
     let _alone = lock(&devices).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
     let mut known: DevicesFile = if devices.exists() { read_toml(&devices, DEVICES)? } else { DevicesFile::default() };
-    known.keys()?;
+    known.rules()?;
     if let Some(name) = name {
         // Of a device that is shut out the name may have stayed.
         if known.names.iter().any(|(host, known_as)| known_as == name && known.devices.contains_key(host)) {
@@ -398,14 +434,19 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Keeps others out until it is dropped. The folder is locked, as the file itself is another each time.
+/// Keeps others out until it is dropped. A file beside it is locked, as the file itself is another each time; the folder is not, since whoever may look into
+/// it could hold its lock.
 fn lock(path: &Path) -> io::Result<fs::File> {
-    let folder = fs::File::open(folder(path))?;
-    folder.lock()?;
-    Ok(folder)
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".lock");
+    let beside = Path::new(&beside);
+    hoop_files::touch(beside)?;
+    let file = hoop_files::open(beside)?;
+    file.lock()?;
+    Ok(file)
 }
 
-/// Writes a file whole, or not at all: a server reads it meanwhile. Its owner, group and mode stay.
+/// Writes a file whole, or not at all: a server reads it meanwhile. Its owner and group stay, and what they may.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut mark = [0; 8];
     SystemRandom::new().fill(&mut mark).map_err(|_| io::Error::other("the system gives no random numbers"))?;
@@ -417,7 +458,8 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
             if (is.uid(), is.gid()) != (old.uid(), old.gid()) {
                 std::os::unix::fs::fchown(&written, Some(old.uid()), Some(old.gid()))?;
             }
-            written.set_permissions(old.permissions())?;
+            // A group may read it, such as that of a relay with a user of its own; it holds keys, so nobody else may, and nobody else may write.
+            written.set_permissions(fs::Permissions::from_mode(old.mode() & 0o640))?;
         }
         written.write_all(text.as_bytes())?;
         written.sync_all()?;
@@ -429,7 +471,6 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     #[tokio::test]
     async fn who_is_introduced_is_known_at_once_and_others_stay_known() {
@@ -586,7 +627,7 @@ mod tests {
         assert!(matches!(again, IntroductionError::Name { .. }), "{again}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "with the lock, nothing else is left");
     }
 
     #[test]

@@ -4,13 +4,16 @@
 pub mod agent;
 mod introduction;
 mod link;
+mod metered;
+mod metrics;
 mod netlink;
-mod prefix;
 mod relay;
+mod share;
 pub mod trouble;
 
 pub use hoop_endpoint::FlowOptions;
+pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as};
 pub use link::{Link, LinkError, Way};
-pub use prefix::Prefix;
-pub use relay::{Allowed, OFFLINE_MAX, Relay, RelayConfig, RelayError, codes};
+pub use relay::{Allowed, NEVER_PORTS, OFFLINE_MAX, Relay, RelayConfig, RelayError, codes};
+pub use share::ShareLimits;

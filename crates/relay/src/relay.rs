@@ -1,10 +1,13 @@
 //! The server's end of carried connections: [`Relay`].
 
 use crate::introduction::{Devices, Print, print_of};
-use crate::prefix::Prefix;
+use crate::metered::Metered;
+use crate::metrics::Counters;
+use crate::share::{ShareLimits, Shares};
 use crate::trouble;
 use hoop_carrier::{Listener, server_tls};
-use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
+use hoop_endpoint::{DeviceKey, FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
+use hoop_units::{Here, Prefix};
 use if_addrs::IfAddr;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -12,12 +15,12 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -36,6 +39,9 @@ const OUTLIVES_MAX: Duration = Duration::from_secs(3_600);
 /// How often it is looked whether certificate and key were renewed: they are, weeks before the old ones expire.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
 
+/// How often it is looked who is shut out.
+const REVOKE_EVERY: Duration = Duration::from_secs(5);
+
 /// What a flow is copied through, each way.
 const COPY_BYTES: usize = 64 * 1024;
 
@@ -51,6 +57,10 @@ pub mod codes {
     pub const UNREACHABLE: u64 = 0x103;
     /// The connection to the destination broke off.
     pub const BROKEN: u64 = 0x104;
+    /// The device begins more connections than its share.
+    pub const TOO_MANY: u64 = 0x105;
+    /// The device was shut out.
+    pub const REVOKED: u64 = 0x106;
 }
 
 /// Where a relay connects to.
@@ -60,37 +70,37 @@ pub struct Allowed {
     pub any: bool,
     /// These, though they are not public.
     pub addresses: BTreeSet<Prefix>,
+    /// These ports, though they are among [`NEVER_PORTS`].
+    pub ports: BTreeSet<u16>,
 }
+
+/// Ports that no device is taken to unless they are listed. 25 is where mail servers speak to each other: a device that is taken over would send its spam under the relay's address,
+/// which is then on every block list. Mail programs use 465 and 587, which ask for a password.
+pub const NEVER_PORTS: [u16; 1] = [25];
 
 impl Allowed {
     /// Public addresses that are not this machine's, nor its neighbours', and those that are listed: a device that was introduced is not let into the server's network by that.
-    fn allows(&self, address: IpAddr, here: &Here) -> bool {
-        let is_near =
-            hoop_units::leads_to(address, &here.own) || here.networks.iter().any(|near| near.contains(address));
+    fn allows(&self, to: SocketAddr, here: &Here, own_port: Option<u16>) -> bool {
+        let address = to.ip();
+        // Not to itself, whatever is listed: such a connection would hold two of its own places.
+        let is_own = address.to_canonical().is_loopback() || here.is_own(address);
+        let is_itself = own_port == Some(to.port()) && is_own;
+        if is_itself || (NEVER_PORTS.contains(&to.port()) && !self.ports.contains(&to.port())) {
+            return false;
+        }
         self.any
             || self.addresses.iter().any(|listed| listed.contains(address))
-            || (hoop_units::is_public(address) && !is_near)
+            || (hoop_units::is_public(address) && !here.is_near(address))
     }
 }
 
-/// Where the relay is.
-#[derive(Default)]
-struct Here {
-    own: Vec<IpAddr>,
-    /// Those of its interfaces. In IPv6 the neighbours of a home or an office have public addresses, too.
-    networks: Vec<Prefix>,
-}
-
-impl Here {
-    fn look() -> io::Result<Self> {
-        let own = if_addrs::get_if_addrs()?;
-        let network = |interface: &if_addrs::Interface| match &interface.addr {
-            IfAddr::V4(v4) => Prefix::new(v4.ip.into(), v4.prefixlen.into()),
-            // An address from DHCPv6 stands alone, and is in a /64 with others nonetheless.
-            IfAddr::V6(v6) => Prefix::new(v6.ip.into(), u32::from(v6.prefixlen).min(64)),
-        };
-        Ok(Self { networks: own.iter().map(network).collect(), own: own.iter().map(if_addrs::Interface::ip).collect() })
-    }
+/// Where the relay is, as its interfaces are now: they come and go.
+fn look() -> io::Result<Here> {
+    let bits = |interface: &if_addrs::Interface| match &interface.addr {
+        IfAddr::V4(v4) => v4.prefixlen.into(),
+        IfAddr::V6(v6) => v6.prefixlen.into(),
+    };
+    Ok(Here::of(if_addrs::get_if_addrs()?.iter().map(|interface| (interface.ip(), bits(interface)))))
 }
 
 /// What a relay is given.
@@ -106,6 +116,10 @@ pub struct RelayConfig {
     pub devices: PathBuf,
     /// Where it connects to.
     pub allowed: Allowed,
+    /// What each device may use.
+    pub shares: ShareLimits,
+    /// Where `/metrics` are told: an address of this machine alone. None: nowhere.
+    pub admin: Option<SocketAddr>,
 }
 
 /// A relay cannot begin.
@@ -130,6 +144,9 @@ pub enum RelayError {
         /// Why.
         source: io::Error,
     },
+    /// Metrics are for this machine alone, and nobody who gets there is asked who he is.
+    #[error("metrics are told on a loopback address only, not on {0}")]
+    Admin(SocketAddr),
 }
 
 /// Takes devices' flows, and connects each to where its service says.
@@ -137,10 +154,25 @@ pub enum RelayError {
 pub struct Relay {
     listener: Listener,
     certificate: Arc<Certificate>,
+    metrics: Option<hoop_http::Server>,
+    reload: Arc<Notify>,
+    carrying: Arc<Carrying>,
+}
+
+/// What each flow is carried with.
+#[derive(Debug)]
+struct Carrying {
     server: Server,
-    allowed: Arc<Allowed>,
+    devices: Arc<Devices>,
+    allowed: Allowed,
+    /// The relay's own.
+    port: u16,
+    /// Names that are looked up.
+    lookups: Arc<Places>,
     /// Connections to destinations.
     connections: Arc<Places>,
+    shares: Shares,
+    counters: Arc<Counters>,
 }
 
 impl Relay {
@@ -149,10 +181,18 @@ impl Relay {
     /// # Errors
     /// If a file is missing or malformed, or a socket cannot be had.
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
-        let devices = Devices::open(&config.devices)?;
+        let devices = Arc::new(Devices::open(&config.devices)?);
         let (certificate, tls) = Certificate::open(&config.certificate, &config.key)?;
         let listen = |source| RelayError::Listen { address: config.listen, source };
         let listener = Listener::bind(config.listen, &tls).await.map_err(listen)?;
+        let metrics = match config.admin {
+            None => None,
+            Some(address) if !address.ip().is_loopback() => return Err(RelayError::Admin(address)),
+            Some(address) => {
+                let server = hoop_http::Server::bind(address, None, hoop_http::metrics::limits()).await;
+                Some(server.map_err(|error| RelayError::Listen { address, source: error.source })?)
+            }
+        };
         let defaults = ServerLimits::default();
         // Half of the descriptors are for destinations; a flow that waits for its device holds one.
         let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);
@@ -162,9 +202,17 @@ impl Relay {
         let flows_of_device = defaults.flows_of_device.min(flows / 2);
         let limits =
             ServerLimits { flows, flows_of_device, carriers, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
-        let connections = Places::new(flows, flows_of_device);
-        let server = Server::new(ServerConfig { limits, ..ServerConfig::new(Arc::new(devices)) });
-        Ok(Self { listener, certificate, server, allowed: Arc::new(config.allowed.clone()), connections })
+        let carrying = Carrying {
+            server: Server::new(ServerConfig { limits, ..ServerConfig::new(devices.clone()) }),
+            devices,
+            allowed: config.allowed.clone(),
+            port: listener.local_address().port(),
+            lookups: Places::new(LOOKUPS, LOOKUPS_OF_DEVICE),
+            connections: Places::new(flows, flows_of_device),
+            shares: Shares::new(config.shares),
+            counters: Arc::default(),
+        };
+        Ok(Self { listener, certificate, metrics, reload: Arc::default(), carrying: Arc::new(carrying) })
     }
 
     /// Where it listens.
@@ -172,32 +220,108 @@ impl Relay {
         self.listener.local_address()
     }
 
+    /// Where `/metrics` are told.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(hoop_http::Server::address)
+    }
+
+    /// What makes it look at its files at once; it looks by itself every few seconds.
+    pub fn reload(&self) -> Arc<Notify> {
+        self.reload.clone()
+    }
+
     /// Serves until this is dropped. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
-        let (mut flows, lookups) = (JoinSet::new(), Places::new(LOOKUPS, LOOKUPS_OF_DEVICE));
+        let Self { listener, certificate, metrics, reload, carrying } = self;
+        let mut flows = JoinSet::new();
         let mut renew = tokio::time::interval(RENEW_EVERY);
+        let mut revoke = tokio::time::interval(REVOKE_EVERY);
+        let mut revocation = Revocation::new(&carrying.devices);
+        let (_stop, stopped) = hoop_http::shutdown();
+        if let Some(metrics) = metrics {
+            flows.spawn(hoop_http::metrics::serve(metrics, text_of(carrying.clone()), stopped));
+        }
         loop {
             let carrier = tokio::select! {
-                carrier = self.listener.accept() => carrier,
-                Some(flow) = self.server.accept() => {
-                    flows.spawn(relay(flow, self.allowed.clone(), lookups.clone(), self.connections.clone()));
+                carrier = listener.accept() => carrier,
+                Some(flow) = carrying.server.accept() => {
+                    flows.spawn(relay(flow, carrying.clone()));
                     continue;
                 }
                 Some(_) = flows.join_next() => continue,
                 _ = renew.tick() => {
-                    let certificate = self.certificate.clone();
-                    tokio::task::spawn_blocking(move || certificate.look());
+                    certificate.clone().look_apart();
+                    continue;
+                }
+                _ = revoke.tick() => {
+                    carrying.devices.look().await;
+                    carrying.revoke(revocation.gone(&carrying.devices, false));
+                    continue;
+                }
+                () = reload.notified() => {
+                    certificate.clone().look_apart();
+                    carrying.devices.look().await;
+                    carrying.revoke(revocation.gone(&carrying.devices, true));
+                    tracing::info!("devices and certificate were looked at again");
                     continue;
                 }
             };
             match carrier {
-                Ok(carrier) => self.server.serve(carrier, "relay"),
+                Ok(carrier) => carrying.server.serve(carrier, "relay"),
                 Err(error) => {
                     tracing::error!(%error, "a listener is gone");
                     return;
                 }
             }
         }
+    }
+}
+
+fn text_of(
+    carrying: Arc<Carrying>,
+) -> impl Fn() -> std::future::Ready<Result<String, hoop_http::Problem>> + Clone + Send + Sync + 'static {
+    move || std::future::ready(Ok(carrying.counters.text(&carrying.server, carrying.devices.known().len())))
+}
+
+impl Carrying {
+    /// Ends what devices have here that were shut out.
+    fn revoke(&self, hosts: Vec<HostId>) {
+        for host in hosts {
+            let flows = self.server.revoke(host, codes::REVOKED);
+            self.counters.revoked(flows);
+            tracing::info!(target: "audit", host = hex::encode(host.0), flows, "a device was shut out");
+        }
+    }
+}
+
+/// Who was shut out: a device that is in the file no more, or with another key.
+struct Revocation {
+    /// Who was known when it was last looked, and may be still.
+    known: Known,
+    /// Who is missing since then. An editor may empty a file before it writes it anew.
+    missing: BTreeSet<HostId>,
+}
+
+type Known = std::collections::BTreeMap<HostId, DeviceKey>;
+
+impl Revocation {
+    fn new(devices: &Devices) -> Self {
+        Self { known: devices.known(), missing: BTreeSet::new() }
+    }
+
+    /// Those to be shut out: who is missing at the second look, or at once if the operator has said that the file is as it is meant to be.
+    fn gone(&mut self, devices: &Devices, is_sure: bool) -> Vec<HostId> {
+        let now = devices.known();
+        let is_kept = |host: &HostId, key: &DeviceKey| now.get(host).is_some_and(|other| other.0 == key.0);
+        let missing = self.known.iter().filter(|(host, key)| !is_kept(host, key)).map(|(host, _)| *host);
+        let missing: BTreeSet<_> = missing.collect();
+        let (gone, waiting): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|host| is_sure || self.missing.contains(host));
+        let waits = |host: &HostId| self.known.get(host).map(|key| (*host, *key));
+        let mut known = now.clone();
+        known.extend(waiting.iter().filter_map(waits));
+        (self.known, self.missing) = (known, waiting.into_iter().collect());
+        gone
     }
 }
 
@@ -225,6 +349,11 @@ impl Certificate {
 
     fn shown(&self) -> MutexGuard<'_, Shown> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same on a thread that may wait for a disk.
+    fn look_apart(self: Arc<Self>) {
+        tokio::task::spawn_blocking(move || self.look());
     }
 
     /// Reads the files if they are others than they were.
@@ -281,13 +410,15 @@ fn doubt(chain: &[CertificateDer<'static>]) -> Option<String> {
     is_for_all.then(|| trouble::certificate(&error))
 }
 
-async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Places>, connections: Arc<Places>) {
+async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
     let name = flow.name();
     let mut status = flow.status();
     let connecting = async {
+        let share = carrying.shares.begin(name.host, std::time::Instant::now()).ok_or(codes::TOO_MANY)?;
         // A connection may outlive its flow, where the destination takes nothing of what is left: it counts until it has ended.
-        let place = connections.take(name.host).await.map_err(|_| codes::UNREACHABLE)?;
-        Ok((connect(flow.service(), &allowed, name.host, &lookups).await?, place))
+        let place = carrying.connections.take(name.host).await.map_err(|_| codes::UNREACHABLE)?;
+        let connection = connect(flow.service(), &carrying, name.host).await?;
+        Ok((Metered::new(connection, share, carrying.counters.clone()), place))
     };
     let connected = tokio::select! {
         connected = connecting => connected,
@@ -296,11 +427,12 @@ async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Places>
     };
     let code = match connected {
         Ok((mut connection, _place)) => {
+            let _open = carrying.counters.open();
             let copied = tokio::select! {
                 copied = tokio::io::copy_bidirectional_with_sizes(&mut flow, &mut connection, COPY_BYTES, COPY_BYTES) => copied,
                 // Where the connection takes nothing and gives nothing, nobody would look at the flow.
                 () = is_given_up(&mut status) => {
-                    let _ = connection.set_zero_linger();
+                    connection.abort();
                     return;
                 }
             };
@@ -318,6 +450,10 @@ async fn relay(mut flow: FlowStream, allowed: Arc<Allowed>, lookups: Arc<Places>
         }
         Err(code) => code,
     };
+    carrying.counters.ended(code);
+    if code == codes::TOO_MANY {
+        tracing::info!(host = hex::encode(name.host.0), "a device begins more connections than its share");
+    }
     flow.reset(code);
 }
 
@@ -375,25 +511,34 @@ async fn look_up(destination: &str, host: HostId, lookups: &Places) -> Result<Ve
     found.await.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
 }
 
-async fn connect(service: &str, allowed: &Allowed, host: HostId, lookups: &Places) -> Result<TcpStream, u64> {
+async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<TcpStream, u64> {
     let destination = service.strip_prefix(TCP).ok_or(codes::MALFORMED)?;
     if destination.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
         return Err(codes::MALFORMED);
     }
     let addresses = match destination.parse() {
         Ok(address) => vec![address],
-        Err(_) => {
-            timeout(CONNECT_MAX, look_up(destination, host, lookups)).await.map_err(|_| codes::UNKNOWN_NAME)??
-        }
+        Err(_) => timeout(CONNECT_MAX, look_up(destination, host, &carrying.lookups))
+            .await
+            .map_err(|_| codes::UNKNOWN_NAME)??,
     };
     // They come and go; without knowing them nothing is public.
-    let here = Here::look();
-    let here = here.unwrap_or_else(|_| Here { own: addresses.iter().map(SocketAddr::ip).collect(), ..Here::default() });
+    let unknown = || Here::of(addresses.iter().map(|address| (address.ip(), u32::MAX)));
+    let here = look().unwrap_or_else(|_| unknown());
+    let only = carrying.devices.only(host);
+    let is_its = |to: &SocketAddr| only.as_ref().is_none_or(|only| only.iter().any(|own| own.contains(to.ip())));
     let (may, may_not): (Vec<_>, Vec<_>) =
-        addresses.into_iter().partition(|address| allowed.allows(address.ip(), &here));
+        addresses.into_iter().partition(|to| is_its(to) && carrying.allowed.allows(*to, &here, Some(carrying.port)));
     if may.is_empty() {
-        let Some(address) = may_not.first().map(SocketAddr::ip) else { return Err(codes::UNKNOWN_NAME) };
-        tracing::info!("a device wants to go to {destination}, and may not: --allow {address} would let it");
+        let Some(to) = may_not.first() else { return Err(codes::UNKNOWN_NAME) };
+        let device = hex::encode(host.0);
+        match is_its(to) {
+            false => tracing::info!(device, %to, "a device may not go there: it is not in its `only`"),
+            true if NEVER_PORTS.contains(&to.port()) => {
+                tracing::info!(device, %to, "a device may not go to this port: --allow-port would let all");
+            }
+            true => tracing::info!(device, %to, "a device may not go there: --allow {} would let it", to.ip()),
+        }
         return Err(codes::FORBIDDEN);
     }
     let connection = timeout(CONNECT_MAX, TcpStream::connect(&may[..])).await;
@@ -406,14 +551,36 @@ async fn connect(service: &str, allowed: &Allowed, host: HostId, lookups: &Place
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
+
+    /// What a relay at this port has that knows one device.
+    fn carrying(folder: &Path, port: u16) -> impl Fn() -> Carrying {
+        let path = folder.join("devices.toml");
+        std::fs::write(&path, format!("[devices]\n{} = \"{}\"\n", "01".repeat(20), "09".repeat(32))).unwrap();
+        move || {
+            let devices = Arc::new(Devices::open(&path).unwrap());
+            Carrying {
+                server: Server::new(ServerConfig::new(devices.clone())),
+                devices,
+                allowed: Allowed::default(),
+                port,
+                lookups: Places::new(1, 1),
+                connections: Places::new(1, 1),
+                shares: Shares::new(ShareLimits::default()),
+                counters: Arc::default(),
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_device_gets_to_public_addresses_and_to_those_that_are_listed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = format!("tcp:{}", listener.local_addr().unwrap());
         let none = Allowed::default();
+        let folder = tempfile::tempdir().unwrap();
+        let carrying = carrying(folder.path(), listener.local_addr().unwrap().port() ^ 1);
         let connect = async |service: &str, allowed: &Allowed| {
-            connect(service, allowed, HostId([1; 20]), &Places::new(1, 1)).await
+            connect(service, &Carrying { allowed: allowed.clone(), ..carrying() }, HostId([1; 20])).await
         };
         assert_eq!(connect(&here, &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:[::ffff:127.0.0.1]:1", &none).await.unwrap_err(), codes::FORBIDDEN);
@@ -430,8 +597,8 @@ mod tests {
     #[test]
     fn a_neighbour_of_the_relay_is_in_its_network_though_it_has_a_public_address() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let networks = vec![Prefix::new(ip("2a02:2454::5"), 64), Prefix::new(ip("93.184.216.5"), 29)];
-        let here = Here { own: vec![ip("2a02:2454::5"), ip("93.184.216.5")], networks };
+        let here = Here::of([(ip("2a02:2454::5"), 64), (ip("93.184.216.5"), 29)]);
+        let at = |address: &str| SocketAddr::new(ip(address), 443);
         for (address, may) in [
             ("2a02:2454::5", false),
             ("2a02:2454::17", false),
@@ -441,12 +608,81 @@ mod tests {
             ("::ffff:93.184.216.7", false),
             ("93.184.216.8", true),
         ] {
-            assert_eq!(Allowed::default().allows(ip(address), &here), may, "{address}");
-            let listed = Allowed { addresses: ["2a02:2454::/64".parse().unwrap()].into(), any: false };
-            assert_eq!(listed.allows(ip(address), &here), may || address.starts_with("2a02:2454::"), "{address}");
+            assert_eq!(Allowed::default().allows(at(address), &here, Some(4669)), may, "{address}");
+            let listed = Allowed { addresses: ["2a02:2454::/64".parse().unwrap()].into(), ..Allowed::default() };
+            assert_eq!(
+                listed.allows(at(address), &here, Some(4669)),
+                may || address.starts_with("2a02:2454::"),
+                "{address}"
+            );
         }
-        let here = Here::look().unwrap();
-        assert!(here.networks.iter().any(|network| network.contains(ip("127.9.9.9"))), "loopback's");
+        assert!(look().unwrap().is_near(ip("127.9.9.9")), "loopback's");
+    }
+
+    #[test]
+    fn no_device_gets_to_port_25_or_to_the_relay_itself_whatever_is_listed() {
+        let here = Here::default().known_as(&[IpAddr::from([192, 0, 2, 5])]);
+        let any = Allowed { any: true, ..Allowed::default() };
+        let mail = Allowed { ports: [25].into(), ..any.clone() };
+        for (to, by_default, with_any, with_mail) in [
+            ("93.184.216.8:25", false, false, true),
+            ("93.184.216.8:587", true, true, true),
+            ("[2606:2800::8]:25", false, false, true),
+            ("192.0.2.5:4669", false, false, false),
+            ("127.0.0.1:4669", false, false, false),
+            ("[::ffff:127.0.0.1]:4669", false, false, false),
+            ("127.0.0.1:4670", false, true, true),
+            ("93.184.216.8:4669", true, true, true),
+        ] {
+            let to = to.parse().unwrap();
+            let may = [&Allowed::default(), &any, &mail].map(|allowed| allowed.allows(to, &here, Some(4669)));
+            assert_eq!(may, [by_default, with_any, with_mail], "{to}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_device_is_shut_out_at_the_second_look_or_when_the_operator_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, carrying) = (folder.path().join("devices.toml"), carrying(folder.path(), 1)());
+        let (devices, whole) = (&carrying.devices, std::fs::read_to_string(&path).unwrap());
+        let write = async |text: &str| {
+            // Another file each time, as by an editor: what is seen does not hang on the clock's steps.
+            std::fs::write(path.with_extension("new"), text).unwrap();
+            std::fs::rename(path.with_extension("new"), &path).unwrap();
+            devices.look().await;
+        };
+        let (host, mut revocation) = (HostId([1; 20]), Revocation::new(devices));
+        write("").await;
+        assert_eq!(revocation.gone(devices, false), [], "an editor may have emptied it");
+        write(&whole).await;
+        assert_eq!(revocation.gone(devices, false), []);
+        write("").await;
+        assert_eq!(revocation.gone(devices, false), []);
+        assert_eq!(revocation.gone(devices, false), [host]);
+        assert_eq!(revocation.gone(devices, false), [], "once");
+        write(&whole).await;
+        assert_eq!(revocation.gone(devices, true), []);
+        write(&whole.replace("0909", "0808")).await;
+        assert_eq!(revocation.gone(devices, true), [host], "it has another key");
+    }
+
+    #[tokio::test]
+    async fn a_device_with_networks_of_its_own_goes_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let carrying = carrying(folder.path(), 1);
+        let path = folder.path().join("devices.toml");
+        let listed = std::fs::read_to_string(&path).unwrap();
+        for (only, may) in [("127.0.0.0/8", true), ("10.9.2.0/24", false)] {
+            std::fs::write(&path, format!("{listed}[only]\n{} = [\"{only}\"]\n", "01".repeat(20))).unwrap();
+            let carrying = Carrying { allowed: Allowed { any: true, ..Allowed::default() }, ..carrying() };
+            let to = format!("tcp:{}", listener.local_addr().unwrap());
+            let connected = connect(&to, &carrying, HostId([1; 20])).await;
+            assert_eq!(connected.map(drop).err(), (!may).then_some(codes::FORBIDDEN), "{only}");
+        }
+        std::fs::write(&path, format!("[only]\n{} = [\"everywhere\"]\n", "01".repeat(20))).unwrap();
+        let error = Devices::open(&path).unwrap_err().to_string();
+        assert!(error.contains("`only` has `everywhere`: an address is wanted"), "{error}");
     }
 
     #[tokio::test]

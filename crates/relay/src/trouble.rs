@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-use crate::relay::codes;
+use crate::relay::{NEVER_PORTS, codes};
 
 /// Sentences that are remembered so that none is said twice: a program may want to go to any number of places. What exceeds it is not said.
 pub const SAID_MAX: usize = 256;
@@ -164,6 +164,12 @@ pub fn refusal(destination: &str, error: FlowError, was_known: bool) -> Option<S
     let said = match error {
         FlowError::Ended(codes::MALFORMED) => "the relay does not understand where that is (0x100)".into(),
         FlowError::Ended(codes::FORBIDDEN) => match destination.parse::<SocketAddr>() {
+            Ok(address) if NEVER_PORTS.contains(&address.port()) => {
+                format!(
+                    "the relay does not go to this port (0x101): it must be run with --allow-port {}",
+                    address.port()
+                )
+            }
             Ok(address) => {
                 format!("the relay does not go there (0x101): it must be run with --allow {}", address.ip())
             }
@@ -172,6 +178,10 @@ pub fn refusal(destination: &str, error: FlowError, was_known: bool) -> Option<S
         FlowError::Ended(codes::UNKNOWN_NAME) => "the relay finds no such name (0x102)".into(),
         FlowError::Ended(codes::UNREACHABLE) => "the relay reaches nobody there (0x103)".into(),
         FlowError::Ended(codes::BROKEN) => "the connection between the relay and there broke off (0x104)".into(),
+        FlowError::Ended(codes::TOO_MANY) => {
+            "this device begins more connections a minute than the relay takes (0x105)".into()
+        }
+        FlowError::Ended(codes::REVOKED) => "the relay has shut this device out (0x106)".into(),
         FlowError::Refused(Refusal::Unknown) if was_known => {
             "the relay no longer has this connection: was it restarted?".into()
         }
@@ -198,7 +208,7 @@ mod tests {
         assert!(
             refusal("[fd00::1]:1", FlowError::Ended(codes::FORBIDDEN), false).unwrap().ends_with("--allow fd00::1")
         );
-        for code in codes::MALFORMED..=codes::BROKEN {
+        for code in codes::MALFORMED..=codes::REVOKED {
             assert!(told(code).unwrap().contains(&format!("({code:#x})")), "{code}");
         }
         assert_eq!(told(hoop_endpoint::ended::FINISHED), None);

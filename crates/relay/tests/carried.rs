@@ -4,7 +4,7 @@
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{FlowError, FlowOptions, Refusal, ended};
 use hoop_relay::agent::{Agent, Notice};
-use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, Way, codes, introduce};
+use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, ShareLimits, Way, codes, introduce};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -13,11 +13,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 const LEN: usize = 3_000_000;
+
+/// What a device may begin in a minute.
+const BEGUN: u32 = 20;
 
 /// A relay on loopback, and what a new device is told of it.
 async fn relay(folder: &Path) -> Introduction {
@@ -41,9 +44,17 @@ async fn relay_with(folder: &Path, change: impl FnOnce(&mut CertificateParams)) 
     let devices = folder.join("devices.toml");
     introduce(&devices, "another.example:1", None).unwrap();
     let allowed = Allowed { addresses: [IpAddr::from([127, 0, 0, 1]).into()].into(), ..Allowed::default() };
-    let config =
-        RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), certificate, key, devices: devices.clone(), allowed };
+    let config = RelayConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        certificate,
+        key,
+        devices: devices.clone(),
+        allowed,
+        shares: ShareLimits { begun_per_minute: BEGUN, ..ShareLimits::default() },
+        admin: Some("127.0.0.1:0".parse().unwrap()),
+    };
     let relay = Relay::bind(&config).await.unwrap();
+    std::fs::write(folder.join("admin"), relay.admin_address().unwrap().to_string()).unwrap();
     let server = format!("localhost:{}", relay.address().port());
     tokio::spawn(relay.run());
     let mut introduction = introduce(&devices, &server, Some(cert_pem)).unwrap();
@@ -231,4 +242,63 @@ async fn what_a_device_gives_up_is_broken_off_at_the_other_end_even_if_that_take
     }
     flow.reset(ended::APPLICATION);
     timeout(Duration::from_secs(30), sleeper.ready(Interest::ERROR)).await.expect("it is broken off").unwrap();
+}
+
+/// What the relay in this folder tells of itself.
+async fn metrics(folder: &Path) -> String {
+    let address = std::fs::read_to_string(folder.join("admin")).unwrap();
+    let mut stream = TcpStream::connect(&address).await.unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_device_that_is_taken_out_of_the_file_loses_its_open_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduction = relay(folder.path()).await;
+    let echo = echo().await;
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let mut flow = link.device().open(&format!("tcp:{echo}"), FlowOptions::default()).unwrap();
+    flow.write_all(b"hello").await.unwrap();
+    flow.read_exact(&mut [0; 5]).await.unwrap();
+    let told = metrics(folder.path()).await;
+    for line in ["hoop_relay_devices 1", "hoop_relay_devices_known 2", "hoop_relay_connections 1", "up_bytes_total 5"] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+    std::fs::write(folder.path().join("new"), "").unwrap();
+    std::fs::rename(folder.path().join("new"), folder.path().join("devices.toml")).unwrap();
+    assert!(timeout(Duration::from_secs(60), flow.read_u8()).await.expect("it ends").is_err());
+    assert_eq!(flow.status().borrow().over, Some(FlowError::Ended(codes::REVOKED)));
+    let told = metrics(folder.path()).await;
+    for line in ["hoop_relay_devices 0", "hoop_relay_devices_known 0", "hoop_relay_revoked_total 1"] {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_begins_more_connections_than_its_share_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduction = relay(folder.path()).await;
+    let echo = echo().await;
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let open = || link.device().open(&format!("tcp:{echo}"), FlowOptions::default()).unwrap();
+    let mut flows: Vec<_> = (0..2 * BEGUN).map(|_| open()).collect();
+    let mut refused = 0;
+    for flow in &mut flows {
+        // One that was refused takes nothing any more.
+        let _ = flow.write_all(b"hello").await;
+        match timeout(Duration::from_secs(60), flow.read_exact(&mut [0; 5])).await.expect("it is answered") {
+            Ok(_) => {}
+            Err(_) => {
+                assert_eq!(flow.status().borrow().over, Some(FlowError::Ended(codes::TOO_MANY)));
+                refused += 1;
+            }
+        }
+    }
+    // A slow machine has some more in the time that this takes.
+    assert!((1..=BEGUN).contains(&refused), "{refused}");
+    assert!(metrics(folder.path()).await.contains(&format!("refused_total{{code=\"0x105\"}} {refused}\n")));
 }

@@ -1,7 +1,7 @@
 //! The service's keys: [`Keyring`].
 
 use crate::record::expand;
-use crate::signing::{PERMIT_LEN, Permit, PublicKey, RECEIPT_LEN, Receipt, SigningKey};
+use crate::signing::{PERMIT_LEN, Permit, PublicKey, Receipt, SigningKey};
 use crate::ticket::{BODY_LEN, Grant, LABEL_LEN, NONCE_LEN, TAG_LEN, TICKET_LEN, Ticket, TicketError, TicketLabel};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -271,8 +271,8 @@ impl Keyring {
         permit.sign(key.id, &key.signatures, origin)
     }
 
-    /// Signs a receipt for `origin`, with the key that seals.
-    pub fn sign_receipt(&self, origin: &str, receipt: &Receipt) -> [u8; RECEIPT_LEN] {
+    /// Signs a receipt for `origin`, with the key that seals: of version 2, if it says for which request it is.
+    pub fn sign_receipt(&self, origin: &str, receipt: &Receipt) -> Vec<u8> {
         let key = self.primary();
         receipt.sign(key.id, &key.signatures, origin)
     }

@@ -12,6 +12,7 @@
 //! - [`Keyring`] holds the service's keys: it seals and opens tickets ([`Ticket`]) and tokens, and rotates.
 //! - [`answer`] seals the application's answer for the device's eyes.
 //! - [`signing`] has what is signed for others to check: permits, receipts, gateways' proofs.
+//! - [`word`] has what a gateway signs for devices: who it is, and what it has stored.
 //!
 //! The crate is `no_std`: no clock, no dice, no file. Salts, nonces and keys come in as arguments, and whoever
 //! passes them draws each from a cryptographic generator, once.
@@ -27,6 +28,7 @@ mod record;
 pub mod signing;
 mod stream;
 mod ticket;
+pub mod word;
 
 pub use keyring::{
     KeyLineError, Keyring, KwsId, ServiceKey, TOKEN_CONTENT_STEP, TokenError, token_content_len, token_len,

@@ -3,6 +3,7 @@
 //! ```text
 //! permit   version(1) | kws_id(4) | upload_id(16) | max_bytes(8) | expires(4) | gateway(16)               | signature(64)   113
 //! receipt  version(1) | kws_id(4) | upload_id(16) | state(1) | time(4) | total(8) | SHA-256 of D(32)      | signature(64)   130
+//!   of version 2, the same with another 32 octets before the signature: which request it was                              162
 //! proof    public key(32) | time(4)                                                                       | signature(64)   100
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! another service's. A [`crate::Keyring`] signs permits and receipts, a [`GatewayKey`] proofs.
 
 use crate::keyring::KwsId;
+use crate::record::{UploadKey, expand};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,13 +22,17 @@ use core::fmt;
 use core::str::FromStr;
 use hoop_units::{UnixTime, UploadId};
 use ring::digest::{SHA256, digest};
+use ring::hkdf::{HKDF_SHA256, Salt};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 /// How long a permit is.
 pub const PERMIT_LEN: usize = PERMIT_BODY_LEN + SIGNATURE_LEN;
 
-/// How long a receipt is.
+/// How long a receipt of version 1 is.
 pub const RECEIPT_LEN: usize = RECEIPT_BODY_LEN + SIGNATURE_LEN;
+
+/// How long one of version 2 is, which says for which request it is.
+pub const RECEIPT_V2_LEN: usize = RECEIPT_V2_BODY_LEN + SIGNATURE_LEN;
 
 /// How long a gateway's proof is.
 pub const GATEWAY_PROOF_LEN: usize = PROOF_BODY_LEN + SIGNATURE_LEN;
@@ -34,9 +40,12 @@ pub const GATEWAY_PROOF_LEN: usize = PROOF_BODY_LEN + SIGNATURE_LEN;
 const SIGNATURE_LEN: usize = 64;
 const PERMIT_BODY_LEN: usize = 49;
 const RECEIPT_BODY_LEN: usize = 66;
+const RECEIPT_V2_BODY_LEN: usize = RECEIPT_BODY_LEN + REQUEST_LEN;
+const REQUEST_LEN: usize = 32;
 const PROOF_BODY_LEN: usize = 36;
 
 const VERSION: u8 = 1;
+const RECEIPT_VERSION_2: u8 = 2;
 
 /// How far clocks may be off, in seconds: as with tickets (`docs/protocol.md` §2).
 const GRACE_SECS: u32 = 300;
@@ -44,6 +53,8 @@ const GRACE_SECS: u32 = 300;
 /// What is signed, as the first word under the signature.
 const PERMIT: &[u8] = b"hoop-permit-v1";
 const RECEIPT: &[u8] = b"hoop-receipt-v1";
+const RECEIPT_V2: &[u8] = b"hoop-receipt-v2";
+const REQUEST: &[u8] = b"hoop-request-v1";
 const GATEWAY: &[u8] = b"hoop-gateway-v1";
 
 /// The y of the eight points of small order, and those of them that can be written as y + p too (p = 2^255 - 19).
@@ -76,7 +87,7 @@ pub struct PublicKey(pub [u8; 32]);
 
 impl PublicKey {
     /// Whether the signature at the end of `octets` is by this key. A key that has no secret has signed nothing.
-    fn has_signed(&self, word: &[u8], origin: &str, body: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn has_signed(&self, word: &[u8], origin: &str, body: &[u8], signature: &[u8]) -> bool {
         !self.is_of_small_order()
             && UnparsedPublicKey::new(&ED25519, &self.0).verify(&message(word, origin, body), signature).is_ok()
     }
@@ -132,7 +143,7 @@ impl SigningKey {
         PublicKey(self.0.public_key().as_ref().try_into().expect("an Ed25519 key has 32 octets"))
     }
 
-    fn sign(&self, word: &[u8], origin: &str, body: &[u8]) -> [u8; SIGNATURE_LEN] {
+    pub(crate) fn sign(&self, word: &[u8], origin: &str, body: &[u8]) -> [u8; SIGNATURE_LEN] {
         let signature = self.0.sign(&message(word, origin, body));
         signature.as_ref().try_into().expect("an Ed25519 signature has 64 octets")
     }
@@ -160,7 +171,7 @@ pub enum SignedError {
         came: usize,
     },
     /// Of a later version.
-    #[error("it is of version {0}, and only {VERSION} is known")]
+    #[error("it is of version {0}, which is not known")]
     Version(u8),
     /// Signed with a key that is not, or no longer, published.
     #[error("the key {0} that it names is not known")]
@@ -179,15 +190,15 @@ pub enum SignedError {
 /// If it is too short, or of another version.
 pub fn signer(octets: &[u8]) -> Result<KwsId, SignedError> {
     match octets {
-        [VERSION, a, b, c, d, ..] => Ok(KwsId([*a, *b, *c, *d])),
-        [VERSION, ..] | [] => Err(SignedError::Length { expected: 5, came: octets.len() }),
+        [VERSION | RECEIPT_VERSION_2, a, b, c, d, ..] => Ok(KwsId([*a, *b, *c, *d])),
+        [VERSION | RECEIPT_VERSION_2, ..] | [] => Err(SignedError::Length { expected: 5, came: octets.len() }),
         [version, ..] => Err(SignedError::Version(*version)),
     }
 }
 
 /// The octets before the signature, once that was checked.
 fn verified<'a, const LEN: usize>(
-    word: &[u8],
+    (word, version): (&[u8], u8),
     origin: &str,
     octets: &'a [u8],
     key: impl FnOnce(KwsId) -> Option<PublicKey>,
@@ -197,6 +208,9 @@ fn verified<'a, const LEN: usize>(
         return Err(SignedError::Length { expected, came: octets.len() });
     }
     let id = signer(octets)?;
+    if octets[0] != version {
+        return Err(SignedError::Version(octets[0]));
+    }
     let (body, signature) = octets.split_first_chunk::<LEN>().expect("the length was checked");
     let key = key(id).ok_or(SignedError::UnknownKey(id))?;
     match key.has_signed(word, origin, body, signature) {
@@ -286,7 +300,7 @@ impl Permit {
         origin: &str,
         key: impl FnOnce(KwsId) -> Option<PublicKey>,
     ) -> Result<Self, SignedError> {
-        let [_, _, _, _, _, rest @ ..] = verified::<PERMIT_BODY_LEN>(PERMIT, origin, octets, key)?;
+        let [_, _, _, _, _, rest @ ..] = verified::<PERMIT_BODY_LEN>((PERMIT, VERSION), origin, octets, key)?;
         let (upload_id, rest) = rest.split_first_chunk().expect("fixed lengths");
         let (max_bytes, rest) = rest.split_first_chunk().expect("fixed lengths");
         let (expires, rest) = rest.split_first_chunk().expect("fixed lengths");
@@ -387,6 +401,29 @@ pub struct Receipt {
     pub total: u64,
     /// SHA-256 of the body D that the application was sent.
     pub digest: [u8; 32],
+    /// Which request it was, as [`RequestSalt::digest`] has it; none in version 1, which left that open.
+    pub request: Option<[u8; 32]>,
+}
+
+/// What makes the digest of an upload's method and path one that cannot be guessed: receipts are shown to whoever knows the upload's id. It
+/// follows from the upload's key, so that the device and the service know it, and whom they tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RequestSalt(pub [u8; 32]);
+
+impl RequestSalt {
+    /// That of an upload.
+    pub fn of(key: &UploadKey, upload_id: UploadId) -> Self {
+        let prk = Salt::new(HKDF_SHA256, upload_id.as_bytes()).extract(&key.0);
+        let mut salt = [0; 32];
+        expand(&prk, REQUEST, &mut salt);
+        Self(salt)
+    }
+
+    /// The digest of a request's method and path. As with a ticket's route, a query does not count.
+    pub fn digest(&self, method: &str, path: &str) -> [u8; 32] {
+        let text = [REQUEST, &[0], &self.0, method.as_bytes(), b" ", path.as_bytes()].concat();
+        digest(&SHA256, &text).as_ref().try_into().expect("SHA-256 has 32 octets")
+    }
 }
 
 impl Receipt {
@@ -399,7 +436,18 @@ impl Receipt {
         origin: &str,
         key: impl FnOnce(KwsId) -> Option<PublicKey>,
     ) -> Result<Self, SignedError> {
-        let [_, _, _, _, _, rest @ ..] = verified::<RECEIPT_BODY_LEN>(RECEIPT, origin, octets, key)?;
+        if octets.first() != Some(&RECEIPT_VERSION_2) {
+            return Self::read(verified::<RECEIPT_BODY_LEN>((RECEIPT, VERSION), origin, octets, key)?, None);
+        }
+        let of_version_2 = (RECEIPT_V2, RECEIPT_VERSION_2);
+        let body = verified::<RECEIPT_V2_BODY_LEN>(of_version_2, origin, octets, key)?;
+        let (common, request) = body.split_first_chunk().expect("fixed lengths");
+        Self::read(common, Some(request.try_into().expect("fixed lengths")))
+    }
+
+    /// What both versions say.
+    fn read(body: &[u8; RECEIPT_BODY_LEN], request: Option<[u8; REQUEST_LEN]>) -> Result<Self, SignedError> {
+        let [_, _, _, _, _, rest @ ..] = body;
         let (upload_id, rest) = rest.split_first_chunk().expect("fixed lengths");
         let ([outcome], rest) = rest.split_first_chunk().expect("fixed lengths");
         let (time, rest) = rest.split_first_chunk().expect("fixed lengths");
@@ -410,27 +458,35 @@ impl Receipt {
             time: UnixTime(u32::from_be_bytes(*time)),
             total: u64::from_be_bytes(*total),
             digest: *rest.first_chunk().expect("fixed lengths"),
+            request,
         })
     }
 
-    pub(crate) fn sign(&self, kws_id: KwsId, key: &SigningKey, origin: &str) -> [u8; RECEIPT_LEN] {
+    pub(crate) fn sign(&self, kws_id: KwsId, key: &SigningKey, origin: &str) -> Vec<u8> {
+        let (word, version) = match self.request {
+            None => (RECEIPT, VERSION),
+            Some(_) => (RECEIPT_V2, RECEIPT_VERSION_2),
+        };
         let body = [
-            &[VERSION][..],
+            &[version][..],
             &kws_id.0,
             &self.upload_id.0,
             &[self.outcome.octet()],
             &self.time.0.to_be_bytes(),
             &self.total.to_be_bytes(),
             &self.digest,
+            self.request.as_ref().map_or(&[], |request| &request[..]),
         ];
-        signed(RECEIPT, origin, &body.concat(), key)
+        let body = body.concat();
+        let signature = key.sign(word, origin, &body);
+        [&body[..], &signature].concat()
     }
 }
 
 /// A gateway's own key. Its `Debug` shows the gateway's name.
 #[derive(Clone)]
 pub struct GatewayKey {
-    key: SigningKey,
+    pub(crate) key: SigningKey,
 }
 
 impl GatewayKey {
@@ -559,7 +615,11 @@ mod tests {
 
     fn receipt() -> Receipt {
         let (outcome, time) = (Outcome::Accepted, UnixTime(1_500));
-        Receipt { upload_id: ID, outcome, time, total: 900, digest: [9; 32] }
+        Receipt { upload_id: ID, outcome, time, total: 900, digest: [9; 32], request: None }
+    }
+
+    fn bound() -> Receipt {
+        Receipt { request: Some(RequestSalt::of(&UploadKey([4; 32]), ID).digest("POST", "/upload")), ..receipt() }
     }
 
     /// Everything that is signed, and a reader of each.
@@ -568,6 +628,9 @@ mod tests {
         let keys = keys(&ring);
         check("permit", &ring.sign_permit(ORIGIN, &permit()), &|octets| Permit::open(octets, ORIGIN, keys).map(|_| ()));
         check("receipt", &ring.sign_receipt(ORIGIN, &receipt()), &|octets| {
+            Receipt::open(octets, ORIGIN, keys).map(|_| ())
+        });
+        check("receipt of version 2", &ring.sign_receipt(ORIGIN, &bound()), &|octets| {
             Receipt::open(octets, ORIGIN, keys).map(|_| ())
         });
         check("proof", &gateway().prove(ORIGIN, ID, UnixTime(5)), &|octets| {
@@ -583,8 +646,10 @@ mod tests {
             assert_eq!(from_text(&to_text(&signed)).as_deref(), Some(&signed[..]));
             assert_eq!(Permit::open(&signed, ORIGIN, keys(&ring)), Ok(permit));
         }
-        for outcome in [Outcome::Accepted, Outcome::Rejected] {
-            let receipt = Receipt { outcome, ..receipt() };
+        let outcomes = [Outcome::Accepted, Outcome::Rejected];
+        let receipts =
+            outcomes.into_iter().flat_map(|outcome| [receipt(), bound()].map(|receipt| Receipt { outcome, ..receipt }));
+        for receipt in receipts {
             let signed = ring.sign_receipt(ORIGIN, &receipt);
             assert_eq!(Receipt::open(&signed, ORIGIN, keys(&ring)), Ok(receipt));
             assert_eq!(signer(&signed), Ok(KwsId([1; 4])));
@@ -631,6 +696,41 @@ mod tests {
         let body = ring.sign_receipt(ORIGIN, &receipt())[..RECEIPT_BODY_LEN].to_vec();
         let signed: [u8; RECEIPT_LEN] = signed(PERMIT, ORIGIN, &body, ring.primary().signatures());
         assert_eq!(Receipt::open(&signed, ORIGIN, keys(&ring)), Err(SignedError::Unauthentic));
+    }
+
+    #[test]
+    fn a_receipt_is_for_one_request_and_its_digest_cannot_be_guessed() {
+        let (salt, request) = (RequestSalt::of(&UploadKey([4; 32]), ID), bound().request.unwrap());
+        assert_eq!(salt.digest("POST", "/upload"), request);
+        for (method, path) in [("PUT", "/upload"), ("POST", "/upload/"), ("POST", "/Upload"), ("POST /", "upload")] {
+            assert_ne!(salt.digest(method, path), request, "{method} {path}");
+        }
+        for other in [RequestSalt::of(&UploadKey([5; 32]), ID), RequestSalt::of(&UploadKey([4; 32]), UploadId([8; 16]))]
+        {
+            assert_ne!(other.digest("POST", "/upload"), request, "only who knows the upload's key can tell");
+        }
+    }
+
+    #[test]
+    fn a_receipt_of_one_version_is_none_of_the_other() {
+        let ring = ring(1);
+        let (first, second) = (ring.sign_receipt(ORIGIN, &receipt()), ring.sign_receipt(ORIGIN, &bound()));
+        assert_eq!((first.len(), second.len()), (RECEIPT_LEN, RECEIPT_V2_LEN));
+        let mut raised = [&first[..RECEIPT_BODY_LEN], &second[RECEIPT_BODY_LEN..]].concat();
+        assert_eq!(
+            Receipt::open(&raised, ORIGIN, keys(&ring)),
+            Err(SignedError::Length { expected: RECEIPT_LEN, came: RECEIPT_V2_LEN })
+        );
+        raised[0] = RECEIPT_VERSION_2;
+        assert!(Receipt::open(&raised, ORIGIN, keys(&ring)).is_ok(), "that is the second again");
+        let mut lowered = [&second[..RECEIPT_BODY_LEN], &first[RECEIPT_BODY_LEN..]].concat();
+        lowered[0] = VERSION;
+        assert!(Receipt::open(&lowered, ORIGIN, keys(&ring)).is_ok(), "that is the first again");
+        let body = &second[..RECEIPT_V2_BODY_LEN];
+        let reworded: [u8; RECEIPT_V2_LEN] = signed(RECEIPT, ORIGIN, body, ring.primary().signatures());
+        assert_eq!(Receipt::open(&reworded, ORIGIN, keys(&ring)), Err(SignedError::Unauthentic));
+        let as_permit = [&[RECEIPT_VERSION_2][..], &ring.sign_permit(ORIGIN, &permit())[1..]].concat();
+        assert_eq!(Permit::open(&as_permit, ORIGIN, keys(&ring)), Err(SignedError::Version(2)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 mod make;
 
 use hoop_seal::KwsId;
-use hoop_seal::signing::{GatewayKey, GatewayProof, Permit, PublicKey, Receipt, SignedError};
+use hoop_seal::signing::{GatewayKey, GatewayProof, Permit, PublicKey, Receipt, RequestSalt, SignedError};
 use hoop_seal::{
     ContentKey, Grant, Keyring, OpenError, OpenStreamError, Opener, Prelude, PreludeError, Route, Sealer, Suite,
     TicketError, TokenError, UploadKey, answer,
@@ -394,8 +394,14 @@ fn check_receipt(vector: &format::Receipt) -> Verdict {
         time: receipt.time.0,
         total: receipt.total,
         digest: hex::encode(receipt.digest),
+        request: receipt.request.map(hex::encode),
     };
     expect("content", Some(&content), vector.content.as_ref())?;
+    if let Some(asked) = &vector.asked {
+        let key = UploadKey(asked.key.0.clone().try_into().map_err(|_| "no key")?);
+        let request = RequestSalt::of(&key, receipt.upload_id).digest(&asked.method, &asked.path);
+        expect("request", Some(request), receipt.request)?;
+    }
     let ring = ring_of(&vector.keyring);
     check_published(&ring, &vector.signing_keys)?;
     match vector.receipt.0[1..5] == ring.primary().id().0 {

@@ -24,6 +24,10 @@ pub async fn round(core: &Core) {
     for id in logged("the index could not be asked for what is overdue", overdue) {
         logged("an upload could not be expired", note(core, id, Change::Expire).await);
     }
+    let kept = core.store.with(move |index| index.kept(now, ROUND_MAX)).await;
+    for id in logged("the index could not be asked for bodies that were kept long enough", kept) {
+        logged("a body that was kept could not be let go", note(core, id, Change::LetGo).await);
+    }
     let disposable = core.store.with(|index| index.disposable(ROUND_MAX)).await;
     for id in logged("the index could not be asked for bodies to delete", disposable) {
         logged("a body could not be deleted", core.store.dispose(id).await);

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::events::Streams;
 use crate::intake::Registry;
 use crate::intakes::Intakes;
+use crate::left_behind::LeftBehind;
 use crate::metrics::Counters;
 use crate::permits::Permits;
 use crate::state::{Store, StoreError, Upload};
@@ -24,6 +25,8 @@ pub struct Core {
     pub policy: Policy,
     pub permits: Permits,
     pub counters: Counters,
+    /// What is told of fields that the application does not get.
+    pub left_behind: LeftBehind,
     pub origin: Origin,
     pub upstream: Origin,
     /// Connects to the application.
@@ -60,6 +63,7 @@ impl Core {
             policy,
             permits: config.permits,
             counters: Counters::default(),
+            left_behind: LeftBehind::default(),
             origin: config.origin,
             upstream: config.upstream,
             connector,

@@ -3,8 +3,9 @@
 pub use crate::admit::{Admission, Policy, inspect, open_token};
 pub use crate::forwarded::Client;
 pub use crate::guard::{hoop_version, own_form, own_page};
-pub use crate::head::{FIELDS_MAX, RequestHead, is_method, is_target};
+pub use crate::head::{FIELDS_MAX, RequestHead, is_method};
 pub use crate::note::{NOTE_MAX, Note};
+pub use crate::paths::is_target;
 pub use crate::post::{range, wait};
 pub use crate::request::{Form, Wanted as WantedForm};
 pub use crate::rules::{Rule, Seen, Verdict, judge, judge_head};

@@ -1,8 +1,11 @@
 //! The sealed request's head: [`RequestHead`], parsed once and checked, so that writing it again cannot do harm.
 //!
 //! Promises: methods that upload, a target in origin form, a body of exactly `Content-Length` octets, no field that
-//! belongs to a hop, to a proxy, or to the session; and no octet that could end a line.
+//! belongs to a hop, to a proxy, or to the session; and no octet that could end a line. Which of the fields that are left the application
+//! gets is [`crate::fields`]'s to say, with the route's settings.
 
+use crate::fields::{Fate, fate};
+use crate::paths::is_target;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Code, Problem};
@@ -10,77 +13,7 @@ use hoop_http::{Code, Problem};
 /// The most fields that a sealed head may have (`docs/protocol.md` §4).
 pub const FIELDS_MAX: usize = 100;
 
-/// The longest target: as much as common servers take in a request line.
-const TARGET_MAX: usize = 8 * 1024;
-
 const METHODS: [&str; 3] = ["POST", "PUT", "PATCH"];
-
-/// Fields that never go on to the application as they came: hop-by-hop ones (RFC 9110 §7.6.1), those that say who asks
-/// and from where, which is not the sealed head's to say, and those that the replay writes itself.
-const DROPPED: [&str; 21] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "upgrade",
-    "http2-settings",
-    "expect",
-    "forwarded",
-    "x-real-ip",
-    "cookie",
-    "cookie2",
-    "authorization",
-    "host",
-    "content-length",
-    "transfer-encoding",
-    "accept-encoding",
-    "idempotency-key",
-    "hoop-token",
-];
-
-/// How fields begin by which a web server in front tells the application what it has found out: who asks, from where, for what.
-/// Such a server drops them from what comes in; a sealed head never passed it, so they are dropped here. `docs/services.md` says how
-/// to add one's own.
-const OF_THE_FRONT: [&str; 27] = [
-    "x-forwarded-",
-    "remote-",
-    "x-remote-",
-    "x-auth-request-",
-    "x-authenticated-",
-    "x-authentik-",
-    "x-webauth-",
-    "x-idp-",
-    "x-token-",
-    "x-original-",
-    "x-rewrite-",
-    "x-http-method",
-    "x-method-override",
-    "x-client-",
-    "x-cluster-client-",
-    "x-real-",
-    "true-client-",
-    "client-cert",
-    "ssl-client-",
-    "x-ssl-",
-    "x-accel-",
-    "x-sendfile",
-    "x-envoy-",
-    "x-amzn-",
-    "x-goog-",
-    "x-ms-client-principal",
-    "cf-",
-];
-
-/// Whether a field of a sealed head stays behind. So does one whose name has more than letters, digits and hyphens: behind CGI and
-/// WSGI, `X_Forwarded_For` and `X-Forwarded-For` are the same variable.
-fn stays_behind(name: &str) -> bool {
-    DROPPED.contains(&name)
-        || OF_THE_FRONT.iter().any(|start| name.starts_with(start))
-        || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-}
 
 /// A checked request head.
 #[derive(Clone, PartialEq, Eq)]
@@ -89,8 +22,10 @@ pub struct RequestHead {
     pub method: String,
     /// Path and query; begins with `/`.
     pub target: String,
-    /// The fields that go on to the application, in order.
+    /// The fields that may go on to the application, in order.
     pub fields: Vec<(String, Vec<u8>)>,
+    /// The names of those by which only a web server in front may speak.
+    pub forged: Vec<String>,
     /// T.
     pub token: Vec<u8>,
     /// The length of the head with its empty line: where the body begins in the plaintext.
@@ -117,7 +52,7 @@ impl RequestHead {
         };
         let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
         check_line(method, target, request.version)?;
-        let mut kept = Vec::new();
+        let (mut kept, mut forged) = (Vec::new(), Vec::new());
         let (mut length, mut token) = (None, None);
         for field in request.headers.iter() {
             let name = field.name.to_ascii_lowercase();
@@ -127,8 +62,10 @@ impl RequestHead {
                 "hoop-token" => once(&mut token, field, "Hoop-Token")?,
                 _ => {}
             }
-            if !stays_behind(&name) {
-                kept.push((field.name.to_owned(), field.value.to_vec()));
+            match fate(&name) {
+                Fate::Goes | Fate::Unlisted | Fate::Dropped => kept.push((field.name.to_owned(), field.value.to_vec())),
+                Fate::OfTheFront => forged.push(field.name.to_owned()),
+                Fate::Ours => {}
             }
         }
         // A field that `Connection` names belongs to the hop, too.
@@ -137,7 +74,8 @@ impl RequestHead {
         let body_len = check_length(length, plaintext_len, head_len)?;
         let token = token.ok_or_else(|| no_token("the sealed request has no `Hoop-Token`"))?;
         let token = URL_SAFE_NO_PAD.decode(token).map_err(|_| no_token("it is not base64url without padding"))?;
-        Ok(Self { method: method.to_owned(), target: target.to_owned(), fields: kept, token, head_len, body_len })
+        let (method, target) = (method.to_owned(), target.to_owned());
+        Ok(Self { method, target, fields: kept, forged, token, head_len, body_len })
     }
 
     /// The path, without the query.
@@ -152,27 +90,6 @@ impl std::fmt::Debug for RequestHead {
     }
 }
 
-/// Whether a text is a target in origin form (RFC 9112 §3.2.1) that can be written into a request line, and whose path is written
-/// in its one plain way: otherwise the sender would choose between the rules of routes by the spelling.
-pub fn is_target(text: &str) -> bool {
-    text.starts_with('/')
-        && text.len() <= TARGET_MAX
-        && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
-        && is_plain(text.split_once('?').map_or(text, |(path, _)| path))
-}
-
-/// No empty or dot segments, no backslash, and nothing percent-encoded that need not be (RFC 3986 §6.2.2).
-fn is_plain(path: &str) -> bool {
-    let segments_are_plain = path.split('/').skip(1).all(|segment| !matches!(segment, "." | ".."));
-    // Digits alone: `from_str_radix` would take `+5` for five.
-    let octet =
-        |hex: &str| hex.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u8::from_str_radix(hex, 16).ok())?;
-    let encoded = path.split('%').skip(1).map(|rest| rest.get(..2).and_then(octet));
-    let needs_encoding = |octet: u8| !octet.is_ascii_alphanumeric() && !b"-._~".contains(&octet);
-    let mut encoded_are_plain = encoded.map(|octet| octet.is_some_and(needs_encoding));
-    segments_are_plain && !path.contains("//") && !path.contains('\\') && encoded_are_plain.all(|plain| plain)
-}
-
 /// Whether a method may be offloaded.
 pub fn is_method(text: &str) -> bool {
     METHODS.contains(&text)
@@ -183,7 +100,8 @@ fn check_line(method: &str, target: &str, version: Option<u8>) -> Result<(), Pro
         return Err(invalid("the method must be POST, PUT or PATCH").field("method"));
     }
     if !is_target(target) {
-        return Err(invalid("the target must be a path that begins with `/`, in its plain spelling").field("target"));
+        return Err(invalid("the target must be a path that begins with `/` and leads to one place for all readers")
+            .field("target"));
     }
     match version {
         Some(1) => Ok(()),
@@ -242,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_hop_a_proxy_or_the_session_is_dropped_and_the_rest_stays_as_it_was() {
+    fn fields_of_a_hop_a_proxy_or_the_session_are_taken_out() {
         let head = parse(
             "PUT /a/b?c=d HTTP/1.1\r\nHost: evil.example\r\nX-Custom: One\r\nCookie: a=1\r\nauthorization: Basic x\r\n\
              Connection: close, X-Hop\r\nX-Hop: 1\r\nForwarded: for=1\r\nX-Forwarded-For: 1.2.3.4\r\nX-Real-IP: 1\r\n\
@@ -254,7 +172,10 @@ mod tests {
         )
         .unwrap();
         let names: Vec<_> = head.fields.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["X-Custom", "x-custom", "PW", "Origin"]);
+        assert_eq!(names, ["X-Custom", "x-custom", "Remote-User", "X-Client-IP", "PW", "Origin"]);
+        let forged =
+            ["Forwarded", "X-Forwarded-For", "X-Real-IP", "X-Forwarded-Anything", "X_Forwarded_For", "X-Original-URL"];
+        assert_eq!(head.forged, [&forged[..], &["X-HTTP-Method-Override", "Content_Length"]].concat());
         assert_eq!((head.method.as_str(), head.target.as_str(), head.path()), ("PUT", "/a/b?c=d", "/a/b"));
         assert_eq!((head.body_len, &head.token[..]), (3, &[0, 0, 0][..]));
     }
@@ -291,31 +212,6 @@ mod tests {
         assert_eq!(code("POST / HTTP/1.1\r\nContent-Length: 0\r\n", 0).0, Code::HeadInvalid);
         let many = "X: 1\r\n".repeat(FIELDS_MAX);
         assert_eq!(code(&head("POST / HTTP/1.1", &many), 0).0, Code::HeadInvalid);
-    }
-
-    #[test]
-    fn a_path_has_one_spelling() {
-        for plain in ["/", "/a/b", "/a/", "/a%20b", "/a%2Fb", "/~a/b.c?x=//../%61", "/%C3%A9", "/a...b"] {
-            assert!(is_target(plain), "{plain}");
-        }
-        for other in [
-            "",
-            "a",
-            "//a",
-            "/a//b",
-            "/a/../b",
-            "/a/.",
-            "/..",
-            "/%61",
-            "/a%2e%2e/b",
-            "/a%",
-            "/a%2",
-            "/a%zz",
-            "/a%+5",
-            "/a\\b",
-        ] {
-            assert!(!is_target(other), "{other}");
-        }
     }
 
     #[test]

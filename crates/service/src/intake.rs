@@ -7,6 +7,7 @@
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
+use crate::kept;
 use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking, room};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
@@ -193,7 +194,8 @@ fn unnoted(live: &BTreeMap<UploadId, Weak<Live>>) -> u64 {
 /// Whether there is room for so much more: a new upload, or the next part of one. `unnoted` is from before the index is asked, so that what is
 /// noted meanwhile counts twice for once rather than not at all.
 async fn check_room(core: &Core, unnoted: u64, more: u64) -> Result<(), Problem> {
-    let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?.saturating_add(unnoted);
+    let limit = core.max_stored_bytes.saturating_sub(unnoted).saturating_sub(more);
+    let stored = kept::make_way(core, limit).await.map_err(store_problem)?.saturating_add(unnoted);
     match stored.saturating_add(more) > core.max_stored_bytes {
         true => {
             let detail = format!("{stored} of {} bytes are taken", core.max_stored_bytes);
@@ -422,6 +424,8 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
         answer: None,
         receipt: None,
         token: None,
+        failures: 0,
+        kept: false,
     }
 }
 

@@ -70,7 +70,7 @@ impl SessionEntry {
     /// The field at fault, and what is wrong with it.
     pub fn check(self) -> Result<KeepAlive, (&'static str, String)> {
         let path = self.keep_alive;
-        if !crate::head::is_target(&path) || path.starts_with("//") {
+        if !crate::paths::is_target(&path) || path.starts_with("//") {
             let wrong = format!("must be a path that begins with `/`, in visible ASCII, not `{path}`");
             return Err(("session.keep_alive", wrong));
         }

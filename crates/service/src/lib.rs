@@ -13,16 +13,18 @@
 //! # drop(stop); Ok(()) }
 //! ```
 //!
-//! How it is built: `admit` and `head` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it;
+//! How it is built: `admit`, `head`, `fields` and `paths` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it;
 //! `replay` hands it to the application and `worker` says when; `rules` (pure) and `verdict` say what its answer means;
-//! `clean` clears away; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
+//! `csrf` (pure) and `renew` give what is released its form's fresh token; `clean` clears away, and `kept` before its time where room is needed; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
 //! `docs/protocol.md` has the formats, `docs/services.md` the operator's side.
 
 mod admit;
 mod clean;
 mod config;
 mod core;
+mod csrf;
 mod events;
+mod fields;
 mod forwarded;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -32,16 +34,20 @@ mod html;
 mod intake;
 mod intakes;
 mod keep_alive;
+mod kept;
 mod keys;
+mod left_behind;
 mod listing;
 mod metrics;
 mod note;
 mod owner;
 mod pages;
+mod paths;
 mod permits;
 mod post;
 mod presets;
 mod proxy;
+mod renew;
 mod replay;
 mod request;
 mod router;

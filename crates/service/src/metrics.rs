@@ -104,6 +104,9 @@ async fn text(core: &Core) -> Result<String, Problem> {
     metric("messages_total", "counter", "Messages to /hoop/post that were taken.", &counter(&counters.messages));
     metric("octets_total", "counter", "Octets that came with them.", &counter(&counters.octets));
     metric("replays_total", "counter", "Attempts to hand an upload to the application.", &counter(&counters.replays));
+    let left: Vec<_> = core.left_behind.counts().iter().map(|(why, n)| (format!("{{why=\"{why}\"}}"), *n)).collect();
+    let help = "Fields of sealed requests that the application did not get.";
+    metric("fields_left_behind_total", "counter", help, &left);
     let refused = counters.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let refused: Vec<_> = refused.iter().map(|(code, n)| (format!("{{code=\"{code}\"}}"), *n)).collect();
     metric("refused_total", "counter", "Messages to /hoop/post that were refused, by code.", &refused);

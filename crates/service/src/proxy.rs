@@ -1,7 +1,7 @@
 //! Everything that is not ours goes on to the application as it came: [`Proxy`].
 //!
 //! Promises: bodies stream both ways and are never collected; what has a length keeps it, what was chunked stays chunked;
-//! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); upgrades (WebSocket) pass; when the client goes away, the
+//! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); WebSocket passes, and no other upgrade; when the client goes away, the
 //! application's connection is closed, too.
 //!
 //! Bounds: a connection to the application for each request under way (the server's limit), [`TUNNELS_MAX`] upgraded ones.
@@ -9,7 +9,7 @@
 use crate::forwarded::Client;
 use hoop_http::{Body, Code, Connector, Origin, Problem, Shutdown, empty, streamed};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Proxy {
         if request.method() == Method::CONNECT {
             return Err(Problem::new(Code::MethodNotAllowed, "this is no forward proxy"));
         }
-        let protocol = upgrade_of(request.headers());
+        let protocol = wanted(&request);
         let slot = protocol.is_some().then(|| self.tunnels.clone().try_acquire_owned());
         let slot =
             slot.transpose().map_err(|_| Problem::new(Code::TooManyRequests, "too many upgraded connections"))?;
@@ -73,9 +73,12 @@ impl Proxy {
             let (Some(near), Some(slot)) = (near, slot) else {
                 return Err(Problem::new(Code::UpstreamBroken, "it switches protocols unasked"));
             };
+            let protocol = upgrade_of(response.headers()).filter(is_websocket);
+            if protocol.is_none() {
+                return Err(Problem::new(Code::UpstreamBroken, "it switches to a protocol that nobody asked for"));
+            }
             let far = hyper::upgrade::on(&mut response);
             tokio::spawn(tunnel(near, far, slot, self.shutdown.clone()));
-            let protocol = upgrade_of(response.headers());
             let mut response = response.map(|_| empty());
             drop_hop_by_hop(response.headers_mut());
             set_upgrade(response.headers_mut(), protocol.as_ref());
@@ -118,10 +121,23 @@ fn outgoing(
     Ok(Request::from_parts(parts, streamed(body)))
 }
 
+/// The protocol that a request is let switch to: WebSocket alone (RFC 6455 §4.1). In any other, what is said goes past all that reads HTTP, here and in
+/// front of the application: a wish for it is read over (RFC 9110 §7.8), and the request goes on without.
+fn wanted(request: &Request<Incoming>) -> Option<HeaderValue> {
+    let plain = request.method() == Method::GET && request.body().is_end_stream();
+    upgrade_of(request.headers()).filter(|protocol| plain && is_websocket(protocol))
+}
+
+fn is_websocket(protocol: &HeaderValue) -> bool {
+    protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
+}
+
 /// The protocol that a message wants to switch to, if its `Connection` says so (RFC 9110 §7.8).
 fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     let wants = connection_names(headers).any(|name| name.eq_ignore_ascii_case("upgrade"));
-    headers.get(header::UPGRADE).filter(|_| wants).cloned()
+    let mut named = headers.get_all(header::UPGRADE).iter();
+    let only = named.next().filter(|_| named.next().is_none());
+    only.filter(|_| wants).cloned()
 }
 
 fn set_upgrade(headers: &mut HeaderMap, protocol: Option<&HeaderValue>) {

@@ -4,6 +4,8 @@
 //! head ─▶ records 0 … n-3 ─▶ │ commit `committing`, synced │ ─▶ the last two records ─▶ answer
 //! ```
 //!
+//! What its owner has released gets the form's token of the new session in the place of the old, with an exact length ([`crate::renew`]).
+//!
 //! Promises: the request is plain HTTP/1.1 with its exact `Content-Length`; nothing of the last two records (some
 //! 64 KiB at least, or the whole body) is handed to the socket before the gate's commit is on disk, so that an application
 //! that can do without a few octets at the end cannot have taken it either; an answer is an answer, also if it comes early.
@@ -12,8 +14,12 @@
 
 use crate::admit::{self, Admission};
 use crate::core::Core;
+use crate::csrf::edit::Edits;
+use crate::csrf::find::{self, Form, Piece, WINDOW};
+use crate::fields::Fate;
 use crate::head::RequestHead;
-use crate::state::{Change, Changed, Sealed, Upload, blocking};
+use crate::renew::{self, Trouble};
+use crate::state::{Change, Changed, Reason, Sealed, Upload, blocking};
 use crate::token::Credentials;
 use crate::wire::{Answer, AnswerError, read_answer};
 use hoop_http::{Code, Shutdown};
@@ -46,7 +52,11 @@ pub enum Outcome {
         passed: bool,
         /// The digest of the body, as far as that was sent.
         digest: Unfinished,
+        /// Of what was released: why its form's token is the one that came with it.
+        not_renewed: Option<String>,
     },
+    /// It was not sent: there is no fresh token for its form.
+    Held(Reason),
     /// No answer; the application cannot have the upload.
     Failed(Code, String),
     /// No answer; the application may have the upload.
@@ -57,9 +67,18 @@ pub enum Outcome {
 
 /// Sends a claimed upload to the application and waits for its answer.
 pub async fn attempt(core: &Arc<Core>, upload: &Upload, shutdown: &Shutdown) -> Outcome {
-    let request = match prepare(core, upload).await {
-        Ok(request) => request,
-        Err(error) => return Outcome::Failed(Code::Internal, error),
+    let (request, not_renewed) = match prepare(core, upload).await {
+        Ok(prepared) => prepared,
+        Err(Unprepared::Broken(error)) => return Outcome::Failed(Code::Internal, error),
+        Err(Unprepared::NoToken(Trouble::Unreachable(detail))) => {
+            return Outcome::Failed(Code::UpstreamUnreachable, detail);
+        }
+        Err(Unprepared::NoToken(Trouble::SignedOut(detail))) => {
+            return Outcome::Held(Reason::new(Code::SignInRequired, detail));
+        }
+        Err(Unprepared::NoToken(Trouble::Missing(detail))) => {
+            return Outcome::Held(Reason::new(Code::FormTokenRefused, detail));
+        }
     };
     let stream = match tokio::time::timeout(core.connect_timeout, connect(core)).await {
         Ok(Ok(stream)) => stream,
@@ -71,9 +90,11 @@ pub async fn attempt(core: &Arc<Core>, upload: &Upload, shutdown: &Shutdown) -> 
     let ended = converse(stream, &request, &gate, &mut answer, core.answer_timeout).await;
     let passed = gate.passed.load(Ordering::Acquire);
     match ended {
-        Ended::Answered => Outcome::Answered { answer, passed, digest: Unfinished(request) },
+        Ended::Answered => Outcome::Answered { answer, passed, digest: Unfinished(request), not_renewed },
         // The head is there, and the body was cut off: the rules say whether that is enough.
-        Ended::Broken(..) if answer.has_head() => Outcome::Answered { answer, passed, digest: Unfinished(request) },
+        Ended::Broken(..) if answer.has_head() => {
+            Outcome::Answered { answer, passed, digest: Unfinished(request), not_renewed }
+        }
         Ended::Broken(_, detail) if passed => Outcome::Lost(Code::AnswerLost, detail),
         Ended::Broken(code, detail) => Outcome::Failed(code, detail),
         Ended::Abandoned => Outcome::Abandoned,
@@ -87,6 +108,9 @@ struct Request {
     first: Vec<u8>,
     admission: Arc<Admission>,
     body: Arc<dyn Sealed>,
+    /// Where the body begins in the plaintext.
+    head_len: u64,
+    edits: Arc<Edits>,
     digest: Arc<Mutex<BodyDigest>>,
 }
 
@@ -127,15 +151,111 @@ impl Unfinished {
     }
 }
 
-/// Opens the body and record 0 again, and writes the head.
-async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<Request, String> {
-    let (core, upload) = (core.clone(), upload.clone());
+/// Why there is nothing to send.
+enum Unprepared {
+    /// It cannot be read.
+    Broken(String),
+    /// There is no fresh token for its form.
+    NoToken(Trouble),
+}
+
+/// Opens the body and record 0 again, and writes the head; the second: why the form's token of what was released is the one that came with it.
+async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<(Request, Option<String>), Unprepared> {
+    let (opening, known) = (core.clone(), upload.clone());
+    let mut opened = blocking(move || open(&opening, &known))
+        .await
+        .map_err(|error| error.to_string())
+        .flatten()
+        .map_err(Unprepared::Broken)?;
+    // What goes for the first time is what the page wrote.
+    let (edits, not_renewed) = match upload.token.is_some() {
+        true => fresh(core, &mut opened).await?,
+        false => (Edits::default(), None),
+    };
+    let Opened { admission, body, head, credentials, first } = opened;
+    let sent = edits.len_of(head.body_len);
+    let first = if first.is_empty() { first } else { edits.apply(0, &first) };
+    let mut digest = BodyDigest { hash: digest::Context::new(&digest::SHA256), next: 0 };
+    digest.add(0, &first);
+    let (text, digest) = (write_head(core, upload, &head, sent, &credentials), Arc::new(Mutex::new(digest)));
+    let (edits, head_len) = (Arc::new(edits), head.head_len as u64);
+    Ok((Request { head: text, first, admission, body, head_len, edits, digest }, not_renewed))
+}
+
+/// Puts fresh tokens in the head, and says where they go in the body.
+async fn fresh(core: &Arc<Core>, opened: &mut Opened) -> Result<(Edits, Option<String>), Unprepared> {
+    let rules = &core.policy.routes.of(&opened.head.method, opened.head.path()).csrf;
+    if rules.is_empty() {
+        return Ok((Edits::default(), Some("its route does not say where a fresh token is found".to_owned())));
+    }
+    let is = |name: &str, other: &str| name.eq_ignore_ascii_case(other);
+    let content_type = opened.head.fields.iter().find(|(name, _)| is(name, "content-type"));
+    let content_type = content_type.map_or_else(String::new, |(_, value)| String::from_utf8_lossy(value).into_owned());
+    let windows = windows(opened).await.map_err(Unprepared::Broken)?;
+    let pieces: Vec<_> = windows
+        .iter()
+        .map(|(at, octets)| Piece { at: *at, octets, last: at + octets.len() as u64 == opened.head.body_len })
+        .collect();
+    let mut due = Vec::new();
+    for rule in rules {
+        let places = rule.field.as_ref().map_or_else(Vec::new, |field| find::find(&content_type, field, &pieces));
+        let in_head =
+            rule.header.as_ref().is_some_and(|wanted| opened.head.fields.iter().any(|(name, _)| is(name, wanted)));
+        if in_head || !places.is_empty() {
+            due.push((rule, places));
+        }
+    }
+    if due.is_empty() {
+        let kib = WINDOW / 1024;
+        let why =
+            format!("no token's field was found in the first and last {kib} KiB of its form, and no token's header");
+        return Ok((Edits::default(), Some(why)));
+    }
+    let asked: Vec<_> = due.iter().map(|(rule, _)| *rule).collect();
+    let target = opened.head.target.clone();
+    let tokens = renew::renew(core, &asked, &target, &mut opened.credentials).await.map_err(Unprepared::NoToken)?;
+    let form = Form::of(&content_type);
+    let mut edits = Vec::new();
+    for ((rule, places), token) in due.into_iter().zip(tokens) {
+        for (name, value) in &mut opened.head.fields {
+            if rule.header.as_ref().is_some_and(|wanted| is(name, wanted)) {
+                *value = token.clone().into_bytes();
+            }
+        }
+        edits.extend(
+            form.into_iter()
+                .flat_map(|form| places.iter().map(|place| (place.clone(), form.write(&token))).collect::<Vec<_>>()),
+        );
+    }
+    Ok((Edits::new(edits), None))
+}
+
+/// The first and the last of the body, and where each begins.
+async fn windows(opened: &Opened) -> Result<Vec<(u64, Vec<u8>)>, String> {
+    let (admission, body) = (opened.admission.clone(), opened.body.clone());
+    let (layout, head_len, body_len) = (admission.layout, opened.head.head_len as u64, opened.head.body_len);
     let work = move || {
-        let Opened { admission, body, head, credentials, first } = open(&core, &upload)?;
-        let mut digest = BodyDigest { hash: digest::Context::new(&digest::SHA256), next: 0 };
-        digest.add(0, &first);
-        let (head, digest) = (write_head(&core, upload.id, &head, &credentials), Arc::new(Mutex::new(digest)));
-        Ok(Request { head, first, admission: Arc::new(admission), body, digest })
+        // Whole records, and those of both ends once.
+        let record_of = |at: u64| {
+            (0..layout.records()).rev().find(|index| layout.plaintext(*index).start <= head_len + at).unwrap_or(0)
+        };
+        let last = layout.records() - 1;
+        let spans = match body_len <= 2 * WINDOW {
+            true => vec![(0, last)],
+            false => vec![(0, record_of(WINDOW)), (record_of(body_len - WINDOW), last)],
+        };
+        let read = |(first, last): (u64, u64)| {
+            let mut octets = Vec::new();
+            for index in first..=last {
+                let mut record = vec![0; layout.record(index).len() as usize];
+                body.read_at(&mut record, layout.record(index).start).map_err(|error| error.to_string())?;
+                let plaintext = admission.open(index, &mut record).map_err(|problem| problem.to_string())?;
+                octets.extend_from_slice(&plaintext[if index == 0 { head_len as usize } else { 0 }..]);
+            }
+            let at = if first == 0 { 0 } else { layout.plaintext(first).start - head_len };
+            Ok::<_, String>((at, octets))
+        };
+        spans.into_iter().map(read).collect::<Result<Vec<_>, _>>()
     };
     blocking(work).await.map_err(|error| error.to_string())?
 }
@@ -152,7 +272,7 @@ pub async fn credentials(core: &Arc<Core>, upload: &Upload) -> Result<Credential
 
 /// An upload with record 0 opened.
 struct Opened {
-    admission: Admission,
+    admission: Arc<Admission>,
     body: Arc<dyn Sealed>,
     head: RequestHead,
     credentials: Credentials,
@@ -173,11 +293,11 @@ fn open(core: &Core, upload: &Upload) -> Result<Opened, String> {
     let credentials = admit::open_token(&core.policy, upload.id, upload.token.as_deref().unwrap_or(&head.token));
     let credentials = credentials.map_err(|problem| problem.to_string())?;
     let first = plaintext[head.head_len..].to_vec();
-    Ok(Opened { admission, body, head, credentials, first })
+    Ok(Opened { admission: Arc::new(admission), body, head, credentials, first })
 }
 
 /// The head as the application gets it: what the device wrote, and what only the service can say.
-fn write_head(core: &Core, id: UploadId, head: &RequestHead, credentials: &Credentials) -> Vec<u8> {
+fn write_head(core: &Core, upload: &Upload, head: &RequestHead, body_len: u64, credentials: &Credentials) -> Vec<u8> {
     let mut text =
         format!("{} {} HTTP/1.1\r\nHost: {}\r\n", head.method, head.target, core.origin.authority()).into_bytes();
     let mut field = |name: &str, value: &[u8]| {
@@ -186,9 +306,16 @@ fn write_head(core: &Core, id: UploadId, head: &RequestHead, credentials: &Crede
         text.extend_from_slice(value);
         text.extend_from_slice(b"\r\n");
     };
-    let kept = head.fields.iter().filter(|(name, _)| !core.policy.routes.drops(name));
-    kept.for_each(|(name, value)| field(name, value));
-    field("Content-Length", head.body_len.to_string().as_bytes());
+    let route = core.policy.routes.of(&head.method, head.path());
+    let mut left: Vec<_> = head.forged.iter().map(|name| (name.as_str(), Fate::OfTheFront)).collect();
+    for (name, value) in &head.fields {
+        match core.policy.routes.fate(route, name) {
+            Fate::Goes => field(name, value),
+            fate => left.push((name, fate)),
+        }
+    }
+    core.left_behind.tell(upload.id, upload.attempts, &left);
+    field("Content-Length", body_len.to_string().as_bytes());
     // The answer is read by rules and kept for the device: it has to be legible.
     field("Accept-Encoding", b"identity");
     if let Some(cookie) = &credentials.cookie {
@@ -202,7 +329,7 @@ fn write_head(core: &Core, id: UploadId, head: &RequestHead, credentials: &Crede
     }
     field("X-Forwarded-Proto", if core.origin.is_https() { b"https" } else { b"http" });
     field("X-Forwarded-Host", core.origin.authority().as_bytes());
-    field("Idempotency-Key", format!("\"{id}\"").as_bytes());
+    field("Idempotency-Key", format!("\"{}\"", upload.id).as_bytes());
     field("Connection", b"close");
     text.extend_from_slice(b"\r\n");
     text
@@ -312,6 +439,7 @@ async fn write(socket: &mut (impl AsyncWrite + Unpin), octets: &[u8], timeout: D
 /// The plaintext of records `first..end`, which the digest takes in, too.
 async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>, String> {
     let (admission, body, digest) = (request.admission.clone(), request.body.clone(), request.digest.clone());
+    let (edits, head_len) = (request.edits.clone(), request.head_len);
     let work = move || {
         let mut plaintext = Vec::new();
         let mut record = Vec::new();
@@ -320,8 +448,9 @@ async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>
             record.resize(range.len() as usize, 0);
             body.read_at(&mut record, range.start).map_err(|error| error.to_string())?;
             let opened = admission.open(index, &mut record).map_err(|problem| problem.to_string())?;
-            digest.lock().unwrap_or_else(PoisonError::into_inner).add(index, opened);
-            plaintext.extend_from_slice(opened);
+            let sent = edits.apply(admission.layout.plaintext(index).start - head_len, opened);
+            digest.lock().unwrap_or_else(PoisonError::into_inner).add(index, &sent);
+            plaintext.extend_from_slice(&sent);
         }
         Ok(plaintext)
     };

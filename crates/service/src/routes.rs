@@ -1,6 +1,9 @@
 //! Which rules hold for which upload: [`Routes`], read from `routes.toml`.
 //!
 //! ```toml
+//! keep = ["X-Album"]          # optional: fields that the application gets besides those of `fields`
+//! drop = ["X-WP-Nonce"]       # optional: fields that it does not get
+//!
 //! [user]                      # optional: who a user is; see `user`
 //! cookies = ["session"]
 //!
@@ -12,7 +15,9 @@
 //! method = "POST"             # optional
 //! preset = "django"           # optional; default generic
 //! on_unknown = "hold"         # or "retry", for uploads that may arrive twice
+//! on_failure = "retry"        # or "hold", for an application that may have stored what it answers 5xx to
 //! max_bytes = 104857600       # optional
+//! keep = ["X-Amz-Meta-*"]     # optional: more fields, for this route alone
 //!
 //! [[route.rule]]              # come before the preset's; the first that fits decides
 //! then = "rejected"
@@ -20,17 +25,17 @@
 //! json = { pointer = "/ok", equals = false }
 //! ```
 
+use crate::csrf::{CSRF_MAX, Csrf, CsrfEntry};
+use crate::fields::{Fate, Names, fate};
 use crate::keep_alive::{KeepAlive, SessionEntry};
+use crate::paths::Place;
 use crate::presets::Preset;
-use crate::rules::{Condition, Rule, Verdict};
+use crate::rules::{Condition, Hold, Rule, Verdict};
 use crate::user::{UserEntry, UserRule};
 use serde::Deserialize;
 
 /// At most so many routes, and so many rules each: a file larger than that is a mistake, and every upload walks it.
 const ROUTES_MAX: usize = 256;
-
-/// At most so many fields to drop: each field of each replay is held against them.
-const DROP_MAX: usize = 64;
 
 /// What to do when the application may or may not have the upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -43,25 +48,43 @@ pub enum OnUnknown {
     Retry,
 }
 
+/// What to do when the application was sent all of an upload, and says that it failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// Send it again, a few times: what failed is not done. The default.
+    #[default]
+    Retry,
+    /// Hold it for its owner: for applications that may have stored it all the same.
+    Hold,
+}
+
 /// One route's settings.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Route {
-    path: String,
+    place: Place,
     method: Option<String>,
     /// What an answer means, in order.
     pub rules: Vec<Rule>,
     /// What to do when the answer was lost.
     pub on_unknown: OnUnknown,
+    /// What to do when it failed.
+    pub on_failure: OnFailure,
+    /// Where a form's token stands, and where a fresh one is found.
+    pub csrf: Vec<Csrf>,
     /// The longest Z, in bytes; the service's limit holds besides.
     pub max_bytes: Option<u64>,
+    /// Fields that the application gets besides.
+    keep: Names,
 }
 
 /// All routes. The first whose method and path fit an upload holds; after the last, one with every default.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Routes {
     routes: Vec<Route>,
-    /// Names in lower case.
-    drop: Vec<String>,
+    /// Fields that the application gets besides those of the list, or does not get.
+    keep: Names,
+    drop: Names,
     /// Who a user is.
     pub user: UserRule,
     /// How sessions are kept alive; none: they are not.
@@ -70,7 +93,8 @@ pub struct Routes {
 
 impl Default for Routes {
     fn default() -> Self {
-        Self { routes: vec![Route::fallback()], drop: Vec::new(), user: UserRule::default(), keep_alive: None }
+        let routes = vec![Route::fallback()];
+        Self { routes, keep: Names::default(), drop: Names::default(), user: UserRule::default(), keep_alive: None }
     }
 }
 
@@ -103,11 +127,10 @@ impl Routes {
             let problem = format!("stands there {} times; {ROUTES_MAX} is the most", file.route.len());
             return Err(RoutesError::Value { route: ROUTES_MAX + 1, field: "route", problem });
         }
-        if file.drop.len() > DROP_MAX {
-            let problem = format!("names {} fields; {DROP_MAX} is the most", file.drop.len());
-            return Err(RoutesError::Value { route: 0, field: "drop", problem });
-        }
-        let drop = file.drop.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let keep = Names::to_keep(&file.keep);
+        let keep = keep.map_err(|problem| RoutesError::Value { route: 0, field: "keep", problem })?;
+        let drop = Names::to_drop(&file.drop);
+        let drop = drop.map_err(|problem| RoutesError::Value { route: 0, field: "drop", problem })?;
         let routes = file.route.into_iter().enumerate().map(|(at, entry)| entry.check(at + 1));
         let mut routes = routes.collect::<Result<Vec<_>, _>>()?;
         routes.push(Route::fallback());
@@ -115,37 +138,48 @@ impl Routes {
         let user = user.map_err(|(field, problem)| RoutesError::Value { route: 0, field, problem })?;
         let keep_alive = file.session.map(SessionEntry::check).transpose();
         let keep_alive = keep_alive.map_err(|(field, problem)| RoutesError::Value { route: 0, field, problem })?;
-        Ok(Self { routes, drop, user, keep_alive })
+        Ok(Self { routes, keep, drop, user, keep_alive })
     }
 
-    /// Whether a field of a sealed head stays behind because the operator says so.
-    pub fn drops(&self, name: &str) -> bool {
-        self.drop.contains(&name.to_ascii_lowercase())
+    /// What becomes of a field of a sealed head that is for this route.
+    pub fn fate(&self, route: &Route, name: &str) -> Fate {
+        match fate(name) {
+            Fate::Goes | Fate::Unlisted if self.drop.has(name) => Fate::Dropped,
+            Fate::Unlisted if self.keep.has(name) || route.keep.has(name) || route.has_token_in(name) => Fate::Goes,
+            fate => fate,
+        }
     }
 
     /// The route of a method and a path.
     pub fn of(&self, method: &str, path: &str) -> &Route {
-        self.routes.iter().find(|route| route.fits(method, path)).expect("the last route fits everything")
+        let place = Place::of(path);
+        self.routes.iter().find(|route| route.fits(method, &place)).expect("the last route fits everything")
     }
 }
 
 impl Route {
-    fn fallback() -> Self {
-        let rules = Preset::Generic.rules();
-        Self { path: "/".to_owned(), method: None, rules, on_unknown: OnUnknown::Hold, max_bytes: None }
+    /// Whether the operator says that the form's token stands in a field of that name.
+    fn has_token_in(&self, name: &str) -> bool {
+        self.csrf.iter().any(|rule| rule.header.as_ref().is_some_and(|header| header.eq_ignore_ascii_case(name)))
     }
 
-    fn fits(&self, method: &str, path: &str) -> bool {
-        let rest = path.strip_prefix(&self.path);
-        // `/upload` is not the beginning of `/uploads`.
-        let begins = rest.is_some_and(|rest| self.path.ends_with('/') || rest.is_empty() || rest.starts_with('/'));
-        begins && self.method.as_ref().is_none_or(|own| own == method)
+    fn fallback() -> Self {
+        let rules = Preset::Generic.rules();
+        let (on_unknown, on_failure) = (OnUnknown::default(), OnFailure::default());
+        let (csrf, keep) = (Vec::new(), Names::default());
+        Self { place: Place::of("/"), method: None, rules, on_unknown, on_failure, csrf, max_bytes: None, keep }
+    }
+
+    fn fits(&self, method: &str, place: &Place) -> bool {
+        self.place.holds(place) && self.method.as_ref().is_none_or(|own| own == method)
     }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default)]
+    keep: Vec<String>,
     #[serde(default)]
     drop: Vec<String>,
     user: Option<UserEntry>,
@@ -163,18 +197,26 @@ struct RouteEntry {
     preset: Preset,
     #[serde(default)]
     on_unknown: OnUnknown,
+    #[serde(default)]
+    on_failure: OnFailure,
     max_bytes: Option<u64>,
     #[serde(default)]
+    keep: Vec<String>,
+    #[serde(default)]
     rule: Vec<RuleEntry>,
+    #[serde(default)]
+    csrf: Vec<CsrfEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
     then: VerdictName,
+    because: Option<HoldName>,
     status: Option<Vec<StatusEntry>>,
     location: Option<String>,
     sign_in: Option<bool>,
+    elsewhere: Option<bool>,
     header: Option<String>,
     no_header: Option<String>,
     json: Option<JsonEntry>,
@@ -187,8 +229,18 @@ enum VerdictName {
     Accepted,
     Held,
     Retry,
+    Failed,
     Unknown,
     Rejected,
+}
+
+/// What of its owner a held upload waits for; without a word, a 401 or a redirect means the session.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum HoldName {
+    Session,
+    Token,
+    Permission,
 }
 
 #[derive(Deserialize)]
@@ -211,17 +263,29 @@ impl RouteEntry {
         if !self.path.starts_with('/') {
             return Err(wrong("path", format!("must begin with `/`, not `{}`", self.path)));
         }
+        if self.path.contains(['?', '#']) {
+            return Err(wrong("path", format!("is `{}`; a query does not count", self.path)));
+        }
         if let Some(method) = self.method.as_deref().filter(|method| !["POST", "PUT", "PATCH"].contains(method)) {
             return Err(wrong("method", format!("must be POST, PUT or PATCH, not `{method}`")));
         }
         if self.rule.len() > ROUTES_MAX {
             return Err(wrong("rule", format!("stands there {} times; {ROUTES_MAX} is the most", self.rule.len())));
         }
+        let keep = Names::to_keep(&self.keep).map_err(|problem| wrong("keep", problem))?;
         let rules = self.rule.into_iter().map(|rule| rule.check(number));
         let mut rules = rules.collect::<Result<Vec<_>, _>>()?;
         rules.extend(self.preset.rules());
-        let (path, method) = (self.path, self.method);
-        Ok(Route { path, method, rules, on_unknown: self.on_unknown, max_bytes: self.max_bytes })
+        if self.csrf.len() > CSRF_MAX {
+            return Err(wrong("csrf", format!("stands there {} times; {CSRF_MAX} is the most", self.csrf.len())));
+        }
+        let own = self.csrf.into_iter().map(|entry| entry.check().map_err(|(field, problem)| wrong(field, problem)));
+        let own = own.collect::<Result<Vec<_>, _>>()?;
+        // The operator's own take the place of the preset's.
+        let csrf = if own.is_empty() { self.preset.csrf() } else { own };
+        let (place, method) = (Place::of(&self.path), self.method);
+        let (on_unknown, on_failure, max_bytes) = (self.on_unknown, self.on_failure, self.max_bytes);
+        Ok(Route { place, method, rules, on_unknown, on_failure, csrf, max_bytes, keep })
     }
 }
 
@@ -234,10 +298,13 @@ impl RuleEntry {
             when.push(Condition::Status(spans.map_err(|problem| wrong("status", problem))?));
         }
         when.extend(self.location.map(Condition::Location));
-        match self.sign_in {
-            Some(true) => when.push(Condition::SignIn),
-            Some(false) => return Err(wrong("sign_in", "can only be true".to_owned())),
-            None => {}
+        let flags = [("sign_in", self.sign_in, Condition::SignIn), ("elsewhere", self.elsewhere, Condition::Elsewhere)];
+        for (field, flag, condition) in flags {
+            match flag {
+                Some(true) => when.push(condition),
+                Some(false) => return Err(wrong(field, "can only be true".to_owned())),
+                None => {}
+            }
         }
         when.extend(self.header.map(|text| match text.split_once(':') {
             Some((name, value)) => Condition::Header(name.trim().to_owned(), Some(value.trim().to_owned())),
@@ -254,9 +321,18 @@ impl RuleEntry {
         if when.is_empty() {
             return Err(wrong("rule", "has no condition, so no rule after it could ever hold".to_owned()));
         }
+        if self.because.is_some() && !matches!(self.then, VerdictName::Held) {
+            return Err(wrong("because", "says what a held upload waits for, and this is not held".to_owned()));
+        }
         let then = match self.then {
             VerdictName::Accepted => Verdict::Accepted,
-            VerdictName::Held => Verdict::Held,
+            VerdictName::Held => Verdict::Held(match self.because {
+                Some(HoldName::Session) => Hold::Session,
+                Some(HoldName::Token) => Hold::Token,
+                Some(HoldName::Permission) => Hold::Permission,
+                None => Hold::of(&when),
+            }),
+            VerdictName::Failed => Verdict::Failed,
             VerdictName::Retry => Verdict::Retry,
             VerdictName::Unknown => Verdict::Unknown,
             VerdictName::Rejected => Verdict::Rejected,
@@ -293,7 +369,11 @@ fn parse_span(text: &str) -> Option<(u16, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Seen, judge};
+    use crate::rules::judge;
+
+    fn seen<'a>(status: u16, fields: &'a [(String, Vec<u8>)], body: &'a [u8]) -> crate::rules::Seen<'a> {
+        crate::rules::Seen { status, fields, body, own: ["photos.example", "127.0.0.1:8000"] }
+    }
 
     #[test]
     fn the_first_route_that_fits_holds_and_its_rules_come_before_the_presets() {
@@ -321,10 +401,10 @@ mod tests {
         let put = routes.of("PUT", "/api/files");
         assert_eq!((put.on_unknown, put.max_bytes), (OnUnknown::Retry, Some(1000)));
         let fields = [("x-error".to_owned(), b"1".to_vec())];
-        assert_eq!(judge(&put.rules, Seen { status: 200, fields: &fields, body: b"" }), Verdict::Rejected);
-        assert_eq!(judge(&put.rules, Seen { status: 200, fields: &[], body: b"" }), Verdict::Accepted);
+        assert_eq!(judge(&put.rules, seen(200, &fields, b"")), Verdict::Rejected);
+        assert_eq!(judge(&put.rules, seen(200, &[], b"")), Verdict::Accepted);
         let error = br#"{"error":{"code":7}}"#;
-        assert_eq!(judge(&put.rules, Seen { status: 200, fields: &[], body: error }), Verdict::Held);
+        assert_eq!(judge(&put.rules, seen(200, &[], error)), Verdict::Held(Hold::Permission));
         assert_eq!(routes.of("POST", "/api/files").rules, Preset::Django.rules());
         assert_eq!(*routes.of("POST", "/other"), Route::fallback());
     }
@@ -338,6 +418,7 @@ mod tests {
             ("[[route]]\n", "path"),
             ("[[route]]\npath = \"/\"\npreset = \"joomla\"", "joomla"),
             ("[[route]]\npath = \"api\"", "`path` must begin with `/`"),
+            ("[[route]]\npath = \"/index.php?title=Special:Upload\"", "a query does not count"),
             ("[[route]]\npath = \"/\"\nmethod = \"GET\"", "`method` must be POST, PUT or PATCH"),
             ("[[route]]\npath = \"/\"\n[[route.rule]]\nthen = \"accepted\"", "no condition"),
             ("[[route]]\npath = \"/\"\n[[route.rule]]\nthen = \"maybe\"\nbody = \"x\"", "maybe"),
@@ -348,6 +429,12 @@ mod tests {
                 "begin with `/`",
             ),
             ("[[route]]\npath = \"/\"\non_unknown = \"sometimes\"", "sometimes"),
+            ("[[route]]\npath = \"/\"\non_failure = \"never\"", "never"),
+            ("[[route]]\npath = \"/\"\n[[route.csrf]]\nfield = \"t\"", "names no `cookie`"),
+            (
+                "[[route]]\npath = \"/\"\n[[route.rule]]\nthen = \"retry\"\nbecause = \"token\"\nbody = \"x\"",
+                "`because`",
+            ),
             ("[user]\npath = \"/me\"", "`user.json` is missing"),
             ("not toml", "line 1"),
         ] {
@@ -357,12 +444,49 @@ mod tests {
     }
 
     #[test]
-    fn a_route_ends_where_a_segment_does_and_the_operator_can_drop_fields() {
-        let routes =
-            Routes::parse("drop = [\"X-Company-User\"]\n[[route]]\npath = \"/upload\"\nmax_bytes = 9\n").unwrap();
-        assert!(routes.drops("x-company-USER") && !routes.drops("X-Other"));
-        for (path, limit) in [("/upload", Some(9)), ("/upload/a", Some(9)), ("/uploads", None), ("/x/upload", None)] {
+    fn a_route_ends_where_a_segment_does() {
+        let routes = Routes::parse("[[route]]\npath = \"/upload\"\nmax_bytes = 9\n").unwrap();
+        for (path, limit) in [("/upload", Some(9)), ("/upload/a", Some(9)), ("/uploads", None), ("/x/upload", None)]
+            .into_iter()
+            .chain([("/upload%2Fa", Some(9)), ("/upload;x=1", Some(9)), ("/upload.", Some(9))])
+        {
             assert_eq!(routes.of("POST", path).max_bytes, limit, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_operator_keeps_more_fields_for_all_routes_or_one_and_drops_some() {
+        let routes = Routes::parse(
+            r#"
+            keep = ["X-Album", "X-Both"]
+            drop = ["X-WP-Nonce", "x-both"]
+            [[route]]
+            path = "/s3"
+            keep = ["X-Amz-Meta-*"]
+            "#,
+        )
+        .unwrap();
+        let fate = |path: &str, name: &str| routes.fate(routes.of("POST", path), name);
+        for (path, name, expected) in [
+            ("/s3/a", "X-AMZ-Meta-Camera", Fate::Goes),
+            ("/other", "X-AMZ-Meta-Camera", Fate::Unlisted),
+            ("/s3/a", "X-ALBUM", Fate::Goes),
+            ("/other", "X-Album", Fate::Goes),
+            ("/other", "X-Both", Fate::Dropped),
+            ("/other", "X-Wp-Nonce", Fate::Dropped),
+            ("/other", "X-CSRF-Token", Fate::Goes),
+            ("/s3", "X-Auth-User", Fate::Unlisted),
+            ("/s3", "X-Forwarded-User", Fate::OfTheFront),
+        ] {
+            assert_eq!(fate(path, name), expected, "{path} {name}");
+        }
+        for (text, hint) in [
+            ("keep = [\"Cookie\"]", "`keep` has `cookie`"),
+            ("[[route]]\npath = \"/\"\nkeep = [\"X-Forwarded-For\"]", "route 1: `keep` has `x-forwarded-for`"),
+            ("keep = [\"*\"]", "must say more"),
+        ] {
+            let error = Routes::parse(text).unwrap_err().to_string();
+            assert!(error.contains(hint), "{text:?} gave {error:?}, without {hint:?}");
         }
     }
 }

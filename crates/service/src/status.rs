@@ -4,6 +4,7 @@ use crate::state::{LINGER_SECS, Marked, Reason, State, Upload};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, json};
+use hoop_seal::signing::RECEIPT_LEN;
 use hoop_units::{RangeSet, UnixTime};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ pub fn document(upload: &Upload) -> Value {
     let pause = (upload.paused && upload.state != State::Held).then(|| Reason::new(Code::UploadPaused, ""));
     let reason = pause.as_ref().or(upload.reason.as_ref());
     let reason = reason.map(|reason| json!({"code": reason.code.name(), "detail": reason.detail}));
+    let (first, second) = receipts(upload);
     json!({
         "id": upload.id.to_hex(),
         "state": upload.state.shown(),
@@ -25,13 +27,22 @@ pub fn document(upload: &Upload) -> Value {
         "missing": missing(upload),
         "expires": upload.expires.0,
         "ends": ends(upload).map(|at| at.0),
+        "kept_until": upload.kept_until().map(|at| at.0),
         "updated": upload.updated.0,
         "reason": reason,
         "attempts": upload.attempts,
         "next_attempt": upload.next_attempt.map(|at| at.0),
         "answer": upload.answer.as_ref().map(|answer| URL_SAFE_NO_PAD.encode(answer)),
-        "receipt": upload.receipt.as_ref().map(|receipt| URL_SAFE_NO_PAD.encode(receipt)),
+        "receipt": first.map(|receipt| URL_SAFE_NO_PAD.encode(receipt)),
+        "receipt_v2": second.map(|receipt| URL_SAFE_NO_PAD.encode(receipt)),
     })
+}
+
+/// The upload's receipts of version 1 and 2. One that was signed before there was a second has the first alone.
+pub fn receipts(upload: &Upload) -> (Option<&[u8]>, Option<&[u8]>) {
+    let both = upload.receipt.as_deref().map(|both| both.split_at_checked(RECEIPT_LEN).unwrap_or((both, &[])));
+    let (first, second) = both.unzip();
+    (first, second.filter(|second| !second.is_empty()))
 }
 
 /// The document of an upload of which nothing has come; `state` is `announced` or `stopped`.
@@ -44,12 +55,14 @@ pub fn announced(marked: &Marked, state: &str) -> Value {
         "missing": "",
         "expires": marked.expires.0,
         "ends": (state == "announced").then_some(marked.expires.0),
+        "kept_until": null,
         "updated": marked.created.0,
         "reason": marked.refusal().map(|code| json!({"code": code.name(), "detail": ""})),
         "attempts": 0,
         "next_attempt": null,
         "answer": null,
         "receipt": null,
+        "receipt_v2": null,
     })
 }
 

@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::guard;
 use crate::head;
 use crate::owner::{self, Caller};
+use crate::paths::is_target;
 use crate::request;
 use crate::token::Credentials;
 use base64::Engine as _;
@@ -106,7 +107,7 @@ pub fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Pr
         return wrong("suite", "the suite must be aes256gcm or aes128gcm".to_owned());
     };
     let Some(target) = wanted.target.as_deref() else { return Ok((Route::ANY, policy.max_bytes, suite)) };
-    if !head::is_target(target) {
+    if !is_target(target) {
         return wrong("target", "the target must be a path that begins with `/`, in visible ASCII".to_owned());
     }
     let path = target.split_once('?').map_or(target, |(path, _)| path);

@@ -10,7 +10,7 @@ use crate::owner::{self, Caller, Tag};
 use crate::permits;
 use crate::post;
 use crate::request::{self, FORM, Form};
-use crate::state::{Change, Changed, Marked, State};
+use crate::state::{Change, Changed, Marked, State, Upload};
 use crate::status;
 use crate::token::Credentials;
 use base64::Engine as _;
@@ -45,7 +45,8 @@ pub async fn show(core: &Core, headers: &HeaderMap, id: UploadId) -> Result<Resp
 /// `upload-unknown`, `not-found` if there is none, or the store's.
 pub async fn receipt(core: &Core, id: UploadId) -> Result<Response<Body>, Problem> {
     let upload = core.store.load(id).await.map_err(store_problem)?.ok_or_else(unknown)?;
-    let receipt = upload.receipt.ok_or_else(|| Problem::new(Code::NotFound, "it has no receipt, yet or at all"))?;
+    let (first, second) = status::receipts(&upload);
+    let receipt = second.or(first).ok_or_else(|| Problem::new(Code::NotFound, "it has no receipt, yet or at all"))?;
     let keys = permits::signing_keys(&core.policy);
     let kept = json!({"hoop": "receipt", "origin": core.origin.as_str(), "receipt": URL_SAFE_NO_PAD.encode(receipt), "signing_keys": keys});
     let mut response = json(StatusCode::OK, &kept);
@@ -128,11 +129,21 @@ pub enum Action {
     Stop,
 }
 
+/// What may come of an action, which its owner has been told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Risk {
+    /// The application may have the upload twice.
+    Twice,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
     #[serde(default)]
     pub action: Action,
+    #[serde(default)]
+    pub risk: Option<Risk>,
 }
 
 impl Wanted {
@@ -147,7 +158,9 @@ impl Wanted {
         let form = Form::parse(body);
         let action = form.field("action").map(|name| serde_json::from_value(name.into()));
         let wrong = || Problem::new(Code::RequestInvalid, "release, pause, resume or stop").field("action");
-        Ok(Self { action: action.and_then(Result::ok).ok_or_else(wrong)? })
+        let risk = form.field("risk").map(|name| serde_json::from_value(name.into())).transpose();
+        let risk = risk.map_err(|_| Problem::new(Code::RequestInvalid, "twice, or nothing").field("risk"))?;
+        Ok(Self { action: action.and_then(Result::ok).ok_or_else(wrong)?, risk })
     }
 }
 
@@ -168,10 +181,10 @@ pub async fn act(
         false => guard::hoop_version(&parts.headers)?,
     }
     let body = request::read(body, ACTION_MAX).await?;
-    let Wanted { action } = if by_form { Wanted::of_form(&body) } else { Wanted::of_json(&body) }?;
+    let Wanted { action, risk } = if by_form { Wanted::of_form(&body) } else { Wanted::of_json(&body) }?;
     let leave = leave(core, &parts.headers, address, id, action).await?;
     let entry = match action {
-        Action::Release => release(core, id, leave).await?,
+        Action::Release => release(core, id, leave, risk == Some(Risk::Twice)).await?,
         Action::Pause => pause(core, id, &leave).await?,
         Action::Resume => resume(core, id, &leave).await?,
         Action::Stop => stop(core, id, &leave).await?,
@@ -185,10 +198,15 @@ async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem
     let entry = match apply(core, id, Change::Stop).await? {
         Changed::Done(upload) => Entry::of(upload, None),
         Changed::Refused(upload) if upload.state == State::Stopped => Entry::of(upload, None),
-        Changed::Refused(upload) => {
-            let detail = format!("its state is {}", upload.state.shown());
-            return Err(Problem::new(Code::UploadDone, detail));
-        }
+        // It has ended, and its bytes were kept in case its owner wants it handed over again.
+        Changed::Refused(upload) if upload.kept => match apply(core, id, Change::LetGo).await? {
+            Changed::Done(upload) | Changed::Refused(upload) if !upload.kept && upload.state.is_final() => {
+                Entry::of(upload, None)
+            }
+            Changed::Done(upload) | Changed::Refused(upload) => return Err(done(&upload)),
+            Changed::Unknown => return Err(unknown()),
+        },
+        Changed::Refused(upload) => return Err(done(&upload)),
         Changed::Unknown => {
             Entry::announced(mark(core, leave.new_mark(core, id), leave.user, |marked| marked.stopped = true).await?)
         }
@@ -232,18 +250,23 @@ async fn resume(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Probl
     Ok(entry)
 }
 
-async fn release(core: &Core, id: UploadId, leave: Leave) -> Result<Entry, Problem> {
+async fn release(core: &Core, id: UploadId, leave: Leave, twice: bool) -> Result<Entry, Problem> {
     let caller = leave.caller.ok_or_else(owner::signed_out)?;
     let credentials = Credentials { expires: leave.expires.0, ..caller.credentials };
-    if credentials.is_anonymous() {
+    // What nobody in particular has sent goes on as nobody's.
+    if credentials.is_anonymous() && !owner::is_nobody(&core.policy, leave.owner) {
         return Err(owner::signed_out());
     }
     let token = credentials.seal(&core.policy.keys, &core.policy.origin, id);
     let owner = owner::of(&core.policy, &credentials);
-    match apply(core, id, Change::Release { token, owner }).await? {
+    match apply(core, id, Change::Release { token, owner, twice }).await? {
         Changed::Done(upload) => {
             core.work.notify_one();
             Ok(Entry::of(upload, None))
+        }
+        Changed::Refused(upload) if upload.state == State::Unknown && upload.kept => {
+            Err(Problem::new(Code::TwicePossible, "say so with `\"risk\": \"twice\"` to hand it over all the same")
+                .field("risk"))
         }
         // Nothing to release: how it stands is the answer.
         Changed::Refused(upload) => Ok(Entry::of(upload, None)),
@@ -367,6 +390,10 @@ fn entry_response(entry: &Entry) -> Response<Body> {
         Some(upload) => status::response(StatusCode::OK, upload),
         None => json(StatusCode::OK, &entry.status()),
     }
+}
+
+fn done(upload: &Upload) -> Problem {
+    Problem::new(Code::UploadDone, format!("its state is {}", upload.state.shown()))
 }
 
 fn no_content() -> Response<Body> {

@@ -198,10 +198,11 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
         }
     };
     let change = match outcome {
-        Outcome::Answered { answer, passed, digest } => {
+        Outcome::Answered { answer, passed, digest, not_renewed } => {
             let digest = digest.finish().await;
-            judged(core, &upload, &answer, passed, digest)
+            judged(core, &upload, &answer, passed, digest, not_renewed)
         }
+        Outcome::Held(reason) => Change::Hold(reason),
         Outcome::Failed(code, detail) => again(core, &upload, Reason::new(code, detail), None),
         Outcome::Lost(code, detail) => lost(core, &upload, code, detail),
         Outcome::Abandoned => Change::Recover,
@@ -239,6 +240,7 @@ pub async fn note(core: &Core, id: UploadId, change: Change) -> Result<(), Store
             let reason = upload.reason.as_ref().map(|reason| reason.code.name());
             tracing::info!(%id, state = upload.state.name(), reason, "changed");
             if upload.state.is_final()
+                && !upload.kept
                 && let Err(error) = core.store.dispose(id).await
             {
                 tracing::warn!(%id, %error, "a body could not be deleted yet");
@@ -276,6 +278,8 @@ mod tests {
             answer: None,
             receipt: None,
             token: None,
+            failures: 0,
+            kept: false,
         };
         for state in State::ALL {
             let before = matches!(state, State::Replaying | State::Stopped);

@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::resource::RESOURCES;
 use crate::state::State;
 use crate::sums::{self, Part, Sums};
-use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
+use crate::upload::{Change, Offer, Overdue, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
@@ -277,6 +277,8 @@ impl From<rusqlite::Error> for IndexOpenError {
 impl Index {
     /// Opens the index at `path`, making it if it is not there.
     pub fn open(path: &Path, sync: bool, cut_through: bool) -> Result<Self, IndexOpenError> {
+        // SQLite makes its log with the mode of the database. What is wrong with the file, it says itself.
+        let _ = hoop_files::touch(path);
         let db = Connection::open(path)?;
         // Or statements are compiled anew for the values that are bound to them.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -575,12 +577,17 @@ impl Index {
     }
 
     /// Uploads whose time is over: open ones to expire, final ones to forget.
-    pub fn over(&self, now: UnixTime, limit: usize) -> Result<Vec<Over>, StoreError> {
-        let mut statement = self.db.prepare_cached(
-            "SELECT id, state, prelude = x'' FROM upload INDEXED BY upload_forget
-             WHERE forget_at < ?1 ORDER BY forget_at LIMIT ?2",
-        )?;
-        let mut rows = statement.query(params![now.0, signed(limit as u64)])?;
+    pub fn over(&self, time: &Overdue, limit: usize) -> Result<Vec<Over>, StoreError> {
+        let mut found = self.over_by(OVER_BEFORE, [time.early.before, time.kept.before], limit)?;
+        if [time.early.after, time.kept.after] != [UnixTime(u32::MAX); 2] {
+            found.extend(self.over_by(OVER_AFTER, [time.early.after, time.kept.after], limit - found.len())?);
+        }
+        Ok(found)
+    }
+
+    fn over_by(&self, sql: &str, [early, kept]: [UnixTime; 2], limit: usize) -> Result<Vec<Over>, StoreError> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows = statement.query(params![early.0, kept.0, signed(limit as u64)])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let state = State::by_number(row.get(1)?).ok_or(StoreError::Damaged("a state that does not exist"))?;
@@ -618,6 +625,15 @@ impl Index {
         Ok(())
     }
 }
+
+/// The first condition is for the index.
+const OVER_BEFORE: &str = "
+SELECT id, state, prelude = x'' FROM upload INDEXED BY upload_forget
+WHERE forget_at < max(?1, ?2) AND forget_at < iif(prelude = x'', ?1, ?2) ORDER BY forget_at LIMIT ?3";
+
+const OVER_AFTER: &str = "
+SELECT id, state, prelude = x'' FROM upload INDEXED BY upload_forget
+WHERE forget_at > min(?1, ?2) AND forget_at > iif(prelude = x'', ?1, ?2) ORDER BY forget_at DESC LIMIT ?3";
 
 const RECENT: &str = "SELECT * FROM upload WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
 
@@ -961,7 +977,7 @@ mod tests {
         assert_eq!(index.ready_of(Queue::Send, DeviceId::UNKNOWN, Place::START, 5).unwrap().len(), 5);
         assert_eq!(index.next_due(now).unwrap(), Some(UnixTime(9_000)));
         assert_eq!(index.held_by(DeviceId::UNKNOWN).unwrap().uploads, u64::from(rows));
-        assert!(index.over(now, 64).unwrap().is_empty());
+        assert!(index.over(&now.into(), 64).unwrap().is_empty());
         let (mut missed, mut highest) = (0, 0);
         let status = rusqlite::ffi::SQLITE_DBSTATUS_CACHE_MISS;
         // SAFETY: the connection is open, and the two numbers outlive the call.

@@ -40,7 +40,7 @@ pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
 pub use spool::{Begin, HeldBy, Settings, Spool};
 pub use state::State;
 pub use sys::Source;
-pub use upload::{Change, Offer, Reason, Upload};
+pub use upload::{Change, Offer, Overdue, Reason, Upload};
 
 /// The most separate spans that one upload may be stored in: 16 KiB of index per upload at worst. Senders that cut an
 /// upload of 16 GiB into messages of 16 MiB and send them in any order stay below it.

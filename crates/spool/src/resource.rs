@@ -6,6 +6,7 @@
 
 use crate::error::StoreError;
 use crate::index::{Index, read_id, signed};
+use hoop_timekeeper::Over;
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
@@ -70,9 +71,10 @@ impl Resource {
 
 impl Index {
     /// Adds a resource; `false` if there are too many.
-    pub fn add_resource(&mut self, token: Token, new: &Resource, now: UnixTime) -> Result<bool, StoreError> {
+    pub fn add_resource(&mut self, token: Token, new: &Resource, over: Over) -> Result<bool, StoreError> {
         let tx = self.transaction()?;
-        tx.prepare_cached("DELETE FROM resource WHERE expires < ?1")?.execute([now.0])?;
+        let expired = "DELETE FROM resource WHERE expires < ?1 OR expires > ?2";
+        tx.prepare_cached(expired)?.execute([over.before.0, over.after.0])?;
         let count = |tx: &Transaction<'_>, device: Option<DeviceId>| {
             let device = device.as_ref().map(|device| device.as_bytes().as_slice());
             let sql = "SELECT count(*) FROM resource WHERE ?1 IS NULL OR device = ?1";

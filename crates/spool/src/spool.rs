@@ -12,13 +12,14 @@ use crate::room::Room;
 use crate::state::State;
 use crate::sums::{Grid, Part};
 use crate::sys::{self, Disk};
-use crate::upload::{Change, Offer, Reason, Upload};
+use crate::upload::{Change, Offer, Overdue, Reason, Upload};
 use crate::{EARLY_MAX, SPANS_MAX};
+use hoop_files::LockError;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -485,14 +486,28 @@ impl Spool {
         self.shared.index().next_due(now)
     }
 
-    /// Expires uploads whose time is over, forgets final ones that were kept long enough, and drops those whose prelude never
+    /// Expires uploads whose time is over at `now`, forgets final ones that were kept long enough, and drops those whose prelude never
     /// came, at most `limit`. Returns how many these were: call again while it is `limit`.
     ///
     /// # Errors
     /// If the index fails.
     pub fn end(&self, reason: &Reason, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
+        self.end_overdue(reason, &now.into(), now, limit)
+    }
+
+    /// The same of what is over by a clock that is not always right (`docs/time.md`).
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn end_overdue(
+        &self,
+        reason: &Reason,
+        time: &Overdue,
+        now: UnixTime,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
         let mut ended = 0;
-        let all = self.shared.index().over(now, limit)?;
+        let all = self.shared.index().over(time, limit)?;
         for over in all {
             // Locked, so that no sender begins on what is just going; anew for each, so that none waits for them all.
             let lives = self.shared.lives();
@@ -528,13 +543,18 @@ impl Spool {
         Ok(())
     }
 
-    /// Remembers a resource by its token; `false` if there are too many, of its device or in all. Room is made by what has expired,
+    /// Remembers a resource by its token; `false` if there are too many, of its device or in all. Room is made by what is `over`,
     /// and by what is done.
     ///
     /// # Errors
     /// If the index fails.
-    pub fn add_resource(&self, token: Token, resource: &Resource, now: UnixTime) -> Result<bool, StoreError> {
-        self.shared.index().add_resource(token, resource, now)
+    pub fn add_resource(
+        &self,
+        token: Token,
+        resource: &Resource,
+        over: impl Into<hoop_timekeeper::Over>,
+    ) -> Result<bool, StoreError> {
+        self.shared.index().add_resource(token, resource, over.into())
     }
 
     /// What is known of a resource.
@@ -715,12 +735,10 @@ impl Lock {
     pub fn take(folder: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Folder { path: folder.to_owned(), source };
         let path = folder.join("hoop.lock");
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(OpenError::Locked(folder.to_owned())),
-            Err(TryLockError::Error(source)) => Err(failed(source)),
+        match hoop_files::lock(&path) {
+            Ok(file) => Ok(Self(file)),
+            Err(LockError::Held) => Err(OpenError::Locked(folder.to_owned())),
+            Err(LockError::File(source)) => Err(failed(source)),
         }
     }
 }
@@ -736,7 +754,7 @@ impl Drop for Lock {
 fn make_folder(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
     let folder = std::path::absolute(folder)?;
     let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    hoop_files::folder(&folder)?;
     let Some(disk) = synced else { return Ok(()) };
     made.into_iter().filter_map(Path::parent).try_for_each(|parent| disk.sync_folder(parent))
 }

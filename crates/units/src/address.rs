@@ -3,7 +3,7 @@
 //! The rule is a list of what is *not* public: every block of the IANA registries of special-purpose addresses (RFC 6890, for IPv4 and
 //! IPv6, as of 2025), multicast, and what was never given out. Those blocks that the registries call globally reachable are refused
 //! all the same: they are anycast addresses of relays and of the servers that swallow private reverse look-ups (AS112), and no service
-//! lives there. Where an IPv6 address carries one of version 4 that a translator or a tunnel on the way will unwrap, that one is judged, too.
+//! lives there. So are the public addresses at which clouds serve keys and settings to their own machines; other clouds use private ones. Where an IPv6 address carries one of version 4 that a translator or a tunnel on the way will unwrap, that one is judged, too.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,6 +13,9 @@ const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
     (Ipv4Addr::new(10, 0, 0, 0), 8), // private use (RFC 1918)
     (Ipv4Addr::new(100, 64, 0, 0), 10), // shared by carriers (RFC 6598)
     (Ipv4Addr::new(127, 0, 0, 0), 8), // loopback
+    (Ipv4Addr::new(161, 26, 0, 0), 16), // services of IBM's cloud for its own machines
+    (Ipv4Addr::new(166, 8, 0, 0), 14), // the same
+    (Ipv4Addr::new(168, 63, 129, 16), 32), // Azure's for its own machines: agents, their keys, name servers
     (Ipv4Addr::new(169, 254, 0, 0), 16), // link-local (RFC 3927); where clouds keep their credentials
     (Ipv4Addr::new(172, 16, 0, 0), 12), // private use
     (Ipv4Addr::new(192, 0, 0, 0), 24), // protocol assignments (RFC 6890): DS-Lite, NAT64 discovery, PCP and TURN anycast
@@ -77,13 +80,18 @@ fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
+/// The version 4 address that one of version 6 leads to in the end, if it does.
+pub(crate) fn carried_in(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => carried(address).map(IpAddr::V4),
+    }
+}
+
 /// Whether packets for `address` end at one of `own`, also by way of a translator or a tunnel.
 pub fn leads_to(address: IpAddr, own: &[IpAddr]) -> bool {
     let address = address.to_canonical();
-    let carried = match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(address) => carried(address).map(IpAddr::V4),
-    };
+    let carried = carried_in(address);
     own.iter().map(IpAddr::to_canonical).any(|own| own == address || Some(own) == carried)
 }
 
@@ -110,6 +118,39 @@ mod tests {
         for (base, bits) in SPECIAL_V6 {
             let last = Ipv6Addr::from(base.to_bits() | (u128::MAX >> bits));
             assert!(!is_public_v6(*base) && !is_public_v6(last), "{base}/{bits}");
+        }
+    }
+
+    /// Where clouds serve keys, user data and settings to their own machines.
+    #[test]
+    fn no_clouds_metadata_service_is_public() {
+        for metadata in [
+            "169.254.169.254",   // AWS, Google, Azure, DigitalOcean, Hetzner, OpenStack, Vultr, Linode, Oracle, IBM
+            "169.254.170.2",     // AWS ECS
+            "169.254.170.23",    // AWS EKS
+            "169.254.169.123",   // AWS time
+            "169.254.42.42",     // Scaleway
+            "169.254.0.23",      // Tencent
+            "fd00:ec2::254",     // AWS
+            "fd00:ec2::253",     // AWS name servers
+            "fd00:ec2::23",      // AWS EKS
+            "fd20:ce::254",      // Google
+            "fd00:42::42",       // Scaleway
+            "fd00:a9fe:a9fe::1", // Linode
+            "fe80::a9fe:a9fe",   // OpenStack
+            "100.100.100.200",   // Alibaba
+            "100.100.2.136",     // Alibaba name servers
+            "192.0.0.192",       // Oracle
+            "168.63.129.16",     // Azure
+            "::ffff:168.63.129.16", // Azure, mapped
+            "64:ff9b::168.63.129.16", // Azure, by NAT64
+            "161.26.0.10",       // IBM name servers
+            "166.9.12.1",        // IBM service endpoints
+        ] {
+            assert!(!is_public(ip(metadata)), "{metadata}");
+        }
+        for beside in ["168.63.129.15", "168.63.129.17", "161.27.0.1", "166.12.0.1"] {
+            assert!(is_public(ip(beside)), "{beside}");
         }
     }
 

@@ -175,10 +175,10 @@ async function verified(key, word, origin, body, signature) {
 }
 
 /** The octets before the signature of a permit or a receipt, once that was checked with a key of `signingKeys`. */
-async function openSigned(octets, length, word, origin, signingKeys, failure) {
+async function openSigned(octets, length, word, origin, signingKeys, failure, version = 1) {
   const refuse = (reason) => new Refused(failure, { reason });
   if (octets.length !== length) throw refuse("length");
-  if (octets[0] !== 1) throw refuse("version");
+  if (octets[0] !== version) throw refuse("version");
   const key = signingKeys[toHex(octets.subarray(1, 5))];
   if (key === undefined) throw refuse("unknown-key");
   const [body, signature] = [octets.slice(0, length - 64), octets.subarray(length - 64)];
@@ -201,7 +201,10 @@ export async function openPermit(signingKeys, origin, permit) {
 
 /** Opens a receipt as anybody does, with the keys that the service of `origin` publishes. */
 export async function openReceipt(signingKeys, origin, receipt) {
-  const body = await openSigned(receipt, 130, "hoop-receipt-v1", origin, signingKeys, "receipt-failure");
+  const open = (...of) => openSigned(receipt, ...of);
+  const body = receipt[0] === 2
+    ? await open(162, "hoop-receipt-v2", origin, signingKeys, "receipt-failure", 2)
+    : await open(130, "hoop-receipt-v1", origin, signingKeys, "receipt-failure");
   const state = [, "accepted", "rejected"][body[21]];
   if (state === undefined) throw new Refused("receipt-failure", { reason: "unsupported" });
   const view = new DataView(body.buffer);
@@ -210,8 +213,16 @@ export async function openReceipt(signingKeys, origin, receipt) {
     state,
     time: view.getUint32(22),
     total: Number(view.getBigUint64(26)),
-    digest: toHex(body.subarray(34)),
+    digest: toHex(body.subarray(34, 66)),
+    ...(receipt[0] === 2 ? { request: toHex(body.subarray(66)) } : {}),
   };
+}
+
+/** The digest of an upload's method and path, as a receipt of version 2 has it. */
+export async function requestDigest(key, id, method, path) {
+  const salt = await hkdf(fromHex(id), key, "hoop-request-v1", 32);
+  const text = concat([utf8.encode("hoop-request-v1\0"), salt, utf8.encode(`${method} ${path}`)]);
+  return toHex(new Uint8Array(await subtle.digest("SHA-256", text)));
 }
 
 /** Opens what a gateway sends with an upload, as the service of `origin` does. */

@@ -2,8 +2,8 @@
 // opened whole, in odd pieces, and octet by octet.
 
 import {
-  Refused, concat, fromBase64url, openAnswer, openBody, openPermit, openProof, openReceipt, openTicket, openToken, toBase64url,
-  toHex,
+  Refused, concat, fromBase64url, openAnswer, openBody, openPermit, openProof, openReceipt, openTicket, openToken, requestDigest,
+  toBase64url, toHex,
 } from "./hoop.js";
 
 const CHECKS = {
@@ -133,10 +133,13 @@ async function checkPermit({ signing_keys: keys, origin, permit, ...vector }) {
   same(came.value, vector.content, "content");
 }
 
-async function checkReceipt({ signing_keys: keys, origin, receipt, ...vector }) {
+async function checkReceipt({ signing_keys: keys, origin, receipt, asked, ...vector }) {
   const came = await outcome(() => openReceipt(keys, origin, fromBase64url(receipt)));
   sameOutcome(vector, came);
   same(came.value, vector.content, "content");
+  if (asked === undefined) return;
+  const { key, method, path } = asked;
+  same(await requestDigest(fromBase64url(key), vector.content.upload_id, method, path), vector.content.request, "request");
 }
 
 async function checkProof({ origin, upload_id: id, proof, ...vector }) {

@@ -5,6 +5,8 @@ export type Permission = PermissionState | "unsupported";
 export declare function permission(): Promise<Permission>;
 /** What answers at a gateway's address: `gateway`, or a code why it cannot be used. */
 export type Probe = "gateway" | "no-gateway" | "not-hoop" | "spool-full";
-/** Looks whether a gateway is there. `asked`: the browser may be asking its user, who may take any time. */
-export declare const probe: (gateway: string, asked: boolean, signal?: AbortSignal) => Promise<Probe>;
+/** Looks whether a gateway is there. */
+export declare const probe: (gateway: string, signal?: AbortSignal) => Promise<Probe>;
+/** Resolves when the browser asks its user no more. It tells of that by an event, but not always. */
+export declare function answered(signal?: AbortSignal): Promise<Permission>;
 export declare function direct(gateway: string, parcel: Parcel): Promise<Way | Probe>;

@@ -2,7 +2,7 @@ import type { Offloadable, OffloadOptions, Policy, Receipt, Settings } from "./t
 /** What the core takes from a form besides its options. */
 export interface FormHooks {
     decide(files: File[], settings: Settings | undefined): Policy;
-    ordinarySubmit(): void;
+    ordinarySubmit(left: number): void;
     submitter: HTMLElement | null;
     entries: FormData;
 }

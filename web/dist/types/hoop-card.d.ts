@@ -1,3 +1,5 @@
 export { Card } from "./card.ts";
 export { diagnose } from "./diagnose.ts";
+export { follow } from "./follow.ts";
+export { send } from "./send.ts";
 export { openBridge } from "./window.ts";

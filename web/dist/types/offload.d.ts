@@ -3,8 +3,8 @@ import type { Offloadable, OffloadOptions, Policy, Receipt, Settings } from "./t
 export interface Hooks {
     /** What is to be done with these files; default: `options.policy`, else the settings', else `ask`. */
     decide?(files: File[], settings: Settings | undefined): Policy;
-    /** Sends the form as if there were no library. Default: the same request by `fetch`. */
-    ordinarySubmit?(): void;
+    /** Sends the form as if there were no library, within `left` milliseconds. Default: the same request by `fetch`. */
+    ordinarySubmit?(left: number): void;
     /** The button that was pressed. */
     submitter?: HTMLElement | null;
     /** The form's entries when it was pressed. */

@@ -6,5 +6,5 @@ export declare function present<Options extends OffloadOptions>(options: Options
 export declare function watchPolicy(): void;
 /** Has the console told why, when the straight way to a gateway was not to be had. */
 export declare function watch({ gateways }: OffloadOptions, { phase, question, error }: State): void;
-/** Resolves when the console has been told: a page that is left says nothing any more. */
-export declare const told: () => Promise<void | undefined>;
+/** Resolves when the console has been told, or after `ms`: a page that is left says nothing any more. */
+export declare const told: (ms: number) => Promise<void | undefined>;

@@ -46,6 +46,10 @@ export interface Note {
 }
 /** A ticket for one upload to this page's origin. */
 export declare function ticket(wanted: Wanted, authorization?: string, signal?: AbortSignal): Promise<Ticket>;
+/** Asks for the settings before they are needed. */
+export declare function askAhead(): void;
+/** Whoever has looked at another page meanwhile may have changed them, or signed out. */
+export declare function forgetAhead(): void;
 /** The user's settings; undefined if the service does not say. */
 export declare function settings(signal?: AbortSignal): Promise<Settings | undefined>;
 /** The service's status of an upload. With `wait`, it waits for a change to a final state or `held`. */

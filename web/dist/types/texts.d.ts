@@ -5,8 +5,12 @@ export interface Texts {
     /** In all texts, `site` is the host of the service. */
     looking: Text;
     asking: Record<Question["kind"], (site: string) => Text>;
+    /** The same where no box is known, and there may be none. */
+    whether: Record<"permission" | "bridge", Text>;
     proceed: Record<Question["kind"], string>;
     decline: string;
+    never: string;
+    settings: string;
     /** `site` is empty when it goes to the Hoop box. */
     handing: (site: string) => Text;
     resumed: string;
@@ -14,7 +18,7 @@ export interface Texts {
     free: (site: string) => Text;
     received: (site: string) => Text;
     delivered: (site: string) => Text;
-    held: (site: string) => Text;
+    held: Record<Waiting, (site: string) => Text>;
     stopped: Text;
     ordinary: (site: string) => Text;
     /** By the error's code: what happened, and what to do. */
@@ -29,7 +33,10 @@ export interface Texts {
     location: string;
     uploads: string;
     signIn: string;
+    finish: string;
 }
+/** What a held upload waits for. */
+type Waiting = "session" | "token" | "permission" | "failure";
 type Reason = "other" | "file" | "full" | "large" | "network" | "refused" | "unknown" | "signedOut" | "lies" | "noBox" | "alive";
 declare const LANGUAGES: {
     en: Texts;
@@ -42,6 +49,8 @@ export declare const texts: (language: Language) => Texts;
 /** Whether trying the same once more can help: neither after a refusal, nor with a file that must be chosen again, nor if
  *  it may have arrived. */
 export declare function mayHelp(error?: HoopError): boolean;
+/** What a held upload waits for, by its error. */
+export declare function waiting(error?: HoopError): Waiting;
 /** What is said of a state. */
 export declare function words(t: Texts, { phase, question, windowOnly, way, error }: State, site: string): Text;
 /** `34 MB`, `34 Mo`: of decimal units, since file managers and phones count so. */

@@ -52,9 +52,13 @@ export interface Question {
      *  network. `bridge`: a small window of the gateway will open. `retry`: the gateway has gone; try again, or send the
      *  rest to the service. `bridge` after `permission` means that leave was not given. */
     kind: "offer" | "permission" | "bridge" | "retry";
+    /** Whether a gateway has answered here lately. Where not, there may be none: this is asked once a day at the most. */
+    known: boolean;
     proceed(): void;
     /** The ordinary way instead. */
     decline(): void;
+    /** The same, and nothing is asked any more in this browser until the user saves settings. Not for `retry`. */
+    never?(): void;
 }
 export interface State {
     phase: Phase;
@@ -134,5 +138,7 @@ export type HoopCode = "no-gateway" | "not-hoop" | "aborted" | "file-changed" | 
 export declare class HoopError extends Error {
     readonly code: HoopCode;
     name: string;
+    /** What is loaded later brings a class of its own. */
+    static [Symbol.hasInstance]: (value: unknown) => boolean;
     constructor(code: HoopCode, detail?: string, options?: ErrorOptions);
 }

@@ -7,4 +7,4 @@ export interface Bridge {
     close(): void;
 }
 /** Opens the window: within a user's gesture, and at once. Resolves when it has said hello. */
-export declare function openBridge(gateway: string): Promise<Bridge | NoWindow>;
+export declare function openBridge(gateway: string, known?: boolean): Promise<Bridge | NoWindow>;

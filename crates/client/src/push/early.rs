@@ -231,6 +231,6 @@ fn not_early(error: TransferError) -> Result<(), PushError> {
             tracing::debug!(%refusal, "not early");
             Ok(())
         }
-        TransferError::GaveUp(_) => Ok(()),
+        TransferError::Unusable(_) | TransferError::GaveUp(_) => Ok(()),
     }
 }

@@ -16,9 +16,11 @@ use crate::tags::Tags;
 use crate::ticket::IssuedTicket;
 use crate::transfer::Held;
 use crate::wire::Link;
-use hoop_http::Origin;
+use bytes::Bytes;
+use hoop_http::{Origin, empty};
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE};
 use hoop_units::{RangeSet, UploadId};
+use http::{Method, Response, StatusCode};
 use std::io;
 use std::sync::Arc;
 use url::Url;
@@ -73,6 +75,16 @@ impl Client {
 }
 
 impl Push<'_> {
+    /// How it stands at the service, as that tells it.
+    async fn status_of(&self, course: &Course) -> Option<Response<Bytes>> {
+        let uploads: Url = course.record.uploads.parse().ok()?;
+        let mut service = Link::new(self.client.connector(), Origin::of(&uploads).ok()?);
+        let path = format!("{}/{}", uploads.path(), course.ticket.id);
+        let request = service.request(Method::GET, &path, empty());
+        let answer = service.ask(request, self.client.config().stall_timeout).await.ok()?;
+        (answer.status() == StatusCode::OK).then_some(answer)
+    }
+
     async fn go_on(mut self, mut course: Course) -> Result<Outcome, PushError> {
         // Nobody is believed against the service: it may have forgotten what a gateway was relied on to deliver.
         let has = self.ask_service(&course).await;
@@ -81,7 +93,9 @@ impl Push<'_> {
         if has.is_some_and(|has| has.contains(whole)) {
             let post = Origin::of(&course.ticket.post).expect("checked with the ticket");
             let link = Link::new(self.client.connector(), post);
-            let handed = HandedOver { way: Way::Direct, answer: said(State::Received), link };
+            // What it has may wait for its owner, or have ended.
+            let answer = self.status_of(&course).await.unwrap_or_else(|| said(State::Received));
+            let handed = HandedOver { way: Way::Direct, answer, link };
             return self.conclude(Ok(handed), course).await;
         }
         // All of it lies with gateways, and yet somebody asks to go on: they are not relied on.

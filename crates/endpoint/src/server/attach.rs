@@ -157,7 +157,9 @@ impl Ends {
         match self.find(name).await {
             Err(()) => return Err(Refusal::Busy { secs: BUSY_SECS }),
             Ok(Found::Kept(kept)) => {
-                let started = self.go_on(&kept, &greeting, on);
+                // A device that is known no more goes on with nothing that was put away.
+                let is_known = self.config.keys.key(name.host).await.is_some();
+                let started = if is_known { self.go_on(&kept, &greeting, on) } else { Err(Refusal::Unknown) };
                 if started.is_err() {
                     self.put_back(*kept).await;
                 }

@@ -2,16 +2,16 @@
 
 use crate::common::*;
 use bytes::Bytes;
-use hoop_carrier::{Carrier, Lane};
+use hoop_carrier::{Carrier, Lane, Pending};
 use hoop_endpoint::{
-    Device, DeviceConfig, DeviceKey, FlowError, FlowId, FlowName, FlowOptions, GREETING_MAX, HostId, Keeps, Refusal,
-    Server, ServerConfig, ServerLimits, Use,
+    Clock, Device, DeviceConfig, DeviceKey, DeviceKeys, FlowError, FlowId, FlowName, FlowOptions, GREETING_MAX, HostId,
+    Keeps, Refusal, Server, ServerConfig, ServerLimits, Use,
 };
 use hoop_flow::frame::{Attached, Frame, Open, Resume, put_data_head};
 use hoop_flow::{Binding, FlowKey};
-use hoop_flow_store::{FlowStore, Found, Life};
+use hoop_flow_store::{FlowStore, Found, Life, MemoryStore};
 use std::collections::HashMap;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::yield_now;
@@ -683,4 +683,61 @@ async fn a_flow_that_is_attached_again_and_again_has_so_many_lanes_and_goes_on_l
     assert!(matches!(said.next().await, Some(Heard::Attached)), "the others are gone");
     said.send(&data(0, b"still")).await;
     is_unharmed_after(&mut server).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_shut_out_loses_its_flows_and_others_keep_theirs() {
+    const OTHER: HostId = HostId([2; 20]);
+    const SHUT_OUT: u64 = 0x1ff;
+    let keys = Arc::new(Revocable(Mutex::new([(HOST, KEY), (OTHER, KEY)].into())));
+    let world = World::with(ServerConfig { keys: keys.clone(), ..server_config() });
+    let other = Device::new(DeviceConfig { clock: Clock::at(NOW), ..DeviceConfig::new(OTHER, KEY) });
+    let (theirs, ours) = carrier();
+    world.server.serve(ours, "lan");
+    other.add_carrier(theirs, Use::Normal, "lan");
+    let first = world.connect("wifi");
+    let (mut device, mut server) = world.flow(FlowOptions::default()).await;
+    let mut kept = other.open("test", FlowOptions::default()).unwrap();
+    let mut kept_here = world.server.accept().await.unwrap();
+    assert_eq!(world.server.devices(), [HOST, OTHER].into());
+
+    keys.0.lock().unwrap().remove(&HOST);
+    assert_eq!(world.server.revoke(HOST, SHUT_OUT), 1);
+    assert!(timeout(SOON, server.read_u8()).await.unwrap().is_err());
+    timeout(SOON, first.closed()).await.expect("its carrier is closed");
+    // Over another carrier it is told why, and opens nothing.
+    world.connect("wifi");
+    assert!(timeout(SOON, device.read_u8()).await.unwrap().is_err());
+    assert_eq!(device.status().borrow().over, Some(FlowError::Ended(SHUT_OUT)));
+    let mut again = world.device.open("test", FlowOptions::default()).unwrap();
+    assert!(timeout(SOON, again.read_u8()).await.unwrap().is_err());
+
+    is_unharmed(&mut kept, &mut kept_here).await;
+    assert_eq!(world.server.devices(), [OTHER].into());
+}
+
+/// Keys of which some are taken away.
+struct Revocable(Mutex<HashMap<HostId, DeviceKey>>);
+
+impl DeviceKeys for Revocable {
+    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>> {
+        let key = self.0.lock().unwrap().get(&host).copied();
+        Box::pin(std::future::ready(key))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_that_is_shut_out_does_not_go_on_with_a_parked_flow() {
+    let keys = Arc::new(Revocable(Mutex::new([(HOST, KEY)].into())));
+    let config = ServerConfig { keys: keys.clone(), store: Some(Arc::new(MemoryStore::default())), ..server_config() };
+    let world = World::with(config);
+    world.connect("wifi");
+    let (mut device, server) = world.flow(FlowOptions::default()).await;
+    server.park(b"kept").await.unwrap();
+    keys.0.lock().unwrap().clear();
+    assert_eq!(world.server.revoke(HOST, 1), 0, "it is in the store alone");
+    device.write_all(b"hello").await.unwrap();
+    world.connect("wifi");
+    assert!(timeout(SOON, device.read_u8()).await.unwrap().is_err());
+    assert!(timeout(SOON, world.server.accept()).await.is_err(), "nothing goes on");
 }

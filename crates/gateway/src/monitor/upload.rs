@@ -108,8 +108,11 @@ const fn headline(lang: Lang, state: State) -> (&'static str, &'static str) {
             ("Arrivé", "Le service a tout, et le remet à l’application."),
         ),
         State::Held => (
-            ("Sign in to finish", "The service has all of it, and waits until you have signed in there again."),
-            ("Connectez-vous pour terminer", "Le service a tout, et attend que vous vous y reconnectiez."),
+            ("Finish it at the site", "The service has all of it, and waits for you: sign in there, and press Finish."),
+            (
+                "À terminer sur le site",
+                "Le service a tout, et vous attend\u{a0}: connectez-vous là-bas, et appuyez sur Terminer.",
+            ),
         ),
         State::Accepted => {
             (("Done", "The application has accepted your upload."), ("Terminé", "L’application a accepté votre envoi."))
@@ -207,7 +210,8 @@ fn sign_in(status: &Status, state: State, lang: Lang) -> String {
     if state != State::Held {
         return String::new();
     }
-    let (origin, words) = (text(&status.dest_origin), lang.text("Sign in at the site", "Se connecter sur le site"));
+    let (origin, words) =
+        (text(&status.dest_origin), lang.text("To your uploads at the site", "Vers vos envois sur le site"));
     format!("<p><a class=act href=\"{origin}/hoop/uploads\">{words}</a></p>")
 }
 
@@ -223,7 +227,8 @@ fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
         true => "<section class=card>".to_owned(),
         false => format!("<section class=\"card way\"><h2>{}</h2>", way_words(status, lang)),
     };
-    if !state.is_final() {
+    // What is held is tried again when its owner says so, and never by itself.
+    if !state.is_final() && state != State::Held {
         let next = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
         let next = match next {
             0 => lang.text("Being tried again now.", "Nouvel essai en cours.").to_owned(),
@@ -308,7 +313,7 @@ const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
         }
         State::Stored => lang.text("Waits for its turn to be sent", "Attend son tour d’être transmis"),
         State::Delivering => lang.text("Being sent to the service", "En cours de transmission au service"),
-        State::Held => lang.text("Waits until you sign in", "Attend que vous vous connectiez"),
+        State::Held => lang.text("Waits for you at the site", "Vous attend sur le site"),
         State::Received
         | State::Accepted
         | State::Rejected
@@ -448,6 +453,17 @@ mod tests {
     fn who_must_sign_in_is_led_to_the_list_of_uploads_at_the_service() {
         let link = "href=\"https://photos.example/hoop/uploads\"";
         assert!(page(&Status { state: "held", ..status() }, Lang::En).contains(link));
+        for code in ["sign-in-required", "form-token-refused", "not-permitted", "upstream-failed"] {
+            let reason = Some(crate::status::ReasonDocument { code: code.into(), detail: "it answered 403".into() });
+            for lang in [Lang::En, Lang::Fr] {
+                let page = page(&Status { state: "held", reason: reason.clone(), ..waiting() }, lang);
+                assert!(page.contains(lang.reason(code)), "{code}: {page}");
+                assert!(
+                    !page.contains("tried again") && !page.contains("Next try") && !page.contains("essai"),
+                    "{page}"
+                );
+            }
+        }
         assert!(!page(&status(), Lang::En).contains(link));
     }
 

@@ -148,6 +148,19 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
             "The service has it, but its application does not answer at the moment.",
             "Le service l’a reçu, mais son application ne répond pas pour le moment.",
         ),
+        Code::UpstreamFailed => (
+            "The service has it, but its application failed at it.",
+            "Le service l’a reçu, mais son application a échoué.",
+        ),
+        Code::FormTokenRefused => (
+            "The application found that the form had become too old.",
+            "L’application a trouvé que le formulaire était devenu trop ancien.",
+        ),
+        Code::NotPermitted => (
+            "The application did not let whoever sent it do that.",
+            "L’application ne l’a pas permis à la personne qui l’a envoyé.",
+        ),
+        Code::TwicePossible => ("The application may have it already.", "L’application l’a peut-être déjà."),
         Code::UploadPaused => ("Whoever sent it has paused it.", "La personne qui l’a envoyé l’a mis en pause."),
         Code::UploadStopped => ("Whoever sent it has stopped it.", "La personne qui l’a envoyé l’a arrêté."),
         Code::SignInRequired | Code::NotOwner => (
@@ -182,7 +195,7 @@ const fn reason(code: Code) -> (&'static str, &'static str) {
         ),
         Code::UploadDone => ("The application has it already.", "L’application l’a déjà."),
         Code::AnswerLost => ("The application’s answer was lost.", "La réponse de l’application s’est perdue."),
-        Code::TooManyRequests | Code::RequestTimeout | Code::SpoolFull => {
+        Code::TooManyRequests | Code::HeadTooLarge | Code::RequestTimeout | Code::SpoolFull => {
             ("The service has too much to do at the moment.", "Le service est débordé pour le moment.")
         }
         Code::UploadUnknown | Code::NotFound => {

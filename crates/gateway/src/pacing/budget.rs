@@ -173,7 +173,7 @@ impl BudgetShell {
         let Snapshot { start, seen, others_over, own_over, others_last, top } = self.budget.snapshot();
         let kept = Kept { format: 1, start, seen, others_over, own_over, others_last, top };
         let new = self.file.with_extension("new");
-        let mut file = fs::File::create(&new)?;
+        let mut file = hoop_files::create(&new)?;
         file.write_all(&serde_json::to_vec(&kept)?)?;
         // Not synced: at worst a power cut costs the month's figures of a few minutes, or all of them, and no upload.
         fs::rename(&new, &self.file)

@@ -244,7 +244,8 @@ async fn a_body_that_trickles_is_cut_off_and_its_whole_records_are_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn heads_that_do_not_come_or_do_not_end_end_the_connection() {
     let (gateway, _folder) = gateway_with(|config| {
-        config.limits = ServerLimits { head_timeout: Duration::from_millis(200), ..config.limits.clone() };
+        let short = Duration::from_millis(200);
+        config.limits = ServerLimits { head_timeout: short, idle_timeout: short, ..config.limits.clone() };
     })
     .await;
     // One that stops in the middle, and one that says nothing.

@@ -151,7 +151,7 @@ impl SmallDisk {
     /// `None` where mounting is not permitted.
     fn mount(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let options = format!("size={size}");
+        let options = format!("size={size},mode=0700");
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
             .arg(folder.path())

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bounds;
+mod clocks;
 mod crash;
 mod damage;
 mod delivery;

@@ -1,7 +1,8 @@
 //! What the client library reports, as it is told on the command line.
 
 use crate::exit::{Exit, Failure};
-use hoop_client::{PushError, ResumeError, SourceError, State, StatusError, TicketsError, UploadError};
+use hoop_client::{PushError, ReleaseError, ResumeError, SourceError, State, StatusError, TicketsError, UploadError};
+use hoop_http::Code;
 
 /// The code for the state in which an upload was left.
 pub const fn exit_of(state: State) -> Exit {
@@ -68,6 +69,32 @@ impl From<PushError> for Failure {
                 Self::new(Exit::File, "the state folder cannot be written", error).hint("another folder in HOOP_STATE")
             }
             PushError::Internal(what) => Self::plain(Exit::Unexpected, what),
+        }
+    }
+}
+
+impl From<ReleaseError> for Failure {
+    fn from(error: ReleaseError) -> Self {
+        match error {
+            ReleaseError::Status(error) => error.into(),
+            ReleaseError::Link(error) => {
+                Self::new(Exit::Network, "the service cannot be reached", error).hint("again, when the network is back")
+            }
+            ReleaseError::Refused(refusal) => {
+                let code = refusal.problem.as_ref().map(|problem| problem.code);
+                let failure = Self::new(Exit::Refused, "the service does not hand it over again", refusal);
+                match code {
+                    Some(Code::SignInRequired) => {
+                        failure.hint("-b 'name=value' with the cookies of a session that is good now")
+                    }
+                    Some(Code::NotOwner) => failure.hint("the session of whoever sent it"),
+                    Some(Code::TwicePossible) => {
+                        failure.hint("a look into the application; then --even-twice, if it may be there twice")
+                    }
+                    _ => failure,
+                }
+            }
+            error @ ReleaseError::Unusable => Self::plain(Exit::Unexpected, error).hint("a newer hoop here"),
         }
     }
 }

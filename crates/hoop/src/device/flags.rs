@@ -14,6 +14,8 @@ pub enum DeviceCommand {
     Push(PushFlags),
     /// Go on with an upload that did not come to its end
     Resume(ResumeFlags),
+    /// Have the service hand an upload to the application again: one that is held, rejected or unknown
+    Release(ReleaseFlags),
     /// Tell what has become of uploads
     Status(StatusFlags),
     /// Seal an upload into a file or a pipe, for whoever carries it
@@ -137,6 +139,32 @@ pub struct ResumeFlags {
 }
 
 #[derive(Args)]
+pub struct ReleaseFlags {
+    /// Which; its first digits will do
+    pub id: String,
+    /// Authorization or Cookie of a session that is good now
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub header: Vec<String>,
+    /// Cookies of a session that is good now, name=value; …
+    #[arg(short = 'b', long = "cookie", value_name = "COOKIES")]
+    pub cookie: Vec<String>,
+    /// User and password (Basic)
+    #[arg(short = 'u', long = "user", value_name = "USER:PASSWORD")]
+    pub user: Option<String>,
+    /// Also what is unknown: the application may have it already, and would have it twice
+    #[arg(long)]
+    pub even_twice: bool,
+    /// How long to stay for the application's answer
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub timeout: Span,
+    #[command(flatten)]
+    pub network: NetworkFlags,
+    /// JSON on the standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
 pub struct StatusFlags {
     /// One upload, in full; its first digits will do
     pub id: Option<String>,
@@ -172,8 +200,11 @@ pub struct VerifyFlags {
     /// The service's public key, from elsewhere [default: what the service publishes now]
     #[arg(long, value_name = "BASE64URL")]
     pub key: Option<String>,
-    /// Believe the keys that were kept with the receipt
-    #[arg(long, conflicts_with = "key")]
+    /// The service's public keys, from elsewhere: what /.well-known/hoop once said
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    pub keys: Option<PathBuf>,
+    /// Ask nobody. Without --key or --keys that proves nothing (exit code 11)
+    #[arg(long)]
     pub offline: bool,
     #[command(flatten)]
     pub network: NetworkFlags,

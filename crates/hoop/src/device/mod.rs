@@ -3,7 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`flags`], [`form`], [`request`] | what was typed, and what it means |
-//! | [`push`], [`status`], [`receipt`], [`seal`], [`tickets`] | the roles |
+//! | [`push`], [`release`], [`status`], [`receipt`], [`seal`], [`tickets`] | the roles |
 //! | [`raw`] | RFC 8188 alone, for checking other implementations |
 //! | [`failure`], [`progress`], [`show`] | how it ends, and what it prints |
 
@@ -14,6 +14,7 @@ mod progress;
 mod push;
 mod raw;
 mod receipt;
+mod release;
 mod request;
 mod seal;
 mod show;
@@ -29,6 +30,7 @@ pub fn run(command: DeviceCommand, clock: Clock) -> Result<Exit, Failure> {
     match command {
         DeviceCommand::Push(flags) => push::run(flags, clock),
         DeviceCommand::Resume(flags) => push::resume(flags, clock),
+        DeviceCommand::Release(flags) => release::run(flags, clock),
         DeviceCommand::Status(flags) => status::run(flags, clock),
         DeviceCommand::Receipt(command) => receipt::run(command, clock),
         DeviceCommand::Seal(flags) if flags.raw.raw => raw::seal(&flags.raw, flags.request.suite),

@@ -2,6 +2,7 @@
 
 use super::show;
 use hoop_client::{Event, Way};
+use hoop_units::plain;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -96,6 +97,7 @@ impl Progress {
 
     /// What everybody should know.
     fn say(&self, line: &str) {
+        let line = plain::line(line);
         match &self.bar {
             _ if self.quiet => {}
             Some(bar) => bar.suspend(|| eprintln!("hoop: {line}")),
@@ -112,7 +114,7 @@ impl Progress {
 
     fn phase(&self, message: impl Into<String>) {
         if let Some(bar) = &self.bar {
-            bar.set_message(message.into());
+            bar.set_message(plain::line(&message.into()));
         }
     }
 }

@@ -9,6 +9,7 @@ use super::status::find;
 use crate::exit::{Exit, Failure};
 use hoop_client::{Answer, Client, OnEvent, Outcome, PushError, PushOptions, State, Upload, WaitFor, Way};
 use hoop_http::Clock;
+use hoop_units::{UploadId, plain};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -115,13 +116,17 @@ fn summary(outcome: &Outcome, label: &str) -> String {
     let size = show::bytes(outcome.bytes);
     let speed = format!("{size} in {} ({})", show::millis(sending), show::rate(outcome.bytes, sending));
     let place = match &outcome.way {
+        Way::Direct if outcome.state == State::Held => "at the service, where it waits for you".to_owned(),
         Way::Gateway(origin) => format!("at the gateway {origin}: you may leave"),
         Way::Direct => "at the service: you may leave".to_owned(),
         Way::Plain => "sent as the ordinary request".to_owned(),
     };
-    text += &format!("{label}: {place}. {speed}\n");
+    text += &format!("{}: {place}. {speed}\n", plain::line(label));
     if outcome.state > State::Stored || outcome.way == Way::Plain {
         text += &format!("{}\n", fate(outcome));
+    }
+    if let Some(id) = outcome.id {
+        text += &way_out(outcome.state, id);
     }
     if let Some(answer) = &outcome.answer {
         text += &show_answer(answer);
@@ -143,10 +148,28 @@ fn fate(outcome: &Outcome) -> String {
     match outcome.state {
         State::Accepted => "The application has accepted it.".to_owned(),
         State::Received => "The service has all of it.".to_owned(),
-        State::Held => format!("The session had gone, and the service holds it{reason}. Sign in and push it again."),
+        State::Held => match outcome.reason.as_ref().map(|reason| reason.code.as_str()) {
+            Some("sign-in-required") | None => format!("The session had gone, and the service holds it{reason}."),
+            Some(_) => format!("The service holds it{reason}."),
+        },
         State::Rejected => format!("The application has rejected it{reason}."),
         State::Unknown => format!("The application had all of it, and its answer was lost{reason}."),
         state => format!("It is {state}{reason}."),
+    }
+}
+
+/// What can be done about it, as a line, or nothing.
+pub fn way_out(state: State, id: UploadId) -> String {
+    match state {
+        State::Held => format!("Sign in, then: hoop release {id} -b 'name=value'\n"),
+        State::Rejected => {
+            format!("The service keeps it for a week: `hoop release {id} -b 'name=value'` hands it over again.\n")
+        }
+        State::Unknown => {
+            format!("Look whether it is there. If not, within a week: hoop release {id} -b 'name=value' --even-twice\n")
+        }
+        State::Announced | State::Receiving | State::Stored | State::Delivering | State::Received => String::new(),
+        State::Accepted | State::Stopped | State::Expired | State::Refused => String::new(),
     }
 }
 
@@ -154,11 +177,12 @@ fn fate(outcome: &Outcome) -> String {
 const SHOWN: usize = 2000;
 
 pub fn show_answer(answer: &Answer) -> String {
-    let kind = answer.field("content-type").map(|kind| format!(" {kind}")).unwrap_or_default();
-    let location = answer.field("location").map(|location| format!(" to {location}")).unwrap_or_default();
-    let body = show::beginning(&answer.body, SHOWN);
-    let line_end = if body.is_empty() || body.ends_with('\n') { "" } else { "\n" };
-    format!("Its answer: {}{kind}{location}\n{body}{line_end}", answer.status)
+    let field = |name: &str| answer.field(name).map(plain::line);
+    let kind = field("content-type").map(|kind| format!(" {kind}")).unwrap_or_default();
+    let location = field("location").map(|location| format!(" to {location}")).unwrap_or_default();
+    // Set in, so that no line of it reads like one of ours.
+    let body: String = show::beginning(&answer.body, SHOWN).lines().map(|line| format!("  {line}\n")).collect();
+    format!("Its answer: {}{kind}{location}\n{body}", answer.status)
 }
 
 /// One object with everything that is known; members that are not are null.

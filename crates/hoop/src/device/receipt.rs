@@ -4,10 +4,11 @@ use super::flags::{ReceiptCommand, VerifyFlags};
 use super::request;
 use super::show;
 use crate::exit::{Exit, Failure};
-use hoop_client::{BodyPiece, Client, KeptReceipt, ReceiptError, check_body};
+use hoop_client::{Asked, BodyPiece, Client, KeptReceipt, ReceiptError, check_body};
 use hoop_http::{Clock, Origin};
 use hoop_seal::signing::Receipt;
-use hoop_units::UploadId;
+use hoop_units::{UploadId, plain};
+use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,14 +25,18 @@ fn verify(flags: &VerifyFlags, clock: Clock) -> Result<Exit, Failure> {
         .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", flags.receipt.display()), error))?;
     let kept = KeptReceipt::parse(&text).map_err(wrong)?;
     let signer = kept.signer().map_err(wrong)?;
-    let keys = match (&flags.key, flags.offline) {
+    // Whoever makes up a receipt makes up the keys beside it, too.
+    let is_proven = flags.key.is_some() || flags.keys.is_some() || !flags.offline;
+    let keys = match (&flags.key, &flags.keys) {
         (Some(key), _) => BTreeMap::from([(signer.to_string(), key.clone())]),
-        (None, true) => kept.signing_keys.clone(),
-        (None, false) => published(flags, &kept, clock)?,
+        (None, Some(file)) => pinned(file)?,
+        (None, None) if flags.offline => kept.signing_keys.clone(),
+        (None, None) => published(flags, &kept, clock)?,
     };
     let receipt = kept.check(&keys).map_err(|error| {
         wrong(error).hint("--key with the service's public key of that id, if it has rotated its keys since")
     })?;
+    let asked = kept.check_request(&receipt).map_err(wrong)?;
     match (&flags.body, &flags.files[..]) {
         (Some(body), _) => check_body(&receipt, body.clone()),
         (None, []) => Ok(()),
@@ -40,10 +45,26 @@ fn verify(flags: &VerifyFlags, clock: Clock) -> Result<Exit, Failure> {
     .map_err(wrong)?;
     let checked = flags.body.is_some() || !flags.files.is_empty();
     match flags.json {
-        true => println!("{}", document(&kept, &receipt, checked)),
-        false => print!("{}", in_words(&kept, &receipt, checked, flags.offline)),
+        true => println!("{}", document(&kept, &receipt, asked, checked, is_proven)),
+        false => print!("{}", in_words(&kept, &receipt, asked, checked, is_proven)),
     }
-    Ok(Exit::Done)
+    Ok(if is_proven { Exit::Done } else { Exit::Unproven })
+}
+
+/// The keys that somebody wrote down: the document of `/.well-known/hoop`, or its `signing_keys` alone.
+fn pinned(file: &Path) -> Result<BTreeMap<String, String>, Failure> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Pinned {
+        Document { signing_keys: BTreeMap<String, String> },
+        Keys(BTreeMap<String, String>),
+    }
+    let failed =
+        |exit, error: &dyn std::fmt::Display| Failure::new(exit, format!("{} has no keys", file.display()), error);
+    let text = std::fs::read_to_string(file).map_err(|error| failed(Exit::File, &error))?;
+    match serde_json::from_str(&text).map_err(|error| failed(Exit::Usage, &error))? {
+        Pinned::Document { signing_keys: keys } | Pinned::Keys(keys) => Ok(keys),
+    }
 }
 
 /// The keys that the service publishes now.
@@ -57,7 +78,7 @@ fn published(flags: &VerifyFlags, kept: &KeptReceipt, clock: Clock) -> Result<BT
     runtime.shutdown_background();
     keys.map_err(|error| {
         Failure::new(Exit::Network, format!("{origin} cannot be asked for its keys"), error)
-            .hint("--offline, which believes the keys that were kept with the receipt")
+            .hint("--keys with what its /.well-known/hoop once said, or --key with its public key")
     })
 }
 
@@ -69,31 +90,50 @@ fn wrong(error: ReceiptError) -> Failure {
     }
 }
 
-fn in_words(kept: &KeptReceipt, receipt: &Receipt, checked: bool, offline: bool) -> String {
+fn in_words(kept: &KeptReceipt, receipt: &Receipt, asked: Asked<'_>, checked: bool, is_proven: bool) -> String {
     let (state, time) = (receipt.outcome.name(), show::time(receipt.time.as_secs()));
-    let origin = show::beginning(kept.origin.as_bytes(), 200);
+    let origin = plain::line(&kept.origin);
     let mut text = format!("{}: {state} by {origin} at {time}\n", receipt.upload_id);
+    text += &match asked {
+        Asked::Told(request) => {
+            format!("  request        {} {}\n", plain::line(&request.method), plain::line(&request.path))
+        }
+        Asked::Untold => "  request        one that this file does not name\n".to_owned(),
+        Asked::Any => "  request        any: this receipt is of version 1, which does not say which\n".to_owned(),
+    };
     text += &format!("  body, SHA-256  {}\n", hex::encode(receipt.digest));
     let names = kept.body.iter().filter_map(|piece| match piece {
-        BodyPiece::File { name, size } => {
-            Some(format!("{} ({})", show::beginning(name.as_bytes(), 60), show::bytes(*size)))
-        }
+        BodyPiece::File { name, size } => Some(format!("{} ({})", plain::line(name), show::bytes(*size))),
         BodyPiece::Octets(_) => None,
     });
     names.for_each(|name| text += &format!("  file           {name}\n"));
-    text += match (checked, offline) {
-        (true, false) => "The receipt is genuine, and for what was given.\n",
-        (false, false) => "The receipt is genuine.\n",
-        (true, true) => "The receipt is for what was given, and genuine if the keys kept with it are.\n",
-        (false, true) => "The receipt is genuine if the keys kept with it are.\n",
+    text += match (checked, is_proven) {
+        (true, true) => "The receipt is genuine, and for what was given.\n",
+        (false, true) => "The receipt is genuine.\n",
+        (true, false) => "It is for what was given. ",
+        (false, false) => "",
     };
+    if !is_proven {
+        text += "Nothing is proven: receipt and keys come from the same file, which anybody can make up.\n";
+    }
     text
 }
 
-fn document(kept: &KeptReceipt, receipt: &Receipt, checked: bool) -> serde_json::Value {
+fn document(
+    kept: &KeptReceipt,
+    receipt: &Receipt,
+    asked: Asked<'_>,
+    checked: bool,
+    is_proven: bool,
+) -> serde_json::Value {
+    let request = match asked {
+        Asked::Told(request) => json!({"method": request.method, "path": request.path}),
+        Asked::Untold | Asked::Any => json!(null),
+    };
     json!({
         "id": receipt.upload_id.to_hex(), "origin": kept.origin, "state": receipt.outcome.name(),
         "time": receipt.time.as_secs(), "total": receipt.total, "digest": hex::encode(receipt.digest), "body_checked": checked,
+        "request": request, "request_bound": receipt.request.is_some(), "proven": is_proven,
     })
 }
 

@@ -69,6 +69,16 @@ fn payload(flags: &RequestFlags, url: &mut Url) -> Result<(Payload, Method), Fai
     Ok((Payload::Form(parts), Method::POST))
 }
 
+/// What proves who asks, and nothing else.
+pub fn credentials(header: &[String], cookie: &[String], user: Option<&str>) -> Result<Credentials, Failure> {
+    let flags = RequestFlags { header: header.to_vec(), cookie: cookie.to_vec(), ..RequestFlags::default() };
+    let (fields, credentials) = headers(&flags, user)?;
+    match fields.first() {
+        Some((name, _)) => Err(Failure::usage(format!("-H can be Authorization or Cookie here, not `{name}`"))),
+        None => Ok(credentials),
+    }
+}
+
 /// The sealed fields, and what goes to the service alone.
 fn headers(flags: &RequestFlags, user: Option<&str>) -> Result<(Vec<(HeaderName, HeaderValue)>, Credentials), Failure> {
     let mut headers = Vec::new();
@@ -156,8 +166,15 @@ pub fn hand_config(flags: &HandFlags, network: &NetworkFlags, clock: Clock) -> R
     })
 }
 
-/// A client that was told so.
+/// A client that was told so. Its state has keys, so the folder is its owner's alone before anything in it is believed.
 pub fn client(config: ClientConfig) -> Result<Client, Failure> {
+    if let Some(folder) = config.state_dir.as_ref().filter(|folder| folder.exists()) {
+        let narrowed = hoop_files::folder(folder)
+            .map_err(|error| Failure::new(Exit::File, "the state folder cannot be used", error))?;
+        if narrowed {
+            eprintln!("hoop: others could look into {}; it is now for you alone", folder.display());
+        }
+    }
     Client::new(config).map_err(|error| Failure::new(Exit::Usage, "the certificates to trust cannot be used", error))
 }
 

@@ -30,7 +30,9 @@ pub fn run(flags: SealFlags, clock: Clock) -> Result<Exit, Failure> {
     let file = flags.output.as_ref().map_or_else(|| "FILE".to_owned(), |file| file.display().to_string());
     eprintln!(
         "hoop: sealed {} as upload {}, {} bytes. Any gateway that demands no permit takes it:",
-        record.name, record.id, record.total
+        hoop_units::plain::line(&record.name),
+        record.id,
+        record.total
     );
     eprintln!("  curl --data-binary '@{file}' 'http://{GATEWAY_NAME}:{GATEWAY_PORT}/offload?dest={dest}'");
     Ok(Exit::Done)

@@ -1,7 +1,6 @@
 //! Words for people: sizes, rates, times.
 
-use hoop_units::UnixTime;
-use std::fmt::Write as _;
+use hoop_units::{UnixTime, plain};
 
 /// `9.6 MB`: in powers of 1,000, as networks count.
 pub fn bytes(count: u64) -> String {
@@ -44,8 +43,7 @@ pub fn beginning(body: &[u8], limit: usize) -> String {
         match letter {
             '\n' | '\t' => shown.push(letter),
             '\r' => {}
-            letter if letter.is_control() => write!(shown, "\\x{:02x}", letter as u32).expect("a string takes all"),
-            letter => shown.push(letter),
+            letter => plain::push(&mut shown, letter),
         }
     }
     if text.chars().nth(limit).is_some() {
@@ -76,7 +74,7 @@ mod tests {
 
     #[test]
     fn an_answer_cannot_command_the_terminal() {
-        assert_eq!(beginning(b"a\x1b[2Jb\r\nc\xff", 80), "a\\x1b[2Jb\nc\u{fffd}");
+        assert_eq!(beginning(b"a\x1b[2Jb\r\nc\xff", 80), "a\\u001b[2Jb\nc\u{fffd}");
         assert_eq!(beginning("ääää".as_bytes(), 3), "äää…");
     }
 }

@@ -8,9 +8,8 @@ use super::show;
 use crate::exit::{Exit, Failure};
 use hoop_client::{Client, State, Status, UploadRecord};
 use hoop_http::Clock;
-use hoop_units::UploadId;
+use hoop_units::{UploadId, plain};
 use serde_json::{Value, json};
-use std::io::Write as _;
 use std::path::Path;
 
 /// Runs it.
@@ -73,11 +72,11 @@ fn list(client: &Client, flags: &StatusFlags) {
     let mut text = format!("{:<10}  {:<20}  {:>9}  {:<10}  NAME\n", "ID", "BEGUN", "SIZE", "LAST KNOWN");
     for record in &records {
         let (begun, size) = (show::time(record.created), show::bytes(record.bytes));
-        let name = show::beginning(record.name.as_bytes(), 60);
+        let name = show::beginning(plain::line(&record.name).as_bytes(), 60);
         text += &format!("{:<10}  {begun:<20}  {size:>9}  {:<10}  {name}\n", &record.id[..10], record.state);
     }
     // Whoever reads the first lines only (`head`) has what they want.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    print!("{text}");
 }
 
 fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
@@ -102,13 +101,14 @@ fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
 }
 
 fn describe(record: &UploadRecord) -> String {
-    format!("{}: {}, {}, for {}", record.id, record.name, show::bytes(record.bytes), record.url)
+    let (name, url) = (plain::line(&record.name), plain::line(&record.url));
+    format!("{}: {name}, {}, for {url}", record.id, show::bytes(record.bytes))
 }
 
 /// The receipt chain with its times, what is in the way, and the application's answer.
 fn in_full(record: &UploadRecord, status: &Status) -> String {
     let mut text = format!("{}\n", describe(record));
-    let mut line = |name: &str, value: String| text += &format!("  {name:<13} {value}\n");
+    let mut line = |name: &str, value: String| text += &format!("  {name:<13} {}\n", plain::line(&value));
     let at = |time: Option<u32>, otherwise: &str| time.map_or_else(|| otherwise.to_owned(), show::time);
     line("begun", show::time(record.created));
     if let Some(gateway) = &record.gateway {

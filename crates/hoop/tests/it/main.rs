@@ -3,9 +3,13 @@
 mod cli;
 mod common;
 mod early;
+mod files;
 mod library;
 mod named;
 mod owner;
 mod push;
+mod receipts;
 mod resume;
 mod spool;
+mod strangers;
+mod terminal;

@@ -69,13 +69,13 @@ fn a_form_with_three_files_arrives_as_curl_would_send_it() {
     let world = World::new();
     let files = ["a.jpg", "b.bin", "c.txt"].map(|name| noise_file(world.path(), name, 100_000 + name.len()));
     let form = ["-F", "act=bput", "-F", "f=@a.jpg", "-F", "f=@b.bin;type=x/y", "-F", "f=@c.txt;filename=d e.txt"];
-    let extra = ["-H", "X-Album: sea", "-b", "session=abc", "-u", "alice:secret"];
+    let extra = ["-H", "X-CSRFToken: sea", "-b", "session=abc", "-u", "alice:secret"];
     let ran = world.push(&[&form[..], &extra].concat(), "/up?j").exits(0);
     assert!(ran.out.starts_with(&format!("3 files: at the gateway {}", world.gateway.url)), "{ran}");
     assert!(ran.out.contains("you may leave") && ran.out.contains("/monitor?ID="), "{ran}");
     let seen = world.app.upload();
     assert_eq!(seen.line, "POST /up?j HTTP/1.1");
-    assert_eq!(seen.field("x-album"), Some("sea"));
+    assert_eq!(seen.field("x-csrftoken"), Some("sea"));
     assert_eq!(seen.field("cookie"), Some("session=abc"), "captured with the ticket");
     assert_eq!(seen.field("authorization"), Some("Basic YWxpY2U6c2VjcmV0"));
     assert_eq!(seen.field("hoop-token"), None);
@@ -177,13 +177,13 @@ fn a_service_without_hoop_gets_the_ordinary_request() {
     let bytes = noise_file(folder.path(), "a.bin", 700_000);
     let url = format!("{}/up?j", app.origin());
     for more in [&[][..], &["--plain"]] {
-        let form = ["push", "-F", "f=@a.bin", "-b", "s=1", "-H", "X-Album: sea"];
+        let form = ["push", "-F", "f=@a.bin", "-b", "s=1", "-H", "X-CSRFToken: sea"];
         let ran = run(folder.path(), &[&form[..], more, &[&url]].concat()).exits(0);
         assert!(ran.err.contains("the ordinary request, not sealed"), "{ran}");
-        assert!(ran.out.contains("Its answer: 201 application/json\n{\"saved\":"), "{ran}");
+        assert!(ran.out.contains("Its answer: 201 application/json\n  {\"saved\":"), "{ran}");
         let seen = app.upload();
         assert_eq!(seen.line, "POST /up?j HTTP/1.1");
-        assert_eq!((seen.field("cookie"), seen.field("x-album")), (Some("s=1"), Some("sea")));
+        assert_eq!((seen.field("cookie"), seen.field("x-csrftoken")), (Some("s=1"), Some("sea")));
         assert_eq!(seen.field("transfer-encoding"), None);
         assert!(holds(&seen.body, &bytes));
     }
@@ -230,11 +230,21 @@ fn a_kept_receipt_proves_what_was_accepted_and_nothing_else() {
     let verify = |more: &[&str]| run(world.path(), &[&["receipt", "verify", "receipt.json"], more].concat());
     let genuine = verify(&["a.jpg"]).exits(0);
     assert!(genuine.out.contains("accepted by") && genuine.out.contains("for what was given"), "{genuine}");
+    assert!(genuine.out.contains("  request        POST /up\n"), "{genuine}");
     let other = verify(&["b.jpg"]).exits(4);
     assert!(other.err.contains("another body"), "{other}");
     std::fs::write(world.path().join("body"), world.app.upload().body).unwrap();
     let json = verify(&["--json", "--body", "body"]).exits(0).json();
     assert_eq!((&json["state"], &json["body_checked"]), (&"accepted".into(), &true.into()));
+    assert_eq!((&json["request"]["path"], &json["proven"]), (&"/up".into(), &true.into()));
+    let kept = std::fs::read_to_string(world.path().join("receipt.json")).unwrap();
+    std::fs::write(world.path().join("moved.json"), kept.replace("\"/up\"", "\"/votes\"")).unwrap();
+    let moved = run(world.path(), &["receipt", "verify", "moved.json"]).exits(4);
+    assert!(moved.err.contains("another request than POST /votes"), "{moved}");
+    // What somebody wrote down while the keys were published.
+    let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    let document = serde_json::json!({"hoop": 1, "signing_keys": kept["signing_keys"]});
+    std::fs::write(world.path().join("keys.json"), document.to_string()).unwrap();
     // With another key in front, the old one is published still; without it, only what was kept knows it.
     let keys = world.path().join("kws");
     run(world.path(), &["keygen", "--rotate", keys.to_str().unwrap()]).exits(0);
@@ -255,7 +265,9 @@ fn a_kept_receipt_proves_what_was_accepted_and_nothing_else() {
     let verify = |more: &[&str]| run(&path, &[&["receipt", "verify", "receipt.json"], more].concat());
     let unknown = verify(&["a.jpg"]).exits(4);
     assert!(unknown.err.contains("is not known"), "{unknown}");
-    verify(&["--offline", "a.jpg"]).exits(0);
+    verify(&["--offline", "--keys", "keys.json", "a.jpg"]).exits(0);
+    let unproven = verify(&["--offline", "a.jpg"]).exits(11);
+    assert!(unproven.out.contains("Nothing is proven"), "{unproven}");
 }
 
 #[test]
@@ -290,7 +302,7 @@ fn an_upload_larger_than_the_service_allows_is_refused_before_it_is_sent() {
 fn an_upload_whose_session_has_gone_is_held() {
     let world = World::new();
     let ran = world.push(&["--wait", "accepted", "-b", "session=old", "-d", "x"], "/status/401").exits(6);
-    assert!(ran.out.contains("Sign in and push it again"), "{ran}");
+    assert!(ran.out.contains("Sign in, then: hoop release"), "{ran}");
 }
 
 #[test]

@@ -136,6 +136,7 @@ struct Entry {
     caption: Option<String>,
     monitor: Option<String>,
     receipt: Option<String>,
+    kept_until: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -256,13 +257,14 @@ impl Entry {
         let next = self.next_attempt.map_or(String::new(), |at| at.to_string());
         let noted = [self.caption.is_some(), self.path.is_some(), self.monitor.is_some()].map(u8::from);
         format!(
-            "{}|{}|{code}|{next}|{}|{}{}{}",
+            "{}|{}|{code}|{next}|{}|{}{}{}|{}",
             self.state.name(),
             u8::from(self.is_paused()),
             self.files().len(),
             noted[0],
             noted[1],
-            noted[2]
+            noted[2],
+            u8::from(self.kept_until.is_some()),
         )
     }
 }
@@ -291,6 +293,9 @@ fn row(frame: &Frame<'_>, entry: &Entry, now: UnixTime) -> String {
     }
     if entry.state == State::Held {
         out += &format!("<p class=\"meaning\">{} {}.</p>", text(words.kept_until), moment(entry.ends(), now, words));
+    }
+    if let Some(at) = entry.kept_until {
+        out += &format!("<p class=\"meaning\">{} {}.</p>", text(words.kept_again), moment(UnixTime(at), now, words));
     }
     out += &why;
     out += &facts(entry, words, now);
@@ -322,7 +327,8 @@ fn why(entry: &Entry, words: &Words, now: UnixTime) -> (String, bool) {
             format!("{} <q lang=\"en\">{}</q>", text(lead), text(&super::markup::shortened(&reason.detail)))
         };
         match (entry.state, Code::by_name(&reason.code)) {
-            (State::Accepted | State::Stopped | State::Expired | State::Held | State::Unknown, _) => {}
+            (State::Accepted | State::Stopped | State::Expired | State::Unknown, _) => {}
+            (State::Held, code) => lines.push(text(held_for(code, words))),
             // Whoever paused it knows; and once resumed, it is only not back yet.
             (_, Some(Code::UploadPaused)) => {}
             (State::Rejected, _) if reason.detail.is_empty() => {}
@@ -351,6 +357,16 @@ fn why(entry: &Entry, words: &Words, now: UnixTime) -> (String, bool) {
     }
     let html = if lines.is_empty() { String::new() } else { format!("<p class=\"why\">{}</p>", lines.join(" ")) };
     (html, replaces)
+}
+
+/// What a held upload waits for.
+const fn held_for(code: Option<Code>, words: &Words) -> &'static str {
+    match code {
+        Some(Code::FormTokenRefused) => words.held_token,
+        Some(Code::NotPermitted) => words.held_permission,
+        Some(Code::UpstreamFailed) => words.held_failed,
+        _ => words.held_session,
+    }
 }
 
 impl Entry {
@@ -429,7 +445,7 @@ fn monitor(entry: &Entry, words: &Words) -> Option<String> {
 fn actions(frame: &Frame<'_>, entry: &Entry) -> String {
     let words = frame.language.words();
     let id = text(&entry.id);
-    if entry.state.has_ended() {
+    if entry.state.has_ended() && entry.kept_until.is_none() {
         return String::new();
     }
     let button = |action: &str, class: &str, label: &str| {
@@ -439,18 +455,33 @@ fn actions(frame: &Frame<'_>, entry: &Entry) -> String {
         )
     };
     let first = match (entry.state, frame.asker, entry.is_paused()) {
-        (State::Held, Asker::Nobody, _) => format!("<p class=\"hint\">{}</p>", text(words.finish_signed_out)),
+        (State::Held | State::Rejected | State::Unknown, Asker::Nobody, _) => {
+            format!("<p class=\"hint\">{}</p>", text(words.finish_signed_out))
+        }
         (State::Held, Asker::User | Asker::Credentials, _) => button("release", "primary", words.finish),
+        (State::Rejected, Asker::User | Asker::Credentials, _) => button("release", "", words.again),
+        // Whoever does that has read what may come of it.
+        (State::Unknown, Asker::User | Asker::Credentials, _) => format!(
+            "<details class=\"stop\"><summary aria-describedby=\"n-{id}\">{}</summary><p>{}</p>\
+             <input type=\"hidden\" name=\"risk\" value=\"twice\">{}</details>",
+            text(words.again),
+            text(words.twice_ask),
+            button("release", "danger", words.twice_sure)
+        ),
         (_, _, true) => button("resume", "primary", words.resume),
         (_, _, false) => button("pause", "", words.pause),
+    };
+    let (stop, stop_ask, stop_sure) = match entry.state.has_ended() {
+        true => (words.delete, words.delete_ask, words.delete_sure),
+        false => (words.stop, words.stop_ask, words.stop_sure),
     };
     format!(
         "<form class=\"actions\" method=\"post\" action=\"/hoop/uploads/{id}\">{first}\
          <details class=\"stop\"><summary aria-describedby=\"n-{id}\">{}</summary><p>{}</p>{}</details>\
          <p class=\"failure\" role=\"alert\"></p></form>",
-        text(words.stop),
-        text(words.stop_ask),
-        button("stop", "danger", words.stop_sure)
+        text(stop),
+        text(stop_ask),
+        button("stop", "danger", stop_sure)
     )
 }
 

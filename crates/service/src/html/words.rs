@@ -102,6 +102,7 @@ pub struct Words {
     pub attempt: fn(u32) -> String,
     pub tried_again: &'static str,
     pub kept_until: &'static str,
+    pub kept_again: &'static str,
     pub ends_soon: &'static str,
     pub receipt: &'static str,
     pub answer_said: &'static str,
@@ -124,6 +125,12 @@ pub struct Words {
     pub broken: &'static str,
     pub other_reason: &'static str,
 
+    // What a held upload waits for.
+    pub held_session: &'static str,
+    pub held_token: &'static str,
+    pub held_permission: &'static str,
+    pub held_failed: &'static str,
+
     // Buttons. `name` tells those of one upload from those of another, for whoever hears the page.
     pub pause: &'static str,
     pub resume: &'static str,
@@ -132,6 +139,12 @@ pub struct Words {
     pub stop_sure: &'static str,
     pub finish: &'static str,
     pub finish_signed_out: &'static str,
+    pub again: &'static str,
+    pub twice_ask: &'static str,
+    pub twice_sure: &'static str,
+    pub delete: &'static str,
+    pub delete_ask: &'static str,
+    pub delete_sure: &'static str,
 
     // What the script says.
     pub working: &'static str,
@@ -237,6 +250,7 @@ static ENGLISH: Words = Words {
     attempt: |count| if count == 1 { "tried once".to_owned() } else { format!("tried {count} times") },
     tried_again: "Next try",
     kept_until: "It is kept for you, and deleted",
+    kept_again: "You can hand it over again. For that it is kept, and deleted",
     ends_soon: "Its time is running out: it is given up",
     receipt: "Receipt",
     answer_said: "In detail:",
@@ -249,11 +263,8 @@ static ENGLISH: Words = Words {
     receiving: Standing { label: "Arriving", meaning: "" },
     received: Standing { label: "Arrived", meaning: "It is being handed to the site." },
     accepted: Standing { label: "Delivered", meaning: "" },
-    rejected: Standing { label: "Refused", meaning: "The site did not take it. Nothing more happens to it." },
-    held: Standing {
-        label: "Waits for you",
-        meaning: "It is here in full. When it arrived you were no longer signed in, so the site did not take it.",
-    },
+    rejected: Standing { label: "Refused", meaning: "The site did not take it." },
+    held: Standing { label: "Waits for you", meaning: "It is here in full." },
     unknown: Standing {
         label: "Please check",
         meaning: "The site was given all of it, but its answer was lost. Look whether it is there before you upload it again.",
@@ -270,6 +281,11 @@ static ENGLISH: Words = Words {
     broken: "The site broke off in the middle of its answer.",
     other_reason: "Something is in the way:",
 
+    held_session: "When it arrived you were no longer signed in, so the site did not take it.",
+    held_token: "The site did not take it, as its form had become too old. It can be sent once more.",
+    held_permission: "The site did not let you do that. It can be sent once more, when you are signed in as somebody who may.",
+    held_failed: "The site failed at it several times. It can be sent once more.",
+
     pause: "Pause",
     resume: "Resume",
     stop: "Stop",
@@ -277,6 +293,12 @@ static ENGLISH: Words = Words {
     stop_sure: "Stop for good",
     finish: "Finish",
     finish_signed_out: "Sign in, then finish it here with one click.",
+    again: "Hand it over again",
+    twice_ask: "The site may have it already, and would then have it twice. Look there first.",
+    twice_sure: "Hand it over all the same",
+    delete: "Delete",
+    delete_ask: "What is kept of it is deleted, and it cannot be handed over again.",
+    delete_sure: "Delete for good",
 
     working: "Just a moment…",
     failed: "That did not work. Please try again.",
@@ -351,6 +373,7 @@ static FRENCH: Words = Words {
     attempt: |count| if count < 2 { "essayé une fois".to_owned() } else { format!("essayé {count} fois") },
     tried_again: "Prochain essai",
     kept_until: "Il est gardé pour vous, puis effacé",
+    kept_again: "Vous pouvez le remettre à nouveau. Il est gardé pour cela, puis effacé",
     ends_soon: "Son délai touche à sa fin\u{a0}: il sera abandonné",
     receipt: "Reçu",
     answer_said: "En détail\u{a0}:",
@@ -362,11 +385,8 @@ static FRENCH: Words = Words {
     receiving: Standing { label: "En train d’arriver", meaning: "" },
     received: Standing { label: "Arrivé", meaning: "Il est en cours de remise au site." },
     accepted: Standing { label: "Remis", meaning: "" },
-    rejected: Standing { label: "Refusé", meaning: "Le site ne l’a pas accepté. Il ne se passera plus rien." },
-    held: Standing {
-        label: "Vous attend",
-        meaning: "Il est ici en entier. À son arrivée vous n’étiez plus connecté, et le site ne l’a pas pris.",
-    },
+    rejected: Standing { label: "Refusé", meaning: "Le site ne l’a pas accepté." },
+    held: Standing { label: "Vous attend", meaning: "Il est ici en entier." },
     unknown: Standing {
         label: "À vérifier",
         meaning: "Le site l’a reçu en entier, mais sa réponse s’est perdue. Regardez s’il y est avant de l’envoyer à nouveau.",
@@ -383,6 +403,11 @@ static FRENCH: Words = Words {
     broken: "Le site s’est interrompu au milieu de sa réponse.",
     other_reason: "Quelque chose fait obstacle\u{a0}:",
 
+    held_session: "À son arrivée vous n’étiez plus connecté, et le site ne l’a pas pris.",
+    held_token: "Le site ne l’a pas pris, car son formulaire était devenu trop ancien. Il peut être envoyé à nouveau.",
+    held_permission: "Le site ne vous l’a pas permis. Il peut être envoyé à nouveau, quand vous êtes connecté avec les droits voulus.",
+    held_failed: "Le site a échoué plusieurs fois. Il peut être envoyé à nouveau.",
+
     pause: "Pause",
     resume: "Reprendre",
     stop: "Arrêter",
@@ -390,6 +415,12 @@ static FRENCH: Words = Words {
     stop_sure: "Arrêter définitivement",
     finish: "Terminer",
     finish_signed_out: "Connectez-vous, puis terminez-le ici en un clic.",
+    again: "Remettre à nouveau",
+    twice_ask: "Le site l’a peut-être déjà, et l’aurait alors deux fois. Vérifiez d’abord là-bas.",
+    twice_sure: "Le remettre quand même",
+    delete: "Effacer",
+    delete_ask: "Ce qui en est gardé est effacé\u{a0}: il ne pourra plus être remis.",
+    delete_sure: "Effacer définitivement",
 
     working: "Un instant…",
     failed: "Cela n’a pas marché. Essayez encore.",

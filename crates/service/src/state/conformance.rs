@@ -1,7 +1,7 @@
 //! What any index and any bodies must do, whatever they are made of: [`check`] runs it against an implementation, so that the next one (PostgreSQL,
 //! S3) has only to call it.
 
-use super::{Bodies, Change, Changed, Facts, Index, LINGER_SECS, Marked, Reason, State, Upload};
+use super::{Bodies, Change, Changed, Facts, Index, KEPT_SECS, LINGER_SECS, Marked, Reason, State, Upload};
 use hoop_http::Code;
 use hoop_units::{ByteRange, UnixTime, UploadId};
 use std::io;
@@ -20,7 +20,7 @@ pub struct Fresh {
 /// # Panics
 /// At the first claim that does not hold.
 pub fn check(fresh: impl Fn() -> Fresh) {
-    let index_claims: [fn(&Arc<dyn Index>); 13] = [
+    let index_claims: [fn(&Arc<dyn Index>); 14] = [
         what_was_received_adds_up_and_ends_with_the_whole,
         nothing_is_received_of_what_was_forgotten,
         of_many_who_claim_an_upload_one_gets_it,
@@ -31,6 +31,7 @@ pub fn check(fresh: impl Fn() -> Fresh) {
         an_owner_sees_the_newest_first_and_only_what_is_theirs,
         whoever_has_an_upload_under_way_is_found_once,
         a_body_counts_until_it_is_disposed_of,
+        what_may_be_released_is_kept_for_its_time_and_then_disposed_of,
         only_what_is_long_over_and_disposed_of_is_forgotten,
         what_nothing_has_proven_is_discarded_and_no_other,
         a_pause_or_a_stop_before_anything_has_come_holds,
@@ -65,6 +66,8 @@ fn progress(n: u8, end: u64) -> Upload {
         answer: None,
         receipt: None,
         token: None,
+        failures: 0,
+        kept: false,
     }
 }
 
@@ -214,6 +217,26 @@ fn a_body_counts_until_it_is_disposed_of(index: &Arc<dyn Index>) {
     assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (2 * TOTAL, vec![id(1)]));
     index.disposed(id(1)).unwrap();
     assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (TOTAL, vec![]));
+}
+
+fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dyn Index>) {
+    for n in 1..=3 {
+        received(index, n);
+        done(apply(index, n, Change::Claim));
+        let rejected = Change::Answered { state: State::Rejected, reason: None, answer: vec![1], receipt: None };
+        done(index.apply(id(n), rejected, UnixTime(500 + u32::from(n))).unwrap());
+    }
+    assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![], 3 * TOTAL));
+    assert_eq!(index.longest_kept(2).unwrap(), [id(1), id(2)]);
+    assert_eq!(index.kept(UnixTime(501 + KEPT_SECS), 9).unwrap(), []);
+    assert_eq!(index.kept(UnixTime(502 + KEPT_SECS), 9).unwrap(), [id(1)]);
+    assert_eq!(index.kept(UnixTime(1_001 + LINGER_SECS), 9).unwrap().len(), 3, "no longer than the upload may last");
+    done(apply(index, 1, Change::LetGo));
+    let release = || Change::Release { token: vec![1], owner: [1; 16], twice: true };
+    done(apply(index, 2, release()));
+    assert!(matches!(apply(index, 1, release()), Changed::Refused(_)), "its body may be gone");
+    assert_eq!((index.disposable(9).unwrap(), index.longest_kept(9).unwrap()), (vec![id(1)], vec![id(3)]));
+    assert_eq!(index.due(UnixTime(600), 9).unwrap(), [id(2)]);
 }
 
 fn only_what_is_long_over_and_disposed_of_is_forgotten(index: &Arc<dyn Index>) {

@@ -22,7 +22,7 @@ impl Folder {
     /// # Errors
     /// If it cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
+        hoop_files::folder(path)?;
         Ok(Self { path: path.to_owned() })
     }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use notes::{Marked, Notes};
 pub use settings::SavedSettings;
 pub use store::{Store, blocking};
-pub use upload::{Change, Facts, LINGER_SECS, PROMISED_MAX, Reason, State, Upload, room};
+pub use upload::{Change, Facts, KEPT_SECS, LINGER_SECS, PROMISED_MAX, Reason, State, Upload, room};
 
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +91,10 @@ pub trait Index: Notes + SavedSettings + Send + Sync {
     fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    /// Uploads that have ended and whose bodies their owners may still release, but not for longer.
+    fn kept(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    /// Those that may be released, the longest kept first.
+    fn longest_kept(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// What the uploads whose bodies are kept have on disk, or were promised, in bytes ([`Upload::room`]).
     fn stored(&self) -> Result<u64, StoreError>;
     /// How many uploads that wait for something will be given up before `before`, if nothing more happens to them.

@@ -5,7 +5,7 @@
 //! thousand ranges a second do not cost a thousand syncs, and none is answered before its own. Every query goes over an index, so that the
 //! cost of a start does not grow with the number of uploads.
 
-use super::{Change, Changed, Facts, Index, Reason, State, StoreError, Upload};
+use super::{Change, Changed, Facts, Index, KEPT_SECS, Reason, State, StoreError, Upload};
 use super::{notes, settings};
 use crate::owner::Tag;
 use hoop_http::Code;
@@ -57,9 +57,18 @@ CREATE TRIGGER stored_gone AFTER DELETE ON uploads WHEN old.has_body BEGIN
 END;
 ";
 
+/// The fifth: what has ended may be kept for its owner, and failures of the application are counted.
+const KEPT: &str = "
+ALTER TABLE uploads ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE uploads ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;
+DROP INDEX uploads_disposable;
+CREATE INDEX uploads_disposable ON uploads (state) WHERE has_body AND NOT kept;
+CREATE INDEX uploads_kept ON uploads (updated) WHERE kept;
+";
+
 /// What [`read`] reads, in its order.
 const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
-                       next_attempt, reason_code, reason_detail, answer, token, paused, receipt";
+                       next_attempt, reason_code, reason_detail, answer, token, paused, receipt, failures, kept";
 
 /// The final states, for queries.
 const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
@@ -100,6 +109,8 @@ impl SqliteIndex {
     /// # Errors
     /// If the file cannot be used, or was written by a later version.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        // SQLite makes its log with the mode of the database. What is wrong with the file, it says itself.
+        let _ = hoop_files::touch(path);
         let mut connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
@@ -261,8 +272,18 @@ impl Index for SqliteIndex {
     }
 
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = format!("SELECT id FROM uploads WHERE has_body AND state IN {FINAL} LIMIT ?1");
+        let sql = format!("SELECT id FROM uploads WHERE has_body AND NOT kept AND state IN {FINAL} LIMIT ?1");
         self.ids(&sql, &[&rows(limit)])
+    }
+
+    fn kept(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE kept AND (updated < ?1 OR expires < ?2) ORDER BY updated LIMIT ?3";
+        let (updated, expires) = (now.0.saturating_sub(KEPT_SECS), now.0.saturating_sub(super::LINGER_SECS));
+        self.ids(sql, &[&updated, &expires, &rows(limit)])
+    }
+
+    fn longest_kept(&self, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        self.ids("SELECT id FROM uploads WHERE kept ORDER BY updated LIMIT ?1", &[&rows(limit)])
     }
 
     fn stored(&self) -> Result<u64, StoreError> {
@@ -309,8 +330,13 @@ pub(super) fn rows(limit: usize) -> i64 {
 
 /// Makes the steps of the layout that are still to be made.
 fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
-    let steps =
-        [UPLOADS.to_owned(), [PAUSED, notes::SCHEMA, settings::SCHEMA].concat(), RECEIPTS.to_owned(), ROOM.to_owned()];
+    let steps = [
+        UPLOADS.to_owned(),
+        [PAUSED, notes::SCHEMA, settings::SCHEMA].concat(),
+        RECEIPTS.to_owned(),
+        ROOM.to_owned(),
+        KEPT.to_owned(),
+    ];
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let made = transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
     let left = usize::try_from(made).ok().and_then(|made| steps.get(made..));
@@ -370,11 +396,11 @@ pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Uploa
 fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO uploads ({COLUMNS}, room) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
-         ?17, ?18, ?19, ?20) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
+         ?17, ?18, ?19, ?20, ?21, ?22) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
          excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
          excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused, receipt = \
-         excluded.receipt, room = excluded.room"
+         excluded.receipt, failures = excluded.failures, kept = excluded.kept, room = excluded.room"
     );
     let facts = upload.facts.as_ref();
     let reason = upload.reason.as_ref();
@@ -398,6 +424,8 @@ fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
         upload.token,
         upload.paused,
         upload.receipt,
+        upload.failures,
+        upload.kept,
         i64::try_from(upload.room()).map_err(|_| StoreError::Damaged("a total beyond an exbibyte"))?,
     ])?;
     Ok(())
@@ -432,6 +460,8 @@ fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
         answer: row.get("answer")?,
         receipt: row.get("receipt")?,
         token: row.get("token")?,
+        failures: row.get("failures")?,
+        kept: row.get("kept")?,
     })
 }
 
@@ -458,6 +488,8 @@ mod tests {
             answer: None,
             receipt: None,
             token: None,
+            failures: 0,
+            kept: false,
         }
     }
 
@@ -506,7 +538,7 @@ mod tests {
             assert_eq!((upload.total, upload.attempts, upload.paused), (9, 4, false));
             assert_eq!(index.due(UnixTime(5), 9).unwrap(), [UploadId([1; 16])]);
         }
-        Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(SqliteIndex::open(&path), Err(StoreError::Damaged(_))));
     }
 

@@ -3,6 +3,7 @@
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
 use super::{Bodies, Change, Changed, Index, StoreError, Upload};
+use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -28,9 +29,11 @@ struct Lock(File);
 
 impl Lock {
     fn take(dir: &Path) -> Result<Self, StoreError> {
-        let file = File::create(dir.join("lock"))?;
-        file.try_lock().map_err(|_| StoreError::InUse)?;
-        Ok(Self(file))
+        match hoop_files::lock(&dir.join("lock")) {
+            Ok(file) => Ok(Self(file)),
+            Err(LockError::Held) => Err(StoreError::InUse),
+            Err(LockError::File(error)) => Err(error.into()),
+        }
     }
 }
 
@@ -48,6 +51,7 @@ impl Store {
     /// If it cannot be made or used.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         make_dir(dir)?;
+        hoop_files::folder(dir).map_err(io::Error::from)?;
         // Two services would replay what the other is replaying.
         let lock = Arc::new(Lock::take(dir)?);
         let bodies = Folder::open(&dir.join("bodies"))?;

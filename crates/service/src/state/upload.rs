@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! receiving ─▶ received ─▶ replaying ─▶ committing ─▶ accepted │ rejected │ held │ unknown
-//!                  ▲────────────┴────────────┘ try again                     │
-//!                  ▲─────────────────────────────────────── signed in again ─┘
+//!                  ▲────────────┴────────────┘ try again        │        │       │
+//!                  ▲────────── its owner releases it ───────────┴────────┴───────┘
 //! ```
 //!
-//! Promises: a receipt never goes backwards; what is final stays; only what has passed the gate can be unknown; what is
-//! paused is not claimed and does not pass the gate.
+//! Promises: nothing but its owner takes a receipt backwards, and never that of what is accepted; only what has passed the gate can be
+//! unknown; what is paused is not claimed and does not pass the gate; what is released has its bytes ([`Upload::kept`]).
 
 use crate::owner::Tag;
 use hoop_http::Code;
@@ -15,6 +15,10 @@ use hoop_units::{RangeSet, UnixTime, UploadId};
 
 /// How long after a ticket's end its upload may still end, and its answer is kept (`docs/protocol.md` §2, §8).
 pub const LINGER_SECS: u32 = 7 * 24 * 3600;
+
+/// How long the bytes of what was rejected, or is unknown, are kept for its owner, who may hand it over again: a week, in which most people
+/// look at their uploads. No longer than [`LINGER_SECS`] after the ticket's end, when keys may go.
+pub const KEPT_SECS: u32 = 7 * 24 * 3600;
 
 /// Where an upload stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +35,7 @@ pub enum State {
     Accepted,
     /// The application does not want it.
     Rejected,
-    /// The session has gone; waits for its owner.
+    /// Waits for its owner: the session has gone, or the application refused the form's token, or failed.
     Held,
     /// The application may have it; its answer was lost.
     Unknown,
@@ -85,7 +89,7 @@ impl State {
         }
     }
 
-    /// Whether it stays so.
+    /// Whether it stays so, unless its owner does something about it.
     pub const fn is_final(self) -> bool {
         match self {
             Self::Accepted | Self::Rejected | Self::Unknown | Self::Stopped | Self::Expired => true,
@@ -108,6 +112,7 @@ impl State {
             Replaying => matches!(next, Received | Committing | Accepted | Rejected | Held | Stopped),
             Committing => matches!(next, Received | Accepted | Rejected | Held | Unknown),
             Held => matches!(next, Received | Stopped | Expired),
+            // But for a release, as long as their bytes are kept.
             Accepted | Rejected | Unknown | Stopped | Expired => false,
         }
     }
@@ -175,6 +180,10 @@ pub struct Upload {
     pub receipt: Option<Vec<u8>>,
     /// A token with newer credentials than the one inside, sealed like that one.
     pub token: Option<Vec<u8>>,
+    /// How often the application has said that it failed, since it was released last.
+    pub failures: u32,
+    /// Whether its bytes are kept for its owner although it has ended.
+    pub kept: bool,
 }
 
 impl std::fmt::Debug for Upload {
@@ -197,6 +206,13 @@ pub enum Change {
         /// Why.
         reason: Reason,
     },
+    /// The application said that it failed; another attempt is due then.
+    Failed {
+        /// When.
+        at: UnixTime,
+        /// Why.
+        reason: Reason,
+    },
     /// The application answered for good, or until its owner comes back.
     Answered {
         /// Accepted, rejected or held.
@@ -208,18 +224,24 @@ pub enum Change {
         /// The receipt, unless held.
         receipt: Option<Vec<u8>>,
     },
+    /// It was not handed over, as it waits for its owner.
+    Hold(Reason),
     /// The application may have it, and its answer was lost.
     Lost(Reason),
     /// This process has ended, or let go, in the middle of a replay that the application cannot have taken, or may take twice. That is no
     /// failure of the application's: the attempt does not count, and the next is due at once.
     Recover,
-    /// Its owner has signed in again; the credentials are in this token.
+    /// Its owner hands it over again, with the credentials in this token.
     Release {
         /// The token, sealed.
         token: Vec<u8>,
         /// Whose it is from now on.
         owner: Tag,
+        /// Whether the application may have it twice by that.
+        twice: bool,
     },
+    /// The bytes of what has ended are kept no longer.
+    LetGo,
     /// Its owner pauses it, wherever it stands.
     Pause,
     /// It goes on.
@@ -251,23 +273,33 @@ impl Upload {
             return Err(Backwards { from: self.state, to });
         }
         self.state = to;
-        self.updated = now;
+        if !matches!(change, Change::LetGo) {
+            self.updated = now;
+        }
         self.next_attempt = None;
         self.paused &= !to.is_final();
+        self.kept &= to.is_final() && !matches!(change, Change::LetGo);
         match change {
             Change::Claim => self.attempts = self.attempts.saturating_add(1),
             Change::Commit => {}
             Change::Recover => self.attempts = self.attempts.saturating_sub(1),
             Change::Retry { at, reason } => (self.next_attempt, self.reason) = (Some(at), Some(reason)),
+            Change::Failed { at, reason } => {
+                (self.next_attempt, self.reason) = (Some(at), Some(reason));
+                self.failures = self.failures.saturating_add(1);
+            }
             Change::Answered { reason, answer, receipt, .. } => {
                 (self.reason, self.answer, self.receipt) = (reason, Some(answer), receipt);
+                self.kept = to == State::Rejected;
             }
-            Change::Lost(reason) => self.reason = Some(reason),
+            Change::Hold(reason) => (self.reason, self.answer) = (Some(reason), None),
+            Change::Lost(reason) => (self.reason, self.kept) = (Some(reason), true),
+            Change::LetGo => {}
             Change::Pause => self.paused = true,
             Change::Resume => self.paused = false,
-            Change::Release { token, owner } => {
-                self.paused = false;
-                (self.reason, self.answer, self.token) = (None, None, Some(token));
+            Change::Release { token, owner, .. } => {
+                (self.paused, self.failures) = (false, 0);
+                (self.reason, self.answer, self.receipt, self.token) = (None, None, None, Some(token));
                 if let Some(facts) = &mut self.facts {
                     facts.owner = owner;
                 }
@@ -283,6 +315,14 @@ impl Upload {
         match change {
             Change::Pause | Change::Resume => !self.state.is_final(),
             Change::Claim | Change::Commit if self.paused => false,
+            Change::LetGo => self.kept,
+            Change::Release { twice, .. } => match self.state {
+                State::Held => true,
+                State::Rejected => self.kept,
+                State::Unknown => self.kept && *twice,
+                State::Receiving | State::Received | State::Replaying | State::Committing => false,
+                State::Accepted | State::Stopped | State::Expired => false,
+            },
             _ => self.state.may_become(to),
         }
     }
@@ -312,6 +352,11 @@ impl Upload {
         }
     }
 
+    /// Until when the bytes of what has ended are kept for its owner; none: they are not.
+    pub fn kept_until(&self) -> Option<UnixTime> {
+        self.kept.then(|| self.updated.plus_secs(KEPT_SECS).min(self.ends()))
+    }
+
     /// Until when it may end, and its answer is kept.
     pub const fn ends(&self) -> UnixTime {
         self.expires.plus_secs(LINGER_SECS)
@@ -331,11 +376,12 @@ impl Change {
     /// The state that it leads to from `state`.
     const fn target(&self, state: State) -> State {
         match self {
-            Self::Pause | Self::Resume => state,
+            Self::Pause | Self::Resume | Self::LetGo => state,
             Self::Claim => State::Replaying,
             Self::Commit => State::Committing,
-            Self::Retry { .. } | Self::Recover | Self::Release { .. } => State::Received,
+            Self::Retry { .. } | Self::Failed { .. } | Self::Recover | Self::Release { .. } => State::Received,
             Self::Answered { state, .. } => *state,
+            Self::Hold(_) => State::Held,
             Self::Lost(_) => State::Unknown,
             Self::Stop => State::Stopped,
             Self::Expire => State::Expired,
@@ -366,7 +412,13 @@ mod tests {
             answer: None,
             receipt: None,
             token: None,
+            failures: 0,
+            kept: false,
         }
+    }
+
+    fn release(twice: bool) -> Change {
+        Change::Release { token: vec![1], owner: [1; 16], twice }
     }
 
     fn changes() -> Vec<Change> {
@@ -381,7 +433,11 @@ mod tests {
             answered(State::Held),
             Change::Lost(reason()),
             Change::Recover,
-            Change::Release { token: vec![1], owner: [1; 16] },
+            Change::Failed { at: UnixTime(9), reason: reason() },
+            Change::Hold(reason()),
+            release(false),
+            release(true),
+            Change::LetGo,
             Change::Pause,
             Change::Resume,
             Change::Stop,
@@ -406,7 +462,7 @@ mod tests {
                 let before = upload.clone();
                 match upload.apply(change, UnixTime(5)) {
                     Ok(()) => {
-                        assert!(!from.is_final(), "{from:?} became {:?}", upload.state);
+                        assert!(!from.is_final(), "{from:?} became {:?} though nothing of it was kept", upload.state);
                         assert!(rank(upload.state) >= rank(from), "{from:?} became {:?}", upload.state);
                     }
                     Err(error) => {
@@ -452,8 +508,55 @@ mod tests {
         }
         let mut held = upload(State::Held);
         held.apply(Change::Pause, UnixTime(5)).unwrap();
-        held.apply(Change::Release { token: vec![1], owner: [1; 16] }, UnixTime(6)).unwrap();
+        held.apply(release(false), UnixTime(6)).unwrap();
         assert_eq!((held.state, held.paused), (State::Received, false));
+    }
+
+    #[test]
+    fn what_is_rejected_is_kept_for_its_owner_until_it_is_let_go() {
+        let answered = |state| Change::Answered { state, reason: None, answer: vec![1], receipt: Some(vec![2]) };
+        let mut rejected = upload(State::Committing);
+        rejected.apply(answered(State::Rejected), UnixTime(5)).unwrap();
+        assert_eq!(rejected.kept_until(), Some(UnixTime(5 + KEPT_SECS)));
+        let mut again = rejected.clone();
+        again.apply(release(false), UnixTime(6)).unwrap();
+        assert_eq!((again.state, again.kept, again.receipt.clone()), (State::Received, false, None));
+        for change in [Change::Claim, Change::Commit, answered(State::Accepted)] {
+            again.apply(change, UnixTime(7)).unwrap();
+        }
+        assert_eq!((again.state, again.kept_until()), (State::Accepted, None));
+        rejected.apply(Change::LetGo, UnixTime(7)).unwrap();
+        assert!(rejected.apply(release(true), UnixTime(8)).is_err(), "there is nothing to hand over");
+        assert!(rejected.apply(Change::LetGo, UnixTime(8)).is_err());
+    }
+
+    #[test]
+    fn what_is_kept_goes_with_the_end_of_its_ticket_and_a_week() {
+        let mut late = Upload { expires: UnixTime(100), ..upload(State::Committing) };
+        late.apply(Change::Lost(Reason::new(Code::AnswerLost, "")), UnixTime(100 + LINGER_SECS - 9)).unwrap();
+        assert_eq!(late.kept_until(), Some(UnixTime(100 + LINGER_SECS)));
+    }
+
+    #[test]
+    fn what_may_be_there_already_is_released_only_by_who_knows_the_risk() {
+        let mut unknown = upload(State::Committing);
+        unknown.apply(Change::Lost(Reason::new(Code::AnswerLost, "")), UnixTime(5)).unwrap();
+        assert!(unknown.apply(release(false), UnixTime(6)).is_err());
+        unknown.apply(release(true), UnixTime(7)).unwrap();
+        assert_eq!((unknown.state, unknown.kept), (State::Received, false));
+    }
+
+    #[test]
+    fn failures_are_counted_anew_after_a_release() {
+        let mut upload = upload(State::Received);
+        let failed = || Change::Failed { at: UnixTime(9), reason: Reason::new(Code::UpstreamFailed, "") };
+        let held = Change::Answered { state: State::Held, reason: None, answer: vec![1], receipt: None };
+        for change in [Change::Claim, failed(), Change::Claim, failed(), Change::Claim, held] {
+            upload.apply(change, UnixTime(5)).unwrap();
+        }
+        assert_eq!((upload.failures, upload.attempts), (2, 3));
+        upload.apply(release(false), UnixTime(6)).unwrap();
+        assert_eq!((upload.failures, upload.state), (0, State::Received));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 
 mod broken;
 mod crash;
+mod csrf;
+mod fields;
 mod garbage;
+mod heads;
 mod keep_alive;
 mod metrics;
 mod notes;
@@ -18,3 +21,4 @@ mod slow;
 mod support;
 mod tickets;
 mod tls;
+mod verdicts;

@@ -1,6 +1,6 @@
 //! `/metrics`, on an address of this machine alone.
 
-use crate::support::device::{seal, ticket_at};
+use crate::support::device::{plaintext, seal_plaintext, ticket_at};
 use crate::support::upstream::Upstream;
 use crate::support::{config, wire};
 use hoop_http::shutdown;
@@ -17,7 +17,7 @@ async fn what_happens_is_counted_and_told_on_loopback_alone() {
     let (trigger, stop) = shutdown();
     let task = tokio::spawn(service.run(stop));
     let ticket = ticket_at(address, &serde_json::json!({})).await;
-    let sealed = seal(&ticket, b"counted");
+    let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "POST /upload", "X-Auth-User: root\r\n", b"counted"));
     let posted = wire::send(address, "POST", "/hoop/post", &[("Prefer", "wait=30")], &sealed.z).await;
     assert_eq!(posted.status, 200, "{posted:?}");
     let refused = wire::send(address, "POST", "/hoop/post", &[], b"no body of ours").await;
@@ -32,6 +32,7 @@ async fn what_happens_is_counted_and_told_on_loopback_alone() {
         "hoop_service_tickets_total 1",
         "hoop_service_messages_total 1",
         "hoop_service_replays_total 1",
+        "hoop_service_fields_left_behind_total{why=\"unlisted\"} 1",
         "hoop_service_refused_total{code=\"body-not-sealed\"} 1",
         &octets,
     ] {

@@ -19,7 +19,7 @@ async fn the_replay_is_exactly_the_plain_request() {
     let fields = "Origin: https://photos.example\r\nReferer: https://photos.example/form\r\nX-CSRFToken: abc\r\nCookie: \
                   session=forged\r\nAuthorization: Basic forged\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Host: \
                   evil.example\r\nForwarded: for=203.0.113.9\r\nX-Real-IP: 203.0.113.9\r\nConnection: X-Hop\r\nX-Hop: \
-                  1\r\nTE: trailers\r\nX-Order: 1\r\nX-Order: 2\r\n";
+                  1\r\nTE: trailers\r\nPrefer: one\r\nX-Order: 1\r\nPrefer: two\r\n";
     let body = octets(LONG, 2);
     let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "PATCH /a%20b/?j&x=%3C", fields, &body));
     assert_eq!(sealed.post(&sidecar).await.status, 202);
@@ -27,8 +27,8 @@ async fn the_replay_is_exactly_the_plain_request() {
     let [arrival] = &upstream.arrivals()[..] else { panic!("once") };
     let expected = format!(
         "PATCH /a%20b/?j&x=%3C HTTP/1.1\r\nHost: photos.example\r\nContent-Type: application/octet-stream\r\nOrigin: \
-         https://photos.example\r\nReferer: https://photos.example/form\r\nX-CSRFToken: abc\r\nX-Order: 1\r\nX-Order: \
-         2\r\nContent-Length: {LONG}\r\nAccept-Encoding: identity\r\nCookie: {COOKIE}\r\nX-Forwarded-For: \
+         https://photos.example\r\nReferer: https://photos.example/form\r\nX-CSRFToken: abc\r\nPrefer: one\r\nPrefer: \
+         two\r\nContent-Length: {LONG}\r\nAccept-Encoding: identity\r\nCookie: {COOKIE}\r\nX-Forwarded-For: \
          127.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: photos.example\r\nIdempotency-Key: \
          \"{}\"\r\nConnection: close",
         ticket.id
@@ -94,7 +94,6 @@ async fn a_refusal_before_all_was_read_is_the_answer() {
             format!("HTTP/1.1 {} \r\nHoop-State: rejected\r\n\r\nno", &early[..3])
         );
         assert_eq!((upstream.arrivals().len(), upstream.whole().len()), (1, 0));
-        sidecar.forgets_bodies().await;
     }
 }
 
@@ -244,7 +243,7 @@ async fn retry_after_is_the_least_wait() {
 
 #[tokio::test]
 async fn other_refusals_are_final_and_garbage_before_the_gate_is_not() {
-    for status in ["400 Bad Request", "404 Not Found", "500 Internal Server Error", "501 Not Implemented"] {
+    for status in ["400 Bad Request", "404 Not Found", "307 Temporary Redirect\r\nLocation: /elsewhere"] {
         let upstream = Upstream::new(move |_, _| answer(status, "why")).await;
         let sidecar = Sidecar::before(upstream.address).await;
         let ticket = ticket(&sidecar).await;

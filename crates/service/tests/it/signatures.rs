@@ -3,7 +3,7 @@
 use crate::support::device::{self, Ticket, seal, ticket};
 use crate::support::upstream::{Behaviour, Upstream, answer};
 use crate::support::{COOKIE, ORIGIN, Sidecar, keys, octets};
-use hoop_seal::signing::{self, GatewayKey, Outcome, Permit, PublicKey, Receipt};
+use hoop_seal::signing::{self, GatewayKey, Outcome, Permit, PublicKey, Receipt, RequestSalt};
 use hoop_seal::{Keyring, KwsId, ServiceKey};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
@@ -97,16 +97,21 @@ async fn an_accepted_upload_has_a_receipt_over_its_body_that_outlives_the_key_it
     assert_eq!((before.upload_id, before.outcome), (ticket.upload_id(), Outcome::Accepted));
     assert_eq!((before.total, before.digest), (sealed.z.len() as u64, sha256(&body)));
     assert_eq!(json!(before.time.0), status["updated"]);
+    assert_eq!(before.request, None, "the first version does not say");
+    let (second, well_known) = (device::decode(&status["receipt_v2"]), well_known(&sidecar).await);
+    let second = Receipt::open(&second, ORIGIN, |id| published(&well_known, id)).unwrap();
+    let request = RequestSalt::of(&ticket.key, ticket.upload_id()).digest("POST", "/upload");
+    assert_eq!(second, Receipt { request: Some(request), ..before });
     let saved = sidecar.send("GET", &format!("/hoop/uploads/{}?receipt", ticket.id), &[], b"").await;
     assert!(saved.field("content-disposition").unwrap().starts_with("attachment"));
-    assert_eq!((&saved.json()["receipt"], &saved.json()["origin"]), (&status["receipt"], &json!(ORIGIN)));
+    assert_eq!((&saved.json()["receipt"], &saved.json()["origin"]), (&status["receipt_v2"], &json!(ORIGIN)));
     let dir = sidecar.stop().await.unwrap();
     let new = ServiceKey::new(KwsId([7; 4]), [8; 32]);
     let rotated = Keyring::parse(&format!("{}\n{}", new.to_line(), keys().primary().to_line())).unwrap();
     let change = |config: &mut hoop_service::Config| config.keys = rotated;
     let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), change).await;
     let after = sidecar.status(&ticket.id).await;
-    assert_eq!(after["receipt"], status["receipt"]);
+    assert_eq!((&after["receipt"], &after["receipt_v2"]), (&status["receipt"], &status["receipt_v2"]));
     assert_eq!(receipt(&sidecar, &after).await, before);
 }
 

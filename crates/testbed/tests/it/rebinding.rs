@@ -17,7 +17,9 @@ use tempfile::TempDir;
 
 /// Public addresses: the lab is a world of its own.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 1);
-const SERVICE: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 2);
+const PROVIDER: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 2);
+/// Behind the provider: a neighbour of the gateway would be refused.
+const SERVICE: Ipv4Addr = Ipv4Addr::new(12, 0, 0, 2);
 const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Generous, since machines are busy.
@@ -138,9 +140,13 @@ impl World {
         let topology = Topology::new()
             .host(Host::new("device"))
             .host(Host::new("gateway"))
+            .host(Host::new("provider").forwarding())
             .host(Host::new("service"))
             .link(Link::new("lan", "device", "gateway").both(plain.clone()))
-            .link(Link::new("uplink", "gateway", "service").both(plain).addresses(GATEWAY, SERVICE));
+            .link(Link::new("uplink", "gateway", "provider").both(plain.clone()).addresses(GATEWAY, PROVIDER))
+            .link(
+                Link::new("backbone", "provider", "service").both(plain).addresses(Ipv4Addr::new(12, 0, 0, 1), SERVICE),
+            );
         let lab = Lab::build(&topology).expect("a lab: run as root, or where user namespaces are allowed");
         let folder = tempfile::tempdir().unwrap();
         let (zone, looked_up) = (Zone::default(), Arc::default());

@@ -115,9 +115,10 @@ fn serve(stream: TcpStream, log: &Mutex<Vec<Seen>>) {
     }
 }
 
-/// `hoop`, with a state folder of its own and no gateway unless one is named.
+/// `hoop`, with a state folder of its own and no gateway unless one is named. It begins with the widest umask there is: what it writes is private of itself.
 pub fn hoop(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hoop"));
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_hoop")]);
     command.args(arguments).current_dir(folder).env("HOOP_STATE", folder.join("state")).env("HOOP_GATEWAY", "none");
     command.stdin(Stdio::null());
     command
@@ -184,6 +185,11 @@ impl Server {
         Self { child, url, log }
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The port that it listens on.
     pub fn port(&self) -> u16 {
         self.url.rsplit(':').next().unwrap().parse().unwrap()
@@ -236,11 +242,20 @@ pub fn service(folder: &Path, app: &App) -> Server {
 
 /// The same, at that port, with that origin and more flags.
 pub fn service_at(folder: &Path, app: &App, port: u16, origin: &str, more: &[&str]) -> Server {
+    service_with(folder, &app.origin(), port, origin, more)
+}
+
+/// A service at that port in front of the application at that origin.
+pub fn service_before(folder: &Path, upstream: &str, port: u16) -> Server {
+    service_with(folder, upstream, port, &format!("http://127.0.0.1:{port}"), &[])
+}
+
+fn service_with(folder: &Path, upstream: &str, port: u16, origin: &str, more: &[&str]) -> Server {
     if !folder.join("kws").exists() {
         run(folder, &["keygen", "-o", "kws"]).exits(0);
     }
-    let (listen, upstream) = (format!("127.0.0.1:{port}"), app.origin());
-    let fixed = ["service", "--keys", "kws", "--state-dir", "service", "--listen", &listen, "--upstream", &upstream];
+    let listen = format!("127.0.0.1:{port}");
+    let fixed = ["service", "--keys", "kws", "--state-dir", "service", "--listen", &listen, "--upstream", upstream];
     Server::start(folder, "service", &[&fixed[..], &["--origin", origin], more].concat())
 }
 

@@ -215,8 +215,20 @@ pub struct Receipt {
     pub keyring: Vec<String>,
     pub signing_keys: BTreeMap<String, Octets>,
     pub receipt: Octets,
+    /// K and the request, from which `content.request` follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<ReceiptContent>,
+}
+
+/// What a receipt of version 2 binds.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    pub key: Octets,
+    pub method: String,
+    pub path: String,
 }
 
 /// What a receipt says.
@@ -228,6 +240,8 @@ pub struct ReceiptContent {
     pub time: u32,
     pub total: u64,
     pub digest: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }
 
 /// A gateway's proof as a service gets it.

@@ -1,7 +1,7 @@
 //! What is signed: permits, receipts, gateways' proofs.
 
 use super::format::{self, Class, Octets, PermitContent, ProofContent, Reason, ReceiptContent, Vector};
-use super::raw::{ORIGIN, OTHER_ORIGIN, ServiceKey, ed25519_public, ed25519_sign, seeded};
+use super::raw::{ORIGIN, OTHER_ORIGIN, ServiceKey, ed25519_public, ed25519_sign, hkdf, seeded};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ fn refusals<'a, T>(sealed: &[u8], other_key: Vec<u8>, other_word: Vec<u8>, later
         |name, about, octets, reason| Case { name, about, octets, origin: ORIGIN, keys: both(), outcome: Err(reason) };
     vec![
         case("version-flipped", "a flipped bit in the version", flipped(sealed, 0), Reason::Version),
-        case("version-2", "of a later version, well signed", later, Reason::Version),
+        case("version-later", "of a later version, well signed", later, Reason::Version),
         case("kws-id-flipped", "a flipped bit in the key's id", flipped(sealed, 1), Reason::UnknownKey),
         case("upload-id-flipped", "a flipped bit in the upload's id", flipped(sealed, 5), Reason::Unauthentic),
         case(
@@ -160,7 +160,7 @@ fn receipts(add: Add) {
     let sign = |version, key: &ServiceKey, state| signed(key, "hoop-receipt-v1", ORIGIN, &body(version, key, state));
     let content = |state: &str| {
         let (upload_id, digest) = (hex::encode(upload_id()), hex::encode(body_digest.as_ref()));
-        Ok(ReceiptContent { upload_id, state: state.into(), time, total, digest })
+        Ok(ReceiptContent { upload_id, state: state.into(), time, total, digest, request: None })
     };
     let success = |name, about, octets, outcome| Case {
         name,
@@ -189,8 +189,9 @@ fn receipts(add: Add) {
     let renamed = body(1, &old_key(), 1);
     let renamed = [&renamed[..], &signed(&new_key(), "hoop-receipt-v1", ORIGIN, &renamed)[66..]].concat();
     let other_word = signed(&new_key(), "hoop-permit-v1", ORIGIN, &body(1, &new_key(), 1));
-    cases.extend(refusals(&sealed, renamed, other_word, sign(2, &new_key(), 1)));
+    cases.extend(refusals(&sealed, renamed, other_word, sign(3, &new_key(), 1)));
     for case in cases {
+        let asked = None;
         let (content, reason) = (case.outcome.as_ref().ok().cloned(), case.outcome.as_ref().err().copied());
         let vector = format::Receipt {
             about: case.about.into(),
@@ -200,9 +201,50 @@ fn receipts(add: Add) {
             keyring: super::capsules::lines(&case.keys),
             signing_keys: published(&case.keys),
             receipt: Octets(case.octets),
+            asked,
             content,
         };
         add(format!("receipt-{}", case.name), Vector::Receipt(vector));
+    }
+    receipts_of_requests(add, &body(2, &new_key(), 1), content("accepted"));
+}
+
+/// Those of version 2, which say for which request they are; `common` is what both versions have.
+fn receipts_of_requests(add: Add, common: &[u8], content: Result<ReceiptContent, Reason>) {
+    let (key, method, path) = (seeded("upload key", 32), "POST", "/wiki/Special:Upload");
+    let salt = hkdf(&upload_id(), &key, b"hoop-request-v1", 32);
+    let request =
+        digest(&SHA256, &[b"hoop-request-v1\0", &salt[..], method.as_bytes(), b" ", path.as_bytes()].concat());
+    let body = [common, request.as_ref()].concat();
+    let valid = signed(&new_key(), "hoop-receipt-v2", ORIGIN, &body);
+    let content = content.map(|content| ReceiptContent { request: Some(hex::encode(request.as_ref())), ..content });
+    let old_word = signed(&new_key(), "hoop-receipt-v1", ORIGIN, &body);
+    let first = [&[1][..], &valid[1..]].concat();
+    let cut = signed(&new_key(), "hoop-receipt-v2", ORIGIN, common);
+    for (name, about, octets, outcome) in [
+        ("request", "a receipt of version 2, which is for one request", valid.clone(), content),
+        ("request-flipped", "a flipped bit in the request's digest", flipped(&valid, 66), Err(Reason::Unauthentic)),
+        ("request-old-word", "version 2, signed as version 1", old_word, Err(Reason::Unauthentic)),
+        ("request-as-first", "version 2, called version 1", first, Err(Reason::Length)),
+        ("request-missing", "version 2 without its request, well signed", cut, Err(Reason::Length)),
+    ] {
+        let (content, reason) = (outcome.as_ref().ok().cloned(), outcome.err());
+        let vector = format::Receipt {
+            about: about.into(),
+            class: if reason.is_none() { Class::Success } else { Class::ReceiptFailure },
+            reason,
+            origin: ORIGIN.into(),
+            keyring: super::capsules::lines(&[new_key(), old_key()]),
+            signing_keys: published(&[new_key(), old_key()]),
+            receipt: Octets(octets),
+            asked: reason.is_none().then(|| format::Asked {
+                key: Octets(key.clone()),
+                method: method.into(),
+                path: path.into(),
+            }),
+            content,
+        };
+        add(format!("receipt-{name}"), Vector::Receipt(vector));
     }
 }
 

@@ -56,6 +56,40 @@ fn every_state_has_its_words_and_the_buttons_that_make_sense() {
 }
 
 #[test]
+fn what_is_kept_can_be_handed_over_again_and_a_risk_is_told_before() {
+    let kept = json!({"kept_until": NOW.0 + 500_000});
+    for language in Language::ALL {
+        let words = language.words();
+        let rejected = render(language, Asker::User, &[with("rejected", kept.clone())]);
+        assert_eq!(buttons(&rejected), ["release", "stop"]);
+        assert!(rejected.contains(&text(words.kept_again)) && !rejected.contains("value=\"twice\""), "{rejected}");
+        let unknown = render(language, Asker::User, &[with("unknown", kept.clone())]);
+        assert_eq!(buttons(&unknown), ["release", "stop"]);
+        let (before, after) = unknown.split_once(&text(words.twice_ask)).expect("the risk");
+        assert!(!before.contains("value=\"release\"") && after.contains("name=\"risk\" value=\"twice\""), "{unknown}");
+        let nobody = render(language, Asker::Nobody, &[with("rejected", kept.clone())]);
+        assert_eq!(buttons(&nobody), ["stop"]);
+    }
+}
+
+#[test]
+fn what_a_held_upload_waits_for_is_said_as_it_is() {
+    for language in Language::ALL {
+        let words = language.words();
+        for (code, sentence) in [
+            ("sign-in-required", words.held_session),
+            ("form-token-refused", words.held_token),
+            ("not-permitted", words.held_permission),
+            ("upstream-failed", words.held_failed),
+        ] {
+            let page = render(language, Asker::User, &[with("held", json!({"reason": {"code": code, "detail": ""}}))]);
+            assert!(page.contains(&text(sentence)), "{code}: {page}");
+            assert_eq!(page.contains(&text(words.held_session)), code == "sign-in-required", "{code}");
+        }
+    }
+}
+
+#[test]
 fn every_state_that_the_service_shows_can_be_shown() {
     for state in crate::state::State::ALL {
         let page = render(Language::English, Asker::User, &[status(state.shown())]);

@@ -1,7 +1,7 @@
 //! Addresses that begin alike: [`Prefix`].
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
 
 /// One address, or all that share its first bits: `10.9.1.1`, `10.9.2.0/24`, `fd00::/8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

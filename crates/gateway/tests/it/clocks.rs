@@ -1,0 +1,71 @@
+//! A gateway whose wall clock jumps (`docs/time.md`).
+
+use crate::support::*;
+use hoop_gateway::Config;
+use hoop_http::{Clock, Readings};
+use hoop_timekeeper::Reading;
+use hoop_units::{Timestamp, UnixTime};
+use std::sync::{Arc, Mutex};
+
+const DAY: u64 = 86_400;
+const START: u64 = 1_795_000_000;
+
+/// Clocks that a test sets: boot, monotonic seconds, wall seconds.
+struct Faked(Mutex<(u64, u64, u64)>);
+
+impl Faked {
+    fn set(&self, boot: u64, mono: u64, wall: u64) {
+        *self.0.lock().unwrap() = (boot, mono, wall);
+    }
+}
+
+impl Readings for Faked {
+    fn mono(&self) -> Timestamp {
+        Timestamp::from_secs(self.0.lock().unwrap().1)
+    }
+
+    fn read(&self) -> Reading {
+        Reading { mono: self.mono(), wall_us: self.0.lock().unwrap().2 * 1_000_000, ntp_us: None }
+    }
+
+    fn boot(&self) -> String {
+        self.0.lock().unwrap().0.to_string()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_outlives_a_clock_that_jumps_and_expires_when_its_time_has_passed() {
+    let clocks = Arc::new(Faked(Mutex::new((1, 0, START))));
+    let folder = tempfile::tempdir().unwrap();
+    let begin = || {
+        let clock = Clock::with_readings(clocks.clone());
+        start(Config { clock, ..config(folder.path()) })
+    };
+    // A day passes: its time is sure.
+    begin().await.stop().await;
+    clocks.set(1, 2 * DAY, START + 2 * DAY);
+    let one = begin().await;
+    let z = sealed(1, 1_000, UnixTime((START + 2 * DAY) as u32 + 100));
+    let waits = |status: &serde_json::Value| status["reason"].is_object() && status["state"] == "stored";
+    assert_eq!(post(one.address, "http://127.0.0.1:9/hoop/post", &z).await.status, 201);
+    until(one.address, id_of(&z), "a reason", waits).await;
+    one.stop().await;
+    // The house is kept at each start. 40 days ahead, ten years, in 1970; within a boot, and after one.
+    for (boot, mono, wall) in [(1, 3 * DAY, 43 * DAY), (1, 3 * DAY, 3_650 * DAY), (2, 0, 43 * DAY), (3, 0, 3_650 * DAY)]
+    {
+        clocks.set(boot, mono, START + wall);
+        let jumped = begin().await;
+        // Taken after the house was kept: the conductor does one after the other.
+        until(jumped.address, id_of(&z), "it is kept", waits).await;
+        jumped.stop().await;
+    }
+    clocks.set(4, 0, 0);
+    begin().await.stop().await;
+    // NTP has set it right, and its ticket has ended a week ago in run time, too.
+    clocks.set(4, 2 * DAY, START + 5 * DAY);
+    begin().await.stop().await;
+    clocks.set(4, 12 * DAY, START + 15 * DAY);
+    let late = begin().await;
+    until_state(late.address, id_of(&z), "expired").await;
+    late.stop().await;
+}

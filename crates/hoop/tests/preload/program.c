@@ -1,0 +1,164 @@
+/*
+ * What programs do with sockets that is easily got wrong by what is loaded into them. Each way is the name that this is run with; it ends with 0 if all is well. The agent that it
+ * talks to echoes. An alarm ends what hangs.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what) do { if (!(what)) { fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, strerror(errno)); _exit(1); } } while (0)
+
+/* Where a machine under heavy load is in no hurry. */
+#define HANGS_AFTER 60
+
+static const struct sockaddr_in SOMEWHERE = {.sin_family = AF_INET, .sin_port = 0x5000, .sin_addr = {0x0101090a}};
+
+static int tcp(void) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static int connected(void) {
+    int fd = tcp();
+    CHECK(connect(fd, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == 0);
+    return fd;
+}
+
+static void echoes(int fd) {
+    char back[6] = "";
+    CHECK(read(fd, back, 5) == 5 && strcmp(back, "hello") == 0);
+}
+
+static void is_somewhere(int fd) {
+    struct sockaddr_in peer;
+    socklen_t len = sizeof peer;
+    CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == 0 && len == sizeof peer);
+    CHECK(peer.sin_family == AF_INET && peer.sin_port == SOMEWHERE.sin_port && peer.sin_addr.s_addr == SOMEWHERE.sin_addr.s_addr);
+}
+
+/* Ends with 0 if the kernel was asked, which has no network here. */
+static void is_left_alone(const char *host) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(80)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
+    bool is_v6 = strchr(host, ':');
+    CHECK(inet_pton(is_v6 ? AF_INET6 : AF_INET, host, is_v6 ? (void *)&v6.sin6_addr : (void *)&v4.sin_addr) == 1);
+    int fd = socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    CHECK(connect(fd, is_v6 ? (void *)&v6 : (void *)&v4, is_v6 ? sizeof v6 : sizeof v4) != 0);
+    CHECK(errno == ENETUNREACH || errno == EINVAL || errno == EACCES || errno == EHOSTUNREACH || errno == EADDRNOTAVAIL);
+    close(fd);
+}
+
+static void *hammers(void *unused) {
+    for (;;) {
+        int fd = connected();
+        for (int i = 0; i < 100; i++) is_somewhere(fd);
+        close(fd);
+    }
+    return unused;
+}
+
+static void in_a_handler(int number) {
+    int before = errno, fd = connected();
+    (void)number;
+    is_somewhere(fd);
+    close(fd);
+    errno = before;
+}
+
+int main(int count, char **arguments) {
+    const char *way = count > 1 ? arguments[1] : "";
+    alarm(HANGS_AFTER);
+    if (!strcmp(way, "link-local")) {
+        is_left_alone("169.254.169.254");
+        is_left_alone("::ffff:169.254.1.1");
+        is_left_alone("fe80::1");
+        is_left_alone("ff02::1");
+        is_left_alone("127.0.0.1");
+    } else if (!strcmp(way, "sendto")) {
+        int fd = tcp();
+        CHECK(sendto(fd, "hello", 5, MSG_FASTOPEN, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == 5);
+        echoes(fd);
+        is_somewhere(fd);
+        CHECK(sendto(fd, "hello", 5, MSG_FASTOPEN, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == -1 && errno == EISCONN);
+    } else if (!strcmp(way, "sendmsg")) {
+        struct iovec piece = {"hello", 5};
+        struct mmsghdr message = {{.msg_name = (void *)&SOMEWHERE, .msg_namelen = sizeof SOMEWHERE, .msg_iov = &piece, .msg_iovlen = 1}, 0};
+        int fd = tcp();
+        CHECK(sendmsg(fd, &message.msg_hdr, MSG_FASTOPEN) == 5);
+        echoes(fd);
+        fd = tcp();
+        CHECK(sendmmsg(fd, &message, 1, MSG_FASTOPEN) == 1 && message.msg_len == 5);
+        echoes(fd);
+    } else if (!strcmp(way, "fastopen-connect")) {
+        int fd = tcp(), on = 1;
+        setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &on, sizeof on);
+        CHECK(connect(fd, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == 0);
+        CHECK(write(fd, "hello", 5) == 5);
+        echoes(fd);
+    } else if (!strcmp(way, "fork")) {
+        pthread_t thread;
+        for (int i = 0; i < 4; i++) CHECK(pthread_create(&thread, NULL, hammers, NULL) == 0);
+        for (int i = 0; i < 300; i++) {
+            pid_t child = fork();
+            CHECK(child >= 0);
+            if (child == 0) {
+                alarm(HANGS_AFTER / 2);
+                is_somewhere(connected());
+                _exit(0);
+            }
+            int status;
+            CHECK(waitpid(child, &status, 0) == child);
+            CHECK(status == 0);
+        }
+    } else if (!strcmp(way, "signals")) {
+        struct sigaction action = {.sa_handler = in_a_handler};
+        struct itimerval often = {{0, 300}, {0, 300}};
+        CHECK(sigaction(SIGVTALRM, &action, NULL) == 0 && setitimer(ITIMER_VIRTUAL, &often, NULL) == 0);
+        for (int i = 0; i < 3000; i++) {
+            int fd = connected();
+            for (int j = 0; j < 100; j++) is_somewhere(fd);
+            close(fd);
+        }
+    } else if (!strcmp(way, "dup")) {
+        int fd = connected(), copy = fcntl(fd, F_DUPFD, 5000);
+        CHECK(copy >= 5000 || errno == EINVAL);
+        copy = copy >= 0 ? copy : dup(fd);
+        close(fd);
+        CHECK(socket(AF_UNIX, SOCK_STREAM, 0) == fd);
+        is_somewhere(copy);
+        char number[16];
+        snprintf(number, sizeof number, "%d", copy);
+        execl(arguments[0], arguments[0], "inherited", number, (char *)NULL);
+        CHECK(!"exec");
+    } else if (!strcmp(way, "inherited")) {
+        is_somewhere(atoi(arguments[2]));
+    } else if (!strcmp(way, "options")) {
+        int fd = tcp(), value = 0;
+        struct timeval time = {7, 0}, back = {0, 0};
+        socklen_t len = sizeof back;
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0);
+        CHECK(connect(fd, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == 0);
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &back, &len) == 0 && back.tv_sec == 7);
+        len = sizeof value;
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &len) == 0 && value == AF_INET);
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &value, &len) == 0 && value == IPPROTO_TCP);
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len) == 0 && value == SOCK_STREAM);
+    } else {
+        CHECK(!"a way that is known");
+    }
+    return 0;
+}

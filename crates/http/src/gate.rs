@@ -1,0 +1,392 @@
+//! What stands between a connection and hyper, and lets through one head after the other: [`Gate`].
+//!
+//! ```text
+//!  socket ──▶ Gate ─┬─ a head that [`inspect`] takes ──▶ hyper ──▶ handler
+//!                   └─ one that it refuses ──▶ hyper, as a plain request ──▶ the refusal, and the end of the connection
+//! ```
+//!
+//! The gate counts a body's bytes, so that it knows where the next head begins, and hyper gets nothing that was not looked at. After a body in
+//! chunks no further head is taken: its answer ends the connection. So chunks are read in one place only. A connection that has changed its
+//! protocol passes as it is.
+//!
+//! Bounds: one head in memory, and what came behind it in the same read.
+
+use crate::head::{Extent, Framing, Head, extent, inspect};
+use crate::problem::{Code, Problem};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// What hyper is given in place of a head that is refused.
+const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
+
+/// What a gate lets through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HeadLimits {
+    /// The longest head, in bytes, as it comes and as it is passed on.
+    pub bytes: usize,
+    /// Fields.
+    pub fields: usize,
+    /// How long a head may take to come, from its first byte; the connection's first from the beginning.
+    pub time: Duration,
+    /// How long a connection may rest between two requests.
+    pub idle: Duration,
+}
+
+/// What a gate and the requests of its connection tell each other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Heads that were let through, and requests that hyper has made of them.
+    heads: u64,
+    requests: u64,
+    /// Why the last head was refused.
+    refusal: Option<Problem>,
+    /// The last head let through has a body in chunks.
+    is_last: bool,
+    /// Requests that are not answered yet.
+    under_way: u64,
+    /// The connection has changed its protocol.
+    is_raw: bool,
+}
+
+impl Watch {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// hyper has made a request of a head: why to refuse it, if it is one that the gate refuses.
+    pub(crate) fn request(&self) -> Option<Problem> {
+        let mut state = self.state();
+        state.requests += 1;
+        state.under_way += 1;
+        if state.requests == state.heads { state.refusal.take() } else { None }
+    }
+
+    /// It was answered, and the answer has gone.
+    pub(crate) fn answered(&self) {
+        self.state().under_way -= 1;
+    }
+
+    /// Whether its connection ends with this answer.
+    pub(crate) fn is_last(&self) -> bool {
+        self.state().is_last
+    }
+
+    /// The answer changes the protocol: what comes from now on is no head.
+    pub(crate) fn change_protocol(&self) {
+        self.state().is_raw = true;
+    }
+}
+
+/// A connection of which hyper reads what was looked at.
+pub(crate) struct Gate<S> {
+    stream: S,
+    watch: Watch,
+    limits: HeadLimits,
+    next: Next,
+    /// No head has come over this connection before.
+    is_new: bool,
+    /// What came and was not let through yet, and how much of it was looked at.
+    held: Vec<u8>,
+    seen: usize,
+    /// What may go to hyper, and how much of it has.
+    passed: Vec<u8>,
+    gone: usize,
+    timer: Pin<Box<Sleep>>,
+    /// What the timer is set for.
+    waits_for: Option<Awaited>,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    Head,
+    /// So many bytes of a body.
+    Body(u64),
+    /// Nothing but this body, in chunks; or another protocol.
+    Rest,
+    /// Either a head or another protocol, as the answer says.
+    Undecided,
+    /// Nothing: a head was refused.
+    Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Awaited {
+    /// The rest of a head, or the first one.
+    Head,
+    /// Any.
+    Any,
+}
+
+impl<S> Gate<S> {
+    /// `is_new`: no head has come over this connection before.
+    pub(crate) fn new(stream: S, watch: Watch, limits: HeadLimits, is_new: bool) -> Self {
+        Self {
+            stream,
+            watch,
+            limits,
+            next: Next::Head,
+            is_new,
+            held: Vec::new(),
+            seen: 0,
+            passed: Vec::new(),
+            gone: 0,
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            waits_for: None,
+        }
+    }
+
+    /// Lets `head` through, rewritten or not, and says what comes next.
+    fn let_through(&mut self, head: &Head) {
+        let mut state = self.watch.state();
+        state.heads += 1;
+        state.is_last = head.body == Framing::Chunked;
+        self.waits_for = None;
+        self.next = match head.body {
+            Framing::Chunked => Next::Rest,
+            Framing::Length(0) if head.upgrades => Next::Undecided,
+            Framing::Length(0) => Next::Head,
+            Framing::Length(length) => Next::Body(length),
+        };
+    }
+
+    fn refuse(&mut self, problem: Problem) {
+        tracing::info!(%problem, "a request's head is refused");
+        let mut state = self.watch.state();
+        state.heads += 1;
+        (state.refusal, state.is_last) = (Some(problem), true);
+        (self.passed, self.gone, self.next) = (REFUSED.to_vec(), 0, Next::Over);
+        self.held = Vec::new();
+    }
+
+    /// Looks at a head that came as the first `len` bytes of `bytes`.
+    fn look(&self, bytes: &[u8], len: usize) -> Result<Head, Problem> {
+        let head = inspect(&bytes[..len], self.limits.fields)?;
+        match head.rewritten.as_ref().is_some_and(|head| head.len() > self.limits.bytes) {
+            true => Err(self.too_large()),
+            false => Ok(head),
+        }
+    }
+
+    fn too_large(&self) -> Problem {
+        Problem::new(Code::HeadTooLarge, format!("it is longer than {} bytes", self.limits.bytes))
+    }
+
+    /// Takes a head from what is held, if it is whole or can be none.
+    fn take_head(&mut self) {
+        match extent(&self.held, self.seen) {
+            Extent::Ends(len) => match self.look(&self.held, len) {
+                Err(problem) => self.refuse(problem),
+                Ok(head) => {
+                    self.let_through(&head);
+                    let rest = self.held.split_off(len);
+                    let came = std::mem::replace(&mut self.held, rest);
+                    (self.passed, self.gone, self.seen) = (head.rewritten.unwrap_or(came), 0, 0);
+                }
+            },
+            Extent::Never(why) => self.refuse(Problem::new(Code::RequestInvalid, why)),
+            Extent::Open if self.held.len() >= self.limits.bytes => self.refuse(self.too_large()),
+            Extent::Open => self.seen = self.held.len(),
+        }
+    }
+
+    /// Lets what is held through as far as it belongs to the body, or to whatever is not looked at.
+    fn take_body(&mut self) {
+        let len = match &mut self.next {
+            Next::Body(left) => {
+                let len = usize::try_from(*left).unwrap_or(usize::MAX).min(self.held.len());
+                *left -= len as u64;
+                len
+            }
+            Next::Rest => self.held.len(),
+            Next::Head | Next::Undecided | Next::Over => 0,
+        };
+        if self.next == Next::Body(0) {
+            self.next = Next::Head;
+        }
+        let rest = self.held.split_off(len);
+        (self.passed, self.gone) = (std::mem::replace(&mut self.held, rest), 0);
+    }
+
+    /// Gives hyper what may go to it. Whether there was any.
+    fn give(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let len = (self.passed.len() - self.gone).min(buffer.remaining());
+        if len == 0 {
+            return false;
+        }
+        buffer.put_slice(&self.passed[self.gone..self.gone + len]);
+        self.gone += len;
+        if self.gone == self.passed.len() {
+            (self.passed, self.gone) = (Vec::new(), 0);
+        }
+        true
+    }
+
+    /// Whether the head, or the time between two requests, takes too long.
+    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        let (first, under_way) = {
+            let state = self.watch.state();
+            (self.is_new && state.heads == 0, state.under_way > 0)
+        };
+        if under_way || self.next != Next::Head {
+            // The time is not the sender's.
+            self.waits_for = None;
+            return false;
+        }
+        let awaited = if first || !self.held.is_empty() { Awaited::Head } else { Awaited::Any };
+        if self.waits_for.replace(awaited) != Some(awaited) {
+            let time = if awaited == Awaited::Head { self.limits.time } else { self.limits.idle };
+            self.timer.as_mut().reset(Instant::now() + time);
+        }
+        self.timer.as_mut().poll(context).is_ready()
+    }
+}
+
+impl<S: AsyncRead + Unpin> Gate<S> {
+    /// Reads with hyper's buffer, and takes what came out of it again: it is held. Whether anything came.
+    fn poll_hold(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        self.held.extend_from_slice(&buffer.filled()[before..]);
+        let came = buffer.filled().len() > before;
+        buffer.set_filled(before);
+        Poll::Ready(Ok(came))
+    }
+
+    /// Reads where nothing is held: a whole head that needs no change stays where it came, with what belongs to it. Whether anything came.
+    fn poll_head(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let came = &buffer.filled()[before..];
+        if came.is_empty() {
+            return Poll::Ready(Ok(false));
+        }
+        let whole = match extent(came, 0) {
+            Extent::Ends(len) => {
+                self.look(came, len).ok().filter(|head| head.rewritten.is_none()).map(|head| (len, head))
+            }
+            Extent::Open | Extent::Never(_) => None,
+        };
+        let Some((len, head)) = whole else {
+            self.held.extend_from_slice(came);
+            buffer.set_filled(before);
+            return Poll::Ready(Ok(true));
+        };
+        self.held.extend_from_slice(&came[len..]);
+        buffer.set_filled(before + len);
+        self.seen = 0;
+        self.let_through(&head);
+        self.take_body();
+        self.give(buffer);
+        Poll::Ready(Ok(true))
+    }
+
+    /// Reads what is not looked at, at most `left` bytes.
+    fn poll_rest(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>, left: u64) -> Poll<io::Result<u64>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let came = buffer.filled().len() - before;
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(came);
+        self.held.extend_from_slice(&buffer.filled()[before + len..]);
+        buffer.set_filled(before + len);
+        Poll::Ready(Ok(len as u64))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let gate = &mut *self;
+        let before = buffer.filled().len();
+        loop {
+            if gate.give(buffer) || buffer.filled().len() > before || buffer.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            if gate.next == Next::Undecided {
+                let state = gate.watch.state();
+                let (is_raw, is_http) = (state.is_raw, state.under_way == 0 && state.requests == state.heads);
+                drop(state);
+                gate.next = match (is_raw, is_http) {
+                    (true, _) => Next::Rest,
+                    (false, true) => Next::Head,
+                    (false, false) => Next::Undecided,
+                };
+            }
+            match gate.next {
+                Next::Over => return Poll::Pending,
+                Next::Body(_) | Next::Rest if !gate.held.is_empty() => gate.take_body(),
+                Next::Rest => return gate.poll_rest(context, buffer, u64::MAX).map_ok(drop),
+                Next::Body(left) => {
+                    let len = ready!(gate.poll_rest(context, buffer, left))?;
+                    gate.next = if len == left { Next::Head } else { Next::Body(left - len) };
+                    return Poll::Ready(Ok(()));
+                }
+                // Nobody waits for what comes before the answer; but whether the other end is still there has to be noticed.
+                Next::Undecided if gate.held.len() >= gate.limits.bytes => return Poll::Pending,
+                Next::Undecided => {
+                    if !ready!(gate.poll_hold(context, buffer))? {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+                Next::Head => {
+                    if gate.held.len() > gate.seen {
+                        gate.take_head();
+                        continue;
+                    }
+                    let read = match gate.held.is_empty() {
+                        true => gate.poll_head(context, buffer),
+                        false => gate.poll_hold(context, buffer),
+                    };
+                    match read {
+                        Poll::Ready(Ok(true)) => {}
+                        Poll::Ready(ended) => return Poll::Ready(ended.map(drop)),
+                        Poll::Pending if !gate.is_late(context) => return Poll::Pending,
+                        // Who has begun is told.
+                        Poll::Pending if gate.held.is_empty() => return Poll::Ready(Ok(())),
+                        Poll::Pending => {
+                            let detail = format!("the head did not come within {} s", gate.limits.time.as_secs());
+                            gate.refuse(Problem::new(Code::RequestTimeout, detail));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

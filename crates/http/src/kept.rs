@@ -1,0 +1,261 @@
+//! A judged clock and its file: [`Kept`].
+//!
+//! Promises: what time it is stands on disk, synced, when this returns from [`Kept::open`], and before anybody is told of a time that was set; else it
+//! is written each [`SAVE`], so that a crash loses minutes of run time at most. A file that cannot be read is as none: time is then in doubt for a day,
+//! or until NTP confirms it. One that cannot be written is said in the log, and time goes on.
+
+use crate::readings::Readings;
+use crate::shutdown::Shutdown;
+use hoop_timekeeper::{Over, Saved, Timekeeper};
+use hoop_units::{Timestamp, UnixTime};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The clocks are looked at so often: a jump that lasts is noticed at once, and one that does not has no effect in any case.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// What time it is is written down so often: 288 small writes a day wear out no flash.
+const SAVE: Duration = Duration::from_secs(300);
+
+/// A judged clock. Nothing in here panics between two changes that belong together.
+pub struct Kept {
+    readings: Arc<dyn Readings>,
+    boot: String,
+    path: PathBuf,
+    keeper: Mutex<Timekeeper>,
+    /// When it was written last. Held while it is being written.
+    saved: Mutex<Timestamp>,
+}
+
+impl Kept {
+    /// Begins with what the file says.
+    pub fn open(readings: Arc<dyn Readings>, path: &Path) -> Self {
+        let (boot, reading) = (readings.boot(), readings.read());
+        let keeper = Timekeeper::new(load(path), &boot, reading);
+        if !keeper.is_sure() {
+            tracing::warn!(
+                time = %keeper.now(),
+                "the time is in doubt: nothing is deleted until NTP confirms it, or for a day"
+            );
+        }
+        let kept =
+            Self { readings, boot, path: path.to_owned(), keeper: Mutex::new(keeper), saved: Mutex::new(reading.mono) };
+        kept.save(&kept.keeper());
+        kept
+    }
+
+    /// Looks at the clocks now and then until `shutdown`.
+    pub async fn run(self: Arc<Self>, mut shutdown: Shutdown) {
+        loop {
+            let over = tokio::select! {
+                () = shutdown.requested() => true,
+                () = tokio::time::sleep(LOOK) => false,
+            };
+            let kept = self.clone();
+            // An error means that the runtime is going down.
+            let _ = tokio::task::spawn_blocking(move || kept.look(over)).await;
+            if over {
+                return;
+            }
+        }
+    }
+
+    /// The machine's clocks.
+    pub fn readings(&self) -> &dyn Readings {
+        &*self.readings
+    }
+
+    pub fn now(&self) -> UnixTime {
+        self.passed().now()
+    }
+
+    pub fn peak(&self) -> UnixTime {
+        self.passed().peak()
+    }
+
+    pub fn past(&self, life: Duration) -> UnixTime {
+        self.passed().past(life)
+    }
+
+    /// Looks at the clocks first.
+    pub fn over(&self, life: Duration) -> Option<Over> {
+        self.observed().over(life)
+    }
+
+    pub fn confirm(&self, date: UnixTime) {
+        self.keeper().handle_service(self.readings.mono(), date);
+    }
+
+    fn look(&self, last: bool) {
+        let saved = {
+            let keeper = self.observed();
+            let since = self.readings.mono().since(*self.saved());
+            (last || since >= SAVE).then(|| keeper.saved(&self.boot))
+        };
+        if let Some(saved) = saved {
+            self.write(&saved);
+        }
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Timekeeper> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saved(&self) -> MutexGuard<'_, Timestamp> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn passed(&self) -> MutexGuard<'_, Timekeeper> {
+        let mono = self.readings.mono();
+        let mut keeper = self.keeper();
+        keeper.handle_time(mono);
+        keeper
+    }
+
+    fn observed(&self) -> MutexGuard<'_, Timekeeper> {
+        let mut keeper = self.keeper();
+        let (before, was_sure) = (keeper.now(), keeper.is_sure());
+        if keeper.observe(self.readings.read()) {
+            tracing::info!(%before, now = %keeper.now(), "the time was set");
+            self.save(&keeper);
+        }
+        match (was_sure, keeper.is_sure()) {
+            (true, false) => {
+                tracing::warn!(now = %keeper.now(), "the wall clock has jumped: nothing is deleted until the time is confirmed");
+            }
+            (false, true) => tracing::info!(now = %keeper.now(), "the time is sure"),
+            _ => {}
+        }
+        keeper
+    }
+
+    fn save(&self, keeper: &Timekeeper) {
+        self.write(&keeper.saved(&self.boot));
+    }
+
+    fn write(&self, saved: &Saved) {
+        let mut last = self.saved();
+        if Timestamp::from_micros(saved.mono_us) < *last {
+            // Somebody was faster, and knew more.
+            return;
+        }
+        match store(&self.path, saved) {
+            Ok(()) => *last = Timestamp::from_micros(saved.mono_us),
+            Err(error) => {
+                tracing::error!(%error, path = %self.path.display(), "what time it is cannot be written down")
+            }
+        }
+    }
+}
+
+fn load(path: &Path) -> Option<Saved> {
+    let read = fs::read(path).and_then(|octets| serde_json::from_slice(&octets).map_err(io::Error::from));
+    match read {
+        Ok(saved) => Some(saved),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "the last good time cannot be read");
+            None
+        }
+    }
+}
+
+/// Either the old file is there after a crash, or the new one.
+fn store(path: &Path, saved: &Saved) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&new)?;
+    file.write_all(&serde_json::to_vec(saved)?)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoop_timekeeper::{JUMP, Reading};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Clocks that a test sets, in seconds.
+    #[derive(Default)]
+    struct Faked {
+        mono: AtomicU64,
+        wall: AtomicU64,
+        boot: AtomicU64,
+    }
+
+    impl Faked {
+        fn set(&self, boot: u64, mono: u64, wall: u64) {
+            [(&self.boot, boot), (&self.mono, mono), (&self.wall, wall)]
+                .iter()
+                .for_each(|(cell, value)| cell.store(*value, Ordering::Relaxed));
+        }
+    }
+
+    impl Readings for Faked {
+        fn mono(&self) -> Timestamp {
+            Timestamp::from_secs(self.mono.load(Ordering::Relaxed))
+        }
+
+        fn read(&self) -> Reading {
+            Reading { mono: self.mono(), wall_us: self.wall.load(Ordering::Relaxed) * 1_000_000, ntp_us: None }
+        }
+
+        fn boot(&self) -> String {
+            self.boot.load(Ordering::Relaxed).to_string()
+        }
+    }
+
+    const LIFE: Duration = Duration::from_secs(86_400);
+
+    #[test]
+    fn the_last_good_time_is_on_disk_from_the_start_and_outlives_a_boot() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clock");
+        let faked = Arc::new(Faked::default());
+        faked.set(1, 0, 1_795_000_000);
+        drop(Kept::open(faked.clone(), &path));
+        faked.set(2, 0, 0);
+        let kept = Kept::open(faked.clone(), &path);
+        assert_eq!(kept.now(), UnixTime(1_795_000_000), "a box without a battery starts in 1970");
+        faked.set(2, 400, 400);
+        kept.look(false);
+        faked.set(3, 0, 0);
+        assert_eq!(Kept::open(faked, &path).now(), UnixTime(1_795_000_400), "written down each five minutes");
+    }
+
+    #[test]
+    fn a_wall_clock_that_jumps_is_not_what_time_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let faked = Arc::new(Faked::default());
+        faked.set(1, 0, 1_795_000_000);
+        let kept = Kept::open(faked.clone(), &folder.path().join("clock"));
+        assert_eq!(kept.over(LIFE), None, "a new one's time is not confirmed");
+        let day = 86_400 + JUMP.as_secs();
+        faked.set(1, 1, 1_795_000_001);
+        assert_eq!(kept.over(LIFE), None);
+        faked.set(1, day, 1_795_000_000 + day);
+        assert!(kept.over(LIFE).is_some());
+        faked.set(1, day + 9, 1_795_000_000 + 40 * day);
+        assert_eq!((kept.over(LIFE), u64::from(kept.now().0)), (None, 1_795_000_009 + day));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clock");
+        fs::write(&path, "{\"steady_us\":").unwrap();
+        let faked = Arc::new(Faked::default());
+        faked.set(1, 0, 7);
+        assert_eq!(Kept::open(faked.clone(), &path).now(), UnixTime(7));
+        assert_eq!(Kept::open(faked, &folder.path().join("gone/clock")).now(), UnixTime(7), "nor can it be written");
+    }
+}

@@ -1,0 +1,79 @@
+//! A connection to a destination whose bytes are counted, and no faster than its device's share: [`Metered`].
+
+use crate::metrics::Counters;
+use crate::share::Share;
+use std::future::Future as _;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep_until};
+
+/// Counts what is read and written, and pauses both where the share is used up.
+#[derive(Debug)]
+pub(crate) struct Metered {
+    stream: TcpStream,
+    share: Arc<Share>,
+    counters: Arc<Counters>,
+    /// Until when nothing may be read, and written.
+    pauses: [Option<Pin<Box<Sleep>>>; 2],
+}
+
+const READS: usize = 0;
+const WRITES: usize = 1;
+
+impl Metered {
+    pub fn new(stream: TcpStream, share: Arc<Share>, counters: Arc<Counters>) -> Self {
+        Self { stream, share, counters, pauses: [None, None] }
+    }
+
+    /// Breaks off, without waiting for what was not sent.
+    pub fn abort(&self) {
+        let _ = self.stream.set_zero_linger();
+    }
+
+    fn poll_pause(&mut self, way: usize, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pauses[way] {
+            ready!(pause.as_mut().poll(context));
+            self.pauses[way] = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn moved(&mut self, way: usize, bytes: usize) {
+        let until = self.share.moved(bytes, std::time::Instant::now());
+        self.pauses[way] = until.map(|until| Box::pin(sleep_until(until.into())));
+    }
+}
+
+impl AsyncRead for Metered {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_pause(READS, context));
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
+        let bytes = into.filled().len() - before;
+        self.counters.down(bytes);
+        self.moved(READS, bytes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Metered {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_pause(WRITES, context));
+        let bytes = ready!(Pin::new(&mut self.stream).poll_write(context, from))?;
+        self.counters.up(bytes);
+        self.moved(WRITES, bytes);
+        Poll::Ready(Ok(bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

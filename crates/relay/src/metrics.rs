@@ -1,0 +1,86 @@
+//! What a relay counts, for `/metrics` on a loopback address of its own: [`Counters`]. Nothing in it names a device or a destination.
+
+use crate::relay::codes;
+use hoop_endpoint::Server;
+use hoop_http::metrics::Families;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Codes of refused connections, in the order of their counters.
+const REFUSALS: [u64; 5] =
+    [codes::MALFORMED, codes::FORBIDDEN, codes::UNKNOWN_NAME, codes::UNREACHABLE, codes::TOO_MANY];
+
+/// What has happened since the relay began.
+#[derive(Default, Debug)]
+pub(crate) struct Counters {
+    /// Connections to destinations that were made.
+    connections: AtomicU64,
+    /// Those that are there now.
+    open: AtomicU64,
+    broken: AtomicU64,
+    revoked: AtomicU64,
+    refused: [AtomicU64; REFUSALS.len()],
+    up_bytes: AtomicU64,
+    down_bytes: AtomicU64,
+}
+
+/// A connection that is counted until this is dropped.
+pub(crate) struct Open<'a>(&'a Counters);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Counters {
+    /// A connection was made.
+    pub fn open(&self) -> Open<'_> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Open(self)
+    }
+
+    /// A connection broke off, or none was made, with this code.
+    pub fn ended(&self, code: u64) {
+        let refused = REFUSALS.iter().position(|refusal| *refusal == code).map(|at| &self.refused[at]);
+        refused.unwrap_or(&self.broken).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Flows of a device that was shut out have ended.
+    pub fn revoked(&self, flows: usize) {
+        self.revoked.fetch_add(flows as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes went to a destination.
+    pub fn up(&self, bytes: usize) {
+        self.up_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes came from a destination.
+    pub fn down(&self, bytes: usize) {
+        self.down_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The whole page.
+    pub fn text(&self, server: &Server, known: usize) -> String {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut page = Families::new("hoop_relay_");
+        let version = [(format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1)];
+        page.add("info", "gauge", "Always 1.", version);
+        page.gauge("devices_known", "Devices in the file of devices.", known as u64);
+        page.gauge("devices", "Devices that have flows here.", server.devices().len() as u64);
+        page.gauge("carriers", "Carriers, those of strangers included.", server.carriers() as u64);
+        page.gauge("flows", "Flows that are here.", server.flows() as u64);
+        page.gauge("held_bytes", "What flows hold that was not taken or acknowledged yet.", server.octets());
+        page.gauge("connections", "Connections to destinations.", of(&self.open));
+        page.counter("connections_total", "Connections to destinations that were made.", of(&self.connections));
+        page.counter("broken_total", "Connections that broke off.", of(&self.broken));
+        let refused = REFUSALS.iter().zip(&self.refused);
+        let refused = refused.map(|(code, count)| (format!("{{code=\"{code:#x}\"}}"), of(count)));
+        page.add("refused_total", "counter", "Flows that got no connection, by code (docs/run.md).", refused);
+        page.counter("revoked_total", "Flows of devices that were shut out.", of(&self.revoked));
+        page.counter("up_bytes_total", "Bytes that went to destinations.", of(&self.up_bytes));
+        page.counter("down_bytes_total", "Bytes that came from destinations.", of(&self.down_bytes));
+        page.into_text()
+    }
+}

@@ -1,0 +1,1 @@
+"""A Wagtail project for test_wagtail.py."""

@@ -1,0 +1,67 @@
+"""The systemd units in dist/systemd are as closed as they are said to be, and systemd understands them."""
+
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from metadata import ROOT
+
+UNITS = sorted((Path(ROOT) / "dist/systemd").glob("*.service"))
+
+# systemd's own measure, from 0 (closed) to 10, times ten.
+EXPOSURE_MAX = "20"
+
+# Each settles something that the measure alone does not.
+SETTINGS = ["Type=notify", "WatchdogSec=60", "UMask=0077", "StateDirectoryMode=0700", "LimitCORE=0", "CapabilityBoundingSet=",
+            "MemoryDenyWriteExecute=yes", "PrivateDevices=yes", "RestrictNamespaces=yes", "Restart=on-failure",
+            "WantedBy=multi-user.target"]
+
+
+def analyze(*arguments):
+    return subprocess.run(["systemd-analyze", "--no-pager", *arguments], capture_output=True, text=True, check=False)
+
+
+class Units(unittest.TestCase):
+    def test_there_is_one_for_each_server(self):
+        self.assertEqual([unit.stem for unit in UNITS], ["hoop-gateway", "hoop-relay", "hoop-service"])
+
+    def test_each_exposes_at_most_two(self):
+        for unit in UNITS:
+            with self.subTest(unit=unit.name):
+                ran = analyze("security", "--offline=yes", f"--threshold={EXPOSURE_MAX}", str(unit))
+                self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+                self.assertIn("Overall exposure level", ran.stdout)
+
+    def test_an_open_unit_would_be_noticed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            unit = Path(folder) / "open.service"
+            unit.write_text("[Service]\nExecStart=/bin/true\n")
+            self.assertNotEqual(analyze("security", "--offline=yes", f"--threshold={EXPOSURE_MAX}", str(unit)).returncode, 0)
+
+    def test_systemd_understands_each_line(self):
+        for unit in UNITS:
+            with self.subTest(unit=unit.name), tempfile.TemporaryDirectory() as folder:
+                copy = Path(folder) / unit.name
+                # The program need not be installed here.
+                copy.write_text(unit.read_text().replace("/usr/local/bin/hoop", "/bin/true"))
+                ran = analyze("verify", "--man=no", "--recursive-errors=no", str(copy))
+                self.assertEqual((ran.returncode, ran.stderr.strip()), (0, ""))
+
+    def test_each_has_what_the_measure_does_not_weigh(self):
+        for unit in UNITS:
+            lines = unit.read_text().splitlines()
+            for setting in SETTINGS:
+                self.assertIn(setting, lines, unit.name)
+
+    def test_each_flag_that_a_unit_gives_is_one_of_its_role(self):
+        for unit in UNITS:
+            role = unit.stem.removeprefix("hoop-")
+            source = (Path(ROOT) / f"crates/hoop/src/{role}.rs").read_text()
+            for flag in re.findall(r" --([a-z-]+)", unit.read_text()):
+                self.assertRegex(source, rf"\b{flag.replace('-', '_')}: ", f"{unit.name}: --{flag}")
+
+
+if __name__ == "__main__":
+    unittest.main()
