@@ -82,20 +82,28 @@ impl Client {
         self.store().and_then(|store| store.load(id)).ok_or(StatusError::NotOurs(id))
     }
 
-    /// Asks the gateway, then the service, what has become of an upload of this device, and remembers it.
+    /// Asks the gateway, then the service, what has become of an upload of this device, and remembers it. Only the service's word makes it
+    /// final; until then it can be gone on with, and a gateway that the service denies is passed over then.
     ///
     /// # Errors
     /// If it is none of this device's, or nobody tells.
     pub async fn status(&self, id: UploadId) -> Result<(UploadRecord, Status), StatusError> {
         let mut record = self.record(id)?;
         let key = record.key.key().ok_or(StatusError::NotOurs(id))?;
-        let status = Follower { client: self, id, key: &key, record: &record }.once().await?;
-        record.state = status.state.name().to_owned();
-        record.finished = status.state.is_final();
-        if let Err(error) = self.clone().save(record.clone()).await {
+        let (status, denied) = Follower { client: self, id, key: &key, record: &record }.once().await;
+        if denied {
+            record.deny_gateway();
+        }
+        if let Ok(status) = &status {
+            record.state = status.believed().name().to_owned();
+            record.finished = status.is_proven_final();
+        }
+        if (status.is_ok() || denied)
+            && let Err(error) = self.clone().save(record.clone()).await
+        {
             tracing::debug!(%error, "cannot update the record of an upload");
         }
-        Ok((record, status))
+        status.map(|status| (record, status))
     }
 
     pub(crate) fn connector(&self) -> Connector {

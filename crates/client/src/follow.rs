@@ -39,9 +39,13 @@ pub(crate) struct Follower<'a> {
 pub(crate) struct Followed {
     pub(crate) state: State,
     pub(crate) status: Option<Status>,
+    /// Whether the service has said that it is so far.
+    pub(crate) proven: bool,
     pub(crate) timed_out: bool,
     /// Why the gateway is not to be relied on, if so.
     pub(crate) doubt: Option<String>,
+    /// Whether that is since the service has not got what the gateway answers for.
+    pub(crate) denied: bool,
 }
 
 /// What one end says of an upload.
@@ -80,8 +84,30 @@ impl Heard {
         whole && self.wait.is_some()
     }
 
+    /// Whether the gateway is not to be relied on any longer: the service has not got all of it, and the gateway says that it has, has given
+    /// up, or has forgotten it.
+    fn is_denied(&self) -> bool {
+        let lacking = match &self.service {
+            Some(Word::Status(status)) => status.state <= State::Delivering,
+            Some(Word::Unknown) => true,
+            Some(Word::Silence(_) | Word::NotAsked) | None => false,
+        };
+        lacking
+            && match &self.gateway {
+                Word::Status(status) => status.is_claim(),
+                Word::Unknown => true,
+                Word::Silence(_) | Word::NotAsked => false,
+            }
+    }
+
     /// Whose word counts: the service's, if it knows the upload and says more of it than that it lacks something.
     fn settle(self) -> Result<Status, StatusError> {
+        let denied = self.is_denied();
+        let status = self.settled()?;
+        Ok(Status { denied, ..status })
+    }
+
+    fn settled(self) -> Result<Status, StatusError> {
         match (self.service, self.gateway) {
             (Some(Word::Status(service)), Word::Status(gateway)) => {
                 // Where it is with the gateway is news as well, as long as the service has not got it all.
@@ -160,16 +186,21 @@ pub enum StatusError {
 }
 
 impl Followed {
-    /// Whether that is what was waited for, or nothing more will come. The application's word counts when it is proven.
+    /// Whether that is what was waited for, or nothing more will come. What is said of service and application counts when it is proven;
+    /// that it has given up, a gateway says of itself.
     pub(crate) fn satisfies(&self, wait: WaitFor) -> bool {
         match wait {
             WaitFor::Stored => true,
-            WaitFor::Received => self.state.is_settled() || self.state == State::Received,
+            WaitFor::Received | WaitFor::Accepted if self.state.is_given_up() => true,
+            WaitFor::Received => self.proven && (self.state.is_settled() || self.state == State::Received),
             // The status carries the answer: without it, it is still to be fetched.
-            WaitFor::Accepted => {
-                self.state.is_settled() && self.status.as_ref().is_some_and(|status| !status.is_hearsay())
-            }
+            WaitFor::Accepted => self.proven && self.state.is_settled() && self.status.is_some(),
         }
+    }
+
+    /// Whether it is final, by the service's word.
+    pub(crate) const fn is_proven_final(&self) -> bool {
+        self.proven && self.state.is_final()
     }
 }
 
@@ -186,7 +217,8 @@ impl Follower<'_> {
         doubting: bool,
         on_event: &OnEvent,
     ) -> Followed {
-        let mut followed = Followed { state, status: None, timed_out: false, doubt: None };
+        let mut followed =
+            Followed { state, status: None, proven: false, timed_out: false, doubt: None, denied: false };
         let mut service = self.service_link();
         let mut progress = Progress { received: 0, since: Instant::now(), shut: None };
         let mut pause = POLL_MIN;
@@ -201,9 +233,10 @@ impl Follower<'_> {
                 let longest = self.client.config().service_patience;
                 followed.doubt = progress.doubt(&heard, patience.is_zero(), longest, Instant::now());
             }
+            followed.denied = heard.is_denied();
             if let Ok(status) = heard.settle() {
                 let news = followed.status.as_ref() != Some(&status);
-                followed.state = status.state;
+                (followed.state, followed.proven) = (status.believed(), status.proven);
                 followed.status = Some(status.clone());
                 if news {
                     on_event(Event::Status(Box::new(status)));
@@ -222,12 +255,14 @@ impl Follower<'_> {
         }
     }
 
-    /// The status as it is now.
-    pub(crate) async fn once(&self) -> Result<Status, StatusError> {
+    /// The status as it is now, and whether the gateway is not to be relied on any longer.
+    pub(crate) async fn once(&self) -> (Result<Status, StatusError>, bool) {
         let gateway = self.record.gateway.as_ref().and_then(|origin| origin.parse().ok());
         let connector = self.client.connector().with_timeout(self.client.config().gateway_connect_timeout);
         let mut gateway = gateway.map(|origin| Link::new(connector, origin));
-        self.hear(gateway.as_mut(), self.service_link().as_mut(), Duration::ZERO, false).await.settle()
+        let heard = self.hear(gateway.as_mut(), self.service_link().as_mut(), Duration::ZERO, false).await;
+        let denied = heard.is_denied();
+        (heard.settle(), denied)
     }
 
     /// What the service itself says, which may wait so long for something to become of it.

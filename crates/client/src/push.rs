@@ -432,8 +432,8 @@ impl Push<'_> {
         let mut way = handed.way.clone();
         let mut monitor = self.stored(&handed, &mut course.record, course.ticket.id);
         let first = Status::read(handed.answer.body(), course.ticket.id, &course.ticket.key);
-        let state = self.state_of(&handed);
-        let mut followed = Followed { state, status: first, timed_out: false, doubt: None };
+        let (state, proven) = self.state_of(&handed, first.as_ref());
+        let mut followed = Followed { state, status: first, proven, timed_out: false, doubt: None, denied: false };
         if !followed.satisfies(self.options.wait) {
             let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout);
             let mut link = matches!(way, Way::Gateway(_)).then_some(handed.link);
@@ -446,11 +446,14 @@ impl Push<'_> {
                 followed = follower.until(wait, deadline, state, link.take(), doubting, &self.on_event).await;
                 let Some(doubt) = followed.doubt.take() else { break };
                 self.tell(Event::Doubt { reason: doubt.clone() });
+                if followed.denied {
+                    course.record.deny_gateway();
+                }
                 match self.take_over(doubt, &mut course).await {
                     Ok(handed) => {
                         way.clone_from(&handed.way);
                         doubting = matches!(way, Way::Gateway(_));
-                        followed.state = self.state_of(&handed);
+                        (followed.state, followed.proven) = self.state_of(&handed, None);
                         monitor = self.stored(&handed, &mut course.record, course.ticket.id);
                         link = doubting.then_some(handed.link);
                     }
@@ -462,7 +465,7 @@ impl Push<'_> {
         }
         self.timings.done_ms = Some(self.now_ms());
         course.record.state = followed.state.name().to_owned();
-        course.record.finished = followed.state.is_final();
+        course.record.finished = followed.is_proven_final();
         if let Err(error) = self.client.clone().save(course.record).await {
             self.tell(Event::Forgotten { reason: error.to_string() });
         }
@@ -482,14 +485,18 @@ impl Push<'_> {
         })
     }
 
-    /// How far it is when it was handed over so.
-    fn state_of(&self, handed: &HandedOver) -> State {
+    /// How far it is when it was handed over so, and whether the service says so. `status`: what the answer's document told.
+    fn state_of(&self, handed: &HandedOver, status: Option<&Status>) -> (State, bool) {
         let told = field(handed.answer.headers(), "hoop-state").and_then(State::by_name);
         match (&handed.way, told) {
             // Others have the rest.
-            (_, Some(State::Announced | State::Receiving)) | (Way::Gateway(_), None) => State::Stored,
-            (_, Some(state)) => state,
-            (Way::Direct | Way::Plain, None) => State::Received,
+            (_, Some(State::Announced | State::Receiving)) | (Way::Gateway(_), None) => (State::Stored, false),
+            (Way::Gateway(_), Some(told)) => match status.filter(|status| status.proven) {
+                Some(status) => (status.state, true),
+                // Of service and application it has no say.
+                None => (told.min(State::Delivering), false),
+            },
+            (Way::Direct | Way::Plain, told) => (told.unwrap_or(State::Received), true),
         }
     }
 
@@ -644,6 +651,7 @@ fn record(upload: &Upload, ticket: &IssuedTicket, bytes: u64, total: u64, now: u
         expires: ticket.expires.as_secs(),
         state: State::Receiving.name().to_owned(),
         finished: false,
+        denied: Vec::new(),
         held: BTreeMap::new(),
         deadline: None,
         permits: BTreeMap::new(),

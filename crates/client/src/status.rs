@@ -88,6 +88,11 @@ impl State {
         }
     }
 
+    /// Whether whoever says so will not deliver it any more.
+    pub const fn is_given_up(self) -> bool {
+        matches!(self, Self::Stopped | Self::Expired | Self::Refused)
+    }
+
     /// Whether nothing more will happen at all.
     pub const fn is_final(self) -> bool {
         self.is_settled() && !matches!(self, Self::Held)
@@ -136,6 +141,9 @@ pub struct Status {
     /// Whether the service itself has said so: directly, or in an answer that opens with the upload's key. What a
     /// gateway says alone is hearsay.
     pub proven: bool,
+    /// Whether the gateway is not relied on for this upload any longer, since the service was asked and does not have all of it: the
+    /// gateway claims that it has, has given it up, or has forgotten it.
+    pub denied: bool,
 }
 
 /// What is in the way.
@@ -184,14 +192,23 @@ struct Document {
 }
 
 impl Status {
-    /// Whether it tells the application's word without proof of it.
-    pub fn is_hearsay(&self) -> bool {
-        !self.proven && matches!(self.state, State::Accepted | State::Rejected | State::Held)
-    }
-
     /// Whether it tells of the service or the application, without proof: a gateway knows of itself alone.
     pub fn is_claim(&self) -> bool {
         !self.proven && self.state > State::Delivering
+    }
+
+    /// How far it is known to be: without proof, a gateway is believed of itself alone.
+    pub fn believed(&self) -> State {
+        match self.is_claim() && !self.state.is_given_up() {
+            true if self.denied => State::Receiving,
+            true => State::Stored,
+            false => self.state,
+        }
+    }
+
+    /// Whether it is final, by the service's word.
+    pub fn is_proven_final(&self) -> bool {
+        self.proven && self.state.is_final()
     }
 
     /// Reads a status document, and opens the answer in it with the upload's key. `None` if it is no status.
@@ -220,6 +237,7 @@ impl Status {
             rate_bps: document.rate_bps,
             answer,
             proven: proven.is_some(),
+            denied: false,
         })
     }
 }
@@ -290,7 +308,25 @@ mod tests {
         assert_eq!((answer.status, answer.body.as_slice()), (201, &b"{\"ok\":true}"[..]));
         assert_eq!(answer.field("content-type"), Some("application/json"));
         let forged = Status::read(json.as_bytes(), id, &UploadKey([9; 32])).unwrap();
-        assert_eq!((forged.answer, forged.proven), (None, false));
+        assert_eq!((&forged.answer, forged.proven), (&None, false));
+    }
+
+    #[test]
+    fn without_proof_a_gateway_is_believed_of_itself_alone() {
+        let read = |state: State| {
+            let json = format!(r#"{{"state":"{state}"}}"#);
+            Status::read(json.as_bytes(), UploadId([1; 16]), &UploadKey([2; 32])).unwrap()
+        };
+        for state in State::ALL {
+            let told = read(state);
+            let of_itself = state <= State::Delivering || state.is_given_up();
+            assert_eq!(told.believed(), if of_itself { state } else { State::Stored }, "{state}");
+            assert!(!told.is_proven_final(), "{state}");
+            let proven = Status { proven: true, ..told.clone() };
+            assert_eq!((proven.believed(), proven.is_proven_final()), (state, state.is_final()));
+            let denied = Status { denied: true, ..told };
+            assert_eq!(denied.believed(), if of_itself { state } else { State::Receiving }, "{state}");
+        }
     }
 
     #[test]

@@ -19,6 +19,9 @@ use std::time::{Duration, SystemTime};
 /// few milliseconds.
 const KEPT_MAX: usize = 1000;
 
+/// Gateways that are passed over for one upload; as many as one push tries. Beyond it the first is forgotten.
+const DENIED_MAX: usize = 16;
+
 /// One upload, as the device knows it. `Debug` does not show the key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UploadRecord {
@@ -48,8 +51,11 @@ pub struct UploadRecord {
     pub expires: u32,
     /// The last state known.
     pub state: String,
-    /// Whether that is final.
+    /// Whether that is final, by the service's word.
     pub finished: bool,
+    /// Gateways that are not relied on for it any longer, by their origins: they claimed what the service denied, gave it up, or forgot it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<String>,
     /// What gateways have acknowledged of it, by their origins, in the form of `Content-Range`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub held: BTreeMap<String, String>,
@@ -71,6 +77,18 @@ impl UploadRecord {
     /// Whether a later process can go on with it.
     pub const fn is_resumable(&self) -> bool {
         self.saved.is_some()
+    }
+
+    /// Relies no longer on the gateway that has it.
+    pub(crate) fn deny_gateway(&mut self) {
+        let Some(gateway) = self.gateway.clone() else { return };
+        self.held.remove(&gateway);
+        if !self.denied.contains(&gateway) {
+            if self.denied.len() == DENIED_MAX {
+                self.denied.remove(0);
+            }
+            self.denied.push(gateway);
+        }
     }
 }
 
@@ -235,6 +253,7 @@ mod tests {
             expires: 9,
             state: "stored".into(),
             finished,
+            denied: Vec::new(),
             held: BTreeMap::new(),
             deadline: None,
             permits: BTreeMap::new(),
@@ -255,6 +274,20 @@ mod tests {
         assert_eq!(store.list().iter().map(|record| record.created).collect::<Vec<_>>(), [3, 2, 1]);
         assert_eq!(record(3, true).key.key(), Some(UploadKey([3; 32])));
         assert!(!format!("{:?}", record(3, true)).contains(&URL_SAFE_NO_PAD.encode([3; 32])));
+    }
+
+    #[test]
+    fn what_a_denied_gateway_held_counts_no_more_and_sixteen_are_remembered() {
+        let mut record = record(1, false);
+        for number in 0..20 {
+            let gateway = format!("http://192.0.2.{number}:4667");
+            record.held.insert(gateway.clone(), "0-99".into());
+            record.gateway = Some(gateway);
+            record.deny_gateway();
+            record.deny_gateway();
+        }
+        assert!(record.held.is_empty());
+        assert_eq!((record.denied.len(), &*record.denied[0]), (16, "http://192.0.2.4:4667"));
     }
 
     #[test]

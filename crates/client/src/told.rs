@@ -77,7 +77,7 @@ impl Told {
 
     /// Whether it says that the end has given the upload up.
     pub(crate) const fn is_given_up(&self) -> bool {
-        matches!(self.state, State::Stopped | State::Expired | State::Refused)
+        self.state.is_given_up()
     }
 }
 

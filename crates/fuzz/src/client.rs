@@ -21,10 +21,8 @@ pub fn statuses(octets: &[u8]) {
             if let Some(status) = Status::read(input.rest(), ID, &key) {
                 // Nobody without K writes an answer that opens.
                 assert!(!status.proven && status.answer.is_none());
-                assert_eq!(
-                    status.is_hearsay(),
-                    matches!(status.state, State::Accepted | State::Rejected | State::Held)
-                );
+                assert!(!status.is_proven_final() && !status.denied);
+                assert!(status.believed() <= State::Delivering || status.state.is_given_up());
             }
         }
         _ => sealed(&key, input.rest()),

@@ -31,6 +31,8 @@ pub enum Exit {
     Changed = 10,
     /// Nothing is wrong with it, and nothing is proven either.
     Unproven = 11,
+    /// Nobody who is relied on has the upload.
+    Missing = 12,
 }
 
 impl Exit {
@@ -112,6 +114,8 @@ mod tests {
             Exit::TimedOut,
             Exit::Unknown,
             Exit::Changed,
+            Exit::Unproven,
+            Exit::Missing,
         ] {
             assert!(page.contains(&format!("\n| {} | ", exit.code())), "{exit:?}");
         }

@@ -5,7 +5,6 @@
 
 use super::{Asker, Course, HandedOver, Push, said};
 use crate::client::Client;
-use crate::discovery;
 use crate::error::PushError;
 use crate::outcome::{Event, OnEvent, Outcome, PushOptions, Way};
 use crate::saved::ResumeError;
@@ -41,6 +40,7 @@ impl Client {
         let read = |(origin, ranges): (&String, &String)| Some((origin.parse().ok()?, Held::of(ranges.parse().ok()?)));
         push.deadline = push.deadline.or(record.deadline);
         push.held = record.held.iter().filter_map(read).collect();
+        push.tried = record.denied.iter().filter_map(|origin| origin.parse().ok()).collect();
         let url: Url = record.url.parse().map_err(|_| ResumeError::NotKept("its record is damaged"))?;
         let service = Link::new(self.connector(), Origin::of(&url).map_err(crate::UploadError::from)?);
         let asker = Asker::of_kept(service, ticket.suite);
@@ -102,7 +102,7 @@ impl Push<'_> {
         if self.elsewhere(None).contains(whole) {
             self.held.clear();
         }
-        let found = discovery::find(self.client.config(), self.client.connector(), &[]).await;
+        let found = self.another().await;
         let known: Option<RangeSet> = None;
         let handed = self.hand_over(found, known, &mut course).await;
         self.conclude(handed, course).await

@@ -1,7 +1,9 @@
 //! What the client library reports, as it is told on the command line.
 
 use crate::exit::{Exit, Failure};
-use hoop_client::{PushError, ReleaseError, ResumeError, SourceError, State, StatusError, TicketsError, UploadError};
+use hoop_client::{
+    PushError, ReleaseError, ResumeError, SourceError, State, Status, StatusError, TicketsError, UploadError,
+};
 use hoop_http::Code;
 
 /// The code for the state in which an upload was left.
@@ -13,6 +15,16 @@ pub const fn exit_of(state: State) -> Exit {
         State::Rejected => Exit::Rejected,
         State::Unknown => Exit::Unknown,
         State::Stopped | State::Expired | State::Refused => Exit::Refused,
+    }
+}
+
+/// The code for what is said of an upload later: what a gateway claims alone is not proven.
+pub fn exit_of_status(status: &Status) -> Exit {
+    match status.state {
+        state if state.is_given_up() => exit_of(state),
+        _ if status.denied => Exit::Missing,
+        _ if status.is_claim() => Exit::Unproven,
+        state => exit_of(state),
     }
 }
 
@@ -136,8 +148,8 @@ impl From<StatusError> for Failure {
             StatusError::Unreachable(reason) => {
                 Self::new(Exit::Network, "neither the gateway nor the service can be asked", reason)
             }
-            StatusError::Unknown => Self::plain(Exit::Refused, "neither the gateway nor the service knows the upload")
-                .hint("the upload again, if the application does not have it"),
+            StatusError::Unknown => Self::plain(Exit::Missing, "neither the gateway nor the service knows the upload")
+                .hint("`hoop resume ID`, or the upload again, if the application does not have it"),
             StatusError::NotOurs(id) => Self::plain(Exit::Usage, format!("this device remembers no upload {id}"))
                 .hint("`hoop status`, which lists those that it remembers"),
         }

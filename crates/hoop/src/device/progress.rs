@@ -58,8 +58,9 @@ impl Progress {
             }
             Event::Status(status) => {
                 let reason = status.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-                self.phase(format!("you may leave · {}{reason}", status.state));
-                self.detail(|| format!("{}{reason}", status.state));
+                let by = if status.is_claim() { ", says the gateway" } else { "" };
+                self.phase(format!("you may leave · {}{by}{reason}", status.state));
+                self.detail(|| format!("{}{by}{reason}", status.state));
             }
             Event::Doubt { reason } => self.say(&format!("{reason}: what the service lacks goes to it by another way")),
             Event::Resumable { id } => {

@@ -97,7 +97,7 @@ fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
         true => println!("{}", document(&record, &status)),
         false => print!("{}", in_full(&record, &status)),
     }
-    Ok(super::failure::exit_of(status.state))
+    Ok(super::failure::exit_of_status(&status))
 }
 
 fn describe(record: &UploadRecord) -> String {
@@ -117,15 +117,22 @@ fn in_full(record: &UploadRecord, status: &Status) -> String {
     }
     // What was given up may have been so before all of it had come.
     let has_come = (State::Received..State::Stopped).contains(&status.state);
-    let is_received = status.received_at.is_some() || has_come;
-    let never = if status.state >= State::Stopped { "no" } else { "not yet" };
+    let is_received = !status.is_claim() && (status.received_at.is_some() || has_come);
+    let never = match status.state {
+        state if state.is_given_up() => "no",
+        _ if status.is_claim() => "not proven",
+        _ => "not yet",
+    };
     line("received", if is_received { at(status.received_at, "yes") } else { never.to_owned() });
     let state = match status.state {
         state if state.is_settled() => format!("{state} {}", at(status.finished_at.or(status.updated), "")),
         state => state.to_string(),
     };
-    let doubt =
-        if status.is_hearsay() { " (says the gateway, without proof; the service cannot be asked)" } else { "" };
+    let doubt = match status.is_claim() {
+        true if status.denied => " (says the gateway; the service knows nothing of this upload)",
+        true => " (says the gateway, without proof; the service cannot be asked)",
+        false => "",
+    };
     line("state", format!("{}{doubt}", state.trim_end()));
     if let (false, Some(done), Some(total)) = (is_received, status.delivered, status.total) {
         line("delivered", format!("{} of {}", show::bytes(done), show::bytes(total)));
@@ -145,14 +152,27 @@ fn in_full(record: &UploadRecord, status: &Status) -> String {
     if let Some(monitor) = &record.monitor {
         line("monitor", monitor.clone());
     }
-    text + &status.answer.as_ref().map(show_answer).unwrap_or_default()
+    text += &status.answer.as_ref().map(show_answer).unwrap_or_default();
+    if status.denied {
+        text += &deliver_again(record);
+    }
+    text
+}
+
+/// What to do with an upload that nobody who is relied on has.
+fn deliver_again(record: &UploadRecord) -> String {
+    let how = match record.is_resumable() {
+        true => format!("`hoop resume {}` delivers it by another way", record.id),
+        false => "It cannot be resumed: push it again, if the application does not have it".to_owned(),
+    };
+    format!("The service does not have all of it, and the gateway is not relied on for it any longer. {how}.\n")
 }
 
 fn record_document(record: &UploadRecord) -> Value {
     json!({
         "id": record.id, "name": record.name, "url": record.url, "bytes": record.bytes, "total": record.total,
         "created": record.created, "expires": record.expires, "gateway": record.gateway, "monitor": record.monitor,
-        "state": record.state, "finished": record.finished,
+        "state": record.state, "finished": record.finished, "resumable": record.is_resumable(),
     })
 }
 
@@ -161,7 +181,7 @@ fn document(record: &UploadRecord, status: &Status) -> Value {
     let more = json!({
         "state": status.state.name(), "received": status.received, "delivered": status.delivered,
         "stored_at": status.stored_at, "received_at": status.received_at, "finished_at": status.finished_at,
-        "updated": status.updated, "proven": status.proven, "attempts": status.attempts, "next_attempt": status.next_attempt,
+        "updated": status.updated, "proven": status.proven, "denied": status.denied, "attempts": status.attempts, "next_attempt": status.next_attempt,
         "reason": status.reason.as_ref().map(|reason| json!({"code": reason.code, "detail": reason.detail})),
         "answer": status.answer.as_ref().map(answer_document),
     });

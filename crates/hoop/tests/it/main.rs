@@ -4,6 +4,7 @@ mod cli;
 mod common;
 mod early;
 mod files;
+mod liars;
 mod library;
 mod named;
 mod owner;

@@ -6,10 +6,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 /// An answer, of the upload's id, its total, and the method.
-type Answer = fn(&str, &str, &str) -> String;
+pub type Answer = fn(&str, &str, &str) -> String;
 
 /// A server that takes whole requests, and answers each with what `write` makes of the upload's id, total and method.
-fn stranger(write: Answer) -> SocketAddr {
+pub fn stranger(write: Answer) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     serve(listener, write);
@@ -44,7 +44,7 @@ fn answer_one(reader: &mut BufReader<TcpStream>, write: Answer) -> Option<()> {
 }
 
 /// An answer with those of Hoop's fields, and a document that names `id`.
-fn hoop(status: &str, id: &str, fields: &[(&str, &str)]) -> String {
+pub fn hoop(status: &str, id: &str, fields: &[(&str, &str)]) -> String {
     let fields: String = fields.iter().map(|(name, value)| format!("Hoop-{name}: {value}\r\n")).collect();
     let body = format!(r#"{{"id":"{id}","state":"stored"}}"#);
     let length = body.len();
