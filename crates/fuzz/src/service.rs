@@ -75,7 +75,7 @@ pub fn front(octets: &[u8]) {
     let _ = WantedForm::by(headers);
     let near = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let peer = Peer { address: (near, 9).into(), local: (near, 80).into(), tls };
-    let trusted = if trusts { vec![near] } else { Vec::new() };
+    let trusted = if trusts { vec![near.into()] } else { Vec::new() };
     let client = Client::of(&peer, headers, &trusted, &origin);
     assert!(client.trusted == trusts && client.chain.ends_with("127.0.0.1"));
     assert!(!client.chain.contains(['\r', '\n']) && !client.host.contains(['\r', '\n']));

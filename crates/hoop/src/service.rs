@@ -3,12 +3,12 @@
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::server;
-use crate::values::{Size, Span};
+use crate::values::{Network, Size, Span};
 use clap::Args;
 use hoop_http::Origin;
 use hoop_service::{Config, GATEWAYS_MAX, Permits, Routes, Service, TlsFiles, load_keyring};
 use serde::Deserialize;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use url::Host;
 
@@ -74,9 +74,9 @@ pub struct ServiceFlags {
     /// Sealed messages taken at once [default: 64]
     #[arg(long, value_name = "COUNT")]
     intakes: Option<usize>,
-    /// The address of a web server in front, whose X-Forwarded-* is believed
-    #[arg(long, value_name = "ADDRESS")]
-    trusted_proxy: Vec<IpAddr>,
+    /// Web servers in front, whose X-Forwarded-* and Forwarded are believed: 127.0.0.1, 10.9.2.0/24
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    trusted_proxy: Vec<Network>,
     /// A TOML file with these flags
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -148,7 +148,8 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     if config.replays == 0 || config.intakes == 0 {
         return Err(Failure::usage("replays and intakes must be one at least"));
     }
-    config.trusted_proxies = [file.trusted_proxy, flags.trusted_proxy].concat();
+    let networks = file.trusted_proxy.into_iter().chain(flags.trusted_proxy);
+    config.trusted_proxies = networks.map(|network| network.0).collect();
     Ok(config)
 }
 

@@ -1,5 +1,6 @@
 //! Values of flags and of configuration files: sizes, durations, addresses by hand.
 
+use hoop_units::{NoPrefix, Prefix};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -49,6 +50,18 @@ impl FromStr for Span {
         };
         let number: f64 = digits.parse().map_err(|_| error())?;
         Duration::try_from_secs_f64(number * unit).map(Self).map_err(|_| error())
+    }
+}
+
+/// An address or a network: `127.0.0.1`, `10.9.2.0/24`, `fd00::/8`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Network(pub Prefix);
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|error: NoPrefix| format!("{error}, not `{text}`"))
     }
 }
 
@@ -107,6 +120,12 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer)
     }

@@ -4,8 +4,8 @@ use crate::permits::Permits;
 use crate::routes::Routes;
 use hoop_http::{Clock, Origin, ServerLimits};
 use hoop_seal::Keyring;
-use hoop_units::Backoff;
-use std::net::{IpAddr, SocketAddr};
+use hoop_units::{Backoff, Prefix};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -66,9 +66,9 @@ pub struct Config {
     pub keep_alive_round: Duration,
     /// Messages to `/hoop/post` at once; more are asked to come back. Default 64, each with about 1 MiB of buffers.
     pub intakes: usize,
-    /// Addresses of the web servers in front of us, whose `X-Forwarded-For`, `-Proto` and `-Host` are believed.
-    /// Default none: everyone's are replaced.
-    pub trusted_proxies: Vec<IpAddr>,
+    /// Addresses and networks of the web servers in front of us, whose `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded`, are
+    /// believed. Default none: everyone's are replaced.
+    pub trusted_proxies: Vec<Prefix>,
     /// Bounds of the server loop.
     pub limits: ServerLimits,
     /// The clock.

@@ -10,8 +10,7 @@ use crate::metrics::Counters;
 use crate::permits::Permits;
 use crate::state::{Store, StoreError, Upload};
 use hoop_http::{Clock, Code, Connector, Origin, Problem};
-use hoop_units::{Backoff, UploadId};
-use std::net::IpAddr;
+use hoop_units::{Backoff, Prefix, UploadId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -47,7 +46,7 @@ pub struct Core {
     pub replays: usize,
     pub backoff: Backoff,
     pub keep_alive_round: Duration,
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: Vec<Prefix>,
 }
 
 impl Core {

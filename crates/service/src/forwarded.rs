@@ -1,8 +1,12 @@
 //! Who asks, seen past the web servers in front of us: [`Client`].
+//!
+//! What a request says of where it came from is believed if its peer is a trusted proxy, and of no one else. The client is then the right-most
+//! address that is no trusted proxy's: what stands left of it, its sender may have made up.
 
 use hoop_http::{Origin, Peer};
+use hoop_units::Prefix;
 use http::HeaderMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Where a request came from, as far as it can be believed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,31 +25,21 @@ pub struct Client {
 
 impl Client {
     /// Reads the forwarding fields if the peer is one of `trusted`; otherwise its own address is all that counts.
-    pub fn of(peer: &Peer, headers: &HeaderMap, trusted: &[IpAddr], origin: &Origin) -> Self {
+    pub fn of(peer: &Peer, headers: &HeaderMap, trusted: &[Prefix], origin: &Origin) -> Self {
         let peer_address = peer.address.ip().to_canonical();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let own_host = text("host").unwrap_or_else(|| origin.authority().to_owned());
         // Without TLS of our own, somebody in front has it, if the origin has: configured as trusted or not.
         let own_proto = if peer.tls { "https" } else { origin.as_str().split(':').next().unwrap_or("http") };
-        if !trusted.contains(&peer_address) {
+        if !is_trusted(trusted, peer_address) {
             let chain = peer_address.to_string();
             return Self { trusted: false, address: peer_address, chain, proto: own_proto.to_owned(), host: own_host };
         }
-        let before: Vec<&str> = headers
-            .get_all("x-forwarded-for")
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .map(str::trim)
-            .collect();
-        // From the right: what our own servers wrote comes last; the first address that is not theirs is the client's.
-        let parsed = before.iter().rev().map_while(|text| text.parse::<IpAddr>().ok());
-        let address = parsed.map(|address| address.to_canonical()).find(|address| !trusted.contains(address));
-        let chain =
-            before.into_iter().map(str::to_owned).chain([peer_address.to_string()]).collect::<Vec<_>>().join(", ");
+        let named = Named::by(headers);
+        let chain = named.chain.iter().cloned().chain([peer_address.to_string()]).collect::<Vec<_>>().join(", ");
         Self {
             trusted: true,
-            address: address.unwrap_or(peer_address),
+            address: named.client(trusted).unwrap_or(peer_address),
             chain,
             proto: text("x-forwarded-proto").unwrap_or_else(|| own_proto.to_owned()),
             host: text("x-forwarded-host").unwrap_or(own_host),
@@ -53,32 +47,146 @@ impl Client {
     }
 }
 
+fn is_trusted(trusted: &[Prefix], address: IpAddr) -> bool {
+    trusted.iter().any(|prefix| prefix.contains(address))
+}
+
+/// What the web servers in front have said of whom they had the request from, the farthest first.
+struct Named {
+    /// In `X-Forwarded-For`; or, where that is not there, in `Forwarded`.
+    chain: Vec<String>,
+    /// In `Forwarded`, where both are there.
+    second: Option<Vec<String>>,
+}
+
+impl Named {
+    fn by(headers: &HeaderMap) -> Self {
+        let lines = |name: &str| {
+            let values = headers.get_all(name).iter();
+            values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
+        };
+        let forwarded = headers.contains_key("forwarded").then(|| forwarded_for(&lines("forwarded")));
+        if !headers.contains_key("x-forwarded-for") {
+            return Self { chain: forwarded.unwrap_or_default(), second: None };
+        }
+        let chain = lines("x-forwarded-for").split(',').map(|text| text.trim().to_owned()).collect();
+        Self { chain, second: forwarded }
+    }
+
+    /// The right-most address that is none of `trusted`. A proxy writes one of the two fields and passes the other as its client
+    /// wrote it; nobody can tell which. So where they name two clients, neither is believed.
+    fn client(&self, trusted: &[Prefix]) -> Option<IpAddr> {
+        let client = last_foreign(&self.chain, trusted);
+        match &self.second {
+            Some(second) if last_foreign(second, trusted) != client => None,
+            _ => client,
+        }
+    }
+}
+
+/// From the right: what our own servers wrote comes last. What is no address ends the search.
+fn last_foreign(chain: &[String], trusted: &[Prefix]) -> Option<IpAddr> {
+    let addresses = chain.iter().rev().map_while(|text| address(text));
+    addresses.into_iter().find(|address| !is_trusted(trusted, *address))
+}
+
+/// An address as proxies write them: with a port or without, IPv6 in brackets or without.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    address.map(|address: IpAddr| address.to_canonical())
+}
+
+/// The `for` of each element of a `Forwarded` field (RFC 7239 §4), empty where an element has none.
+fn forwarded_for(value: &str) -> Vec<String> {
+    let elements = outside_quotes(value, ',');
+    let node = |element: &str| {
+        let pairs = outside_quotes(element, ';');
+        let mut nodes = pairs.iter().filter_map(|pair| pair.split_once('='));
+        let node = nodes.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
+        node.map_or_else(String::new, |(_, node)| node.trim().trim_matches('"').to_owned())
+    };
+    elements.iter().map(|element| node(element)).collect()
+}
+
+/// The parts of a text between `separator`s that stand in no quoted string (RFC 9110 §5.6.4).
+fn outside_quotes(text: &str, separator: char) -> Vec<&str> {
+    let (mut parts, mut begin, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if letter == separator && !quoted => {
+                parts.push(&text[begin..at]);
+                begin = at + letter.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[begin..]);
+    parts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn client(forwarded: &str, trusted: &[&str]) -> Client {
+    fn client(fields: &[(&'static str, &str)], trusted: &[&str]) -> Client {
         let peer = Peer { address: ([127, 0, 0, 1], 9).into(), local: ([127, 0, 0, 1], 80).into(), tls: false };
         let mut headers = HeaderMap::new();
-        headers.insert("x-forwarded-for", forwarded.parse().unwrap());
         headers.insert("x-forwarded-proto", "gopher".parse().unwrap());
+        for (name, value) in fields {
+            headers.append(*name, value.parse().unwrap());
+        }
         let trusted: Vec<_> = trusted.iter().map(|text| text.parse().unwrap()).collect();
         Client::of(&peer, &headers, &trusted, &"https://photos.example".parse().unwrap())
     }
 
     #[test]
     fn only_a_trusted_proxy_is_believed() {
-        let believed = client("192.0.2.1", &[]);
-        assert_eq!((believed.address.to_string().as_str(), believed.chain.as_str()), ("127.0.0.1", "127.0.0.1"));
-        assert_eq!((believed.proto.as_str(), believed.host.as_str()), ("https", "photos.example"));
+        for fields in [[("x-forwarded-for", "192.0.2.1")], [("forwarded", "for=192.0.2.1")]] {
+            let believed = client(&fields, &["10.0.0.0/8"]);
+            assert_eq!((believed.address.to_string().as_str(), believed.chain.as_str()), ("127.0.0.1", "127.0.0.1"));
+            assert_eq!((believed.proto.as_str(), believed.host.as_str()), ("https", "photos.example"));
+        }
     }
 
     #[test]
     fn the_client_is_the_last_address_that_is_not_one_of_our_servers() {
-        let trusted = ["127.0.0.1", "10.0.0.1"];
-        let of = |forwarded: &str| client(forwarded, &trusted).address.to_string();
+        let trusted = ["127.0.0.1", "10.0.0.0/24", "fd00::/8"];
+        let of = |forwarded: &str| client(&[("x-forwarded-for", forwarded)], &trusted).address.to_string();
         assert_eq!(of("198.51.100.7, 192.0.2.1, 10.0.0.1"), "192.0.2.1", "the first one may be made up");
-        assert_eq!(of("not an address"), "127.0.0.1");
-        assert_eq!(client("192.0.2.1", &trusted).chain, "192.0.2.1, 127.0.0.1");
+        assert_eq!(of("198.51.100.7, fd00::7, 10.0.0.9"), "198.51.100.7");
+        assert_eq!(of("192.0.2.1:4711, 10.0.0.1"), "192.0.2.1");
+        assert_eq!(of("[2001:db8::1]:4711"), "2001:db8::1");
+        assert_eq!(of("::ffff:192.0.2.1"), "192.0.2.1");
+        assert_eq!(of("192.0.2.1, not an address"), "127.0.0.1", "what stands left of it may be made up");
+        assert_eq!(client(&[("x-forwarded-for", "192.0.2.1")], &trusted).chain, "192.0.2.1, 127.0.0.1");
+        let lines = client(&[("x-forwarded-for", "198.51.100.7"), ("x-forwarded-for", "192.0.2.1")], &trusted);
+        assert_eq!(lines.address.to_string(), "192.0.2.1", "two lines are one list");
+    }
+
+    #[test]
+    fn forwarded_is_read_as_rfc_7239_writes_it() {
+        let of = |forwarded: &str| client(&[("forwarded", forwarded)], &["127.0.0.1", "10.0.0.0/8"]);
+        assert_eq!(of("for=192.0.2.43").address.to_string(), "192.0.2.43");
+        let long = of(r#"for=198.51.100.7, For="[2001:db8:cafe::17]:4711";proto=https;by=10.0.0.1, for=10.0.0.1"#);
+        assert_eq!(long.address.to_string(), "2001:db8:cafe::17");
+        assert_eq!(long.chain, "198.51.100.7, [2001:db8:cafe::17]:4711, 10.0.0.1, 127.0.0.1");
+        assert_eq!(of(r#"for=192.0.2.1;by="a,for=198.51.100.7""#).address.to_string(), "192.0.2.1");
+        for none in ["for=_hidden", "for=unknown", "by=192.0.2.1", "", r#"for=192.0.2.1, for=""#] {
+            assert_eq!(of(none).address.to_string(), "127.0.0.1", "{none}");
+        }
+    }
+
+    #[test]
+    fn two_fields_that_name_two_clients_are_both_not_believed() {
+        let of = |one: &str, other: &str| {
+            client(&[("x-forwarded-for", one), ("forwarded", other)], &["127.0.0.1"]).address.to_string()
+        };
+        assert_eq!(of("192.0.2.1", "for=192.0.2.1"), "192.0.2.1");
+        assert_eq!(of("192.0.2.1", "for=198.51.100.7"), "127.0.0.1");
+        assert_eq!(of("192.0.2.1", "proto=https"), "127.0.0.1");
     }
 }
