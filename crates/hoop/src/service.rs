@@ -68,6 +68,9 @@ pub struct ServiceFlags {
     /// How long a sender may take for each 64 KiB [default: 60s]
     #[arg(long, value_name = "TIME")]
     body_timeout: Option<Span>,
+    /// How long nothing may move in a WebSocket connection [default: 5m]
+    #[arg(long, value_name = "TIME")]
+    tunnel_idle: Option<Span>,
     /// Replays at once [default: 4]
     #[arg(long, value_name = "COUNT")]
     replays: Option<usize>,
@@ -143,6 +146,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.connect_timeout = span(flags.connect_timeout, file.connect_timeout, config.connect_timeout);
     config.answer_timeout = span(flags.answer_timeout, file.answer_timeout, config.answer_timeout);
     config.body_timeout = span(flags.body_timeout, file.body_timeout, config.body_timeout);
+    config.tunnel_idle = span(flags.tunnel_idle, file.tunnel_idle, config.tunnel_idle);
     config.replays = flags.replays.or(file.replays).unwrap_or(config.replays);
     config.intakes = flags.intakes.or(file.intakes).unwrap_or(config.intakes);
     if config.replays == 0 || config.intakes == 0 {

@@ -1,70 +1,113 @@
-//! A stream whose reader may not sleep: [`Paced`].
+//! A stream whose reader may not sleep, [`Paced`], and a body whose sender may not, [`PacedBody`].
 
+use crate::body::BodyError;
+use crate::pace::{LeastRate, Pace};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
-
-/// The least that a reader takes while something waits for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LeastRate {
-    /// So many bytes
-    pub bytes: usize,
-    /// within so long. Only time in which bytes wait for the reader counts.
-    pub within: Duration,
-}
 
 /// A stream that fails when what is written to it is read more slowly than the least rate, so that a reader that takes an octet a minute holds
 /// its connection, and what waits for it, no longer than [`LeastRate::within`].
 pub(crate) struct Paced<S> {
     stream: S,
-    least: Option<LeastRate>,
-    /// Bytes that went while the count runs, and the time that they waited.
-    moved: usize,
-    waited: Duration,
-    /// Since when bytes wait.
-    since: Option<Instant>,
+    pace: Option<Pace>,
     timer: Pin<Box<Sleep>>,
 }
 
 impl<S> Paced<S> {
     pub(crate) fn new(stream: S, least: Option<LeastRate>) -> Self {
-        Self {
-            stream,
-            least,
-            moved: 0,
-            waited: Duration::ZERO,
-            since: None,
-            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-        }
+        Self { stream, pace: least.map(Pace::new), timer: Box::pin(tokio::time::sleep(Duration::ZERO)) }
     }
 
     /// Keeps count of a write's outcome.
     fn count(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let Some(least) = self.least else { return written };
+        let Some(pace) = &mut self.pace else { return written };
         match written {
             Poll::Ready(Ok(bytes)) => {
-                self.moved += bytes;
-                self.waited += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-                if self.moved >= least.bytes {
-                    (self.moved, self.waited) = (0, Duration::ZERO);
-                }
+                pace.moved(bytes, Instant::now());
                 Poll::Ready(Ok(bytes))
             }
             Poll::Ready(error) => Poll::Ready(error),
             Poll::Pending => {
-                let since = *self.since.get_or_insert_with(Instant::now);
-                self.timer.as_mut().reset(since + least.within.saturating_sub(self.waited));
-                match self.timer.as_mut().poll(context) {
-                    Poll::Ready(()) => {
-                        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the reader is too slow")))
-                    }
-                    Poll::Pending => Poll::Pending,
-                }
+                self.timer.as_mut().reset(pace.waits(Instant::now()));
+                ready!(self.timer.as_mut().poll(context));
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the reader is too slow")))
             }
         }
+    }
+}
+
+/// A body that fails when it comes more slowly than the least rate, so that a sender that is silent, or brings a byte a minute, holds whatever
+/// waits for it no longer than [`LeastRate::within`]. Only time in which somebody asks for more counts.
+#[derive(Debug)]
+pub struct PacedBody<B> {
+    body: B,
+    pace: Pace,
+    timer: Pin<Box<Sleep>>,
+    late: Late,
+}
+
+/// Says whether a [`PacedBody`] was too slow.
+#[derive(Clone, Default, Debug)]
+pub struct Late(Arc<AtomicBool>);
+
+impl Late {
+    /// Whether it has failed for that.
+    pub fn is_late(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<B> PacedBody<B> {
+    /// `body`, as long as it comes at that rate.
+    pub fn new(body: B, least: LeastRate) -> Self {
+        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
+        Self { body, pace: Pace::new(least), timer, late: Late::default() }
+    }
+
+    /// Whoever hands the body on can still ask whether it was too slow.
+    pub fn late(&self) -> Late {
+        self.late.clone()
+    }
+}
+
+impl<B> Body for PacedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let body = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut body.body).poll_frame(context) {
+            let came = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
+            body.pace.moved(came.map_or(0, Bytes::len), Instant::now());
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        body.timer.as_mut().reset(body.pace.waits(Instant::now()));
+        ready!(body.timer.as_mut().poll(context));
+        body.late.0.store(true, Ordering::Relaxed);
+        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "the sender is too slow").into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -98,7 +141,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        // What TLS has taken may wait in it.
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.count(flushed.map_ok(|()| 0), context).map_ok(drop)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -159,5 +204,49 @@ mod tests {
             theirs.read_exact(&mut [0; 10]).await.unwrap();
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
+    }
+
+    struct Drip(tokio::sync::mpsc::Receiver<Bytes>);
+
+    impl Body for Drip {
+        type Data = Bytes;
+        type Error = BodyError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+            self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+
+    /// A body of which a frame of so many bytes comes each second, and when it failed for its sender, if that is within an hour.
+    async fn comes(bytes: usize) -> Option<Duration> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let mut body = PacedBody::new(Drip(receiver), LEAST);
+        let (late, begun) = (body.late(), Instant::now());
+        let sending = async {
+            loop {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                match bytes {
+                    0 => std::future::pending().await,
+                    _ => sender.send(vec![0; bytes].into()).await.unwrap(),
+                }
+            }
+        };
+        let reading =
+            async { while http_body_util::BodyExt::frame(&mut body).await.is_some_and(|frame| frame.is_ok()) {} };
+        tokio::select! {
+            () = reading => { assert!(late.is_late()); Some(begun.elapsed()) }
+            () = sending => None,
+            () = tokio::time::sleep(Duration::from_secs(3600)) => { assert!(!late.is_late()); None }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sender_that_sleeps_or_drips_is_left_and_one_that_flows_is_not() {
+        assert_eq!(comes(0).await, Some(LEAST.within));
+        assert_eq!(comes(1).await, Some(LEAST.within));
+        assert_eq!(comes(100).await, None);
     }
 }

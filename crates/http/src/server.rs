@@ -4,7 +4,8 @@ use crate::body::{Body, until_gone};
 use crate::gate::{Gate, HeadLimits, Watch};
 use crate::inbound::{Direct, SharedStream};
 use crate::interim::{InterimIo, Outbox};
-use crate::paced::{LeastRate, Paced};
+use crate::pace::LeastRate;
+use crate::paced::Paced;
 use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
 use crate::slots::{Handle, PeerLimit, Slot, Slots};
@@ -46,7 +47,7 @@ pub struct ServerLimits {
     /// How many connections each peer is served at once, and that full slots are shared fairly between peers. Default: none, as behind a
     /// proxy, which is one peer.
     pub per_peer: Option<PeerLimit>,
-    /// How slowly an answer may be read. Default: none, since behind a proxy, or for a film that is paused, that is no fault.
+    /// How slowly an answer may be read. Default: none.
     pub least_read: Option<LeastRate>,
     /// How long a stopping server waits for requests that are under way. Default 10 s.
     pub drain_timeout: Duration,

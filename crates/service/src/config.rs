@@ -2,7 +2,7 @@
 
 use crate::permits::Permits;
 use crate::routes::Routes;
-use hoop_http::{Clock, Origin, ServerLimits};
+use hoop_http::{Clock, LeastRate, Origin, ServerLimits};
 use hoop_seal::Keyring;
 use hoop_units::{Backoff, Prefix};
 use std::net::SocketAddr;
@@ -21,6 +21,9 @@ pub struct TlsFiles {
 /// The longest head, and the largest read. A connection keeps a buffer as large as the longest head that came over it, so that 512 of them
 /// hold 32 MiB at most. Cookies, a token and a prelude together have 24 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// What a reader of an answer has to take. A browser whose film is paused takes nothing and asks for the rest anew, as it does at most web servers, which wait as long.
+const LEAST_READ: LeastRate = LeastRate { bytes: 16 << 10, within: Duration::from_secs(60) };
 
 /// Everything that a [`Service`](crate::Service) is made from. Begin with [`Config::new`] and change what differs.
 #[derive(Clone, Debug)]
@@ -55,9 +58,12 @@ pub struct Config {
     /// How long the application may take to answer a replay once it has the whole request, and to take each piece of
     /// it. Default 10 minutes: some scan for viruses or transcode before they answer.
     pub answer_timeout: Duration,
-    /// How long a sender may take for each 64 KiB of a message, or what is left of it, before it counts as broken off.
+    /// How long a sender may take for each 64 KiB of a message or a body, or what is left of it, before it counts as broken off.
     /// Default 60 s, most of which a sender at 64 kbit/s may be silent.
     pub body_timeout: Duration,
+    /// How long nothing may move in an upgraded connection (WebSocket) before it ends. Default 5 minutes: whoever keeps one open says something
+    /// every minute or so, since web servers and address translators on the way forget it otherwise.
+    pub tunnel_idle: Duration,
     /// Replays at once. Default 4: an application made for browsers has few workers, and its users come first.
     pub replays: usize,
     /// The waits between attempts to replay. Default 1 s doubling to 15 min, as a gateway's.
@@ -94,12 +100,17 @@ impl Config {
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(600),
             body_timeout: Duration::from_secs(60),
+            tunnel_idle: Duration::from_secs(300),
             replays: 4,
             backoff: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(15 * 60) },
             keep_alive_round: Duration::from_secs(30),
             intakes: 64,
             trusted_proxies: Vec::new(),
-            limits: ServerLimits { buffer_bytes: BUFFER_BYTES, ..ServerLimits::default() },
+            limits: ServerLimits {
+                buffer_bytes: BUFFER_BYTES,
+                least_read: Some(LEAST_READ),
+                ..ServerLimits::default()
+            },
             clock: Clock::system(),
         }
     }

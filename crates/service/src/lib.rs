@@ -60,6 +60,7 @@ mod state;
 mod status;
 mod tickets;
 mod token;
+mod tunnel;
 mod uploads;
 mod user;
 mod verdict;

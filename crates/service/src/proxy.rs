@@ -4,16 +4,19 @@
 //! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); WebSocket passes, and no other upgrade; when the client goes away, the
 //! application's connection is closed, too.
 //!
-//! Bounds: a connection to the application for each request under way (the server's limit), [`TUNNELS_MAX`] upgraded ones.
+//! Bounds: a connection to the application for each request under way (the server's limit), [`TUNNELS_MAX`] upgraded ones; a sender that is slower than
+//! [`PIECE`] in its time is cut off, and so is a tunnel in which nothing moves.
 
+use crate::core::Core;
 use crate::forwarded::Client;
-use hoop_http::{Body, Code, Connector, Origin, Problem, Shutdown, empty, streamed};
+use crate::source::PIECE;
+use crate::tunnel::Tunnel;
+use hoop_http::{Body, Code, Connector, Late, LeastRate, Origin, PacedBody, Problem, Shutdown, empty, streamed};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Upgraded connections at once: each holds two sockets and two buffers of 8 KiB.
 const TUNNELS_MAX: usize = 512;
@@ -36,13 +39,24 @@ pub struct Proxy {
     connector: Connector,
     upstream: Origin,
     tunnels: Arc<Semaphore>,
+    /// How long nothing may move in a tunnel.
+    tunnel_idle: Duration,
+    /// What each sender has to bring.
+    pace: LeastRate,
     shutdown: Shutdown,
 }
 
 impl Proxy {
-    /// The way to `upstream`; tunnels end at `shutdown`.
-    pub fn new(connector: Connector, upstream: Origin, shutdown: Shutdown) -> Self {
-        Self { connector, upstream, tunnels: Arc::new(Semaphore::new(TUNNELS_MAX)), shutdown }
+    /// The way to the application of `core`; tunnels end at `shutdown`.
+    pub fn new(core: &Core, shutdown: Shutdown) -> Self {
+        Self {
+            connector: core.connector.clone(),
+            upstream: core.upstream.clone(),
+            tunnels: Arc::new(Semaphore::new(TUNNELS_MAX)),
+            tunnel_idle: core.tunnel_idle,
+            pace: LeastRate { bytes: PIECE as usize, within: core.body_timeout },
+            shutdown,
+        }
     }
 
     /// Hands a request on, and the answer back.
@@ -59,15 +73,18 @@ impl Proxy {
         let slot =
             slot.transpose().map_err(|_| Problem::new(Code::TooManyRequests, "too many upgraded connections"))?;
         let near = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
-        let outgoing = outgoing(request, client, protocol.as_ref())?;
+        let (outgoing, late) = self.paced(outgoing(request, client, protocol.as_ref())?);
         let unreachable = |error: &dyn std::fmt::Display| {
             tracing::warn!(%error, "the application cannot be reached");
             Problem::new(Code::UpstreamUnreachable, "")
         };
         let mut connection = self.connector.connect(&self.upstream).await.map_err(|error| unreachable(&error))?;
-        let mut response = connection.send(outgoing).await.map_err(|error| {
-            tracing::warn!(%error, "the application gave no answer");
-            Problem::new(Code::UpstreamBroken, "")
+        let mut response = connection.send(outgoing).await.map_err(|error| match late.is_late() {
+            true => self.too_slow(),
+            false => {
+                tracing::warn!(%error, "the application gave no answer");
+                Problem::new(Code::UpstreamBroken, "")
+            }
         })?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (Some(near), Some(slot)) = (near, slot) else {
@@ -78,7 +95,8 @@ impl Proxy {
                 return Err(Problem::new(Code::UpstreamBroken, "it switches to a protocol that nobody asked for"));
             }
             let far = hyper::upgrade::on(&mut response);
-            tokio::spawn(tunnel(near, far, slot, self.shutdown.clone()));
+            let tunnel = Tunnel { near, far, slot, idle: self.tunnel_idle };
+            tokio::spawn(tunnel.run(self.shutdown.clone()));
             let mut response = response.map(|_| empty());
             drop_hop_by_hop(response.headers_mut());
             set_upgrade(response.headers_mut(), protocol.as_ref());
@@ -87,6 +105,18 @@ impl Proxy {
         drop_hop_by_hop(response.headers_mut());
         Ok(response.map(streamed))
     }
+
+    /// The request with a body that ends early if its sender is too slow, and who says so.
+    fn paced(&self, request: Request<Incoming>) -> (Request<Body>, Late) {
+        let request = request.map(|body| PacedBody::new(body, self.pace));
+        let late = request.body().late();
+        (request.map(streamed), late)
+    }
+
+    fn too_slow(&self) -> Problem {
+        let LeastRate { bytes, within } = self.pace;
+        Problem::new(Code::RequestTimeout, format!("less than {} KiB came in {} s", bytes >> 10, within.as_secs()))
+    }
 }
 
 /// The request as the application gets it.
@@ -94,7 +124,7 @@ fn outgoing(
     request: Request<Incoming>,
     client: &Client,
     protocol: Option<&HeaderValue>,
-) -> Result<Request<Body>, Problem> {
+) -> Result<Request<Incoming>, Problem> {
     let (mut parts, body) = request.into_parts();
     // Absolute form becomes origin form; `*` stays (RFC 9112 §3.2).
     let target = parts.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
@@ -118,7 +148,7 @@ fn outgoing(
         let host = HeaderValue::try_from(&client.host).map_err(|error| Problem::new(Code::RequestInvalid, error))?;
         parts.headers.insert(header::HOST, host);
     }
-    Ok(Request::from_parts(parts, streamed(body)))
+    Ok(Request::from_parts(parts, body))
 }
 
 /// The protocol that a request is let switch to: WebSocket alone (RFC 6455 §4.1). In any other, what is said goes past all that reads HTTP, here and in
@@ -168,22 +198,4 @@ fn drop_forwarding(headers: &mut HeaderMap) {
     };
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_forwarding(name)).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));
-}
-
-/// Carries octets both ways until both ends, or the service, have had enough.
-async fn tunnel(near: OnUpgrade, far: OnUpgrade, slot: OwnedSemaphorePermit, mut shutdown: Shutdown) {
-    let _slot = slot;
-    let (near, far): (Upgraded, Upgraded) = match tokio::try_join!(near, far) {
-        Ok(both) => both,
-        Err(error) => return tracing::debug!(%error, "an upgrade came to nothing"),
-    };
-    let (mut near, mut far) = (TokioIo::new(near), TokioIo::new(far));
-    tokio::select! {
-        ended = tokio::io::copy_bidirectional(&mut near, &mut far) => {
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a tunnel ended early");
-            }
-        }
-        () = shutdown.requested() => {}
-    }
 }

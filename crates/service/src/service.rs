@@ -87,7 +87,7 @@ impl Service {
 
     /// Serves and replays until `shutdown`; then lets what is under way finish, within bounds.
     pub async fn run(self, shutdown: Shutdown) {
-        let proxy = Proxy::new(self.core.connector.clone(), self.core.upstream.clone(), shutdown.clone());
+        let proxy = Proxy::new(&self.core, shutdown.clone());
         let router = Arc::new(Router { core: self.core.clone(), proxy, shutdown: shutdown.clone() });
         let handler = move |request, peer| {
             let router = router.clone();

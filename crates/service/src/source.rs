@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// What a sender has to bring within `body_timeout` (60 s unless set otherwise) to keep its place, in bytes. That is
 /// 9 kbit/s: at 64 kbit/s it takes eight seconds, so that the slowest uplink may be silent for most of the minute, and
 /// whoever only wants the place has to pay for it.
-const PIECE: u64 = 64 * 1024;
+pub const PIECE: u64 = 64 * 1024;
 
 /// What is read and thrown away of a message that is answered early. A sender that is cut off in the middle of its
 /// sending may never see the answer (RFC 9112 §9.6).

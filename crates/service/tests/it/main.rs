@@ -11,6 +11,7 @@ mod keep_alive;
 mod metrics;
 mod notes;
 mod owners;
+mod pace;
 mod pages;
 mod post;
 mod proxy;
