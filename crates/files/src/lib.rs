@@ -6,16 +6,19 @@
 //! - [`folder`]: a folder that is made, or found, is the caller's alone (0700). A wider one is narrowed, with all that is in it, and the log says so. One in
 //!   which others may have put or may replace things is refused.
 //! - [`create`], [`open`], [`lock`], [`touch`]: a file for its owner alone (0600), never through a link that somebody put in its place.
+//! - [`space`]: what the file system has left.
 //!
 //! The judgement is pure ([`judge`]); modes are Unix's. On other systems folders and files are made, and their access rights are the system's.
 
 mod folder;
 mod judgement;
 mod private_file;
+mod space;
 
 pub use folder::{FolderError, folder};
 pub use judgement::{Facts, Refusal, Verdict, judge};
 pub use private_file::{LockError, create, lock, open, touch};
+pub use space::{Space, space};
 
 /// Folders are made with this mode.
 pub const FOLDER_MODE: u32 = 0o700;

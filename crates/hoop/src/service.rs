@@ -56,6 +56,15 @@ pub struct ServiceFlags {
     /// The most that all uploads may have together [default: 100G]
     #[arg(long, value_name = "SIZE")]
     max_stored: Option<Size>,
+    /// The most of that for one user whom the application names [default: a quarter of it]
+    #[arg(long, value_name = "SIZE")]
+    owner_quota: Option<Size>,
+    /// The most of that for whoever is at one address and has no name [default: a quarter of it]
+    #[arg(long, value_name = "SIZE")]
+    address_quota: Option<Size>,
+    /// What of the disk stays free, and a file for each 16 KiB of it [default: 256M]
+    #[arg(long, value_name = "SIZE")]
+    reserve: Option<Size>,
     /// How long a ticket is good for [default: 7d]
     #[arg(long, value_name = "TIME")]
     ticket_lifetime: Option<Span>,
@@ -141,6 +150,9 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.max_bytes = flags.max_bytes.or(file.max_bytes).map_or(config.max_bytes, |size| size.0);
     let stored = flags.max_stored.or(file.max_stored);
     config.max_stored_bytes = stored.map_or(config.max_stored_bytes, |size| size.0);
+    config.owner_quota_bytes = flags.owner_quota.or(file.owner_quota).map(|size| size.0);
+    config.address_quota_bytes = flags.address_quota.or(file.address_quota).map(|size| size.0);
+    config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
     let span = |typed: Option<Span>, file: Option<Span>, default| typed.or(file).map_or(default, |span| span.0);
     config.ticket_lifetime = span(flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime);
     config.connect_timeout = span(flags.connect_timeout, file.connect_timeout, config.connect_timeout);
@@ -223,11 +235,15 @@ mod tests {
     fn a_file_says_what_flags_say() {
         let folder = tempfile::tempdir().unwrap();
         let flags = ServiceFlags { replays: Some(2), ..ServiceFlags::default() };
-        let config =
-            config(flags, file(folder.path(), "ticket-lifetime = \"2d\"\nreplays = 9\nmax-bytes = \"1G\"")).unwrap();
+        let config = config(
+            flags,
+            file(folder.path(), "ticket-lifetime = \"2d\"\nreplays = 9\nmax-bytes = \"1G\"\nowner-quota = \"2G\""),
+        )
+        .unwrap();
         assert_eq!(config.origin.as_str(), "https://photos.example");
         assert_eq!(config.ticket_lifetime, Duration::from_secs(2 * 86_400));
         assert_eq!((config.replays, config.max_bytes), (2, 1 << 30));
+        assert_eq!((config.owner_quota_bytes, config.address_quota_bytes), (Some(2 << 30), None));
         assert!(config.tls.is_none());
     }
 

@@ -7,9 +7,14 @@
 use crate::core::Core;
 use crate::state::{Change, StoreError};
 use crate::worker::note;
+use hoop_units::UnixTime;
 
 /// Rows of each kind that are looked at in one round.
 const ROUND_MAX: usize = 256;
+
+/// How long an upload lives of which record 0 has not come: nobody knows whose it is, so that nobody can stop it. Senders begin with record 0; one
+/// that is slower than that begins anew, as its answers tell it.
+const HEADLESS_SECS: u32 = 3600;
 
 /// A body without an upload is deleted when nobody has written to it for a day: a crash left it between two syncs.
 const ORPHAN_SECS: u64 = 24 * 3600;
@@ -17,7 +22,7 @@ const ORPHAN_SECS: u64 = 24 * 3600;
 /// Bodies without an upload that one walk through the folder finds: a megabyte of ids.
 const SWEEP_MAX: usize = 65_536;
 
-/// Expires what is overdue, deletes bodies that are no longer needed, forgets what nobody asks for.
+/// Expires what is overdue, forgets what has no beginning, deletes bodies that are no longer needed, forgets what nobody asks for.
 pub async fn round(core: &Core) {
     let now = core.clock.unix();
     let overdue = core.store.with(move |index| index.overdue(now, ROUND_MAX)).await;
@@ -31,6 +36,11 @@ pub async fn round(core: &Core) {
     let disposable = core.store.with(|index| index.disposable(ROUND_MAX)).await;
     for id in logged("the index could not be asked for bodies to delete", disposable) {
         logged("a body could not be deleted", core.store.dispose(id).await);
+    }
+    let before = UnixTime(now.0.saturating_sub(HEADLESS_SECS));
+    let headless = core.store.with(move |index| index.headless(before, ROUND_MAX)).await;
+    for id in logged("the index could not be asked for what has no record 0", headless) {
+        logged("what has no record 0 could not be forgotten", core.live.discard(core, id).await);
     }
     let forgotten = core.store.with(move |index| index.forget(now, ROUND_MAX)).await;
     logged("what is long over could not be forgotten", forgotten);

@@ -51,6 +51,12 @@ pub struct Config {
     /// The most that all uploads whose bytes are kept may have together; beyond that, new ones are told to come back
     /// (`spool-full`). Default 100 GiB, ten of the longest: tickets cost nothing, so something has to bound the disk.
     pub max_stored_bytes: u64,
+    /// The most of that for one user whom the application names. Default none, which means a quarter of it, or one upload of the longest.
+    pub owner_quota_bytes: Option<u64>,
+    /// The most of that for whoever is at one address, an IPv4 address or an IPv6 /64, and has no name. Default as for a user.
+    pub address_quota_bytes: Option<u64>,
+    /// What of the disk stays free, in bytes, and a file for each 16 KiB of it. Default 256 MiB: the application has its data there, too.
+    pub reserve_bytes: u64,
     /// How long a ticket is good for. Default 7 days: longer than a holiday's weekend without a gateway.
     pub ticket_lifetime: Duration,
     /// How long a connection to the application may take to come about. Default 10 s.
@@ -96,6 +102,9 @@ impl Config {
             permits: Permits::default(),
             max_bytes: 10 << 30,
             max_stored_bytes: 100 << 30,
+            owner_quota_bytes: None,
+            address_quota_bytes: None,
+            reserve_bytes: 256 << 20,
             ticket_lifetime: Duration::from_secs(7 * 24 * 3600),
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(600),
@@ -113,5 +122,10 @@ impl Config {
             },
             clock: Clock::system(),
         }
+    }
+
+    /// The share of one user or address, unless it is set: four make the whole, and each holds one upload of the longest.
+    pub(crate) fn share(&self) -> u64 {
+        (self.max_stored_bytes / 4).max(self.max_bytes).min(self.max_stored_bytes)
     }
 }

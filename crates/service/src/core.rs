@@ -8,6 +8,7 @@ use crate::intakes::Intakes;
 use crate::left_behind::LeftBehind;
 use crate::metrics::Counters;
 use crate::permits::Permits;
+use crate::room::{Limits, Room};
 use crate::state::{Store, StoreError, Upload};
 use hoop_http::{Clock, Code, Connector, Origin, Problem};
 use hoop_units::{Backoff, Prefix, UploadId};
@@ -38,7 +39,8 @@ pub struct Core {
     /// Rung when there may be something to replay.
     pub work: Notify,
     pub intakes: Arc<Intakes>,
-    pub max_stored_bytes: u64,
+    /// Who has how much of the disk.
+    pub room: Room,
     pub ticket_lifetime: Duration,
     pub connect_timeout: Duration,
     pub answer_timeout: Duration,
@@ -53,6 +55,13 @@ pub struct Core {
 impl Core {
     /// What `config` makes of it, with an open store and the way to the application.
     pub fn new(config: Config, store: Store, connector: Connector) -> Self {
+        let share = config.share();
+        let limits = Limits {
+            all: config.max_stored_bytes,
+            owner: config.owner_quota_bytes.unwrap_or(share),
+            address: config.address_quota_bytes.unwrap_or(share),
+            reserve: config.reserve_bytes,
+        };
         let policy = Policy {
             keys: config.keys,
             origin: config.origin.as_str().to_owned(),
@@ -70,10 +79,10 @@ impl Core {
             store,
             live: Registry::default(),
             streams: Arc::default(),
-            clock: config.clock,
             work: Notify::new(),
             intakes: Intakes::new(config.intakes),
-            max_stored_bytes: config.max_stored_bytes,
+            room: Room::new(limits, config.state_dir, config.clock.clone()),
+            clock: config.clock,
             ticket_lifetime: config.ticket_lifetime,
             connect_timeout: config.connect_timeout,
             answer_timeout: config.answer_timeout,

@@ -7,13 +7,12 @@
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
-use crate::kept;
-use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking, room};
+use crate::room::{self, Payer, Wants};
+use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -42,11 +41,12 @@ pub enum Entered {
 }
 
 impl Registry {
-    /// Lets a message in, if its upload is new and in time, or known and the same.
+    /// Lets a message in, if its upload is new and in time, or known and the same, and there is room. Until it is known whose the upload is,
+    /// `sender` pays.
     ///
     /// # Errors
-    /// `ticket-early`, `ticket-expired`, `upload-conflict`, or the store's.
-    pub async fn enter(&self, core: &Core, admission: Admission) -> Result<Entered, Problem> {
+    /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
+    pub async fn enter(&self, core: &Core, admission: Admission, sender: Payer) -> Result<Entered, Problem> {
         let id = admission.id();
         let mut live = self.live.lock().await;
         if let Some(other) = live.get(&id).and_then(Weak::upgrade) {
@@ -60,6 +60,7 @@ impl Registry {
                 let upload = known.unwrap_or_else(|| unbegun(&admission, core.clock.unix(), code));
                 return Ok(Entered::Known(Box::new(upload)));
             }
+            other.ask_room(core, None).await?;
             return Ok(Entered::Live(other));
         }
         let now = core.clock.unix();
@@ -71,8 +72,7 @@ impl Registry {
                 if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {
                     return Ok(Entered::Known(Box::new(unbegun(&admission, marked.created, code))));
                 }
-                check_room(core, unnoted(&live), room(0, admission.layout.total())).await?;
-                Live::new(admission, now, Progress::default(), None)
+                Live::new(admission, now, Progress::paid_by(sender), None)
             }
             Some(upload) if upload.paused => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -80,8 +80,7 @@ impl Registry {
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
                 core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
-                check_room(core, unnoted(&live), room(0, admission.layout.total())).await?;
-                Live::new(admission, upload.created, Progress::default(), None)
+                Live::new(admission, upload.created, Progress::paid_by(sender), None)
             }
             Some(upload) => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -92,12 +91,19 @@ impl Registry {
                     return Err(Problem::new(Code::UploadExpired, "it was not complete in time"));
                 }
                 let body = core.store.bodies().open(id).map_err(|error| store_problem(error.into()))?;
-                let progress =
-                    Progress { received: upload.received, facts: upload.facts, body: Some(body), halted: None };
+                let noted = Some((upload.received.len(), upload.payer));
+                let progress = Progress {
+                    received: upload.received,
+                    facts: upload.facts,
+                    body: Some(body),
+                    noted,
+                    ..Progress::paid_by(upload.payer.unwrap_or(sender))
+                };
                 let flushed = progress.received.clone();
                 Live::new(admission, upload.created, progress, Some(flushed))
             }
         };
+        entered.ask_room(core, None).await?;
         let entered = Arc::new(entered);
         if live.len() > SWEEP_AT {
             live.retain(|_, other| other.strong_count() > 0);
@@ -128,6 +134,22 @@ impl Registry {
     /// One of those.
     pub async fn coming_of(&self, id: UploadId, now: UnixTime) -> Option<Upload> {
         self.of(id).await?.coming(now)
+    }
+
+    /// Forgets an upload whose record 0 has not come, unless somebody sends it now. Whoever goes on begins anew.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn discard(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
+        {
+            let live = self.live.lock().await;
+            if live.get(&id).is_some_and(|live| live.strong_count() > 0) {
+                return Ok(());
+            }
+            core.store.with(move |index| index.discard(id)).await?;
+            core.room.give_back(id);
+        }
+        self.remove_orphan(core, id).await
     }
 
     /// Deletes a body unless an upload has it, now that nobody can begin one under that id.
@@ -185,26 +207,6 @@ fn paused_wait(paused_secs: u32, roll: u32) -> Duration {
     PAUSED_WAITS.delay(doubled, roll)
 }
 
-/// What the uploads that come in will have on disk and the index does not know of yet, in bytes.
-fn unnoted(live: &BTreeMap<UploadId, Weak<Live>>) -> u64 {
-    let live = live.values().filter_map(Weak::upgrade).filter(|live| !live.is_noted());
-    live.fold(0, |sum, live| sum.saturating_add(room(0, live.admission.layout.total())))
-}
-
-/// Whether there is room for so much more: a new upload, or the next part of one. `unnoted` is from before the index is asked, so that what is
-/// noted meanwhile counts twice for once rather than not at all.
-async fn check_room(core: &Core, unnoted: u64, more: u64) -> Result<(), Problem> {
-    let limit = core.max_stored_bytes.saturating_sub(unnoted).saturating_sub(more);
-    let stored = kept::make_way(core, limit).await.map_err(store_problem)?.saturating_add(unnoted);
-    match stored.saturating_add(more) > core.max_stored_bytes {
-        true => {
-            let detail = format!("{stored} of {} bytes are taken", core.max_stored_bytes);
-            Err(Problem::new(Code::SpoolFull, detail).retry_after(core::time::Duration::from_secs(60)))
-        }
-        false => Ok(()),
-    }
-}
-
 fn same(admission: &Admission, prelude: &[u8], total: u64) -> Result<(), Problem> {
     if admission.prelude.encode() != prelude {
         let detail = "another prelude is known for this upload: was its ticket used for two?";
@@ -227,8 +229,6 @@ pub struct Live {
     progress: Mutex<Progress>,
     /// What the index knows; none: nothing yet. Held while flushing, so that flushes come one after the other.
     flushed: tokio::sync::Mutex<Option<RangeSet>>,
-    /// Whether the index knows of it.
-    noted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -240,12 +240,29 @@ struct Progress {
     body: Option<Arc<dyn Sealed>>,
     /// Why nothing more is taken, if its owner says so.
     halted: Option<Code>,
+    /// Who pays for it.
+    payer: Option<Payer>,
+    /// Up to where it has room, in bytes of what has come.
+    reach: u64,
+    /// How many bytes of it the index counts, and as whose.
+    noted: Option<(u64, Option<Payer>)>,
+}
+
+impl Progress {
+    /// Nothing has come.
+    fn paid_by(payer: Payer) -> Self {
+        Self { payer: Some(payer), ..Self::default() }
+    }
+
+    /// What is to be told of it.
+    fn told(&self) -> Self {
+        Self { received: self.received.clone(), facts: self.facts.clone(), payer: self.payer, ..Self::default() }
+    }
 }
 
 impl Live {
     fn new(admission: Admission, created: UnixTime, progress: Progress, flushed: Option<RangeSet>) -> Self {
-        let noted = AtomicBool::new(flushed.is_some());
-        Self { admission, created, progress: Mutex::new(progress), flushed: tokio::sync::Mutex::new(flushed), noted }
+        Self { admission, created, progress: Mutex::new(progress), flushed: tokio::sync::Mutex::new(flushed) }
     }
 
     /// Nothing in here panics between two changes that belong together.
@@ -262,9 +279,7 @@ impl Live {
     fn coming(&self, now: UnixTime) -> Option<Upload> {
         let progress = self.progress();
         progress.body.as_ref()?;
-        let progress =
-            Progress { received: progress.received.clone(), facts: progress.facts.clone(), ..Progress::default() };
-        Some(upload(&self.admission, progress, self.created, now))
+        Some(upload(&self.admission, progress.told(), self.created, now))
     }
 
     /// Whether its total is beyond doubt.
@@ -348,17 +363,68 @@ impl Live {
         Ok(())
     }
 
-    /// Whether the next part of it has room: what comes next was promised when this part was noted, unless others have gone over meanwhile.
+    /// Who pays for it, by the records at its beginning; none: they do not say, or it is known already.
+    pub fn payer_in(&self, policy: &Policy, records: &[u8]) -> Option<Payer> {
+        let len = usize::try_from(self.admission.layout.record(0).len()).ok()?;
+        let mut record = records.get(..len).filter(|_| self.progress().facts.is_none())?.to_vec();
+        let plaintext = self.admission.open(0, &mut record).ok()?;
+        let (_, credentials, _) = inspect(policy, &self.admission, plaintext, self.created).ok()?;
+        Some(Payer::of(policy, &credentials))
+    }
+
+    /// Has room for so many more bytes, which `payer` pays for from now on, if it is another than before.
     ///
     /// # Errors
-    /// `spool-full`.
-    pub async fn check_room(&self, core: &Core) -> Result<(), Problem> {
-        check_room(core, 0, 0).await
+    /// `spool-full`, or the store's.
+    pub async fn need_room(&self, core: &Core, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
+        let has_room = {
+            let progress = self.progress();
+            let reach = progress.received.len().saturating_add(more).min(self.admission.layout.total());
+            reach <= progress.reach && (payer.is_none() || payer == progress.payer)
+        };
+        match has_room {
+            true => {
+                core.room.touch(self.admission.id());
+                Ok(())
+            }
+            false => self.ask_room(core, payer).await,
+        }
+    }
+
+    /// Asks for the room of what comes next.
+    async fn ask_room(&self, core: &Core, payer: Option<Payer>) -> Result<(), Problem> {
+        let wants = {
+            let progress = self.progress();
+            let Some(payer) = payer.or(progress.payer) else { return Ok(()) };
+            let (noted, paid_by) = progress.noted.unwrap_or_default();
+            let paid = if paid_by == Some(payer) { noted } else { 0 };
+            let (come, total) = (progress.received.len(), self.admission.layout.total());
+            let (reach, least) = (room::reach(come, total), room::least(come, total));
+            Wants { id: self.admission.id(), payer, noted, paid, reach, least }
+        };
+        let reach = room::promise(core, wants).await?;
+        let mut progress = self.progress();
+        (progress.payer, progress.reach) = (Some(wants.payer), reach);
+        Ok(())
     }
 
     /// Whether the index knows of it.
     pub fn is_noted(&self) -> bool {
-        self.noted.load(Ordering::Acquire)
+        self.progress().noted.is_some()
+    }
+
+    /// Tells what the index knows now, and that room for it is promised no longer.
+    fn set_noted(&self, core: &Core, upload: &Upload) {
+        let len = upload.received.len();
+        let left = {
+            let mut progress = self.progress();
+            progress.noted = Some((len, upload.payer));
+            progress.reach.saturating_sub(len)
+        };
+        match upload.state {
+            State::Receiving => core.room.keep(upload.id, left),
+            _ => core.room.give_back(upload.id),
+        }
     }
 
     /// Syncs what was written and notes it in the index. Returns the upload as it then stands; none if nothing of it
@@ -368,30 +434,33 @@ impl Live {
     /// `upload-stopped`, `upload-expired`, or the store's.
     pub async fn flush(&self, core: &Core) -> Result<Option<Upload>, Problem> {
         let mut flushed = self.flushed.lock().await;
-        let (received, facts, body) = {
+        let (told, body) = {
             let progress = self.progress();
-            (progress.received.clone(), progress.facts.clone(), progress.body.clone())
+            (progress.told(), progress.body.clone())
         };
-        let id = self.admission.id();
-        let Some(body) = body else { return Ok(None) };
+        let (id, received) = (self.admission.id(), told.received.clone());
+        let Some(body) = body else {
+            core.room.give_back(id);
+            return Ok(None);
+        };
         if flushed.as_ref() == Some(&received) {
             return core.store.load(id).await.map_err(store_problem);
         }
         let synced = blocking(move || body.sync()).await;
         synced.and_then(|synced| synced).map_err(|error| store_problem(error.into()))?;
-        let progress = Progress { received: received.clone(), facts, ..Progress::default() };
-        let progress = upload(&self.admission, progress, self.created, core.clock.unix());
-        let changed = core.store.receive(progress, flushed.is_none()).await.map_err(store_problem)?;
+        let told = upload(&self.admission, told, self.created, core.clock.unix());
+        let changed = core.store.receive(told, flushed.is_none()).await.map_err(store_problem)?;
         match changed {
             Changed::Done(upload) => {
                 *flushed = Some(received);
-                self.noted.store(true, Ordering::Release);
+                self.set_noted(core, &upload);
                 if upload.state == State::Received {
                     core.work.notify_one();
                 }
                 Ok(Some(upload))
             }
             Changed::Refused(upload) => {
+                core.room.give_back(id);
                 if flushed.is_none() && upload.state == State::Stopped {
                     // It was stopped before the index knew of it, so nobody else will clear it away.
                     let (bodies, removing) = (core.store.bodies().clone(), id);
@@ -415,6 +484,7 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
         state: State::Receiving,
         paused: false,
         facts: progress.facts,
+        payer: progress.payer,
         created,
         updated: now,
         expires: admission.ticket.label.expires,

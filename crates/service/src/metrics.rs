@@ -97,8 +97,13 @@ async fn text(core: &Core) -> Result<String, Problem> {
     let help =
         "Uploads that are given up within a day, if their device, the application or their owner does not come back.";
     metric("uploads_ending", "gauge", help, &one(ending));
-    metric("stored_bytes", "gauge", "What uploads whose bodies are kept have, or will have, on disk.", &one(stored));
-    metric("stored_bytes_max", "gauge", "The most of that (--max-stored).", &one(core.max_stored_bytes));
+    metric("stored_bytes", "gauge", "What uploads whose bodies are kept have on disk.", &one(stored));
+    let help = "What uploads were promised that has not come; it lapses 5 minutes after the last byte.";
+    metric("promised_bytes", "gauge", help, &one(core.room.promised()));
+    metric("stored_bytes_max", "gauge", "The most of both together (--max-stored).", &one(core.room.max()));
+    let full: Vec<_> =
+        core.room.refusals().iter().map(|(full, n)| (format!("{{why=\"{}\"}}", full.name()), *n)).collect();
+    metric("room_refused_total", "counter", "How often an upload got no room, by what was full.", &full);
     let counters = &core.counters;
     metric("tickets_total", "counter", "Tickets issued.", &counter(&counters.tickets));
     metric("messages_total", "counter", "Messages to /hoop/post that were taken.", &counter(&counters.messages));

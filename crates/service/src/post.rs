@@ -10,6 +10,7 @@ use crate::admit::{Admission, Policy};
 use crate::core::Core;
 use crate::intake::{self, Entered, Live};
 use crate::intakes::Slot;
+use crate::room::Payer;
 use crate::source::Source;
 use crate::state::{State, Upload, blocking};
 use crate::status;
@@ -29,8 +30,8 @@ const BATCH_RECORDS: u64 = 4;
 /// Those in octets.
 const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 
-/// After so many octets of one message, what has come is synced and room for more is asked for; a crash costs some seconds at 10 Mbit/s.
-const CHECKPOINT: u64 = crate::state::PROMISED_MAX;
+/// After so many octets of one message, what has come is synced; a crash costs some seconds at 10 Mbit/s.
+const CHECKPOINT: u64 = 16 << 20;
 
 /// So long the index need not know of an upload that comes. It is noted with the next [`BATCH`] after that, and its owner can see it, pause and stop it.
 const HIDDEN_MAX: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ pub async fn receive(
     let (wait, waits_for_leave) = (wait(&headers), headers.contains_key(header::EXPECT));
     let source = Source::new(body, core.body_timeout);
     let (answer, source) = match core.intakes.begin(DeviceId::from_ip(sender)) {
-        Some(slot) => accept_apart(core.clone(), headers, source, id, slot).await,
+        Some(slot) => accept_apart(core.clone(), headers, source, sender, id, slot).await,
         None => {
             let problem = Problem::new(Code::TooManyRequests, "too many senders at once");
             (Err((problem.retry_after(Duration::from_secs(2)), None)), Some(source))
@@ -128,11 +129,12 @@ async fn accept_apart(
     core: Arc<Core>,
     headers: HeaderMap,
     mut source: Source,
+    sender: IpAddr,
     id: Option<UploadId>,
     slot: Slot,
 ) -> (Result<Upload, Refusal>, Option<Source>) {
     let task = tokio::spawn(async move {
-        let answer = accept(&core, &headers, &mut source, id).await;
+        let answer = accept(&core, &headers, &mut source, sender, id).await;
         drop(slot);
         (answer, Some(source))
     });
@@ -144,6 +146,7 @@ async fn accept(
     core: &Arc<Core>,
     headers: &HeaderMap,
     source: &mut Source,
+    sender: IpAddr,
     id: Option<UploadId>,
 ) -> Result<Upload, Refusal> {
     let alone = |problem| (problem, None);
@@ -154,7 +157,8 @@ async fn accept(
     let mut message = message.map_err(alone)?;
     let admission = message.admission.take().expect("each message is made with one");
     core.permits.check_sender(&core.policy, headers, admission.id(), core.clock.unix()).map_err(alone)?;
-    let live = match core.live.enter(core, admission).await.map_err(alone)? {
+    let sender = Payer::at(&core.policy, sender);
+    let live = match core.live.enter(core, admission, sender).await.map_err(alone)? {
         Entered::Live(live) => live,
         Entered::Known(upload) => return Ok(*upload),
     };
@@ -250,6 +254,8 @@ impl Message {
             let rest = octets.split_off(len);
             let batch = std::mem::replace(&mut octets, rest);
             since_checkpoint += len as u64;
+            let payer = if index == 0 { live.payer_in(&core.policy, &batch) } else { None };
+            live.need_room(core, len as u64, payer).await?;
             let (worker, live_too) = (core.clone(), live.clone());
             let taken = blocking(move || live_too.take(&worker.policy, &worker.store, index, &batch))
                 .await
@@ -265,7 +271,6 @@ impl Message {
             let is_hidden = !live.is_noted() && begun.elapsed() >= HIDDEN_MAX;
             if (since_checkpoint >= CHECKPOINT || is_hidden) && index < end {
                 live.flush(core).await?;
-                live.check_room(core).await?;
                 since_checkpoint = 0;
             }
         }

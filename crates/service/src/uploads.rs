@@ -212,6 +212,7 @@ async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem
         }
     };
     core.live.halt(id, Some(Code::UploadStopped)).await;
+    core.room.give_back(id);
     if let Err(error) = core.store.dispose(id).await {
         tracing::warn!(%error, "a body could not be deleted yet");
     }

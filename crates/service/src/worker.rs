@@ -269,6 +269,7 @@ mod tests {
             state,
             paused: false,
             facts: None,
+            payer: None,
             created: UnixTime(1),
             updated: UnixTime(1),
             expires: UnixTime(1),

@@ -2,6 +2,7 @@
 //! S3) has only to call it.
 
 use super::{Bodies, Change, Changed, Facts, Index, KEPT_SECS, LINGER_SECS, Marked, Reason, State, Upload};
+use crate::room::{Payer, Sum};
 use hoop_http::Code;
 use hoop_units::{ByteRange, UnixTime, UploadId};
 use std::io;
@@ -20,7 +21,7 @@ pub struct Fresh {
 /// # Panics
 /// At the first claim that does not hold.
 pub fn check(fresh: impl Fn() -> Fresh) {
-    let index_claims: [fn(&Arc<dyn Index>); 14] = [
+    let index_claims: [fn(&Arc<dyn Index>); 15] = [
         what_was_received_adds_up_and_ends_with_the_whole,
         nothing_is_received_of_what_was_forgotten,
         of_many_who_claim_an_upload_one_gets_it,
@@ -33,6 +34,7 @@ pub fn check(fresh: impl Fn() -> Fresh) {
         a_body_counts_until_it_is_disposed_of,
         what_may_be_released_is_kept_for_its_time_and_then_disposed_of,
         only_what_is_long_over_and_disposed_of_is_forgotten,
+        what_a_payer_has_is_told_and_who_has_no_beginning,
         what_nothing_has_proven_is_discarded_and_no_other,
         a_pause_or_a_stop_before_anything_has_come_holds,
     ];
@@ -57,6 +59,7 @@ fn progress(n: u8, end: u64) -> Upload {
         state: State::Receiving,
         paused: false,
         facts: Some(Facts { method: "POST".into(), path: "/up".into(), owner: [n % 2; 16] }),
+        payer: Some(Payer::Owner([n % 2; 16])),
         created: UnixTime(100 + u32::from(n)),
         updated: UnixTime(100 + u32::from(n)),
         expires: UnixTime(1_000),
@@ -227,7 +230,7 @@ fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dy
         done(index.apply(id(n), rejected, UnixTime(500 + u32::from(n))).unwrap());
     }
     assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![], 3 * TOTAL));
-    assert_eq!(index.longest_kept(2).unwrap(), [id(1), id(2)]);
+    assert_eq!(index.longest_kept(None, 2).unwrap(), [id(1), id(2)]);
     assert_eq!(index.kept(UnixTime(501 + KEPT_SECS), 9).unwrap(), []);
     assert_eq!(index.kept(UnixTime(502 + KEPT_SECS), 9).unwrap(), [id(1)]);
     assert_eq!(index.kept(UnixTime(1_001 + LINGER_SECS), 9).unwrap().len(), 3, "no longer than the upload may last");
@@ -235,7 +238,7 @@ fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dy
     let release = || Change::Release { token: vec![1], owner: [1; 16], twice: true };
     done(apply(index, 2, release()));
     assert!(matches!(apply(index, 1, release()), Changed::Refused(_)), "its body may be gone");
-    assert_eq!((index.disposable(9).unwrap(), index.longest_kept(9).unwrap()), (vec![id(1)], vec![id(3)]));
+    assert_eq!((index.disposable(9).unwrap(), index.longest_kept(None, 9).unwrap()), (vec![id(1)], vec![id(3)]));
     assert_eq!(index.due(UnixTime(600), 9).unwrap(), [id(2)]);
 }
 
@@ -251,6 +254,27 @@ fn only_what_is_long_over_and_disposed_of_is_forgotten(index: &Arc<dyn Index>) {
     assert_eq!(index.forget(UnixTime(end), 9).unwrap(), 0);
     assert_eq!(index.forget(UnixTime(end + 1), 9).unwrap(), 1);
     assert_eq!([1, 2, 3].map(|n| index.load(id(n)).unwrap().is_some()), [false, true, true]);
+}
+
+fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
+    let address = Payer::Address([1; 16]);
+    index.receive(&Upload { facts: None, payer: Some(address), ..progress(1, 9) }, true).unwrap();
+    index.receive(&Upload { facts: None, payer: Some(address), ..progress(2, 9) }, true).unwrap();
+    done(apply(index, 2, Change::Pause));
+    index.receive(&progress(3, 100), true).unwrap();
+    received(index, 5);
+    let paid = |payer| index.paid_by(payer).unwrap();
+    assert_eq!(paid(Payer::Owner([1; 16])), Sum { uploads: 2, bytes: 100 + TOTAL });
+    assert_eq!(paid(address), Sum { uploads: 2, bytes: 18 });
+    assert_eq!(
+        (index.headless(UnixTime(101), 9).unwrap(), index.headless(UnixTime(999), 9).unwrap()),
+        (vec![], vec![id(1)])
+    );
+    // Record 0 says whose it is.
+    index.receive(&progress(1, 20), false).unwrap();
+    assert_eq!((paid(address).bytes, paid(Payer::Owner([1; 16])).bytes), (9, 120 + TOTAL));
+    index.disposed(id(5)).unwrap();
+    assert_eq!((paid(Payer::Owner([1; 16])).uploads, index.headless(UnixTime(999), 9).unwrap()), (2, vec![]));
 }
 
 fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {

@@ -17,6 +17,7 @@ mod store;
 mod upload;
 
 use crate::owner::Tag;
+use crate::room::{Payer, Sum};
 use hoop_units::{UnixTime, UploadId};
 use std::io;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 pub use notes::{Marked, Notes};
 pub use settings::SavedSettings;
 pub use store::{Store, blocking};
-pub use upload::{Change, Facts, KEPT_SECS, LINGER_SECS, PROMISED_MAX, Reason, State, Upload, room};
+pub use upload::{Change, Facts, KEPT_SECS, LINGER_SECS, Reason, State, Upload};
 
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]
@@ -93,10 +94,14 @@ pub trait Index: Notes + SavedSettings + Send + Sync {
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads that have ended and whose bodies their owners may still release, but not for longer.
     fn kept(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
-    /// Those that may be released, the longest kept first.
-    fn longest_kept(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
-    /// What the uploads whose bodies are kept have on disk, or were promised, in bytes ([`Upload::room`]).
+    /// Those that may be released, of this payer or of anybody, the longest kept first.
+    fn longest_kept(&self, of: Option<Payer>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    /// What the uploads whose bodies are kept have on disk, in bytes ([`Upload::room`]).
     fn stored(&self) -> Result<u64, StoreError>;
+    /// That of one payer, and of how many uploads.
+    fn paid_by(&self, payer: Payer) -> Result<Sum, StoreError>;
+    /// Uploads that began before `before`, are not paused, and whose record 0 has not come.
+    fn headless(&self, before: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// How many uploads that wait for something will be given up before `before`, if nothing more happens to them.
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError>;
     /// How many uploads there are in each state.

@@ -8,8 +8,9 @@
 use super::{Change, Changed, Facts, Index, KEPT_SECS, Reason, State, StoreError, Upload};
 use super::{notes, settings};
 use crate::owner::Tag;
+use crate::room::{Payer, Sum};
 use hoop_http::Code;
-use hoop_units::{UnixTime, UploadId};
+use hoop_units::{RangeSet, UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,9 +67,16 @@ CREATE INDEX uploads_disposable ON uploads (state) WHERE has_body AND NOT kept;
 CREATE INDEX uploads_kept ON uploads (updated) WHERE kept;
 ";
 
+/// The sixth: who pays for what is stored. What is promised is no longer counted with it; [`count_anew`] follows.
+const PAYERS: &str = "
+ALTER TABLE uploads ADD COLUMN payer BLOB;
+CREATE INDEX uploads_payer ON uploads (payer, room) WHERE has_body AND payer IS NOT NULL;
+CREATE INDEX uploads_headless ON uploads (created) WHERE state = 'receiving' AND owner IS NULL;
+";
+
 /// What [`read`] reads, in its order.
 const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
-                       next_attempt, reason_code, reason_detail, answer, token, paused, receipt, failures, kept";
+                       next_attempt, reason_code, reason_detail, answer, token, paused, receipt, failures, kept, payer";
 
 /// The final states, for queries.
 const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
@@ -193,6 +201,7 @@ impl Index for SqliteIndex {
                 (None, true) => begin(transaction, &progress)?,
                 (None, false) => return Ok(Changed::Unknown),
             };
+            upload.payer = progress.payer.or(upload.payer);
             if upload.receive(&progress.received, progress.facts.as_ref(), progress.updated).is_err() {
                 return Ok(Changed::Refused(upload));
             }
@@ -282,8 +291,28 @@ impl Index for SqliteIndex {
         self.ids(sql, &[&updated, &expires, &rows(limit)])
     }
 
-    fn longest_kept(&self, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        self.ids("SELECT id FROM uploads WHERE kept ORDER BY updated LIMIT ?1", &[&rows(limit)])
+    fn longest_kept(&self, of: Option<Payer>, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        match of {
+            None => self.ids("SELECT id FROM uploads WHERE kept ORDER BY updated LIMIT ?1", &[&rows(limit)]),
+            Some(payer) => {
+                let sql = "SELECT id FROM uploads WHERE kept AND has_body AND payer = ?1 ORDER BY updated LIMIT ?2";
+                self.ids(sql, &[&payer, &rows(limit)])
+            }
+        }
+    }
+
+    fn paid_by(&self, payer: Payer) -> Result<Sum, StoreError> {
+        let sql = "SELECT count(*), coalesce(sum(room), 0) FROM uploads WHERE payer = ?1 AND has_body";
+        let sum = |row: &Row<'_>| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?));
+        let (uploads, bytes) = self.reader().prepare_cached(sql)?.query_row([payer], sum)?;
+        let bytes = u64::try_from(bytes).map_err(|_| StoreError::Damaged("a room below zero"))?;
+        Ok(Sum { uploads: uploads as usize, bytes })
+    }
+
+    fn headless(&self, before: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE state = 'receiving' AND owner IS NULL AND created < ?1 AND NOT paused \
+                   ORDER BY created LIMIT ?2";
+        self.ids(sql, &[&before.0, &rows(limit)])
     }
 
     fn stored(&self) -> Result<u64, StoreError> {
@@ -336,14 +365,33 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
         RECEIPTS.to_owned(),
         ROOM.to_owned(),
         KEPT.to_owned(),
+        PAYERS.to_owned(),
     ];
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let made = transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
     let left = usize::try_from(made).ok().and_then(|made| steps.get(made..));
     let left = left.ok_or(StoreError::Damaged("it was written by another version of this program"))?;
     left.iter().try_for_each(|step| transaction.execute_batch(step))?;
+    if left.iter().any(|step| step == PAYERS) {
+        count_anew(&transaction)?;
+    }
     transaction.pragma_update(None, "user_version", rows(steps.len()))?;
     Ok(transaction.commit()?)
+}
+
+/// Counts for each upload what has come of it, and no longer what it was promised.
+fn count_anew(transaction: &Connection) -> Result<(), StoreError> {
+    let mut uploads = transaction.prepare("SELECT id, received FROM uploads WHERE has_body")?;
+    let mut count = transaction.prepare("UPDATE uploads SET room = ?2 WHERE id = ?1")?;
+    let mut rows = uploads.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let received = row.get::<_, String>(1)?.parse::<RangeSet>();
+        let len = received.map_err(|_| StoreError::Damaged("ranges that are none"))?.len();
+        found.push((row.get::<_, [u8; 16]>(0)?, i64::try_from(len).unwrap_or(i64::MAX)));
+    }
+    found.into_iter().try_for_each(|(id, len)| count.execute(params![id, len]).map(drop))?;
+    Ok(())
 }
 
 /// Makes these changes in one transaction. One that fails is undone alone; if the commit fails, none is made.
@@ -396,11 +444,12 @@ pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Uploa
 fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO uploads ({COLUMNS}, room) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
-         ?17, ?18, ?19, ?20, ?21, ?22) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
+         ?17, ?18, ?19, ?20, ?21, ?22, ?23) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
          excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
          excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused, receipt = \
-         excluded.receipt, failures = excluded.failures, kept = excluded.kept, room = excluded.room"
+         excluded.receipt, failures = excluded.failures, kept = excluded.kept, payer = excluded.payer, \
+         room = excluded.room"
     );
     let facts = upload.facts.as_ref();
     let reason = upload.reason.as_ref();
@@ -426,6 +475,7 @@ fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
         upload.receipt,
         upload.failures,
         upload.kept,
+        upload.payer,
         i64::try_from(upload.room()).map_err(|_| StoreError::Damaged("a total beyond an exbibyte"))?,
     ])?;
     Ok(())
@@ -462,6 +512,7 @@ fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
         token: row.get("token")?,
         failures: row.get("failures")?,
         kept: row.get("kept")?,
+        payer: row.get("payer")?,
     })
 }
 
@@ -479,6 +530,7 @@ mod tests {
             state: State::Receiving,
             paused: false,
             facts: Some(Facts { method: "POST".into(), path: "/up".into(), owner: [n % 2; 16] }),
+            payer: Some(Payer::Owner([n % 2; 16])),
             created: UnixTime(100 + u32::from(n)),
             updated: UnixTime(100 + u32::from(n)),
             expires: UnixTime(1_000),
@@ -531,12 +583,14 @@ mod tests {
         let sql = "INSERT INTO uploads (id, prelude, total, received, state, created, updated, expires, attempts) VALUES \
                    (?1, x'00', 9, '0-8', 'received', 1, 2, 3, 4)";
         first.execute(sql, [[1_u8; 16]]).unwrap();
+        first.execute(&sql.replace("'0-8', 'received'", "'0-2,5-5', 'receiving'"), [[2_u8; 16]]).unwrap();
         drop(first);
         for _ in 0..2 {
             let index = SqliteIndex::open(&path).unwrap();
             let upload = index.load(UploadId([1; 16])).unwrap().unwrap();
             assert_eq!((upload.total, upload.attempts, upload.paused), (9, 4, false));
             assert_eq!(index.due(UnixTime(5), 9).unwrap(), [UploadId([1; 16])]);
+            assert_eq!((index.stored().unwrap(), upload.payer), (9 + 4, None), "what has come, and no promise");
         }
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(SqliteIndex::open(&path), Err(StoreError::Damaged(_))));
@@ -628,7 +682,7 @@ mod tests {
         assert_eq!(index.overdue(ends, 9).unwrap(), []);
         assert_eq!(index.overdue(ends.plus_secs(1), 9).unwrap().len(), 1);
         done(index.apply(UploadId([1; 16]), Change::Expire, ends));
-        assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (1, 1_000));
+        assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (1, 10));
         assert_eq!(index.forget(UnixTime(u32::MAX), 9).unwrap(), 0, "not while there is a body");
         index.disposed(UploadId([1; 16])).unwrap();
         assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (0, 0));

@@ -10,6 +10,7 @@
 //! unknown; what is paused is not claimed and does not pass the gate; what is released has its bytes ([`Upload::kept`]).
 
 use crate::owner::Tag;
+use crate::room::Payer;
 use hoop_http::Code;
 use hoop_units::{RangeSet, UnixTime, UploadId};
 
@@ -162,6 +163,8 @@ pub struct Upload {
     pub paused: bool,
     /// Known once record 0 is here.
     pub facts: Option<Facts>,
+    /// Whose share of the disk it takes from; none: it is of an older version.
+    pub payer: Option<Payer>,
     /// When its first octets came.
     pub created: UnixTime,
     /// When anything last changed.
@@ -344,12 +347,9 @@ impl Upload {
         Ok(())
     }
 
-    /// The room that its body takes on disk while it is kept: what has come, and some that it is promised.
+    /// The room that its body takes on disk while it is kept: what has come.
     pub fn room(&self) -> u64 {
-        match self.state {
-            State::Receiving => room(self.received.len(), self.total),
-            _ => self.total,
-        }
+        self.received.len()
     }
 
     /// Until when the bytes of what has ended are kept for its owner; none: they are not.
@@ -361,15 +361,6 @@ impl Upload {
     pub const fn ends(&self) -> UnixTime {
         self.expires.plus_secs(LINGER_SECS)
     }
-}
-
-/// How much more than has come of an upload it has room for, before it is asked for again: a hundred senders may claim 1.6 GiB together, and not
-/// the whole disk with the first record of each.
-pub const PROMISED_MAX: u64 = 16 << 20;
-
-/// The room of an upload of which so much has come, of so much in all.
-pub fn room(received: u64, total: u64) -> u64 {
-    received.saturating_add(PROMISED_MAX).min(total)
 }
 
 impl Change {
@@ -403,6 +394,7 @@ mod tests {
             state,
             paused: false,
             facts: None,
+            payer: None,
             created: UnixTime(1),
             updated: UnixTime(1),
             expires: UnixTime(100),

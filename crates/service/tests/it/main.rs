@@ -16,6 +16,7 @@ mod pages;
 mod post;
 mod proxy;
 mod replay;
+mod room;
 mod settings;
 mod signatures;
 mod slow;

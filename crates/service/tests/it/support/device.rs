@@ -50,6 +50,33 @@ pub async fn ticket_at(address: SocketAddr, wanted: &Value) -> Ticket {
     Ticket::parse(&reply.json()["tickets"][0])
 }
 
+/// Tickets for nobody in particular, who is at that address, for all that a proxy says.
+pub async fn tickets_from(at: SocketAddr, address: &str, count: u8) -> Vec<Ticket> {
+    let fields = [("Hoop-Version", "1"), ("Content-Type", "application/json"), ("X-Forwarded-For", address)];
+    let wanted = json!({"count": count}).to_string();
+    let reply = super::wire::send(at, "POST", "/hoop/tickets", &fields, wanted.as_bytes()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.json()["tickets"].as_array().unwrap().iter().map(Ticket::parse).collect()
+}
+
+/// One of those.
+pub async fn ticket_from(at: SocketAddr, address: &str) -> Ticket {
+    tickets_from(at, address, 1).await.remove(0)
+}
+
+/// Puts the last record of an upload that claims to have so many octets, and nothing else of it: the least that one has to send.
+pub async fn begin(at: SocketAddr, ticket: &Ticket, address: &str, claimed: u64) -> Reply {
+    let prelude = Prelude::new([3; 16], RECORD_SIZE, &ticket.ticket).unwrap();
+    let records = claimed.div_ceil(RECORD_SIZE.into());
+    let (last, total) = (records - 1, prelude.len() as u64 + (records - 1) * u64::from(RECORD_SIZE) + 40);
+    let mut record = vec![0; 40 - 17];
+    ContentKey::new(ticket.suite, &ticket.key, prelude.salt()).seal(last, true, &mut record);
+    let range = format!("bytes {}-{}/{total}", total - 40, total - 1);
+    let fields =
+        [("Content-Range", range.as_str()), ("Hoop-Prelude", &prelude.to_header()), ("X-Forwarded-For", address)];
+    super::wire::send(at, "PUT", &format!("/hoop/post/{}", ticket.id), &fields, &record).await
+}
+
 /// A ticket for any route, for Alice.
 pub async fn ticket(sidecar: &Sidecar) -> Ticket {
     ticket_at(sidecar.address, &json!({})).await

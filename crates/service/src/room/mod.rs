@@ -1,0 +1,168 @@
+//! Who has how much of the disk: [`Room`]. It asks the index and the disk what is taken; `payer`, `promises` and `quota` are pure and judge.
+//!
+//! Promises: an upload that is let in has room for [`promises::FIRST`] more than has come of it, or for all of it; no payer gets more than a share,
+//! whatever is begun; what is promised and not used is free again [`promises::LAPSE`] after the last byte.
+//!
+//! Bounds: those of [`promises`]; who asks waits for its turn.
+
+mod payer;
+mod promises;
+mod quota;
+
+use crate::core::{Core, store_problem};
+use crate::kept;
+use hoop_files::Space;
+use hoop_http::{Clock, Code, Problem};
+use hoop_units::UploadId;
+use promises::Promises;
+use quota::{Asked, Taken};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use payer::Payer;
+pub use promises::{Sum, least, reach};
+pub use quota::{Full, Limits};
+
+/// When it is worth coming back: deliveries make room by the minute.
+const FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// What is promised, and the limits.
+pub struct Room {
+    limits: Limits,
+    /// The state folder.
+    dir: PathBuf,
+    clock: Clock,
+    promises: Mutex<Promises>,
+    /// Held while somebody asks for room, so that no two get the same.
+    turn: tokio::sync::Mutex<()>,
+    refused: Mutex<BTreeMap<Full, u64>>,
+}
+
+/// An upload that asks for room.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    /// Its name.
+    pub id: UploadId,
+    /// Who pays from now on.
+    pub payer: Payer,
+    /// What the index counts of it, in bytes.
+    pub noted: u64,
+    /// What of that the payer has paid for.
+    pub paid: u64,
+    /// Up to where it wants room.
+    pub reach: u64,
+    /// Up to where it cannot do without.
+    pub least: u64,
+}
+
+impl Room {
+    /// Room within `limits` on the disk of `dir`.
+    pub fn new(limits: Limits, dir: PathBuf, clock: Clock) -> Self {
+        let (promises, refused) = (Mutex::default(), Mutex::default());
+        Self { limits, dir, clock, promises, turn: tokio::sync::Mutex::default(), refused }
+    }
+
+    /// The most that all uploads may have, in bytes.
+    pub const fn max(&self) -> u64 {
+        self.limits.all
+    }
+
+    /// What is promised and has not come, in bytes.
+    pub fn promised(&self) -> u64 {
+        let now = self.clock.now();
+        let mut promises = self.promises();
+        promises.lapse(now);
+        promises.all()
+    }
+
+    /// How often there was no room, by why.
+    pub fn refusals(&self) -> Vec<(Full, u64)> {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        Full::ALL.iter().map(|full| (*full, refused.get(full).copied().unwrap_or_default())).collect()
+    }
+
+    /// A byte of an upload has come.
+    pub fn touch(&self, id: UploadId) {
+        let now = self.clock.now();
+        self.promises().touch(id, now);
+    }
+
+    /// An upload is noted; so much of what it was promised has not come.
+    pub fn keep(&self, id: UploadId, bytes: u64) {
+        let now = self.clock.now();
+        self.promises().keep(id, bytes, now);
+    }
+
+    /// An upload needs no more.
+    pub fn give_back(&self, id: UploadId) {
+        self.promises().give_back(id);
+    }
+
+    /// Nothing in here panics between two changes that belong together.
+    fn promises(&self) -> MutexGuard<'_, Promises> {
+        self.promises.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refuse(&self, full: Full) -> Problem {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(full).or_default() += 1;
+        Problem::new(Code::SpoolFull, full.words()).retry_after(FULL_RETRY_AFTER)
+    }
+
+    /// What is taken, this upload's promise aside, and what the disk has left.
+    async fn taken(&self, core: &Core, wants: &Wants) -> Result<(Taken, Space), Problem> {
+        // From before the index is asked: what is noted meanwhile counts twice for once rather than not at all.
+        let promised = {
+            let now = self.clock.now();
+            let mut promises = self.promises();
+            promises.lapse(now);
+            promises.besides(wants.id, wants.payer)
+        };
+        let (payer, dir) = (wants.payer, self.dir.clone());
+        let asked = core.store.with(move |index| Ok((index.stored()?, index.paid_by(payer)?, hoop_files::space(&dir))));
+        let (stored, own, space) = asked.await.map_err(store_problem)?;
+        let space = space.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the disk does not say what it has left");
+            Space { bytes: u64::MAX, files: u64::MAX }
+        });
+        let all = Sum { uploads: 0, bytes: stored.saturating_add(promised.0.bytes) };
+        let own = Sum {
+            uploads: own.uploads.saturating_add(promised.1.uploads),
+            bytes: own.bytes.saturating_add(promised.1.bytes),
+        };
+        Ok((Taken { all, own, promised }, space))
+    }
+}
+
+impl Wants {
+    fn asked(&self, reach: u64) -> Asked {
+        let (more, more_of_payer) = (reach.saturating_sub(self.noted), reach.saturating_sub(self.paid));
+        Asked { payer: self.payer, more, more_of_payer }
+    }
+}
+
+/// Promises an upload room, and says up to where. Where there is little, it gets the least. What is kept for its owners makes way for that.
+///
+/// # Errors
+/// `spool-full`, or the store's.
+pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
+    let room = &core.room;
+    let _turn = room.turn.lock().await;
+    loop {
+        let (taken, space) = room.taken(core, &wants).await?;
+        let judge = |reach| room.limits.judge(wants.asked(reach), &taken, space).map(|()| reach);
+        let (full, over) = match judge(wants.reach).or_else(|_| judge(wants.least)) {
+            Ok(reach) => {
+                let now = room.clock.now();
+                room.promises().put(wants.id, wants.payer, wants.asked(reach).more_of_payer, now);
+                return Ok(reach);
+            }
+            Err(full) => full,
+        };
+        let of = full.is_own().then_some(wants.payer);
+        if full == Full::Begun || !kept::make_way(core, over, of).await.map_err(store_problem)? {
+            return Err(room.refuse(full));
+        }
+    }
+}

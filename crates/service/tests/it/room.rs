@@ -1,0 +1,153 @@
+//! Who may take how much of the disk, and for how long.
+
+use crate::support::device::{Ticket, ask, begin, seal, ticket_from};
+use crate::support::upstream::{Upstream, answer};
+use crate::support::{PATIENCE, Sidecar, device, octets, wire};
+use hoop_http::Clock;
+use hoop_service::{Config, Routes};
+use serde_json::json;
+use std::time::{Duration, SystemTime};
+use tokio::task::JoinSet;
+
+/// What each upload of the attack says that it will have: more than was promised to it at once.
+const CLAIMED: u64 = 20 << 20;
+
+fn behind_a_proxy(config: &mut Config) {
+    config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+}
+
+/// The sealed upload of somebody at that address, as far as it is taken.
+async fn posted(sidecar: &Sidecar, address: &str, len: usize) -> (Ticket, wire::Reply) {
+    let ticket = ticket_from(sidecar.address, address).await;
+    let sealed = device::seal(&ticket, &octets(len, 7));
+    let reply = sidecar.send("POST", "/hoop/post", &[("X-Forwarded-For", address)], &sealed.z).await;
+    (ticket, reply)
+}
+
+#[tokio::test]
+async fn thousands_of_uploads_that_are_begun_and_left_do_not_take_the_disk() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        config.max_stored_bytes = 32 << 30;
+    });
+    let sidecar = sidecar.await;
+    let at = sidecar.address;
+    let mut attackers = JoinSet::new();
+    for n in 1..=9 {
+        attackers.spawn(async move {
+            let address = format!("203.0.113.{n}");
+            let mut begun = 0;
+            for _ in 0..15 {
+                for ticket in device::tickets_from(at, &address, 16).await {
+                    begun += u32::from(begin(at, &ticket, &address, CLAIMED).await.status == 202);
+                }
+            }
+            begun
+        });
+    }
+    let begun: u32 = attackers.join_all().await.into_iter().sum();
+    assert!(begun >= 2_000, "{begun} were begun");
+    let (ticket, reply) = posted(&sidecar, "198.51.100.7", 20 << 20).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    sidecar.reaches(&ticket.id, "accepted").await;
+}
+
+#[tokio::test]
+async fn one_address_fills_its_share_and_another_has_room() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        config.address_quota_bytes = Some(5 << 19);
+    });
+    let sidecar = sidecar.await;
+    // An IPv6 household is one address.
+    let attack = ["2001:db8::1", "2001:db8::2", "2001:db8::3"];
+    let mut statuses = Vec::new();
+    for address in attack {
+        let ticket = ticket_from(sidecar.address, address).await;
+        statuses.push(begin(sidecar.address, &ticket, address, CLAIMED).await);
+    }
+    let full = statuses.pop().unwrap();
+    assert!(statuses.iter().all(|reply| reply.status == 202), "{statuses:?}");
+    assert_eq!((full.problem(), full.field("retry-after")), ((507, "spool-full".into()), Some("60")));
+    assert!(full.json()["detail"].as_str().unwrap().contains("the share of one address"), "{full:?}");
+    let (ticket, reply) = posted(&sidecar, "2001:db8:0:1::1", 2 << 20).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    sidecar.reaches(&ticket.id, "accepted").await;
+}
+
+#[tokio::test]
+async fn a_user_whom_the_application_names_pays_wherever_the_upload_comes_from() {
+    let upstream = Upstream::new(|_, arrival| match arrival.fields("cookie").first() {
+        Some(&"session=alice") if arrival.line().starts_with("GET /me ") => answer("200 OK", r#"{"id":"alice"}"#),
+        Some(&"session=bob") if arrival.line().starts_with("GET /me ") => answer("200 OK", r#"{"id":"bob"}"#),
+        _ => answer("201 Created", ""),
+    });
+    let upstream = upstream.await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        config.routes = Routes::parse("[user]\npath = \"/me\"\njson = \"/id\"").unwrap();
+        config.owner_quota_bytes = Some(3 << 20);
+    });
+    let sidecar = sidecar.await;
+    let sealed = async |cookie: &str| {
+        let reply = ask(sidecar.address, cookie, &json!({})).await.json();
+        seal(&Ticket::parse(&reply["tickets"][0]), &octets(4 << 20, 9))
+    };
+    let [first, second, bobs] =
+        [sealed("session=alice").await, sealed("session=alice").await, sealed("session=bob").await];
+    assert_eq!(first.put(sidecar.address, first.records(0, 20)).await.status, 202);
+    // What has come of the second is of nobody known, until record 0 says that it is Alice's.
+    assert_eq!(second.put(sidecar.address, second.records(5, 15)).await.status, 202);
+    let full = second.put(sidecar.address, second.records(0, 5)).await;
+    assert_eq!(full.problem(), (507, "spool-full".into()));
+    assert!(full.json()["detail"].as_str().unwrap().contains("this user's share"), "{full:?}");
+    let missing = sidecar.status(&second.id).await["missing"].as_str().unwrap().to_owned();
+    assert!(missing.starts_with(&second.layout.record(0).start.to_string()), "what came before stays: {missing}");
+    assert_eq!(bobs.put(sidecar.address, bobs.records(0, 20)).await.status, 202);
+    // Once the first has ended there is room for the second; nothing was lost.
+    let stop = [("Hoop-Version", "1"), ("Cookie", "session=alice"), ("Content-Type", "application/json")];
+    let stopped = sidecar.send("POST", &format!("/hoop/uploads/{}", first.id), &stop, br#"{"action":"stop"}"#).await;
+    assert_eq!(stopped.status, 200, "{stopped:?}");
+    assert_eq!(second.put(sidecar.address, second.records(0, 5)).await.status, 202);
+}
+
+#[tokio::test]
+async fn what_has_no_beginning_is_forgotten_after_an_hour_and_may_begin_anew() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let tickets = [device::ticket(&sidecar).await, device::ticket(&sidecar).await];
+    let [headless, begun] = [0, 1].map(|n| seal(&tickets[n], &octets(200_000, n as u64)));
+    assert_eq!(headless.put(sidecar.address, headless.records(1, 3)).await.status, 202);
+    assert_eq!(begun.put(sidecar.address, begun.records(0, 2)).await.status, 202);
+    let dir = sidecar.stop().await.unwrap();
+    let ahead = |secs| Clock::with_wall(move || SystemTime::now() + Duration::from_secs(secs));
+    // What is cleared away is cleared away at the start, too.
+    let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), |config| config.clock = ahead(3_500)).await;
+    assert_eq!(headless.put(sidecar.address, headless.records(2, 3)).await.status, 202);
+    assert_eq!(sidecar.bodies().len(), 2);
+    sidecar.stop().await;
+    let sidecar = Sidecar::on(upstream.address, dir.path().to_owned(), |config| config.clock = ahead(3_700)).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while sidecar.bodies() != [begun.id.as_str()] {
+        assert!(tokio::time::Instant::now() < deadline, "{:?}", sidecar.bodies());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(sidecar.send("HEAD", &format!("/hoop/post/{}", headless.id), &[], b"").await.status, 404);
+    for sealed in [&headless, &begun] {
+        assert_eq!(sealed.post(&sidecar).await.status, 202);
+        sidecar.reaches(&sealed.id, "accepted").await;
+    }
+}
+
+#[tokio::test]
+async fn the_reserve_of_the_disk_is_left_alone() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.reserve_bytes = 1 << 60).await;
+    let ticket = device::ticket(&sidecar).await;
+    let full = seal(&ticket, b"no room").post(&sidecar).await;
+    assert_eq!(full.problem(), (507, "spool-full".into()));
+    assert!(full.json()["detail"].as_str().unwrap().contains("the disk is nearly full"), "{full:?}");
+    assert!(sidecar.bodies().is_empty());
+}
