@@ -6,6 +6,7 @@
 
 use hoop_http::{Code, Problem};
 use http::{HeaderMap, header};
+use std::net::{IpAddr, SocketAddr};
 use url::{Host, Url};
 
 /// Domains that exist on a LAN only: reserved (RFC 6761, 6762, 8375), kept free by ICANN (`internal`), or a router's own.
@@ -17,14 +18,33 @@ const LOCAL_DOMAINS: [&str; 8] =
 pub struct Hosts {
     /// In lower case and ASCII, without a dot at the end.
     names: Vec<String>,
+    /// Addresses at which others reach it, where they are not its own: a router in front passes them on.
+    addresses: Vec<IpAddr>,
 }
 
 impl Hosts {
     /// What the operator lists, and the name of the public URL. What is no name is never matched.
     pub fn new(listed: &[String], public_url: Option<&Url>) -> Self {
         let public = public_url.and_then(Url::host_str);
-        let names = listed.iter().map(String::as_str).chain(public);
-        Self { names: names.filter_map(|name| name_of(&Host::parse(name).ok()?)).collect() }
+        let listed = listed.iter().map(String::as_str).chain(public);
+        let hosts: Vec<Host> = listed.filter_map(|name| Host::parse(name).ok()).collect();
+        let (names, addresses) = (hosts.iter().filter_map(name_of), hosts.iter().filter_map(address_of));
+        Self { names: names.collect(), addresses: addresses.collect() }
+    }
+
+    /// Whether `place` is this gateway's own: its address on a connection that came to `local`, or a name or an address that its operator
+    /// listed. A name that nobody listed may be anybody's.
+    pub fn is_own(&self, place: &Url, local: SocketAddr) -> bool {
+        let Some(host) = place.host().map(|host| host.to_owned()) else { return false };
+        match (name_of(&host), address_of(&host)) {
+            (Some(name), _) => self.names.contains(&name),
+            (None, Some(address)) => {
+                let here = SocketAddr::new(local.ip().to_canonical(), local.port());
+                let asked = place.port_or_known_default().map(|port| SocketAddr::new(address, port));
+                asked == Some(here) || self.addresses.contains(&address)
+            }
+            (None, None) => false,
+        }
     }
 
     /// Checks `Host`. A request without one (HTTP/1.0) is no browser's.
@@ -69,6 +89,15 @@ pub fn name_of(host: &Host) -> Option<String> {
     match host {
         Host::Domain(name) => Some(name.strip_suffix('.').unwrap_or(name).to_owned()),
         Host::Ipv4(_) | Host::Ipv6(_) => None,
+    }
+}
+
+/// An address, as IPv4 where it is that.
+fn address_of(host: &Host) -> Option<IpAddr> {
+    match host {
+        Host::Domain(_) => None,
+        Host::Ipv4(address) => Some((*address).into()),
+        Host::Ipv6(address) => Some(IpAddr::from(*address).to_canonical()),
     }
 }
 
@@ -132,5 +161,37 @@ mod tests {
         }
         assert!(hosts.check(&headers(&["hoop.local", "evil.example"])).is_err(), "twice");
         assert!(hosts.check(&HeaderMap::new()).is_ok(), "HTTP/1.0");
+    }
+
+    #[test]
+    fn a_place_is_its_own_by_the_connections_address_or_if_it_is_listed() {
+        let public = Url::parse("https://box.family.example/").unwrap();
+        let hosts = Hosts::new(&["hoop.example.org".to_owned(), "203.0.113.5".to_owned()], Some(&public));
+        let own = |authority: &str, local: &str| {
+            hosts.is_own(&Url::parse(&format!("http://{authority}")).unwrap(), local.parse().unwrap())
+        };
+        let local = "192.168.1.1:4667";
+        for (authority, local) in [
+            ("192.168.1.1:4667", local),
+            ("192.168.1.1:4667", "[::ffff:192.168.1.1]:4667"),
+            ("[2001:db8::1]:4667", "[2001:db8::1]:4667"),
+            ("192.168.1.1", "192.168.1.1:80"),
+            ("hoop.example.org:4667", local),
+            ("HOOP.example.org.", local),
+            ("box.family.example", local),
+            ("203.0.113.5:14667", local),
+        ] {
+            assert!(own(authority, local), "{authority} at {local}");
+        }
+        for (authority, local) in [
+            ("192.168.1.9:4667", local),
+            ("192.168.1.1:4668", local),
+            ("192.168.1.1", local),
+            ("hoop.local:4667", local),
+            ("localhost:4667", "127.0.0.1:4667"),
+            ("x.hoop.example.org", local),
+        ] {
+            assert!(!own(authority, local), "{authority} at {local}");
+        }
     }
 }

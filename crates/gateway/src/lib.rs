@@ -25,6 +25,7 @@ mod offload;
 mod pacing;
 mod pages;
 mod pause;
+mod presence;
 mod progress;
 mod resumable;
 mod routes;

@@ -57,6 +57,11 @@ impl Pages {
         Self { hosts: Hosts::new(hosts, public_url), public: public_url.and_then(|url| Origin::of(url).ok()) }
     }
 
+    /// By which names this gateway may be called.
+    pub const fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
     /// Judges a request by its head.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! Which request is answered by what: [`answer`].
 
 use crate::monitor::{self, Place, Visit};
-use crate::offload::{Taken, offload};
+use crate::offload::{Taken, dest_of, offload};
 use crate::pages::{self, Admission, Page};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
 use crate::status::{CUT_THROUGH, write_headers, write_wait};
-use crate::{bridge, hosts, resumable};
+use crate::{bridge, hosts, presence, resumable};
 use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
 use hoop_spool::{State, Upload};
@@ -32,6 +32,9 @@ struct Test {
     /// The gateway's name, for services that bind permits to it; see [`told_name`].
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<Value>,
+    /// That it has the key which the name follows from; see [`presence::answer`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proof: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -83,10 +86,16 @@ async fn route(
     }
     let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
-        (&Method::GET | &Method::HEAD, "/test") => test(shared, page, query).await,
+        (&Method::GET | &Method::HEAD, "/test") => {
+            let proof = presence::answer(shared, query, &head.headers, peer)?;
+            test(shared, page, query, proof).await
+        }
         (&Method::POST, "/offload") => {
             let taken = offload(shared, None, query, &head.headers, device, body).await?;
-            Ok(receipt(shared, &taken, &base))
+            let mut response = receipt(shared, &taken, &base);
+            let (headers, stands) = (response.headers_mut(), (taken.id, taken.state, taken.total));
+            presence::sign_stored(shared, headers, stands, &dest_of(query)?);
+            Ok(response)
         }
         (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
         (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
@@ -97,7 +106,10 @@ async fn route(
         (&Method::GET | &Method::HEAD, "/bridge.css") => Ok(bridge::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
             let taken = offload(shared, upload, query, &head.headers, device, body).await?;
-            Ok(receipt(shared, &taken, &base))
+            let mut response = receipt(shared, &taken, &base);
+            let (headers, stands) = (response.headers_mut(), (taken.id, taken.state, taken.total));
+            presence::sign_stored(shared, headers, stands, &dest_of(query)?);
+            Ok(response)
         }
         (&Method::HEAD, _) if upload.is_some() => standing(shared, page, upload.unwrap_or_default()).await,
         (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css" | "/bridge" | "/bridge.js" | "/bridge.css") => {
@@ -142,14 +154,22 @@ fn place(shared: &Shared, base: &str, peer: Peer) -> Place {
     Place { base, everywhere }
 }
 
-async fn test(shared: &Arc<Shared>, page: Option<&Page>, query: Option<&str>) -> Result<Response<Body>, Problem> {
+async fn test(
+    shared: &Arc<Shared>,
+    page: Option<&Page>,
+    query: Option<&str>,
+    proof: Option<String>,
+) -> Result<Response<Body>, Problem> {
     let gateway = told_name(shared.key.id(), page, query)?;
+    // The name follows from it.
+    let proof = proof.filter(|_| gateway.as_ref().is_some_and(|name| !name.is_null()));
     let free = shared.blocking(|shared| shared.spool.free_bytes()).await;
     let free_bytes = free.map_err(|error| store_problem(&error.into()))?;
     let status = if free_bytes < ROOM_MIN { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     // Two sites shall not know one household again by it.
     let free_bytes = if page.is_some() { rounded_down(free_bytes) } else { free_bytes };
-    let mut response = json(status, &Test { hoop: "gateway", version: env!("CARGO_PKG_VERSION"), free_bytes, gateway });
+    let mut response =
+        json(status, &Test { hoop: "gateway", version: env!("CARGO_PKG_VERSION"), free_bytes, gateway, proof });
     if status != StatusCode::OK {
         response.headers_mut().insert(header::RETRY_AFTER, FULL_RETRY_AFTER.as_secs().into());
     }
@@ -224,6 +244,8 @@ async fn standing(shared: &Arc<Shared>, page: Option<&Page>, id: &str) -> Result
     let mut response = Response::new(empty());
     write_headers(response.headers_mut(), upload.id, upload.state, upload.total, &upload.stored);
     promise(shared, response.headers_mut());
+    let stands = (upload.id, upload.state, upload.total);
+    presence::sign_stored(shared, response.headers_mut(), stands, &upload.dest);
     write_wait(response.headers_mut(), &upload, shared);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)

@@ -19,6 +19,7 @@ pub const PERMIT: HeaderName = HeaderName::from_static("hoop-permit");
 pub const DEADLINE: HeaderName = HeaderName::from_static("hoop-deadline");
 pub const GATEWAY: HeaderName = HeaderName::from_static("hoop-gateway");
 pub const CUT_THROUGH: HeaderName = HeaderName::from_static("hoop-cut-through");
+pub const RECEIPT: HeaderName = HeaderName::from_static("hoop-receipt");
 pub const EARLY: HeaderName = HeaderName::from_static("hoop-early");
 
 /// The most spans that `Hoop-Missing` names.

@@ -12,6 +12,7 @@ mod monitor;
 mod pacing;
 mod pages;
 mod permits;
+mod presence;
 mod ranges;
 mod resumable;
 mod support;
