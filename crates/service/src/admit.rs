@@ -9,6 +9,7 @@ use crate::token::Credentials;
 use hoop_http::{Code, Problem};
 use hoop_seal::{ContentKey, Keyring, Layout, OpenError, Prelude, RECORD_SIZE, Ticket, TokenError};
 use hoop_units::{UnixTime, UploadId};
+use std::time::Duration;
 
 /// How far clocks may be off (`docs/protocol.md` §2).
 pub const GRACE_SECS: u32 = 300;
@@ -65,23 +66,13 @@ impl Admission {
         self.ticket.label.upload_id
     }
 
-    /// Whether an upload that is first seen at `now` comes in the ticket's time.
+    /// Whether an upload that is first seen now comes in the ticket's time: `past` has certainly come, and no ticket was issued after `peak`,
+    /// the latest time that it ever was here. A ticket of a time when the clock was ahead is this service's all the same.
     ///
     /// # Errors
     /// `ticket-early` or `ticket-expired`.
-    pub fn check_time(&self, now: UnixTime) -> Result<(), Problem> {
-        let (not_before, expires) = (self.ticket.grant.not_before, self.ticket.label.expires);
-        if now.plus_secs(GRACE_SECS) < not_before {
-            let wait = not_before.since(now);
-            let detail = format!("it is valid in {wait} s; is a clock wrong?");
-            return Err(
-                Problem::new(Code::TicketEarly, detail).retry_after(core::time::Duration::from_secs(wait.into()))
-            );
-        }
-        match now > expires.plus_secs(GRACE_SECS) {
-            true => Err(Problem::new(Code::TicketExpired, format!("since {} s", now.since(expires)))),
-            false => Ok(()),
-        }
+    pub fn check_time(&self, past: UnixTime, peak: UnixTime) -> Result<(), Problem> {
+        in_time(self.ticket.grant.not_before, self.ticket.label.expires, past, peak)
     }
 
     /// Opens record `index` in place: its plaintext.
@@ -96,6 +87,22 @@ impl Admission {
             true => Ok(plaintext),
             false => Err(corrupt(index, format_args!("record {index} is padded, and no padding is taken"))),
         }
+    }
+}
+
+/// [`Admission::check_time`] of a ticket with these times.
+///
+/// # Errors
+/// `ticket-early` or `ticket-expired`.
+pub fn in_time(not_before: UnixTime, expires: UnixTime, past: UnixTime, peak: UnixTime) -> Result<(), Problem> {
+    if peak.plus_secs(GRACE_SECS) < not_before {
+        let wait = not_before.since(peak);
+        let detail = format!("it is valid in {wait} s; is a clock wrong?");
+        return Err(Problem::new(Code::TicketEarly, detail).retry_after(Duration::from_secs(wait.into())));
+    }
+    match past > expires.plus_secs(GRACE_SECS) {
+        true => Err(Problem::new(Code::TicketExpired, format!("since {} s", past.since(expires)))),
+        false => Ok(()),
     }
 }
 

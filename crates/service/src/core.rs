@@ -9,9 +9,10 @@ use crate::left_behind::LeftBehind;
 use crate::metrics::Counters;
 use crate::permits::Permits;
 use crate::room::{Limits, Room};
-use crate::state::{Store, StoreError, Upload};
+use crate::state::{LINGER_SECS, Store, StoreError, Upload};
 use hoop_http::{Clock, Code, Connector, Origin, Problem};
-use hoop_units::{Backoff, Prefix, UploadId};
+use hoop_timekeeper::Over;
+use hoop_units::{Backoff, Prefix, UnixTime, UploadId};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -19,6 +20,13 @@ use tokio::sync::Notify;
 /// How long what is under way may still take when the service stops and nobody is connected any more: attempts that are
 /// past the gate, and messages that are being noted.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long after its ticket's end an upload is known at most.
+const AFTERLIFE: Duration = Duration::from_secs(2 * LINGER_SECS as u64);
+
+/// Tickets are taken to live so long at least, whatever `ticket_lifetime` is now: as long as gateways keep any. More costs nothing until a clock
+/// is set forward.
+const TICKET_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What all parts share.
 pub struct Core {
@@ -93,6 +101,23 @@ impl Core {
             keep_alive_round: config.keep_alive_round,
             trusted_proxies: config.trusted_proxies,
         }
+    }
+
+    /// Tickets live no longer than that.
+    fn ticket_life(&self) -> Duration {
+        self.ticket_lifetime.max(TICKET_LIFE)
+    }
+
+    /// The time that has come beyond doubt, for whatever lives for `afterlife` seconds after its ticket's end, to refuse it by: nothing has
+    /// ended by this before it has lived as long in run time (`docs/time.md`). What is let in by a shorter afterlife than it then gets, gets the
+    /// difference in run time, too.
+    pub fn past(&self, afterlife: u32) -> UnixTime {
+        self.clock.past(self.ticket_life() + Duration::from_secs(afterlife.into()))
+    }
+
+    /// What may be expired, deleted and forgotten of uploads and notes.
+    pub fn over(&self) -> Over {
+        self.clock.over(self.ticket_life() + AFTERLIFE).unwrap_or(Over::NOTHING)
     }
 
     /// The public URL of one of our paths.

@@ -8,7 +8,7 @@
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
 use crate::room::{self, Payer, Wants};
-use crate::state::{Changed, Facts, Sealed, State, Store, StoreError, Upload, blocking};
+use crate::state::{Changed, Facts, LINGER_SECS, Sealed, State, Store, StoreError, Upload, blocking};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};
@@ -41,8 +41,8 @@ pub enum Entered {
 }
 
 impl Registry {
-    /// Lets a message in, if its upload is new and in time, or known and the same, and there is room. Until it is known whose the upload is,
-    /// `sender` pays.
+    /// Lets a message in, if its upload is new, in time and cannot have been forgotten, or known and the same, and there is room. Until it is
+    /// known whose the upload is, `sender` pays.
     ///
     /// # Errors
     /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
@@ -67,7 +67,8 @@ impl Registry {
         let known = core.store.load(id).await.map_err(store_problem)?;
         let entered = match known {
             None => {
-                admission.check_time(now)?;
+                admission.check_time(core.past(0), core.clock.peak())?;
+                check_open(core, &admission).await?;
                 let marked = core.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
                 if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {
                     return Ok(Entered::Known(Box::new(unbegun(&admission, marked.created, code))));
@@ -87,7 +88,7 @@ impl Registry {
                 if upload.state != State::Receiving {
                     return Ok(Entered::Known(Box::new(upload)));
                 }
-                if now > upload.ends() {
+                if core.past(LINGER_SECS) > upload.ends() {
                     return Err(Problem::new(Code::UploadExpired, "it was not complete in time"));
                 }
                 let body = core.store.bodies().open(id).map_err(|error| store_problem(error.into()))?;
@@ -164,6 +165,15 @@ impl Registry {
             blocking(move || bodies.remove(id)).await??;
         }
         Ok(())
+    }
+}
+
+/// Whether ids of tickets that end on the same day have not been forgotten yet: this one could be among them.
+async fn check_open(core: &Core, admission: &Admission) -> Result<(), Problem> {
+    let expires = admission.ticket.label.expires;
+    match core.store.with(move |index| index.is_closed(expires)).await.map_err(store_problem)? {
+        true => Err(Problem::new(Code::TicketExpired, "what ended on that day has been forgotten")),
+        false => Ok(()),
     }
 }
 
@@ -326,7 +336,9 @@ impl Live {
         if index > 0 {
             return Ok(None);
         }
-        let (_, _, facts) = inspect(policy, &self.admission, plaintext, self.created)?;
+        // It was let in in time, whatever a clock says that was set ahead since its ticket was issued.
+        let begun = self.created.min(self.admission.ticket.label.expires);
+        let (_, _, facts) = inspect(policy, &self.admission, plaintext, begun)?;
         Ok(Some(facts))
     }
 

@@ -139,7 +139,7 @@ fn due(
     let known: BTreeMap<Tag, Session> =
         under_way.iter().map(|(tag, _)| (*tag, *sessions.get(tag).unwrap_or(&Session::Asked(now)))).collect();
     *sessions = known;
-    let is_due = |tag: &Tag| matches!(sessions[tag], Session::Asked(at) if now.since(at) >= every_secs);
+    let is_due = |tag: &Tag| matches!(sessions[tag], Session::Asked(at) if now < at || now.since(at) >= every_secs);
     under_way.iter().filter(|(tag, _)| is_due(tag)).copied().collect()
 }
 

@@ -156,7 +156,7 @@ async fn accept(
     };
     let mut message = message.map_err(alone)?;
     let admission = message.admission.take().expect("each message is made with one");
-    core.permits.check_sender(&core.policy, headers, admission.id(), core.clock.unix()).map_err(alone)?;
+    core.permits.check_sender(&core.policy, headers, admission.id(), core.clock.wall_unix()).map_err(alone)?;
     let sender = Payer::at(&core.policy, sender);
     let live = match core.live.enter(core, admission, sender).await.map_err(alone)? {
         Entered::Live(live) => live,

@@ -52,7 +52,7 @@ impl Service {
     ///
     /// # Errors
     /// [`OpenServiceError`] says what is at fault.
-    pub async fn open(config: Config) -> Result<Self, OpenServiceError> {
+    pub async fn open(mut config: Config) -> Result<Self, OpenServiceError> {
         if config.upstream.is_https() {
             return Err(OpenServiceError::UpstreamScheme(config.upstream));
         }
@@ -66,6 +66,7 @@ impl Service {
         });
         let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
         let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
+        config.clock = config.clock.keep(&config.state_dir.join("clock"));
         let server = Server::bind(config.listen, server_tls, config.limits.clone()).await?;
         let admin = match config.admin {
             Some(address) if !address.ip().is_loopback() => return Err(OpenServiceError::AdminAddress(address)),
@@ -97,7 +98,9 @@ impl Service {
         tracing::info!(address = %self.server.address(), "serving");
         let keeping = keep_alive::run(self.core.clone(), shutdown.clone());
         let telling = metrics::run(self.admin, self.core.clone(), shutdown.clone());
-        tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling);
+        let time = self.core.clock.clone();
+        let judging = time.run(shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling, judging);
         self.core.intakes_done().await;
     }
 }

@@ -1,7 +1,7 @@
 //! `POST /hoop/tickets`: tickets for the signed-in user (`docs/protocol.md` §7). Nothing is written to disk.
 
 use crate::admit::Policy;
-use crate::core::Core;
+use crate::core::{Core, store_problem};
 use crate::guard;
 use crate::head;
 use crate::owner::{self, Caller};
@@ -62,7 +62,8 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     }
     let now = core.clock.unix();
     let lifetime = u32::try_from(core.ticket_lifetime.as_secs()).unwrap_or(u32::MAX);
-    let expires = now.plus_secs(lifetime);
+    let wanted = now.plus_secs(lifetime);
+    let expires = core.store.with(move |index| index.open_end(wanted)).await.map_err(store_problem)?;
     let credentials = owner::capture(&parts.headers, address, expires)?;
     let body = request::read(body, REQUEST_MAX).await?;
     let wanted = Wanted::parse(&body)?;

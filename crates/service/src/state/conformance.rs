@@ -231,9 +231,13 @@ fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dy
     }
     assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![], 3 * TOTAL));
     assert_eq!(index.longest_kept(None, 2).unwrap(), [id(1), id(2)]);
-    assert_eq!(index.kept(UnixTime(501 + KEPT_SECS), 9).unwrap(), []);
-    assert_eq!(index.kept(UnixTime(502 + KEPT_SECS), 9).unwrap(), [id(1)]);
-    assert_eq!(index.kept(UnixTime(1_001 + LINGER_SECS), 9).unwrap().len(), 3, "no longer than the upload may last");
+    assert_eq!(index.kept(UnixTime(501 + KEPT_SECS).into(), 9).unwrap(), []);
+    assert_eq!(index.kept(UnixTime(502 + KEPT_SECS).into(), 9).unwrap(), [id(1)]);
+    assert_eq!(
+        index.kept(UnixTime(1_001 + LINGER_SECS).into(), 9).unwrap().len(),
+        3,
+        "no longer than the upload may last"
+    );
     done(apply(index, 1, Change::LetGo));
     let release = || Change::Release { token: vec![1], owner: [1; 16], twice: true };
     done(apply(index, 2, release()));
@@ -247,12 +251,12 @@ fn only_what_is_long_over_and_disposed_of_is_forgotten(index: &Arc<dyn Index>) {
     received(index, 3);
     index.disposed(id(1)).unwrap();
     let end = 1_000 + 2 * LINGER_SECS;
-    assert_eq!(index.overdue(UnixTime(1_000 + LINGER_SECS), 9).unwrap(), []);
-    assert_eq!(index.overdue(UnixTime(1_001 + LINGER_SECS), 9).unwrap(), [id(3)], "what still waits");
+    assert_eq!(index.overdue(UnixTime(1_000 + LINGER_SECS).into(), 9).unwrap(), []);
+    assert_eq!(index.overdue(UnixTime(1_001 + LINGER_SECS).into(), 9).unwrap(), [id(3)], "what still waits");
     let ending = |before| index.ending(UnixTime(before)).unwrap();
     assert_eq!((ending(1_000 + LINGER_SECS), ending(1_001 + LINGER_SECS)), (0, 1), "and is told before");
-    assert_eq!(index.forget(UnixTime(end), 9).unwrap(), 0);
-    assert_eq!(index.forget(UnixTime(end + 1), 9).unwrap(), 1);
+    assert_eq!(index.forget(UnixTime(end).into(), 9).unwrap(), 0);
+    assert_eq!(index.forget(UnixTime(end + 1).into(), 9).unwrap(), 1);
     assert_eq!([1, 2, 3].map(|n| index.load(id(n)).unwrap().is_some()), [false, true, true]);
 }
 

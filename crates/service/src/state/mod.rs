@@ -1,12 +1,13 @@
 //! What is known of each upload, and where it is kept.
 //!
-//! [`Upload`] is the machine. Two small traits keep it: [`Index`] (facts; [`sqlite`]; with [`Notes`] and [`SavedSettings`]) and [`Bodies`] (sealed octets;
+//! [`Upload`] is the machine. Two small traits keep it: [`Index`] (facts; [`sqlite`]; with [`Notes`], [`SavedSettings`] and [`Closed`]) and [`Bodies`] (sealed octets;
 //! [`folder`]). Every change is on disk and synced when its method returns. [`Store`] lends both to the runtime's
 //! blocking threads, and tells who waits for an upload that it changed. `conformance` holds an implementation to what both promise.
 //!
 //! One service at a time uses a state folder ([`StoreError::InUse`]). What several processes on one state (PostgreSQL and S3, say) would need, is
 //! in `docs/services.md`, "More than one node".
 
+mod closed;
 #[cfg(test)]
 pub mod conformance;
 pub mod folder;
@@ -18,12 +19,14 @@ mod upload;
 
 use crate::owner::Tag;
 use crate::room::{Payer, Sum};
+use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use std::io;
 use std::sync::Arc;
 
+pub use closed::Closed;
 pub use notes::{Marked, Notes};
-pub use settings::SavedSettings;
+pub use settings::{SETTINGS_LIFE, SavedSettings};
 pub use store::{Store, blocking};
 pub use upload::{Change, Facts, KEPT_SECS, LINGER_SECS, Reason, State, Upload};
 
@@ -69,7 +72,7 @@ pub enum Changed {
 }
 
 /// Keeps the facts. Each change is atomic, and synced when the method returns.
-pub trait Index: Notes + SavedSettings + Send + Sync {
+pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     /// What is known of an upload.
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError>;
     /// Adds what was received of an upload: [`Upload::receive`] on what is known; `first` is put in if nothing is.
@@ -89,11 +92,11 @@ pub trait Index: Notes + SavedSettings + Send + Sync {
     /// Whose uploads are coming in or wait to be replayed, and are not paused: each owner once, with one of theirs, by tag.
     fn under_way(&self, limit: usize) -> Result<Vec<(Tag, UploadId)>, StoreError>;
     /// Uploads that wait for something although their time has run out.
-    fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads that have ended and whose bodies their owners may still release, but not for longer.
-    fn kept(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    fn kept(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Those that may be released, of this payer or of anybody, the longest kept first.
     fn longest_kept(&self, of: Option<Payer>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// What the uploads whose bodies are kept have on disk, in bytes ([`Upload::room`]).
@@ -108,8 +111,8 @@ pub trait Index: Notes + SavedSettings + Send + Sync {
     fn counts(&self) -> Result<Vec<(State, u64)>, StoreError>;
     /// Notes that a body was deleted.
     fn disposed(&self, id: UploadId) -> Result<(), StoreError>;
-    /// Forgets uploads that nobody may ask for any more; how many.
-    fn forget(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
+    /// Forgets uploads that nobody may ask for any more, and closes the days on which their tickets end ([`Closed`]); how many.
+    fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }
 
 /// One upload's sealed octets: a file that is exactly Z, with holes where nothing has come.

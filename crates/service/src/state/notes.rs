@@ -8,10 +8,11 @@
 //! for a note, what was stopped would be delivered.
 
 use super::sqlite::SqliteIndex;
-use super::{LINGER_SECS, StoreError};
+use super::{LINGER_SECS, StoreError, closed};
 use crate::note::Note;
 use crate::owner::Tag;
 use hoop_http::Code;
+use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
@@ -87,8 +88,8 @@ pub trait Notes {
     fn mark(&self, new: &Marked, user: bool, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError>;
     /// The notes of whoever has one of these tags, newest first.
     fn noted(&self, tags: &[Tag], limit: usize) -> Result<Vec<Marked>, StoreError>;
-    /// Forgets those whose uploads never came; how many.
-    fn forget_marks(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
+    /// Forgets those whose uploads never came, and closes the days of the tickets of those that were stopped or paused ([`super::Closed`]); how many.
+    fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }
 
 impl Notes for SqliteIndex {
@@ -132,10 +133,23 @@ impl Notes for SqliteIndex {
         Ok(notes)
     }
 
-    fn forget_marks(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
-        let sql = "DELETE FROM notes WHERE id IN (SELECT id FROM notes WHERE NOT arrived AND expires < ?1 LIMIT ?2)";
-        let before = now.0.saturating_sub(LINGER_SECS);
-        Ok(self.lock().prepare_cached(sql)?.execute(params![before, super::sqlite::rows(limit)])?)
+    fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
+        let which =
+            "SELECT id FROM notes WHERE NOT arrived AND (expires < ?1 OR expires > ?2) ORDER BY expires, id LIMIT ?3";
+        let (before, after) = super::sqlite::ended(over, LINGER_SECS);
+        let params = params![before, after, super::sqlite::rows(limit)];
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        closed::close(
+            &transaction,
+            "notes",
+            &format!("SELECT id FROM ({which}) JOIN notes USING (id) WHERE paused OR stopped"),
+            params,
+        )?;
+        let forgotten =
+            transaction.prepare_cached(&format!("DELETE FROM notes WHERE id IN ({which})"))?.execute(params)?;
+        transaction.commit()?;
+        Ok(forgotten)
     }
 }
 
@@ -216,6 +230,7 @@ fn read(row: &Row<'_>) -> Result<Marked, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Closed as _;
     use super::*;
 
     fn index() -> (tempfile::TempDir, SqliteIndex) {
@@ -309,8 +324,10 @@ mod tests {
         assert!(marked.stopped && marked.note.is_some());
         assert_eq!((marked.owner, marked.created), ([1; 16], UnixTime(7)), "the first stays");
         assert_eq!(index.marked(id).unwrap(), Some(marked));
-        assert_eq!(index.forget_marks(UnixTime(5_000 + LINGER_SECS), 9).unwrap(), 0);
-        assert_eq!(index.forget_marks(UnixTime(5_001 + LINGER_SECS), 9).unwrap(), 1);
+        assert_eq!(index.forget_marks(UnixTime(5_000 + LINGER_SECS).into(), 9).unwrap(), 0);
+        assert!(!index.is_closed(UnixTime(5_000)).unwrap());
+        assert_eq!(index.forget_marks(UnixTime(5_001 + LINGER_SECS).into(), 9).unwrap(), 1);
+        assert!(index.is_closed(UnixTime(5_000)).unwrap(), "what was stopped is not taken once the clock is set back");
         assert_eq!(index.marked(id).unwrap(), None);
     }
 }

@@ -8,9 +8,13 @@ use crate::owner::Tag;
 use crate::settings::Settings;
 use hoop_units::UnixTime;
 use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
+use std::time::Duration;
 
 /// How long settings are kept after their last use (`docs/protocol.md` §7, "Settings").
 const KEPT_SECS: u32 = 365 * 24 * 3600;
+
+/// The same.
+pub const SETTINGS_LIFE: Duration = Duration::from_secs(KEPT_SECS as u64);
 
 /// How exactly the last use is known: reading writes no more often than that.
 const USED_SECS: u32 = 24 * 3600;

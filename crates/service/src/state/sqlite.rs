@@ -6,10 +6,11 @@
 //! cost of a start does not grow with the number of uploads.
 
 use super::{Change, Changed, Facts, Index, KEPT_SECS, Reason, State, StoreError, Upload};
-use super::{notes, settings};
+use super::{closed, notes, settings};
 use crate::owner::Tag;
 use crate::room::{Payer, Sum};
 use hoop_http::Code;
+use hoop_timekeeper::Over;
 use hoop_units::{RangeSet, UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use std::collections::BTreeMap;
@@ -269,9 +270,10 @@ impl Index for SqliteIndex {
         Ok(found.collect::<Result<_, _>>()?)
     }
 
-    fn overdue(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE expires < ?1 AND state IN ('receiving', 'received', 'held') LIMIT ?2";
-        self.ids(sql, &[&now.0.saturating_sub(super::LINGER_SECS), &rows(limit)])
+    fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE (expires < ?1 OR expires > ?2) AND state IN ('receiving', 'received', 'held') LIMIT ?3";
+        let (before, after) = ended(over, super::LINGER_SECS);
+        self.ids(sql, &[&before, &after, &rows(limit)])
     }
 
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError> {
@@ -285,10 +287,12 @@ impl Index for SqliteIndex {
         self.ids(&sql, &[&rows(limit)])
     }
 
-    fn kept(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE kept AND (updated < ?1 OR expires < ?2) ORDER BY updated LIMIT ?3";
-        let (updated, expires) = (now.0.saturating_sub(KEPT_SECS), now.0.saturating_sub(super::LINGER_SECS));
-        self.ids(sql, &[&updated, &expires, &rows(limit)])
+    fn kept(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE kept AND (updated < ?1 OR expires < ?2 OR (updated > ?3 AND expires > ?4)) ORDER BY updated \
+                   LIMIT ?5";
+        let (updated, last_updated) = ended(over, KEPT_SECS);
+        let (expires, last_expires) = ended(over, super::LINGER_SECS);
+        self.ids(sql, &[&updated, &expires, &last_updated, &last_expires, &rows(limit)])
     }
 
     fn longest_kept(&self, of: Option<Payer>, limit: usize) -> Result<Vec<UploadId>, StoreError> {
@@ -334,18 +338,19 @@ impl Index for SqliteIndex {
         Ok(())
     }
 
-    fn forget(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
+    fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
         // Twice the time: an upload that has expired can be asked for a while, too.
-        let before = now.0.saturating_sub(2 * super::LINGER_SECS);
+        let (before, after) = ended(over, 2 * super::LINGER_SECS);
         let over = format!(
-            "SELECT id FROM uploads WHERE expires < ?1 AND NOT has_body AND state IN {FINAL} ORDER BY expires, id LIMIT ?2"
+            "SELECT id FROM uploads WHERE (expires < ?1 OR expires > ?2) AND NOT has_body AND state IN {FINAL} ORDER BY expires, id LIMIT ?3"
         );
         let mut connection = self.lock();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let delete = |table| {
             let sql = format!("DELETE FROM {table} WHERE id IN ({over})");
-            transaction.prepare_cached(&sql)?.execute(params![before, rows(limit)])
+            transaction.prepare_cached(&sql)?.execute(params![before, after, rows(limit)])
         };
+        closed::close(&transaction, "uploads", &over, params![before, after, rows(limit)])?;
         delete("notes")?;
         let forgotten = delete("uploads")?;
         transaction.commit()?;
@@ -357,6 +362,14 @@ pub(super) fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
+/// What has ended by its ticket's end and `linger` seconds: tickets that end before the first, or after the second.
+pub(super) fn ended(over: Over, linger: u32) -> (i64, i64) {
+    let at = |time: UnixTime| i64::from(time.0) - i64::from(linger);
+    // None ends after 2106.
+    let after = if over.after == UnixTime(u32::MAX) { i64::MAX } else { at(over.after) };
+    (at(over.before), after)
+}
+
 /// Makes the steps of the layout that are still to be made.
 fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
     let steps = [
@@ -366,6 +379,7 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
         ROOM.to_owned(),
         KEPT.to_owned(),
         PAYERS.to_owned(),
+        closed::SCHEMA.to_owned(),
     ];
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let made = transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
@@ -618,7 +632,7 @@ mod tests {
         assert!(matches!(index.receive(&progress(1, 10), true).unwrap(), Changed::Refused(_)));
         assert!(index.load(UploadId([1; 16])).unwrap().is_none());
         assert!(done(index.receive(&progress(2, 10), true)).paused);
-        assert_eq!(index.forget_marks(UnixTime(u32::MAX), 9).unwrap(), 1, "the other one goes with its upload");
+        assert_eq!(index.forget_marks(UnixTime(u32::MAX).into(), 9).unwrap(), 1, "the other one goes with its upload");
     }
 
     #[test]
@@ -679,15 +693,15 @@ mod tests {
         let (_dir, index) = index();
         done(index.receive(&progress(1, 10), true));
         let ends = UnixTime(1_000 + super::super::LINGER_SECS);
-        assert_eq!(index.overdue(ends, 9).unwrap(), []);
-        assert_eq!(index.overdue(ends.plus_secs(1), 9).unwrap().len(), 1);
+        assert_eq!(index.overdue(ends.into(), 9).unwrap(), []);
+        assert_eq!(index.overdue(ends.plus_secs(1).into(), 9).unwrap().len(), 1);
         done(index.apply(UploadId([1; 16]), Change::Expire, ends));
         assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (1, 10));
-        assert_eq!(index.forget(UnixTime(u32::MAX), 9).unwrap(), 0, "not while there is a body");
+        assert_eq!(index.forget(UnixTime(u32::MAX).into(), 9).unwrap(), 0, "not while there is a body");
         index.disposed(UploadId([1; 16])).unwrap();
         assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (0, 0));
-        assert_eq!(index.forget(ends, 9).unwrap(), 0);
-        assert_eq!(index.forget(UnixTime(u32::MAX), 9).unwrap(), 1);
+        assert_eq!(index.forget(ends.into(), 9).unwrap(), 0);
+        assert_eq!(index.forget(UnixTime(u32::MAX).into(), 9).unwrap(), 1);
         assert!(index.load(UploadId([1; 16])).unwrap().is_none());
         assert_eq!(RangeSet::new().to_string(), "");
     }

@@ -2,6 +2,7 @@
 //! stand those that need a process to themselves: its memory is measured, its log is caught, or all that it does to a folder recorded.
 
 mod broken;
+mod clocks;
 mod crash;
 mod csrf;
 mod fields;
