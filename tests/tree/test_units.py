@@ -15,7 +15,7 @@ EXPOSURE_MAX = "20"
 
 # Each settles something that the measure alone does not.
 SETTINGS = ["Type=notify", "WatchdogSec=60", "UMask=0077", "StateDirectoryMode=0700", "LimitCORE=0", "CapabilityBoundingSet=",
-            "MemoryDenyWriteExecute=yes", "PrivateDevices=yes", "RestrictNamespaces=yes", "Restart=on-failure",
+            "MemoryDenyWriteExecute=yes", "PrivateDevices=yes", "RestrictNamespaces=yes", "Restart=on-failure", "ExecReload=/bin/kill -HUP $MAINPID",
             "WantedBy=multi-user.target"]
 
 

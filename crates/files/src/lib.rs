@@ -7,16 +7,19 @@
 //!   which others may have put or may replace things is refused.
 //! - [`create`], [`open`], [`lock`], [`touch`]: a file for its owner alone (0600), never through a link that somebody put in its place.
 //! - [`space`]: what the file system has left.
+//! - [`Print`]: whether a file is still the one that was read.
 //!
 //! The judgement is pure ([`judge`]); modes are Unix's. On other systems folders and files are made, and their access rights are the system's.
 
 mod folder;
 mod judgement;
+mod print;
 mod private_file;
 mod space;
 
 pub use folder::{FolderError, folder};
 pub use judgement::{Facts, Refusal, Verdict, judge};
+pub use print::Print;
 pub use private_file::{LockError, create, lock, open, touch};
 pub use space::{Space, space};
 

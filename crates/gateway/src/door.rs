@@ -172,7 +172,7 @@ pub fn demand(shared: &Arc<Shared>, dest: &Dest, permit: Option<&[u8]>) -> Resul
 /// Who demands permits, if anybody does.
 fn demander(shared: &Shared, known: Option<&WellKnown>) -> Option<&'static str> {
     let service = known.is_some_and(|known| known.permits_required).then_some("the service");
-    if shared.permits_required { Some("this gateway") } else { service }
+    if *shared.permits_required.get() { Some("this gateway") } else { service }
 }
 
 fn required(who: &str) -> Problem {

@@ -3,6 +3,7 @@
 use crate::announce::Announcement;
 use crate::config::Config;
 use crate::offload::PRELUDE_LEN;
+use crate::reload::{self, Reload};
 use crate::shared::Shared;
 use crate::{admin, delivery, identity, routes};
 use hoop_http::{Connector, ServeError, Server, Shutdown, tls};
@@ -22,6 +23,7 @@ pub struct Gateway {
     shared: Arc<Shared>,
     /// The name to announce.
     instance: Option<String>,
+    reload: Reload,
 }
 
 /// A gateway could not be opened.
@@ -74,7 +76,8 @@ impl Gateway {
         };
         let key = identity::open(&config.spool).map_err(OpenError::Key)?;
         let shared = Shared::new(&config, spool, connector, key);
-        Ok(Self { server, admin, shared, instance: config.mdns.then_some(config.instance) })
+        let reload = Reload::new(&shared, reload::fixed(&config));
+        Ok(Self { server, admin, shared, reload, instance: config.mdns.then_some(config.instance) })
     }
 
     /// The address that was bound.
@@ -85,6 +88,11 @@ impl Gateway {
     /// The address of the owner's page, if there is one.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Server::address)
+    }
+
+    /// What gives it another configuration while it runs.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
     }
 
     /// Serves and delivers until `shutdown`; what is under way then is continued by the next run.

@@ -27,6 +27,7 @@ mod pages;
 mod pause;
 mod presence;
 mod progress;
+mod reload;
 mod resumable;
 mod routes;
 mod service;
@@ -43,6 +44,7 @@ pub use devices::DeviceLimits;
 pub use gateway::{Gateway, OpenError};
 pub use intake::Patience;
 pub use pacing::{BudgetConfig, Pacing, is_interface};
+pub use reload::Reload;
 
 /// Where Z's first record begins, in every upload that a gateway takes.
 pub const FIRST_RECORD: u64 = offload::PRELUDE_LEN as u64;

@@ -136,7 +136,7 @@ fn announced(
     headers: &HeaderMap,
     device: DeviceId,
 ) -> Result<Announced, Problem> {
-    let dest = shared.destinations.check(&dest_of(query)?)?;
+    let dest = shared.destinations.get().check(&dest_of(query)?)?;
     let length = content_length(headers)?;
     let part = id.map(|id| part(id, headers)).transpose()?;
     if !shared.early && part.as_ref().is_some_and(|part| part.prelude.is_none()) {
@@ -155,7 +155,7 @@ fn announced(
 
 /// A destination that this gateway delivers to, in its one spelling.
 pub async fn checked_dest(shared: &Arc<Shared>, dest: &str) -> Result<String, Problem> {
-    let dest = shared.destinations.check(dest)?;
+    let dest = shared.destinations.get().check(dest)?;
     door::vet(shared, &dest).await?;
     Ok(dest.url)
 }

@@ -28,7 +28,7 @@ pub fn answer(
     let Some(nonce) = parameter(query, "nonce") else { return Ok(None) };
     let invalid = || Problem::new(Code::RequestInvalid, "a nonce is 24 bytes in base64url").field("nonce");
     let nonce = Nonce::from_text(&nonce).ok_or_else(invalid)?;
-    let place = hosts::authority(headers).filter(|place| shared.pages.hosts().is_own(place, peer.local));
+    let place = hosts::authority(headers).filter(|place| shared.pages.get().hosts().is_own(place, peer.local));
     let origin = place.and_then(|place| Origin::of(&place).ok());
     Ok(origin.map(|origin| URL_SAFE_NO_PAD.encode(shared.key.answer(origin.authority(), &nonce))))
 }

@@ -196,7 +196,7 @@ impl Call<'_> {
 
     /// Refuses octets for a service whose permit is demanded and not shown, before any is read: which upload they are of is known later.
     fn demand_permit(&self, dest: &str, headers: &HeaderMap) -> Result<(), Problem> {
-        let dest = self.shared.destinations.check(dest)?;
+        let dest = self.shared.destinations.get().check(dest)?;
         door::demand(self.shared, &dest, permit(headers)?.as_deref())
     }
 

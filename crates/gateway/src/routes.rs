@@ -49,7 +49,7 @@ struct Receipt {
 /// Answers one request.
 pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
     let (head, body) = Inbound::of(request);
-    let admission = shared.pages.admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
+    let admission = shared.pages.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
     let answer = async |page: Option<&Page>| {
         let answered = route(&shared, &shutdown, page, head, body, peer).await;
         answered.inspect_err(|problem| shared.metrics.refused(problem.code))

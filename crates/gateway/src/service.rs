@@ -216,7 +216,7 @@ impl<'a> Service<'a> {
         let request = request.body(body).map_err(|error| Again::new(Code::DestInvalid, error))?;
         let mut connection = match self.connection.take().filter(Connection::is_open) {
             Some(connection) => connection,
-            None => self.shared.connector.connect(&self.dest.origin).await.map_err(unreachable)?,
+            None => self.shared.connector.get().connect(&self.dest.origin).await.map_err(unreachable)?,
         };
         motion.touch();
         let conversation = async {

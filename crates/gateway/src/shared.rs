@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::resumable::Turns;
 use crate::slots::Slots;
 use crate::well_known::WellKnownCache;
-use hoop_http::{Clock, Code, Connector, Problem};
+use hoop_http::{Clock, Code, Connector, Current, Problem};
 use hoop_seal::signing::GatewayKey;
 use hoop_spool::{Spool, StoreError};
 use hoop_units::Timestamp;
@@ -28,8 +28,8 @@ use url::Url;
 /// What a gateway's tasks share.
 pub struct Shared {
     pub spool: Spool,
-    pub destinations: Destinations,
-    pub connector: Connector,
+    pub destinations: Current<Destinations>,
+    pub connector: Current<Connector>,
     pub well_known: WellKnownCache,
     /// Destinations that are being asked what they are.
     pub looks: Looks,
@@ -40,7 +40,7 @@ pub struct Shared {
     /// So many uploads may begin before they are counted again.
     pub uploads_left: AtomicU64,
     /// Whether no upload is taken without its service's permit.
-    pub permits_required: bool,
+    pub permits_required: Current<bool>,
     /// By which this gateway shows services that it is itself.
     pub key: GatewayKey,
     pub metrics: Metrics,
@@ -65,7 +65,7 @@ pub struct Shared {
     pub started: Timestamp,
     /// One permit for each stream of events.
     pub streams: Arc<Semaphore>,
-    pub pages: Pages,
+    pub pages: Current<Pages>,
     /// Whose turn it is at each upload resource.
     pub turns: Turns,
     /// A permit for each octet of short bodies that may be held.
@@ -86,13 +86,13 @@ impl Shared {
             patience: config.patience,
             max_uploads: config.max_uploads,
             uploads_left: AtomicU64::new(0),
-            permits_required: config.permits == Permits::Required,
+            permits_required: Current::new(config.permits == Permits::Required),
             key,
             metrics: Metrics::default(),
             pause: Pause::open(folder.join("paused")),
             spool,
-            connector: connector.guarded(destinations.guard()).with_addresses(config.resolve.clone()),
-            destinations,
+            connector: Current::new(connector.guarded(destinations.guard()).with_addresses(config.resolve.clone())),
+            destinations: Current::new(destinations),
             progress: Progress::default(),
             slots: Arc::default(),
             pacer,
@@ -108,7 +108,7 @@ impl Shared {
             public_url: config.public_url.clone(),
             started: config.clock.now(),
             streams: Arc::new(Semaphore::new(STREAMS)),
-            pages: Pages::new(&config.hosts, config.public_url.as_ref()),
+            pages: Current::new(Pages::new(&config.hosts, config.public_url.as_ref())),
             turns: Turns::default(),
             short_room: Arc::new(Semaphore::new(SHORT_ROOM)),
         })

@@ -95,7 +95,7 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     }
     let before = upload.delivered.len();
     let was_corrupt = upload.reason.as_ref().is_some_and(|reason| reason.code == Code::RecordCorrupt.name());
-    let dest = match shared.destinations.check(&upload.dest) {
+    let dest = match shared.destinations.get().check(&upload.dest) {
         Ok(dest) => dest,
         // The operator's list has changed since it was taken. He may change it back.
         Err(problem) => return again(Again::new(problem.code, problem.detail), attempts),

@@ -14,7 +14,7 @@ use url::Url;
 
 /// The gateway's flags; a configuration file has the same names (`allow-dest = ["10.0.0.7:443"]`). What is typed counts
 /// more than what is in the file, and lists add up.
-#[derive(Args, Deserialize, Default)]
+#[derive(Args, Deserialize, Clone, Default)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GatewayFlags {
     /// Where to listen [default: [::]:4667]
@@ -131,6 +131,7 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     let file: GatewayFlags = server::read_file(flags.config.as_deref())?;
     logging::start(flags.log_json || file.log_json)?;
     let as_json = flags.json;
+    let again = flags.clone();
     let config = config(flags, file)?;
     server::raise_descriptors();
     let runtime = server::runtime()?;
@@ -142,6 +143,12 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
         if let Some(address) = gateway.admin_address() {
             tracing::info!(%address, "the owner's page");
         }
+        let reload = gateway.reload();
+        server::reload_on_hang_up(move || {
+            let config = self::config(again.clone(), server::read_file(again.config.as_deref())?)?;
+            let adopted = reload.adopt(&config);
+            adopted.map_err(|error| Failure::new(Exit::Usage, "the configuration cannot be used", error))
+        })?;
         server::announce(gateway.address(), false, as_json);
         gateway.run(shutdown).await;
         Ok(Exit::Done)

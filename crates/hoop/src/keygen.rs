@@ -37,7 +37,7 @@ pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
         }
         (None, Some(path)) => {
             rotate(path, &line)?;
-            eprintln!("hoop: key {} is now the first in {}; restart the service", key.id(), path.display());
+            eprintln!("hoop: key {} is now the first in {}; reload the service (SIGHUP)", key.id(), path.display());
         }
     }
     Ok(Exit::Done)
@@ -53,7 +53,21 @@ fn rotate(path: &Path, line: &str) -> Result<(), Failure> {
     beside.push(".new");
     let beside = Path::new(&beside);
     write_new(beside, &format!("{line}{old}")).map_err(fail)?;
+    keep_owner(path, beside).map_err(fail)?;
     fs::rename(beside, path).map_err(fail)
+}
+
+/// Root rotates the file of a service that runs as a user of its own, who is to read it as before.
+fn keep_owner(old: &Path, new: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{MetadataExt as _, chown};
+        let (old, own) = (fs::metadata(old)?, fs::metadata(new)?);
+        if (old.uid(), old.gid()) != (own.uid(), own.gid()) {
+            chown(new, Some(old.uid()), Some(old.gid()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the folder that a file is to lie in, for its owner alone, if it is not there.

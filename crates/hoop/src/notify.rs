@@ -23,6 +23,16 @@ pub fn ready() {
     }
 }
 
+/// It reads its configuration again.
+pub fn reloading() {
+    tell("RELOADING=1");
+}
+
+/// It has read its configuration again.
+pub fn reloaded() {
+    tell("READY=1");
+}
+
 /// It was told to stop, and ends what is under way.
 pub fn stopping() {
     tell("STOPPING=1");

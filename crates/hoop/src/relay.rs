@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::limits::Rate;
 use crate::logging;
-use crate::server::{announce_flows, flow_runtime, raise_descriptors, stop_on_signal};
+use crate::server::{announce_flows, flow_runtime, raise_descriptors, reload_on_hang_up, stop_on_signal};
 use clap::Args;
 use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_as};
 use std::fs::File;
@@ -11,9 +11,6 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
 
 #[derive(Args)]
 pub struct RelayFlags {
@@ -79,25 +76,17 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         if let Some(address) = relay.admin_address() {
             tracing::info!(%address, "metrics are told here");
         }
-        reload_on_hang_up(relay.reload())?;
+        let reload = relay.reload();
+        reload_on_hang_up(move || {
+            reload.notify_one();
+            Ok(Vec::new())
+        })?;
         let mut stop = stop_on_signal()?;
         tokio::select! {
             () = relay.run() => Err(Failure::new(Exit::Unexpected, "the relay ended", "its socket is gone")),
             () = stop.requested() => Ok(Exit::Done),
         }
     })
-}
-
-/// SIGHUP has the relay look at its files at once.
-fn reload_on_hang_up(reload: Arc<Notify>) -> Result<(), Failure> {
-    let caught = signal(SignalKind::hangup());
-    let mut hang_up = caught.map_err(|error| Failure::new(Exit::Unexpected, "signals cannot be caught", error))?;
-    tokio::spawn(async move {
-        while hang_up.recv().await.is_some() {
-            reload.notify_one();
-        }
-    });
-    Ok(())
 }
 
 #[derive(Args)]

@@ -9,6 +9,7 @@ use serde_json::json;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -107,6 +108,34 @@ pub fn announce_flows(address: SocketAddr, as_json: bool) {
     }
     let _ = std::io::stdout().flush();
     notify::ready();
+}
+
+/// Has SIGHUP read the configuration again: `reload` takes it over, and says which settings differ that only a restart changes. What cannot be used
+/// changes nothing.
+pub fn reload_on_hang_up(
+    reload: impl Fn() -> Result<Vec<&'static str>, Failure> + Send + Sync + 'static,
+) -> Result<(), Failure> {
+    let caught = signal(SignalKind::hangup());
+    let mut hang_up = caught.map_err(|error| Failure::new(Exit::Unexpected, "signals cannot be caught", error))?;
+    let reload = Arc::new(reload);
+    tokio::spawn(async move {
+        while hang_up.recv().await.is_some() {
+            notify::reloading();
+            let reload = reload.clone();
+            match tokio::task::spawn_blocking(move || reload()).await {
+                Ok(Ok(waiting)) => {
+                    tracing::info!("the configuration was read again");
+                    if !waiting.is_empty() {
+                        tracing::warn!(settings = waiting.join(", "), "these settings differ, and need a restart");
+                    }
+                }
+                Ok(Err(failure)) => tracing::error!("nothing was changed: {}", failure.to_string().trim_end()),
+                Err(error) => tracing::error!(%error, "nothing was changed"),
+            }
+            notify::reloaded();
+        }
+    });
+    Ok(())
 }
 
 /// What stops the server: SIGTERM or SIGINT. A second one ends it at once.

@@ -14,7 +14,7 @@ use url::Host;
 
 /// The service's flags; a configuration file has the same names (`trusted-proxy = ["127.0.0.1"]`). What is typed counts
 /// more than what is in the file, and lists add up.
-#[derive(Args, Deserialize, Default)]
+#[derive(Args, Deserialize, Clone, Default)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServiceFlags {
     /// Where to listen [default: 127.0.0.1:4668]
@@ -107,6 +107,7 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
     let file: ServiceFlags = server::read_file(flags.config.as_deref())?;
     logging::start(flags.log_json || file.log_json)?;
     let as_json = flags.json;
+    let again = flags.clone();
     let config = config(flags, file)?;
     let tls = config.tls.is_some();
     server::raise_descriptors();
@@ -116,6 +117,11 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
         let service = Service::open(config)
             .await
             .map_err(|error| Failure::new(Exit::Usage, "the service cannot be opened", error))?;
+        let reload = service.reload();
+        server::reload_on_hang_up(move || {
+            let config = self::config(again.clone(), server::read_file(again.config.as_deref())?)?;
+            Ok(reload.adopt(&config))
+        })?;
         server::announce(service.address(), tls, as_json);
         service.run(shutdown).await;
         Ok(Exit::Done)

@@ -110,6 +110,12 @@ impl Connector {
         }
     }
 
+    /// The same, with another TLS configuration.
+    pub fn trusting(mut self, tls: Arc<ClientConfig>) -> Self {
+        self.tls = tls;
+        self
+    }
+
     /// The same, only to addresses that `guard` permits.
     pub fn guarded(mut self, guard: AddressGuard) -> Self {
         self.guard = Some(guard);

@@ -8,10 +8,12 @@
 //! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
 //! - [`page`]: what pages need: text made safe, the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
+//! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again.
 //! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file.
 
 mod body;
 mod connect;
+mod current;
 mod events;
 mod gate;
 mod head;
@@ -34,6 +36,7 @@ pub mod tls;
 
 pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
 pub use connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector};
+pub use current::Current;
 pub use events::{Event, Events, events};
 pub use inbound::Inbound;
 pub use interim::Interim;

@@ -1,9 +1,16 @@
 //! TLS by rustls with ring, for both sides; HTTP/1.1 is the one protocol offered.
 
+use crate::current::Current;
+use crate::shutdown::Shutdown;
+use hoop_files::Print;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// TLS could not be configured.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +61,7 @@ pub fn client_config(extra: &[PathBuf]) -> Result<Arc<ClientConfig>, TlsError> {
 ///
 /// # Errors
 /// If a file cannot be read, or the two do not go together.
-pub fn server_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn server_config(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
     let chain = certificates(certificate)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(pem_error("a private key", key))?;
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -62,7 +69,90 @@ pub fn server_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
+}
+
+/// A server's certificate that follows its files: what clients are shown is what the files hold, and the last that could be taken while they hold none that can.
+pub struct Renewed {
+    certificate: PathBuf,
+    key: PathBuf,
+    load: Box<Load>,
+    shown: Current<Shown>,
+}
+
+/// How often it is looked whether a certificate was renewed.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+type Load = dyn Fn(&Path, &Path) -> Result<ServerConfig, String> + Send + Sync;
+
+/// What the files were when they were read, and what they held.
+type Shown = ([Option<Print>; 2], Arc<dyn ResolvesServerCert>);
+
+impl Renewed {
+    /// Reads both files by `load`, such as [`server_config`], and makes a configuration of them that follows what they become.
+    ///
+    /// # Errors
+    /// Those of `load`.
+    pub fn open<E: fmt::Display>(
+        certificate: &Path,
+        key: &Path,
+        load: impl Fn(&Path, &Path) -> Result<ServerConfig, E> + Send + Sync + 'static,
+    ) -> Result<(Arc<Self>, ServerConfig), E> {
+        let prints = [certificate, key].map(Print::of);
+        let mut config = load(certificate, key)?;
+        let renewed = Arc::new(Self {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            load: Box::new(move |certificate, key| load(certificate, key).map_err(|error| error.to_string())),
+            shown: Current::new((prints, config.cert_resolver.clone())),
+        });
+        config.cert_resolver = renewed.clone();
+        Ok((renewed, config))
+    }
+
+    /// Reads the files if they are others than they were. It may wait for a disk.
+    pub fn look(&self) {
+        let prints = [&self.certificate, &self.key].map(|path| Print::of(path));
+        if self.shown.get().0 == prints {
+            return;
+        }
+        match (self.load)(&self.certificate, &self.key) {
+            Ok(config) => {
+                self.shown.set((prints, config.cert_resolver));
+                tracing::info!("the certificate was renewed");
+            }
+            // One of both may be still to come; they are looked at again.
+            Err(error) => tracing::warn!(error, "the certificate was changed and is not taken"),
+        }
+    }
+
+    /// Looks once a minute until `shutdown`: certificates are renewed weeks before the old ones expire.
+    pub async fn follow(self: Arc<Self>, mut shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => self.look_apart(),
+                () = shutdown.requested() => return,
+            }
+        }
+    }
+
+    /// The same on a thread that may wait for a disk.
+    pub fn look_apart(self: &Arc<Self>) {
+        let renewed = self.clone();
+        tokio::task::spawn_blocking(move || renewed.look());
+    }
+}
+
+impl ResolvesServerCert for Renewed {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.shown.get().1.resolve(hello)
+    }
+}
+
+impl fmt::Debug for Renewed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewed").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
 }
 
 /// ring, named outright: no process-wide default is installed.

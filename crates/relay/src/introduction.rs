@@ -3,6 +3,7 @@
 use crate::trouble;
 use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
+use hoop_files::Print;
 use hoop_units::{NoPrefix, Prefix};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::RootCertStore;
@@ -264,9 +265,6 @@ struct Rules {
     only: BTreeMap<HostId, Vec<Prefix>>,
 }
 
-/// What tells a file from what it was: its times alone are too coarse for two changes at once.
-pub(crate) type Print = (u64, u64, [i64; 4]);
-
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DevicesFile {
@@ -302,7 +300,7 @@ impl Devices {
     /// # Errors
     /// If it cannot be read, or is malformed.
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
-        let print = print_of(path);
+        let print = Print::of(path);
         let rules = read_toml::<DevicesFile>(path, DEVICES)?.rules()?;
         let file = Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, rules)) });
         Ok(Self { file, looking: tokio::sync::Mutex::default() })
@@ -334,13 +332,6 @@ impl Devices {
     }
 }
 
-/// None: there is no such file.
-pub(crate) fn print_of(path: &Path) -> Option<Print> {
-    let file = fs::metadata(path).ok()?;
-    // A file that could not be read is another once its owner or its mode is.
-    Some((file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()]))
-}
-
 impl Keys {
     fn read(&self) -> MutexGuard<'_, (Option<Print>, Rules)> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
@@ -348,7 +339,7 @@ impl Keys {
 
     /// Reads the file if it is another than it was.
     fn look(&self) {
-        let print = print_of(&self.path);
+        let print = Print::of(&self.path);
         // A file that is not taken is looked at once, until it changes again.
         if std::mem::replace(&mut self.read().0, print) == print {
             return;

@@ -1,23 +1,22 @@
 //! The server's end of carried connections: [`Relay`].
 
-use crate::introduction::{Devices, Print, print_of};
+use crate::introduction::Devices;
 use crate::metered::Metered;
 use crate::metrics::Counters;
 use crate::share::{ShareLimits, Shares};
 use crate::trouble;
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{DeviceKey, FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
+use hoop_http::tls::Renewed;
 use hoop_units::{Here, Prefix};
 use if_addrs::IfAddr;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -153,7 +152,7 @@ pub enum RelayError {
 #[derive(Debug)]
 pub struct Relay {
     listener: Listener,
-    certificate: Arc<Certificate>,
+    certificate: Arc<Renewed>,
     metrics: Option<hoop_http::Server>,
     reload: Arc<Notify>,
     carrying: Arc<Carrying>,
@@ -182,7 +181,7 @@ impl Relay {
     /// If a file is missing or malformed, or a socket cannot be had.
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let devices = Arc::new(Devices::open(&config.devices)?);
-        let (certificate, tls) = Certificate::open(&config.certificate, &config.key)?;
+        let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let listen = |source| RelayError::Listen { address: config.listen, source };
         let listener = Listener::bind(config.listen, &tls).await.map_err(listen)?;
         let metrics = match config.admin {
@@ -250,7 +249,7 @@ impl Relay {
                 }
                 Some(_) = flows.join_next() => continue,
                 _ = renew.tick() => {
-                    certificate.clone().look_apart();
+                    certificate.look_apart();
                     continue;
                 }
                 _ = revoke.tick() => {
@@ -259,7 +258,7 @@ impl Relay {
                     continue;
                 }
                 () = reload.notified() => {
-                    certificate.clone().look_apart();
+                    certificate.look_apart();
                     carrying.devices.look().await;
                     carrying.revoke(revocation.gone(&carrying.devices, true));
                     tracing::info!("devices and certificate were looked at again");
@@ -322,61 +321,6 @@ impl Revocation {
         known.extend(waiting.iter().filter_map(waits));
         (self.known, self.missing) = (known, waiting.into_iter().collect());
         gone
-    }
-}
-
-/// What devices are shown: the certificate that the files have, and the last that could be taken while they have none that can.
-#[derive(Debug)]
-struct Certificate {
-    certificate: PathBuf,
-    key: PathBuf,
-    shown: Mutex<Shown>,
-}
-
-/// What the files were when they were read, and what they held.
-type Shown = ([Option<Print>; 2], Arc<dyn ResolvesServerCert>);
-
-impl Certificate {
-    /// Reads both files, and makes TLS of them that follows what they become.
-    fn open(certificate: &Path, key: &Path) -> Result<(Arc<Self>, rustls::ServerConfig), RelayError> {
-        let prints = [certificate, key].map(print_of);
-        let mut tls = tls(certificate, key)?;
-        let shown = Mutex::new((prints, tls.cert_resolver.clone()));
-        let read = Arc::new(Self { certificate: certificate.to_owned(), key: key.to_owned(), shown });
-        tls.cert_resolver = read.clone();
-        Ok((read, tls))
-    }
-
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The same on a thread that may wait for a disk.
-    fn look_apart(self: Arc<Self>) {
-        tokio::task::spawn_blocking(move || self.look());
-    }
-
-    /// Reads the files if they are others than they were.
-    fn look(&self) {
-        let prints = [&self.certificate, &self.key].map(|path| print_of(path));
-        if self.shown().0 == prints {
-            return;
-        }
-        match tls(&self.certificate, &self.key) {
-            Ok(tls) => {
-                *self.shown() = (prints, tls.cert_resolver);
-                tracing::info!("the certificate was renewed");
-            }
-            // One of both may be still to come; they are looked at again.
-            Err(error) => tracing::warn!(%error, "the certificate was changed and is not taken"),
-        }
-    }
-}
-
-impl ResolvesServerCert for Certificate {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let shown = self.shown().1.clone();
-        shown.resolve(hello)
     }
 }
 
@@ -730,7 +674,7 @@ mod tests {
         let shown = |tls| shown(tls, [first.cert.der(), second.cert.der()]);
         std::fs::write(&certificate, first.cert.pem()).unwrap();
         std::fs::write(&key, first.signing_key.serialize_pem()).unwrap();
-        let (files, tls) = Certificate::open(&certificate, &key).unwrap();
+        let (files, tls) = Renewed::open(&certificate, &key, super::tls).unwrap();
         assert_eq!(shown(&tls), *first.cert.der());
         // A name is moved to another file, as is done for a renewal: its length may be the same.
         let renew = |path: &Path, pem: String| {

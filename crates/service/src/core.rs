@@ -10,7 +10,7 @@ use crate::metrics::Counters;
 use crate::permits::Permits;
 use crate::room::{Limits, Room};
 use crate::state::{LINGER_SECS, Store, StoreError, Upload};
-use hoop_http::{Clock, Code, Connector, Origin, Problem};
+use hoop_http::{Clock, Code, Connector, Current, Origin, Problem};
 use hoop_timekeeper::Over;
 use hoop_units::{Backoff, Prefix, UnixTime, UploadId};
 use std::sync::Arc;
@@ -30,8 +30,8 @@ const TICKET_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What all parts share.
 pub struct Core {
-    pub policy: Policy,
-    pub permits: Permits,
+    policy: Current<Policy>,
+    permits: Current<Permits>,
     pub counters: Counters,
     /// What is told of fields that the application does not get.
     pub left_behind: LeftBehind,
@@ -70,15 +70,9 @@ impl Core {
             address: config.address_quota_bytes.unwrap_or(share),
             reserve: config.reserve_bytes,
         };
-        let policy = Policy {
-            keys: config.keys,
-            origin: config.origin.as_str().to_owned(),
-            max_bytes: config.max_bytes,
-            routes: config.routes,
-        };
         Self {
-            policy,
-            permits: config.permits,
+            policy: Current::new(policy_of(&config)),
+            permits: Current::new(config.permits),
             counters: Counters::default(),
             left_behind: LeftBehind::default(),
             origin: config.origin,
@@ -120,6 +114,22 @@ impl Core {
         self.clock.over(self.ticket_life() + AFTERLIFE).unwrap_or(Over::NOTHING)
     }
 
+    /// How what comes in is judged now.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.get()
+    }
+
+    /// Which gateways may hold and bring uploads now.
+    pub fn permits(&self) -> Arc<Permits> {
+        self.permits.get()
+    }
+
+    /// From now on keys, routes, the longest upload and permits are those of `config`.
+    pub fn adopt(&self, config: &Config) {
+        self.policy.set(policy_of(config));
+        self.permits.set(config.permits.clone());
+    }
+
     /// The public URL of one of our paths.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.origin)
@@ -159,6 +169,15 @@ impl Core {
                 return Ok(upload);
             }
         }
+    }
+}
+
+fn policy_of(config: &Config) -> Policy {
+    Policy {
+        keys: config.keys.clone(),
+        origin: config.origin.as_str().to_owned(),
+        max_bytes: config.max_bytes,
+        routes: config.routes.clone(),
     }
 }
 

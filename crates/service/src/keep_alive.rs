@@ -95,7 +95,7 @@ enum Session {
 
 /// Keeps sessions alive until `shutdown`, if the operator says how.
 pub async fn run(core: Arc<Core>, mut shutdown: Shutdown) {
-    let Some(rule) = core.policy.routes.keep_alive.clone() else { return };
+    let Some(rule) = core.policy().routes.keep_alive.clone() else { return };
     let mut sessions = BTreeMap::new();
     while !shutdown.is_requested() {
         tokio::select! {

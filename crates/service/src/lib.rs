@@ -15,7 +15,7 @@
 //!
 //! How it is built: `admit`, `head`, `fields` and `paths` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it, and `room` says how much of the disk who may have;
 //! `replay` hands it to the application and `worker` says when; `rules` (pure) and `verdict` say what its answer means;
-//! `csrf` (pure) and `renew` give what is released its form's fresh token; `clean` clears away, and `kept` before its time where room is needed; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
+//! `reload` takes another configuration while it runs; `csrf` (pure) and `renew` give what is released its form's fresh token; `clean` clears away, and `kept` before its time where room is needed; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
 //! `docs/protocol.md` has the formats, `docs/services.md` the operator's side.
 
 mod admit;
@@ -47,6 +47,7 @@ mod permits;
 mod post;
 mod presets;
 mod proxy;
+mod reload;
 mod renew;
 mod replay;
 mod request;
@@ -72,5 +73,6 @@ pub use config::{Config, TlsFiles};
 pub use hoop_seal::signing::GatewayId;
 pub use keys::{KeyFileError, load_keyring};
 pub use permits::{GATEWAYS_MAX, Permits};
+pub use reload::Reload;
 pub use routes::{Routes, RoutesError};
 pub use service::{OpenServiceError, Service};

@@ -83,7 +83,7 @@ impl Caller {
     /// # Errors
     /// `upstream-unreachable`.
     pub async fn with(core: &Core, mut credentials: Credentials) -> Result<Self, Problem> {
-        let policy = &core.policy;
+        let policy = &core.policy();
         let name = match &policy.routes.user.ask {
             Some(question) if !credentials.is_anonymous() => ask(core, question, &credentials).await?,
             _ => None,
@@ -102,7 +102,7 @@ impl Caller {
     /// The same, taking whom the application cannot be asked about for nobody that it knows.
     pub async fn or_nobody(core: &Core, credentials: Credentials) -> Self {
         let user = Self::with(core, credentials.clone()).await;
-        user.unwrap_or_else(|_| Self::stranger(&core.policy, credentials))
+        user.unwrap_or_else(|_| Self::stranger(&core.policy(), credentials))
     }
 
     /// Who fetches a ticket. That does not depend on the application: whoever it cannot be asked about is known by the credentials.
@@ -110,7 +110,7 @@ impl Caller {
     /// # Errors
     /// `sign-in-required` for whoever is certainly not signed in, where tickets are for users only.
     pub async fn of_ticket(core: &Core, credentials: Credentials) -> Result<Self, Problem> {
-        let policy = &core.policy;
+        let policy = &core.policy();
         let Ok(caller) = Self::with(core, credentials.clone()).await else {
             return Ok(Self::stranger(policy, credentials));
         };

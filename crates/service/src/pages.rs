@@ -62,7 +62,7 @@ pub fn refusal(core: &Core, language: Language, problem: &Problem) -> Response<B
 }
 
 fn frame(core: &Core, language: Language, asker: Asker) -> Frame<'_> {
-    Frame { language, origin: &core.origin, asker, sign_in: core.policy.routes.user.sign_in.as_deref() }
+    Frame { language, origin: &core.origin, asker, sign_in: core.policy().routes.user.sign_in.clone() }
 }
 
 /// Where the application says who asks, whom it does not know has signed out, whatever cookies are left.

@@ -151,13 +151,13 @@ async fn accept(
 ) -> Result<Upload, Refusal> {
     let alone = |problem| (problem, None);
     let message = match id {
-        Some(id) => Message::range(&core.policy, headers, id),
+        Some(id) => Message::range(&core.policy(), headers, id),
         None => Message::whole(core, headers, source).await,
     };
     let mut message = message.map_err(alone)?;
     let admission = message.admission.take().expect("each message is made with one");
-    core.permits.check_sender(&core.policy, headers, admission.id(), core.clock.wall_unix()).map_err(alone)?;
-    let sender = Payer::at(&core.policy, sender);
+    core.permits().check_sender(&core.policy(), headers, admission.id(), core.clock.wall_unix()).map_err(alone)?;
+    let sender = Payer::at(&core.policy(), sender);
     let live = match core.live.enter(core, admission, sender).await.map_err(alone)? {
         Entered::Live(live) => live,
         Entered::Known(upload) => return Ok(*upload),
@@ -201,7 +201,7 @@ impl Message {
     /// A whole Z: the prelude is read from its beginning.
     async fn whole(core: &Core, headers: &HeaderMap, source: &mut Source) -> Result<Self, Problem> {
         let total = content_length(headers)?;
-        let limit = core.policy.max_bytes;
+        let limit = core.policy().max_bytes;
         if total > limit {
             return Err(Problem::new(Code::TooLarge, format!("{total} bytes, and at most {limit} are taken")));
         }
@@ -213,7 +213,7 @@ impl Message {
         };
         let prelude = prelude?;
         let ahead = octets.split_off(prelude.len());
-        let admission = Some(Admission::new(&core.policy, prelude, total)?);
+        let admission = Some(Admission::new(&core.policy(), prelude, total)?);
         Ok(Self { admission, range: ByteRange::new(0, total), ahead, prelude: Vec::new() })
     }
 
@@ -254,10 +254,10 @@ impl Message {
             let rest = octets.split_off(len);
             let batch = std::mem::replace(&mut octets, rest);
             since_checkpoint += len as u64;
-            let payer = if index == 0 { live.payer_in(&core.policy, &batch) } else { None };
+            let payer = if index == 0 { live.payer_in(&core.policy(), &batch) } else { None };
             live.need_room(core, len as u64, payer).await?;
             let (worker, live_too) = (core.clone(), live.clone());
-            let taken = blocking(move || live_too.take(&worker.policy, &worker.store, index, &batch))
+            let taken = blocking(move || live_too.take(&worker.policy(), &worker.store, index, &batch))
                 .await
                 .map_err(|error| crate::core::store_problem(error.into()))?;
             taken?;

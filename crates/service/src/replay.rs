@@ -184,7 +184,8 @@ async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<(Request, Option<S
 
 /// Puts fresh tokens in the head, and says where they go in the body.
 async fn fresh(core: &Arc<Core>, opened: &mut Opened) -> Result<(Edits, Option<String>), Unprepared> {
-    let rules = &core.policy.routes.of(&opened.head.method, opened.head.path()).csrf;
+    let policy = core.policy();
+    let rules = &policy.routes.of(&opened.head.method, opened.head.path()).csrf;
     if rules.is_empty() {
         return Ok((Edits::default(), Some("its route does not say where a fresh token is found".to_owned())));
     }
@@ -283,14 +284,14 @@ struct Opened {
 /// Opens the body and record 0 again. Blocking.
 fn open(core: &Core, upload: &Upload) -> Result<Opened, String> {
     let prelude = Prelude::parse(&upload.prelude).map_err(|error| error.to_string())?;
-    let admission = Admission::new(&core.policy, prelude, upload.total).map_err(|problem| problem.to_string())?;
+    let admission = Admission::new(&core.policy(), prelude, upload.total).map_err(|problem| problem.to_string())?;
     let body = core.store.bodies().open(upload.id).map_err(|error| format!("its body cannot be read: {error}"))?;
     let mut record = vec![0; admission.layout.record(0).len() as usize];
     body.read_at(&mut record, admission.layout.record(0).start).map_err(|error| error.to_string())?;
     let plaintext = admission.open(0, &mut record).map_err(|problem| problem.to_string())?;
     let head = RequestHead::parse(plaintext, admission.layout.plaintext_len());
     let head = head.map_err(|problem| problem.to_string())?;
-    let credentials = admit::open_token(&core.policy, upload.id, upload.token.as_deref().unwrap_or(&head.token));
+    let credentials = admit::open_token(&core.policy(), upload.id, upload.token.as_deref().unwrap_or(&head.token));
     let credentials = credentials.map_err(|problem| problem.to_string())?;
     let first = plaintext[head.head_len..].to_vec();
     Ok(Opened { admission: Arc::new(admission), body, head, credentials, first })
@@ -306,10 +307,11 @@ fn write_head(core: &Core, upload: &Upload, head: &RequestHead, body_len: u64, c
         text.extend_from_slice(value);
         text.extend_from_slice(b"\r\n");
     };
-    let route = core.policy.routes.of(&head.method, head.path());
+    let policy = core.policy();
+    let route = policy.routes.of(&head.method, head.path());
     let mut left: Vec<_> = head.forged.iter().map(|name| (name.as_str(), Fate::OfTheFront)).collect();
     for (name, value) in &head.fields {
-        match core.policy.routes.fate(route, name) {
+        match policy.routes.fate(route, name) {
             Fate::Goes => field(name, value),
             fate => left.push((name, fate)),
         }

@@ -158,9 +158,9 @@ fn well_known(core: &Core) -> Response<Body> {
             "uploads": core.url("/hoop/uploads"),
             "suites": ["aes256gcm", "aes128gcm"],
             "record_size": RECORD_SIZE,
-            "max_bytes": core.policy.max_bytes,
-            "permits": core.permits.name(),
-            "signing_keys": permits::signing_keys(&core.policy),
+            "max_bytes": core.policy().max_bytes,
+            "permits": core.permits().name(),
+            "signing_keys": permits::signing_keys(&core.policy()),
         }),
     );
     let headers = response.headers_mut();

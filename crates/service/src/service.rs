@@ -5,10 +5,12 @@ use crate::core::Core;
 use crate::keep_alive;
 use crate::metrics;
 use crate::proxy::Proxy;
+use crate::reload::{self, Reload};
 use crate::router::Router;
 use crate::state::{Store, StoreError};
 use crate::worker::Worker;
-use hoop_http::{Connector, Origin, ServeError, Server, Shutdown, tls};
+use hoop_http::tls::{self, Renewed};
+use hoop_http::{Connector, Origin, ServeError, Server, Shutdown};
 use rustls::{ClientConfig, RootCertStore};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ pub struct Service {
     /// For `/metrics`.
     admin: Option<Server>,
     core: Arc<Core>,
+    reload: Reload,
 }
 
 /// A service cannot be opened.
@@ -56,8 +59,9 @@ impl Service {
         if config.upstream.is_https() {
             return Err(OpenServiceError::UpstreamScheme(config.upstream));
         }
-        let server_tls = config.tls.as_ref().map(|files| tls::server_config(&files.certificate, &files.key));
-        let server_tls = server_tls.transpose()?;
+        let renewed =
+            config.tls.as_ref().map(|files| Renewed::open(&files.certificate, &files.key, tls::server_config));
+        let (certificate, server_tls) = renewed.transpose()?.unzip();
         let connector = Connector::new(no_trust()?).with_timeout(config.connect_timeout);
         let path = config.state_dir.clone();
         let opened = crate::state::blocking({
@@ -67,13 +71,15 @@ impl Service {
         let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
         let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
         config.clock = config.clock.keep(&config.state_dir.join("clock"));
-        let server = Server::bind(config.listen, server_tls, config.limits.clone()).await?;
+        let server = Server::bind(config.listen, server_tls.map(Arc::new), config.limits.clone()).await?;
         let admin = match config.admin {
             Some(address) if !address.ip().is_loopback() => return Err(OpenServiceError::AdminAddress(address)),
             Some(address) => Some(Server::bind(address, None, metrics::limits()).await?),
             None => None,
         };
-        Ok(Self { server, admin, core: Arc::new(Core::new(config, store, connector)) })
+        let fixed = reload::fixed(&config).into();
+        let core = Arc::new(Core::new(config, store, connector));
+        Ok(Self { server, admin, reload: Reload::new(core.clone(), certificate, fixed), core })
     }
 
     /// The address that it listens on.
@@ -84,6 +90,11 @@ impl Service {
     /// The address that tells `/metrics`.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Server::address)
+    }
+
+    /// What gives it another configuration while it runs.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
     }
 
     /// Serves and replays until `shutdown`; then lets what is under way finish, within bounds.
@@ -100,7 +111,8 @@ impl Service {
         let telling = metrics::run(self.admin, self.core.clone(), shutdown.clone());
         let time = self.core.clock.clone();
         let judging = time.run(shutdown.clone());
-        tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling, judging);
+        let renewing = self.reload.follow(shutdown.clone());
+        tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling, judging, renewing);
         self.core.intakes_done().await;
     }
 }

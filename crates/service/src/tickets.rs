@@ -67,20 +67,20 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let credentials = owner::capture(&parts.headers, address, expires)?;
     let body = request::read(body, REQUEST_MAX).await?;
     let wanted = Wanted::parse(&body)?;
-    let (route, limit, suite) = check(&core.policy, &wanted)?;
+    let (route, limit, suite) = check(&core.policy(), &wanted)?;
     let given = given_key(&wanted)?;
     let gateway = named_gateway(&wanted)?;
     let caller = Caller::of_ticket(core, credentials).await?;
     let tickets = (0..wanted.count).map(|_| {
         let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
-        let permit = core.permits.of_ticket(&core.policy, grant.key.upload_id(), limit, expires, gateway);
-        ticket(&core.policy, &caller.credentials, &grant, expires, permit)
+        let permit = core.permits().of_ticket(&core.policy(), grant.key.upload_id(), limit, expires, gateway);
+        ticket(&core.policy(), &caller.credentials, &grant, expires, permit)
     });
     let tickets: Vec<Value> = tickets.collect();
     core.counters.tickets.fetch_add(u64::from(wanted.count), Ordering::Relaxed);
     let owner = caller.tag().map(owner::text);
-    let (post, gateways) = (core.url("/hoop/post"), core.permits.listed());
+    let (post, gateways) = (core.url("/hoop/post"), core.permits().listed());
     Ok(json(StatusCode::OK, &json!({"post": post, "tickets": tickets, "owner": owner, "gateways": gateways})))
 }
 

@@ -47,7 +47,7 @@ pub async fn receipt(core: &Core, id: UploadId) -> Result<Response<Body>, Proble
     let upload = core.store.load(id).await.map_err(store_problem)?.ok_or_else(unknown)?;
     let (first, second) = status::receipts(&upload);
     let receipt = second.or(first).ok_or_else(|| Problem::new(Code::NotFound, "it has no receipt, yet or at all"))?;
-    let keys = permits::signing_keys(&core.policy);
+    let keys = permits::signing_keys(&core.policy());
     let kept = json!({"hoop": "receipt", "origin": core.origin.as_str(), "receipt": URL_SAFE_NO_PAD.encode(receipt), "signing_keys": keys});
     let mut response = json(StatusCode::OK, &kept);
     let name = format!("attachment; filename=\"receipt-{id}.json\"");
@@ -82,11 +82,11 @@ pub async fn note(core: &Core, request: Request<Incoming>, id: UploadId) -> Resu
     if core.past(LINGER_SECS) > expires.plus_secs(LINGER_SECS) {
         return Err(Problem::new(Code::TokenInvalid, "it has expired").field("Hoop-Token"));
     }
-    if owner::is_stranger(&core.policy, &token) {
+    if owner::is_stranger(&core.policy(), &token) {
         return Err(owner::stranger());
     }
     let note = Note::parse(&request::read(body, NOTE_MAX).await?)?;
-    let new = Marked::new(id, owner::of(&core.policy, &token), now, expires);
+    let new = Marked::new(id, owner::of(&core.policy(), &token), now, expires);
     let take = move |marked: &mut Marked| {
         if !marked.stopped {
             marked.note = Some(note.clone());
@@ -255,11 +255,11 @@ async fn release(core: &Core, id: UploadId, leave: Leave, twice: bool) -> Result
     let caller = leave.caller.ok_or_else(owner::signed_out)?;
     let credentials = Credentials { expires: leave.expires.0, ..caller.credentials };
     // What nobody in particular has sent goes on as nobody's.
-    if credentials.is_anonymous() && !owner::is_nobody(&core.policy, leave.owner) {
+    if credentials.is_anonymous() && !owner::is_nobody(&core.policy(), leave.owner) {
         return Err(owner::signed_out());
     }
-    let token = credentials.seal(&core.policy.keys, &core.policy.origin, id);
-    let owner = owner::of(&core.policy, &credentials);
+    let token = credentials.seal(&core.policy().keys, &core.policy().origin, id);
+    let owner = owner::of(&core.policy(), &credentials);
     match apply(core, id, Change::Release { token, owner, twice }).await? {
         Changed::Done(upload) => {
             core.work.notify_one();
@@ -338,7 +338,7 @@ async fn leave(
     if let Some(token) = token(core, headers, id) {
         let token = token.map_err(|_| not_owner().field("Hoop-Token"))?;
         let caller = other_than_nobody(core, headers, address, &token, action).await?;
-        let owner = owner::of(&core.policy, &token);
+        let owner = owner::of(&core.policy(), &token);
         let (user, expires) = (token.user.is_some(), expires.unwrap_or(UnixTime(token.expires)));
         return Ok(Leave { known, owner, user, expires, caller: Some(caller) });
     }
@@ -383,7 +383,7 @@ fn token(core: &Core, headers: &HeaderMap, id: UploadId) -> Option<Result<Creden
     let token = headers.get("hoop-token")?;
     let invalid = || Problem::new(Code::TokenInvalid, "it must be base64url").field("Hoop-Token");
     let token = URL_SAFE_NO_PAD.decode(token.as_bytes()).map_err(|_| invalid());
-    Some(token.and_then(|token| admit::open_token(&core.policy, id, &token)))
+    Some(token.and_then(|token| admit::open_token(&core.policy(), id, &token)))
 }
 
 fn entry_response(entry: &Entry) -> Response<Body> {

@@ -113,19 +113,19 @@ fn receipt(core: &Core, upload: &Upload, state: State, digest: [u8; 32]) -> Opti
     let plain = Receipt { upload_id: upload.id, outcome, time, total, digest, request: None };
     // Version 1 for devices that know no other; the second for all that do.
     let both = [plain, Receipt { request: Some(request), ..plain }];
-    Some(both.map(|receipt| core.policy.keys.sign_receipt(&core.policy.origin, &receipt)).concat())
+    Some(both.map(|receipt| core.policy().keys.sign_receipt(&core.policy().origin, &receipt)).concat())
 }
 
 /// K, from the upload's ticket, which the replay opened a moment ago.
 fn content_key(core: &Core, upload: &Upload) -> Option<UploadKey> {
     let prelude = Prelude::parse(&upload.prelude).ok()?;
-    let ticket = core.policy.keys.open_ticket(&core.policy.origin, prelude.key_id()).ok()?;
+    let ticket = core.policy().keys.open_ticket(&core.policy().origin, prelude.key_id()).ok()?;
     Some(ticket.grant.key)
 }
 
 /// Whether the upload came with neither cookie nor authorization: then there is no session that could be renewed.
 fn anonymous(core: &Core, upload: &Upload) -> bool {
-    upload.facts.as_ref().is_some_and(|facts| owner::is_nobody(&core.policy, facts.owner))
+    upload.facts.as_ref().is_some_and(|facts| owner::is_nobody(&core.policy(), facts.owner))
 }
 
 /// The wait that the application asks for.
@@ -162,10 +162,10 @@ pub fn may_have_it_twice(core: &Core, upload: &Upload) -> bool {
     route(core, upload).on_unknown == OnUnknown::Retry
 }
 
-fn route<'a>(core: &'a Core, upload: &Upload) -> &'a crate::routes::Route {
+fn route(core: &Core, upload: &Upload) -> crate::routes::Route {
     let facts = upload.facts.as_ref();
     let (method, path) = facts.map_or(("POST", "/"), |facts| (&facts.method, &facts.path));
-    core.policy.routes.of(method, path)
+    core.policy().routes.of(method, path).clone()
 }
 
 /// The answer for the device's eyes: status line, what it was taken to mean, `Content-Type`, `Location`, and the beginning of the body.

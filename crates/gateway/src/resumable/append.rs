@@ -111,7 +111,7 @@ impl Append {
 
     /// Checks the service's permit as for any other upload. Returns until when the upload may begin.
     async fn consent(&self, offer: &Offer) -> Result<UnixTime, Problem> {
-        let dest = self.shared.destinations.check(&offer.dest)?;
+        let dest = self.shared.destinations.get().check(&offer.dest)?;
         let permit = self.permit.as_deref();
         let offered = Offered { dest: &dest, id: offer.id, total: Some(self.total), early: false, permit };
         let permit = door::consent(&self.shared, &offered).await?;

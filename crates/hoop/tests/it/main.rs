@@ -10,6 +10,7 @@ mod named;
 mod owner;
 mod push;
 mod receipts;
+mod reload;
 mod resume;
 mod spool;
 mod strangers;

@@ -1,9 +1,8 @@
 //! What an upload's owner does with it at the service while a gateway delivers it: real processes on loopback.
 
-use crate::common::{self, App, Ran, Server, eventually, gateway, noise_file, run, service_at};
+use crate::common::{self, App, Server, curl, eventually, gateway, noise_file, run, service_at};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 /// What the gateway sends in a minute: longer than it takes to act, also where each sync of a busy disk takes seconds.
@@ -90,10 +89,6 @@ impl World {
     fn attempts(&self) -> u64 {
         self.figure("hoop_gateway_attempts_total")
     }
-}
-
-fn curl(arguments: &[&str]) -> Ran {
-    Command::new("curl").arg("--silent").args(arguments).output().unwrap().into()
 }
 
 #[test]

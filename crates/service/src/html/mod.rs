@@ -45,7 +45,7 @@ pub struct Frame<'a> {
     /// Who asks.
     pub asker: Asker,
     /// Where one signs in, if `[user]` says so: a path of the application, or a URL.
-    pub sign_in: Option<&'a str>,
+    pub sign_in: Option<String>,
 }
 
 /// A page as an answer.
@@ -139,7 +139,7 @@ fn detailed(words: &str, problem: &Problem) -> String {
 /// What to do for somebody whom the application does not know.
 fn sign_in(frame: &Frame<'_>) -> String {
     let words = frame.language.words();
-    let how = match frame.sign_in.and_then(|url| link(frame.origin, url)) {
+    let how = match frame.sign_in.as_deref().and_then(|url| link(frame.origin, url)) {
         Some(url) => format!("<p><a class=\"button primary\" href=\"{}\">{}</a></p>", text(&url), text(words.sign_in)),
         None => format!("<p>{}</p>", text(words.sign_in_elsewhere)),
     };
@@ -208,7 +208,7 @@ mod tests {
         let origin = "https://photos.example".parse().unwrap();
         for language in Language::ALL {
             for &code in Code::ALL {
-                let frame = Frame { language, origin: &origin, asker: Asker::User, sign_in: Some("/login") };
+                let frame = Frame { language, origin: &origin, asker: Asker::User, sign_in: Some("/login".to_owned()) };
                 let answer = refusal(&frame, &Problem::new(code, "<img src=x>"));
                 assert_eq!(answer.status(), code.status());
                 assert_eq!(answer.headers()[header::CONTENT_SECURITY_POLICY], POLICY);

@@ -72,7 +72,7 @@ impl Service {
 
     /// A service behind TLS under this name, in fair weather.
     pub async fn start_tls(name: &str, certificate: &Path, key: &Path) -> Self {
-        let tls = hoop_http::tls::server_config(certificate, key).unwrap();
+        let tls = Arc::new(hoop_http::tls::server_config(certificate, key).unwrap());
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let server = Server::bind(address, Some(tls), ServerLimits::default()).await.unwrap();
         let origin = format!("https://{name}:{}", server.address().port());

@@ -165,6 +165,11 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Ran {
     hoop(folder, arguments).output().unwrap().into()
 }
 
+/// Runs curl, for a minute at most.
+pub fn curl(arguments: &[&str]) -> Ran {
+    Command::new("curl").args(["--silent", "--max-time", "60"]).args(arguments).output().unwrap().into()
+}
+
 /// A server process, stopped when dropped.
 pub struct Server {
     child: Child,

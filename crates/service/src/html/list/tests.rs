@@ -23,7 +23,7 @@ fn with(state: &str, members: Value) -> Value {
 
 fn render(language: Language, asker: Asker, uploads: &[Value]) -> String {
     let origin = "https://photos.example".parse().unwrap();
-    let frame = Frame { language, origin: &origin, asker, sign_in: Some("/login") };
+    let frame = Frame { language, origin: &origin, asker, sign_in: Some("/login".to_owned()) };
     list(&frame, &ListView { uploads, capped: false, now: NOW })
 }
 

@@ -1,0 +1,95 @@
+//! A configuration that is read again while the gateway runs: [`Reload`].
+
+use crate::config::{Config, Permits};
+use crate::destination::Destinations;
+use crate::pages::Pages;
+use crate::shared::Shared;
+use hoop_http::tls::{self, TlsError};
+use std::sync::{Arc, Weak};
+
+/// Gives a running gateway another configuration, without a connection or an upload being dropped. Destinations, trusted certificates, addresses given by hand, names
+/// and permits are those of the new one from the next request and the next connection to a service on. All else is as it was until a restart.
+#[derive(Clone)]
+pub struct Reload {
+    /// A gateway that has stopped lets go of its spool, whoever may still reload it.
+    shared: Weak<Shared>,
+    /// What cannot change, as it was at the beginning.
+    fixed: Arc<[Setting]>,
+}
+
+/// A setting's flag, and what it is.
+type Setting = (&'static str, String);
+
+impl Reload {
+    pub(crate) fn new(shared: &Arc<Shared>, fixed: Vec<Setting>) -> Self {
+        Self { shared: Arc::downgrade(shared), fixed: fixed.into() }
+    }
+
+    /// Takes over what can be, and returns the flags that differ and need a restart. May wait for a disk.
+    ///
+    /// # Errors
+    /// If a file of certificates cannot be used: then all is as it was.
+    pub fn adopt(&self, config: &Config) -> Result<Vec<&'static str>, TlsError> {
+        let trust = tls::client_config(&config.ca)?;
+        let Some(shared) = self.shared.upgrade() else { return Ok(Vec::new()) };
+        let destinations = Destinations::new(config.allow_dest.clone(), &config.own_names());
+        let connector = (*shared.connector.get()).clone().trusting(trust).guarded(destinations.guard());
+        shared.connector.set(connector.with_addresses(config.resolve.clone()));
+        shared.destinations.set(destinations);
+        shared.pages.set(Pages::new(&config.hosts, config.public_url.as_ref()));
+        shared.permits_required.set(config.permits == Permits::Required);
+        let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
+        Ok(differ.map(|((flag, _), _)| flag).collect())
+    }
+}
+
+/// What a running gateway does not change.
+pub fn fixed(config: &Config) -> Vec<Setting> {
+    fn of(flag: &'static str, value: &impl std::fmt::Debug) -> Setting {
+        (flag, format!("{value:?}"))
+    }
+    // Each field is named, so that a new one is not forgotten.
+    let Config {
+        listen,
+        spool,
+        quota_bytes,
+        reserve_bytes,
+        max_uploads,
+        device,
+        patience: _,
+        permits: _,
+        admin,
+        max_upload_bytes,
+        early,
+        cut_through,
+        ca: _,
+        allow_dest: _,
+        resolve: _,
+        public_url,
+        hosts: _,
+        mdns,
+        instance,
+        sync: _,
+        transfers,
+        pacing,
+        limits: _,
+        clock: _,
+    } = config;
+    vec![
+        of("listen", listen),
+        of("spool", spool),
+        of("quota", quota_bytes),
+        of("reserve", reserve_bytes),
+        of("max-uploads", max_uploads),
+        of("device-*", device),
+        of("admin", admin),
+        of("max-upload", max_upload_bytes),
+        of("no-early", early),
+        of("no-cut-through", cut_through),
+        of("public-url", public_url),
+        of("no-mdns", mdns),
+        of("instance", instance),
+        of("transfers", transfers),
+        of("rate, window, background, budget", pacing),
+    ]
+}

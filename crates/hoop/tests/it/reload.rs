@@ -1,0 +1,142 @@
+//! SIGHUP: a server takes over what its files say by now, and drops nothing for it.
+
+use crate::common::{App, Server, curl, eventually, free_port, gateway, noise_file, run, service_at};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+fn hang_up(server: &Server) {
+    assert!(Command::new("kill").args(["-HUP", &server.pid().to_string()]).status().unwrap().success());
+}
+
+/// Has the server read its files again, and waits until it says how that went.
+fn reload(server: &Server, says: &str) {
+    let before = server.log().matches(says).count();
+    hang_up(server);
+    eventually(says, || (server.log().matches(says).count() > before).then_some(()));
+}
+
+const DONE: &str = "the configuration was read again";
+const NOTHING: &str = "nothing was changed";
+
+/// A connection whose request waits for the rest of its body.
+fn begun(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = format!("POST /f HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Length: 10\r\n\r\nhalf ", server.port());
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
+/// Sends the rest, and returns the status line.
+fn ended(mut stream: TcpStream) -> String {
+    stream.write_all(b"whole").unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn push(folder: &Path, gateway: &Server, service: &Server) {
+    let form = format!("{}/f", service.url);
+    run(folder, &["push", "--gateway", &gateway.url, "-F", "f=@photo", "--wait", "accepted", &form]).exits(0);
+}
+
+#[test]
+fn a_service_takes_new_keys_permits_and_routes_and_drops_nothing() {
+    let world = tempfile::tempdir().unwrap();
+    let folder = world.path();
+    let app = App::start();
+    fs::write(folder.join("service.toml"), "max-bytes = \"1G\"\nroutes = \"routes.toml\"\n").unwrap();
+    fs::write(folder.join("routes.toml"), "").unwrap();
+    let port = free_port();
+    let origin = format!("http://127.0.0.1:{port}");
+    let service = service_at(folder, &app, port, &origin, &["--config", "service.toml"]);
+    let gateway = gateway(folder, &[]);
+    noise_file(folder, "photo", 300_000);
+    push(folder, &gateway, &service);
+    let told = || curl(&[&format!("{}/.well-known/hoop", service.url)]).json();
+    let old = told();
+
+    let waiting = begun(&service);
+    run(folder, &["keygen", "--rotate", "kws"]).exits(0);
+    fs::write(folder.join("service.toml"), "max-bytes = \"2G\"\npermits = \"required\"\nreplays = 9\n").unwrap();
+    reload(&service, DONE);
+    let new = told();
+    assert_ne!(old["signing_keys"], new["signing_keys"]);
+    assert_eq!((&new["permits"], new["max_bytes"].as_u64()), (&"required".into(), Some(2 << 30)));
+    assert!(service.log().contains("replays"), "what needs a restart is named");
+    assert_eq!(ended(waiting), "HTTP/1.1 201");
+    push(folder, &gateway, &service);
+    assert_eq!(app.uploads().len(), 3, "two uploads, and what waited");
+
+    // Whatever cannot be used changes nothing.
+    for (file, text) in [("service.toml", "max-bites = 1\n"), ("service.toml", "replays = 0\n"), ("kws", "no key\n")] {
+        let good = fs::read(folder.join(file)).unwrap();
+        fs::write(folder.join(file), text).unwrap();
+        reload(&service, NOTHING);
+        assert_eq!(told(), new, "{file}: {text}");
+        fs::write(folder.join(file), good).unwrap();
+    }
+    reload(&service, DONE);
+}
+
+#[test]
+fn a_service_shows_a_renewed_certificate() {
+    let world = tempfile::tempdir().unwrap();
+    let folder = world.path();
+    let make = |name: &str| {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).unwrap();
+        fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+    };
+    let take = |name: &str| {
+        fs::copy(folder.join(format!("{name}.pem")), folder.join("cert.pem")).unwrap();
+        fs::copy(folder.join(format!("{name}.key")), folder.join("key.pem")).unwrap();
+    };
+    make("first");
+    make("second");
+    take("first");
+    let app = App::start();
+    let port = free_port();
+    let origin = format!("https://localhost:{port}");
+    let service = service_at(folder, &app, port, &origin, &["--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
+    let url = format!("{origin}/.well-known/hoop");
+    let trusts = |name: &str| {
+        let authority = folder.join(format!("{name}.pem"));
+        curl(&["--cacert", authority.to_str().unwrap(), &url]).code == 0
+    };
+    assert!(trusts("first") && !trusts("second"));
+    take("second");
+    reload(&service, DONE);
+    assert!(trusts("second") && !trusts("first"));
+}
+
+#[test]
+fn a_gateway_takes_new_destinations_and_names() {
+    let world = tempfile::tempdir().unwrap();
+    let folder = world.path();
+    fs::write(folder.join("gateway.toml"), "").unwrap();
+    let gateway = gateway(folder, &["--config", "gateway.toml"]);
+    let code = |dest: &str, host: &str| {
+        let url = format!("{}/offload?dest={dest}", gateway.url);
+        let host = format!("Host: {host}");
+        curl(&["-H", "Accept: application/json", "-H", &host, "--data-binary", "x", &url]).json()["code"].clone()
+    };
+    let dest = "http://10.1.2.3:8080/hoop/post";
+    assert_eq!(code(dest, "hoop.local"), "dest-invalid");
+    assert_eq!(code(dest, "box.example"), "host-forbidden");
+    fs::write(folder.join("gateway.toml"), "allow-dest = [\"10.1.2.3:8080\"]\nhost = [\"box.example\"]\n").unwrap();
+    reload(&gateway, DONE);
+    let taken = code(dest, "box.example");
+    assert!(taken != "dest-invalid" && taken != "host-forbidden", "{taken}");
+    fs::write(folder.join("gateway.toml"), "ca = [\"missing.pem\"]\n").unwrap();
+    reload(&gateway, NOTHING);
+    assert_eq!(code(dest, "box.example"), taken);
+    fs::write(folder.join("gateway.toml"), "transfers = 7\n").unwrap();
+    reload(&gateway, DONE);
+    assert_eq!(code(dest, "hoop.local"), "dest-invalid");
+    assert!(gateway.log().contains("transfers"), "what needs a restart is named");
+}
