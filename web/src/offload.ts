@@ -285,7 +285,7 @@ class Conductor {
   /** A ticket for this message; `more` as `Wanted` has it. */
   #ticket(more?: { key: string; gateway: string }): Promise<Ticket> {
     const { method, url, authorization } = this.#message;
-    return ticket({ method, target: url.pathname + url.search, ...more }, authorization, this.#signal);
+    return ticket({ method, target: url.pathname + url.search, ...more }, authorization, this.#signal, () => this.#tell({ busy: true }));
   }
 
   #made(): void {

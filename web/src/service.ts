@@ -3,6 +3,7 @@
 import type { Suite } from "./seal.ts";
 import { HoopError } from "./types.ts";
 import type { Settings } from "./types.ts";
+import { pause } from "./upload.ts";
 import { cleanCode } from "./way.ts";
 
 export interface Ticket {
@@ -57,22 +58,27 @@ const WAIT_S = 30;
 /** How long an answer may take that waits for nothing. */
 const TIMEOUT_MS = 15_000;
 
-async function call(path: string, init: RequestInit = {}, timeout = TIMEOUT_MS): Promise<Response> {
-  const limit = AbortSignal.timeout(timeout);
-  const signal = init.signal ? AbortSignal.any([init.signal, limit]) : limit;
+/** With `onbusy`, a service that asks to wait is waited for, a minute at most, and asked again, three times at most. */
+async function call(path: string, init: RequestInit = {}, timeout = TIMEOUT_MS, onbusy?: () => void, left = 3): Promise<Response> {
+  const signal = AbortSignal.any([AbortSignal.timeout(timeout), init.signal!].filter(Boolean));
   const headers = { "Hoop-Version": "1", ...(init.headers as Record<string, string>) };
   const response = await fetch(new URL(path, location.origin), { cache: "no-store", ...init, headers, signal }).catch((cause) => {
     throw new HoopError(init.signal?.aborted ? "aborted" : "network", undefined, { cause });
   });
   if (response.ok) return response;
+  if (response.status === 429 && onbusy && left) {
+    onbusy();
+    await pause(Math.min(60, response.headers.get("retry-after") as unknown as number) * 1000, init.signal!);
+    return call(path, init, timeout, onbusy, left - 1);
+  }
   const problem = await response.json().catch(() => null);
-  throw new HoopError(cleanCode(problem?.code) ?? (response.status === 404 ? "not-found" : "not-hoop"), problem?.detail && String(problem.detail));
+  throw new HoopError(cleanCode(problem?.code) ?? (response.status === 404 ? "not-found" : "not-hoop"), problem?.detail && `${problem.detail}`);
 }
 
-/** A ticket for one upload to this page's origin. */
-export async function ticket(wanted: Wanted, authorization?: string, signal?: AbortSignal): Promise<Ticket> {
+/** A ticket for one upload to this page's origin. While the service asks to wait for it, `onbusy` says so. */
+export async function ticket(wanted: Wanted, authorization: string | undefined, signal: AbortSignal, onbusy: () => void): Promise<Ticket> {
   const headers = { "Content-Type": "application/json", ...(authorization && { Authorization: authorization }) };
-  const response = await call("/hoop/tickets", { method: "POST", headers, body: JSON.stringify(wanted), signal });
+  const response = await call("/hoop/tickets", { method: "POST", headers, body: JSON.stringify(wanted), signal }, TIMEOUT_MS, onbusy);
   const { post, tickets, gateways } = await response.json();
   const [first] = tickets;
   if (!URL.canParse(post) || new URL(post).origin !== location.origin || !/^[\da-f]{32}$/.test(first.upload_id))

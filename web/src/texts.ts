@@ -18,6 +18,7 @@ export interface Texts {
   /** `site` is empty when it goes to the Hoop box. */
   handing: (site: string) => Text;
   resumed: string;
+  busy: (site: string) => Text;
   windowOnly: Text;
   free: (site: string) => Text;
   received: (site: string) => Text;
@@ -63,6 +64,7 @@ const en: Texts = {
   settings: "Settings",
   handing: (site) => [site ? `Sending your files to ${site}` : "Handing your files to the Hoop box", "Please keep this page open."],
   resumed: "Going on from where it stopped.",
+  busy: (site) => ["It will go on in a moment", `${site} takes only so many uploads a minute, and asks to wait. Please keep this page open.`],
   windowOnly: ["You may close this page", "But leave the Hoop box’s small window open: it closes by itself."],
   free: (site) => ["You may leave", `The Hoop box has everything and delivers it to ${site}. Close this page, go away, switch off: all fine.`],
   received: (site) => ["You may leave", `${site} has received everything.`],
@@ -119,6 +121,7 @@ const fr: Texts = {
   settings: "Préférences",
   handing: (site) => [site ? `Envoi de vos fichiers à ${site}` : "Vos fichiers passent au boîtier Hoop", "Gardez cette page ouverte."],
   resumed: "L’envoi reprend là où il s’était arrêté.",
+  busy: (site) => ["L’envoi reprendra dans un instant", `${site} n’accepte qu’un certain nombre d’envois par minute et demande d’attendre. Gardez cette page ouverte.`],
   windowOnly: ["Vous pouvez fermer cette page", "Mais laissez la petite fenêtre du boîtier Hoop ouverte : elle se ferme toute seule."],
   free: (site) => ["Vous pouvez partir", `Le boîtier Hoop a tout reçu et le livre à ${site}. Fermez cette page, éloignez-vous, éteignez : tout va bien.`],
   received: (site) => ["Vous pouvez partir", `${site} a tout reçu.`],
@@ -205,7 +208,8 @@ export function waiting(error?: HoopError): Waiting {
 }
 
 /** What is said of a state. */
-export function words(t: Texts, { phase, question, windowOnly, way, error }: State, site: string): Text {
+export function words(t: Texts, { phase, question, windowOnly, way, error, busy }: State, site: string): Text {
+  if (busy && phase === "looking") return t.busy(site);
   if (phase === "asking") {
     const kind = question?.kind ?? "offer";
     return question?.known === false && (kind === "permission" || kind === "bridge") ? t.whether[kind] : t.asking[kind](site);

@@ -89,6 +89,8 @@ export interface State {
   windowOnly?: boolean;
   /** Continues what was begun before a reload. */
   resumed?: boolean;
+  /** While `looking`: the service has given this user, or this address, many tickets, and asks to wait for the next. */
+  busy?: boolean;
   /** Once delivered or failed: the application's answer, as it would have given it to the form. */
   answer?: Response;
   /** Where the application's answer points, if it does. */

@@ -56,6 +56,7 @@ globalThis.fetch = async (address, init = {}) => {
   if (url.pathname === "/hoop/settings") return (await world.slow?.()) ?? json(world.settings);
   if (url.pathname === "/hoop/tickets") {
     world.tickets++;
+    if (world.busy?.length) return new Response(JSON.stringify({ code: "too-many-requests" }), { status: 429, headers: { "Retry-After": world.busy.shift() } });
     const id = (++serial).toString(16).padStart(32, "0");
     const key = Buffer.alloc(32, serial).toString("base64url");
     const fixed = { token: "dG9rZW4", suite: "aes256gcm", record_size: 65_536, expires: Math.ceil(Date.now() / 1000) + 1000, max_bytes: 2 ** 40 };
@@ -307,6 +308,17 @@ test("one that is under way is found again by the same file, and not by a body w
   assert.equal((await find("", key)).parts.filter((part) => part === null).length, 1);
   const { key: nameless } = await (await load("message")).message({ url: "/notes", body: new Blob(["public"]) });
   assert.equal(await find("", nameless), undefined);
+});
+
+test("a service that asks to wait for a ticket is waited for and asked again, and the user is told why", async () => {
+  begin({ busy: ["1"] });
+  const states = [];
+  const receipt = await offload(photo(), { card: false, onstate: ({ phase, busy }) => states.push(`${phase} ${busy ?? false}`) });
+  assert.deepEqual([receipt.way, world.tickets], ["direct", 2]);
+  assert.ok(states.includes("looking false") && states.includes("looking true"), `${states}`);
+  begin({ busy: ["0", "0", "0", "0", "0"] });
+  await assert.rejects(offload(photo(), { card: false, ordinary: false }), { code: "too-many-requests" });
+  assert.equal(world.tickets, 4, "it is not asked for ever");
 });
 
 test("the ordinary way tells how far it has come, and gives the application's answer", async () => {

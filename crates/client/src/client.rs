@@ -6,7 +6,7 @@ use crate::error::PushError;
 use crate::follow::{Follower, StatusError};
 use crate::status::Status;
 use crate::store::{Store, UploadRecord};
-use crate::ticket::{self, IssuedTicket, TICKETS_MAX, TicketRequest};
+use crate::ticket::{TICKETS_MAX, TicketRequest};
 use crate::upload::{Upload, UploadError};
 use crate::wire::Link;
 use hoop_http::Connector;
@@ -44,11 +44,18 @@ impl Client {
     }
 
     /// Fetches `count` tickets for uploads like this one and keeps them, so that it can be sealed and dropped while the
-    /// service is out of reach. Returns how many are there now that fit.
+    /// service is out of reach. Returns how many are there now that fit. A service that issues only so many a minute is waited for, and
+    /// `on_wait` told why.
     ///
     /// # Errors
     /// If the service issues none, or they cannot be kept.
-    pub async fn fetch_tickets(&self, upload: &Upload, suite: Suite, count: u8) -> Result<usize, PushError> {
+    pub async fn fetch_tickets(
+        &self,
+        upload: &Upload,
+        suite: Suite,
+        count: u8,
+        on_wait: &(dyn Fn(&str) + Send + Sync),
+    ) -> Result<usize, PushError> {
         let Some(pouch) = self.pouch() else {
             return Err(PushError::State(io::Error::new(io::ErrorKind::NotFound, "no state folder is set")));
         };
@@ -56,11 +63,11 @@ impl Client {
         let target = upload.target();
         let (method, target, credentials) = (&upload.method, Some(&*target), &upload.credentials);
         let mut left = count;
-        let mut request = TicketRequest { method, target, count: 0, suite, credentials, key: None, gateway: None };
+        let request = TicketRequest { method, target, count: 0, suite, credentials, key: None, gateway: None };
         let fit = ahead::fit(service.origin(), &request);
         while left > 0 {
-            request.count = left.min(TICKETS_MAX);
-            let tickets: Vec<IssuedTicket> = ticket::fetch(&mut service, &request, &self.config.clock).await?;
+            let request = TicketRequest { count: left.min(TICKETS_MAX), ..request.clone() };
+            let tickets = self.patient_tickets(&mut service, request, on_wait).await?;
             for ticket in &tickets {
                 pouch.put(&fit, ticket).map_err(PushError::State)?;
             }

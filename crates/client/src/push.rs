@@ -52,6 +52,11 @@ use url::Url;
 
 /// Requests for a ticket that are tried, and the wait between them: somebody is standing there.
 const TICKET_ATTEMPTS: u32 = 3;
+/// The longest wait that a service's `Retry-After` can impose on somebody who stands there with a device. It asks for a minute at most when it
+/// has issued too many.
+const TICKET_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Told why a ticket is waited for.
+type OnWait<'a> = &'a (dyn Fn(&str) + Send + Sync);
 const TICKET_BACKOFF: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(2) };
 
 /// The longest that a service may keep us waiting for a final state (`docs/protocol.md` section 7).
@@ -145,7 +150,7 @@ impl Client {
         let mut service = Link::new(self.connector(), upload.origin().map_err(crate::UploadError::from)?);
         let ticket = match self.ticket_at_hand(upload, suite, service.origin()) {
             Some(ticket) => ticket,
-            None => self.fetch_ticket(upload, suite, &mut service, None).await?,
+            None => self.fetch_ticket(upload, suite, &mut service, None, &|_| ()).await?,
         };
         let sealed = seal(&ticket, measured, Tags::default())?;
         sealed.write_to(write).map_err(crate::UploadError::from)?;
@@ -169,15 +174,29 @@ impl Client {
         suite: Suite,
         service: &mut Link,
         key: Option<&UploadKey>,
+        on_wait: OnWait<'_>,
     ) -> Result<IssuedTicket, PushError> {
         let target = upload.target();
         let (method, target, credentials) = (&upload.method, Some(&*target), &upload.credentials);
-        let mut request = TicketRequest { method, target, count: 1, suite, credentials, key, gateway: None };
+        let request = TicketRequest { method, target, count: 1, suite, credentials, key, gateway: None };
+        Ok(self.patient_tickets(service, request, on_wait).await?.remove(0))
+    }
+
+    /// The tickets that are asked for, after some waiting if that may help: as long as the service asks for, within bounds.
+    ///
+    /// # Errors
+    /// If the service issues none.
+    pub(crate) async fn patient_tickets(
+        &self,
+        service: &mut Link,
+        mut request: TicketRequest<'_>,
+        on_wait: OnWait<'_>,
+    ) -> Result<Vec<IssuedTicket>, TicketsError> {
         let clock = &self.config().clock;
         let mut attempt = 0;
         loop {
             let error = match ticket::fetch(service, &request, clock).await {
-                Ok(mut tickets) => return Ok(tickets.remove(0)),
+                Ok(tickets) => return Ok(tickets),
                 Err(error) => error,
             };
             // It may be one that does not know the member.
@@ -193,9 +212,14 @@ impl Client {
             };
             attempt += 1;
             if !passing || attempt == TICKET_ATTEMPTS {
-                return Err(error.into());
+                return Err(error);
             }
-            tokio::time::sleep(TICKET_BACKOFF.delay(attempt - 1, Dice.roll())).await;
+            let mut wait = TICKET_BACKOFF.delay(attempt - 1, Dice.roll());
+            if let TicketsError::Refused(Refusal { retry_after: Some(asked), .. }) = &error {
+                wait = wait.max((*asked).min(TICKET_WAIT_MAX));
+                on_wait(&format!("{error}; waiting {} s", wait.as_secs()));
+            }
+            tokio::time::sleep(wait).await;
         }
     }
 }

@@ -65,6 +65,9 @@ pub struct ServiceFlags {
     /// What of the disk stays free, and a file for each 16 KiB of it [default: 256M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
+    /// Tickets that one user, or one address, gets in a minute [default: 240]
+    #[arg(long, value_name = "COUNT")]
+    tickets_per_minute: Option<u32>,
     /// How long a ticket is good for [default: 7d]
     #[arg(long, value_name = "TIME")]
     ticket_lifetime: Option<Span>,
@@ -159,6 +162,11 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.owner_quota_bytes = flags.owner_quota.or(file.owner_quota).map(|size| size.0);
     config.address_quota_bytes = flags.address_quota.or(file.address_quota).map(|size| size.0);
     config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
+    config.tickets_per_minute =
+        flags.tickets_per_minute.or(file.tickets_per_minute).unwrap_or(config.tickets_per_minute);
+    if config.tickets_per_minute == 0 {
+        return Err(Failure::usage("tickets-per-minute must be one at least"));
+    }
     let span = |typed: Option<Span>, file: Option<Span>, default| typed.or(file).map_or(default, |span| span.0);
     config.ticket_lifetime = span(flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime);
     config.connect_timeout = span(flags.connect_timeout, file.connect_timeout, config.connect_timeout);
@@ -273,6 +281,7 @@ mod tests {
         let refused = |more: &str| config(ServiceFlags::default(), file(folder.path(), more)).unwrap_err().exit;
         assert_eq!(refused("tls-cert = \"c\""), Exit::Usage);
         assert_eq!(refused("replays = 0"), Exit::Usage);
+        assert_eq!(refused("tickets-per-minute = 0"), Exit::Usage);
         assert_eq!(refused("permits = \"perhaps\""), Exit::Usage);
         assert_eq!(refused("gateway = [\"fritz\"]"), Exit::Usage);
         assert_eq!(refused("routes = \"missing\""), Exit::File);

@@ -57,6 +57,9 @@ pub struct Config {
     pub address_quota_bytes: Option<u64>,
     /// What of the disk stays free, in bytes, and a file for each 16 KiB of it. Default 256 MiB: the application has its data there, too.
     pub reserve_bytes: u64,
+    /// Tickets that one user whom the application names, or whoever is at one address and has no name, gets in a minute. Default 240: an album's
+    /// worth, four a second.
+    pub tickets_per_minute: u32,
     /// How long a ticket is good for. Default 7 days: longer than a holiday's weekend without a gateway.
     pub ticket_lifetime: Duration,
     /// How long a connection to the application may take to come about. Default 10 s.
@@ -105,6 +108,7 @@ impl Config {
             owner_quota_bytes: None,
             address_quota_bytes: None,
             reserve_bytes: 256 << 20,
+            tickets_per_minute: 240,
             ticket_lifetime: Duration::from_secs(7 * 24 * 3600),
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(600),

@@ -83,7 +83,7 @@ impl Core {
             streams: Arc::default(),
             work: Notify::new(),
             intakes: Intakes::new(config.intakes),
-            room: Room::new(limits, config.state_dir, config.clock.clone()),
+            room: Room::new(limits, config.state_dir, config.tickets_per_minute, config.clock.clone()),
             clock: config.clock,
             ticket_lifetime: config.ticket_lifetime,
             connect_timeout: config.connect_timeout,

@@ -106,6 +106,10 @@ async fn text(core: &Core) -> Result<String, Problem> {
     metric("room_refused_total", "counter", "How often an upload got no room, by what was full.", &full);
     let counters = &core.counters;
     metric("tickets_total", "counter", "Tickets issued.", &counter(&counters.tickets));
+    let refused: Vec<_> =
+        core.room.ticket_refusals().iter().map(|(payer, n)| (format!("{{payer=\"{payer}\"}}"), *n)).collect();
+    let help = "Requests for tickets that came too soon, by who pays (--tickets-per-minute).";
+    metric("tickets_refused_total", "counter", help, &refused);
     metric("messages_total", "counter", "Messages to /hoop/post that were taken.", &counter(&counters.messages));
     metric("octets_total", "counter", "Octets that came with them.", &counter(&counters.octets));
     metric("replays_total", "counter", "Attempts to hand an upload to the application.", &counter(&counters.replays));

@@ -7,6 +7,7 @@ use crate::head;
 use crate::owner::{self, Caller};
 use crate::paths::is_target;
 use crate::request;
+use crate::room::Payer;
 use crate::token::Credentials;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -71,6 +72,7 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let given = given_key(&wanted)?;
     let gateway = named_gateway(&wanted)?;
     let caller = Caller::of_ticket(core, credentials).await?;
+    core.room.take_tickets(Payer::of(&core.policy(), &caller.credentials), wanted.count)?;
     let tickets = (0..wanted.count).map(|_| {
         let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };

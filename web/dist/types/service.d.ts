@@ -44,8 +44,8 @@ export interface Note {
     caption?: string;
     monitor?: string;
 }
-/** A ticket for one upload to this page's origin. */
-export declare function ticket(wanted: Wanted, authorization?: string, signal?: AbortSignal): Promise<Ticket>;
+/** A ticket for one upload to this page's origin. While the service asks to wait for it, `onbusy` says so. */
+export declare function ticket(wanted: Wanted, authorization: string | undefined, signal: AbortSignal, onbusy: () => void): Promise<Ticket>;
 /** Asks for the settings before they are needed. */
 export declare function askAhead(): void;
 /** Whoever has looked at another page meanwhile may have changed them, or signed out. */

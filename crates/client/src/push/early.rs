@@ -71,7 +71,8 @@ impl Push<'_> {
         let (ticket, begun) = {
             // Without a gateway nobody needs a key before the ticket.
             let sent_key = (client.config().gateway != GatewayChoice::None).then_some(&key);
-            let mut fetching = pin!(client.fetch_ticket(upload, suite, service, sent_key));
+            let on_wait = self.on_break();
+            let mut fetching = pin!(client.fetch_ticket(upload, suite, service, sent_key, &on_wait));
             tokio::select! {
                 ticket = &mut fetching => (ticket?, None),
                 gateway = search.join_next() => {
@@ -124,7 +125,8 @@ impl Push<'_> {
         drop(early);
         self.timings.sending_ms = None;
         if spent {
-            ticket = self.client.fetch_ticket(upload, self.options.suite, service, None).await?;
+            let on_wait = self.on_break();
+            ticket = self.client.fetch_ticket(upload, self.options.suite, service, None, &on_wait).await?;
             self.tell_ticket(&ticket, false);
         }
         self.prepared(ticket, measured, Ok(gateway))

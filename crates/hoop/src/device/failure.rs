@@ -36,6 +36,9 @@ impl From<PushError> for Failure {
                 Self::new(Exit::Refused, "the service does not take sealed uploads", reason)
                     .hint("`hoop push`, which then sends the ordinary request")
             }
+            PushError::Tickets(TicketsError::Refused(refusal)) if refusal.status == 429 => {
+                Self::new(Exit::Refused, "the service issues no ticket now", refusal).hint("again in a minute")
+            }
             PushError::Tickets(TicketsError::Refused(refusal)) => {
                 Self::new(Exit::Refused, "the service issues no ticket", refusal)
                     .hint("sign in: -u user:password, -b 'name=value' or -H 'Authorization: …'")

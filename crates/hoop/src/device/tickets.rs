@@ -16,7 +16,9 @@ pub fn run(mut flags: TicketsFlags, clock: Clock) -> Result<Exit, Failure> {
     let upload = request::upload(&flags.request)?;
     let client = request::client(request::client_config(&flags.request.network, clock))?;
     let runtime = super::light_runtime()?;
-    let fetched = runtime.block_on(client.fetch_tickets(&upload, flags.request.suite, flags.count));
+    let fetched = runtime.block_on(client.fetch_tickets(&upload, flags.request.suite, flags.count, &|why| {
+        eprintln!("hoop: {why}");
+    }));
     runtime.shutdown_background();
     let ready = fetched?;
     let place = format!("{} {}{}", upload.method, upload.url.origin().ascii_serialization(), upload.url.path());

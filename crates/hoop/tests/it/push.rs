@@ -342,6 +342,21 @@ fn with_tickets_fetched_ahead_an_upload_is_dropped_while_the_service_is_away() {
 }
 
 #[test]
+fn a_service_that_asks_to_wait_for_a_ticket_is_waited_for() {
+    let mut world = World::new();
+    let (url, port, origin) = (world.url("/f"), world.service.port(), world.service.url.clone());
+    assert_eq!(world.service.stop(), 0);
+    world.service = common::service_at(world.path(), &world.app, port, &origin, &["--tickets-per-minute", "60"]);
+    let fetched = run(world.path(), &["tickets", "--count", "64", "-b", "s=1", &url]).exits(0);
+    assert!(fetched.out.starts_with("64 tickets fetched; 64 are ready"), "{fetched}");
+    let told = "this address has had as many tickets as it gets in a minute (too-many-requests); waiting ";
+    assert!(fetched.err.contains(told), "{fetched}");
+    let pushed = world.push(&["--wait", "accepted", "-b", "other=1", "-d", "soon"], "/f").exits(0);
+    assert!(pushed.err.contains(told), "{pushed}");
+    assert_eq!(world.app.upload().body, b"soon");
+}
+
+#[test]
 fn a_sealed_file_or_pipe_goes_to_the_gateway_by_curl() {
     let world = World::new();
     let bytes = noise_file(world.path(), "file", 200_000);

@@ -1,4 +1,5 @@
-//! Who has how much of the disk: [`Room`]. It asks the index and the disk what is taken; `payer`, `promises` and `quota` are pure and judge.
+//! Who has how much of the disk: [`Room`]. It asks the index and the disk what is taken; `payer`, `promises`, `quota` and
+//! `rates` (of tickets) are pure and judge.
 //!
 //! Promises: an upload that is let in has room for [`promises::FIRST`] more than has come of it, or for all of it; no payer gets more than a share,
 //! whatever is begun; what is promised and not used is free again [`promises::LAPSE`] after the last byte.
@@ -8,6 +9,7 @@
 mod payer;
 mod promises;
 mod quota;
+mod rates;
 
 use crate::core::{Core, store_problem};
 use crate::kept;
@@ -16,8 +18,10 @@ use hoop_http::{Clock, Code, Problem};
 use hoop_units::UploadId;
 use promises::Promises;
 use quota::{Asked, Taken};
+use rates::Rates;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +42,9 @@ pub struct Room {
     /// Held while somebody asks for room, so that no two get the same.
     turn: tokio::sync::Mutex<()>,
     refused: Mutex<BTreeMap<Full, u64>>,
+    tickets: Mutex<Rates>,
+    /// How often a user, or an address, got no ticket.
+    tickets_refused: [AtomicU64; 2],
 }
 
 /// An upload that asks for room.
@@ -58,10 +65,11 @@ pub struct Wants {
 }
 
 impl Room {
-    /// Room within `limits` on the disk of `dir`.
-    pub fn new(limits: Limits, dir: PathBuf, clock: Clock) -> Self {
-        let (promises, refused) = (Mutex::default(), Mutex::default());
-        Self { limits, dir, clock, promises, turn: tokio::sync::Mutex::default(), refused }
+    /// Room within `limits` on the disk of `dir`, and so many tickets a minute for each payer.
+    pub fn new(limits: Limits, dir: PathBuf, tickets_per_minute: u32, clock: Clock) -> Self {
+        let (promises, turn, refused) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
+        let tickets = Mutex::new(Rates::new(tickets_per_minute));
+        Self { limits, dir, clock, promises, turn, refused, tickets, tickets_refused: Default::default() }
     }
 
     /// The most that all uploads may have, in bytes.
@@ -81,6 +89,29 @@ impl Room {
     pub fn refusals(&self) -> Vec<(Full, u64)> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         Full::ALL.iter().map(|full| (*full, refused.get(full).copied().unwrap_or_default())).collect()
+    }
+
+    /// Whether so many tickets may be issued now.
+    ///
+    /// # Errors
+    /// `too-many-requests`.
+    pub fn take_tickets(&self, payer: Payer, count: u8) -> Result<(), Problem> {
+        let mut rates = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.take(payer, count.into(), self.clock.now()).map_err(|wait| {
+            self.tickets_refused[usize::from(matches!(payer, Payer::Address(_)))].fetch_add(1, Ordering::Relaxed);
+            let whose = match payer {
+                Payer::Owner(_) => "this user",
+                Payer::Address(_) => "this address",
+            };
+            let detail = format!("{whose} has had as many tickets as it gets in a minute");
+            Problem::new(Code::TooManyRequests, detail).retry_after(wait)
+        })
+    }
+
+    /// How often that was so, by who paid.
+    pub fn ticket_refusals(&self) -> [(&'static str, u64); 2] {
+        let of = |at: usize| self.tickets_refused[at].load(Ordering::Relaxed);
+        [("owner", of(0)), ("address", of(1))]
     }
 
     /// A byte of an upload has come.

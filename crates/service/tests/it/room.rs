@@ -151,3 +151,30 @@ async fn the_reserve_of_the_disk_is_left_alone() {
     assert!(full.json()["detail"].as_str().unwrap().contains("the disk is nearly full"), "{full:?}");
     assert!(sidecar.bodies().is_empty());
 }
+
+#[tokio::test]
+async fn an_address_gets_so_many_tickets_a_minute_and_another_its_own() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        config.tickets_per_minute = 20;
+    });
+    let sidecar = sidecar.await;
+    // Anybody can make cookies up.
+    let asks = async |address: &str, cookie: &str, count: u8| {
+        let fields = [
+            ("Hoop-Version", "1"),
+            ("Content-Type", "application/json"),
+            ("X-Forwarded-For", address),
+            ("Cookie", cookie),
+        ];
+        sidecar.send("POST", "/hoop/tickets", &fields, json!({"count": count}).to_string().as_bytes()).await
+    };
+    assert_eq!(asks("203.0.113.9", "session=1", 16).await.status, 200);
+    let refused = asks("203.0.113.9", "session=2", 16).await;
+    assert_eq!(refused.problem(), (429, "too-many-requests".into()));
+    let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+    assert!((1..=36).contains(&wait), "{wait}");
+    assert!(refused.json()["detail"].as_str().unwrap().contains("this address"), "{refused:?}");
+    assert_eq!(asks("198.51.100.7", "session=1", 16).await.status, 200);
+}
