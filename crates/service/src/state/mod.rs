@@ -11,6 +11,8 @@ mod closed;
 #[cfg(test)]
 pub mod conformance;
 pub mod folder;
+#[cfg(test)]
+mod jumps;
 pub mod notes;
 pub mod settings;
 pub mod sqlite;
