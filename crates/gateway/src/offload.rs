@@ -384,12 +384,13 @@ fn begin_now(
     range: Option<ByteRange>,
     expires: UnixTime,
 ) -> Result<(Begin, Promise), Problem> {
-    // A clock that was set ahead a moment ago refuses nobody.
-    let now = shared.clock.past(Duration::from_secs(LIFE_SECS.into()));
+    // A clock that was set ahead a moment ago refuses nobody. A new upload is judged by a ticket's life alone: that is how it gets KEEP_SECS of run time here.
+    let past = |life: u32| shared.clock.past(Duration::from_secs(life.into()));
     let begun = shared.spool.begin_if(offer, |upload, held_by| {
         // An upload that was begun in time may end late; a new one may not begin.
         let known = upload.is_some_and(|upload| !upload.is_early());
-        if now > expires.plus_secs(if known { KEEP_SECS } else { GRACE_SECS }) {
+        let (now, late) = if known { (past(LIFE_SECS), KEEP_SECS) } else { (past(EXPIRES_MAX_SECS), GRACE_SECS) };
+        if now > expires.plus_secs(late) {
             let detail = format!("it ended {} s ago, by this gateway's clock", now.since(expires));
             return Err(Refused::Here(Problem::new(Code::TicketExpired, detail)));
         }
