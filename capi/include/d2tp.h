@@ -2,7 +2,7 @@
  * d2tp.h: flows as sockets. A flow is a byte stream that outlives the connections that carry it: changes of address, hours without a network.
  *
  * Each function is what its BSD counterpart is and sets errno as that does; d2tp(7) tells what is different. Descriptors are the kernel's, and
- * work in poll, epoll, select, read, write and sendfile as any other's. Linux and Android; link with -ld2tp.
+ * work in poll, epoll, select, read, write and sendfile as any other's. For Linux with glibc, on x86-64, where it is tested; link with -ld2tp.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -24,7 +24,7 @@ extern "C" {
 
 /* int: in so many seconds the flow should be done; a minute after that it ends with ETIMEDOUT. 0: no such time. Of the connecting end. */
 #define D2TP_SO_DEADLINE 0x4401
-/* uint64_t: how many octets this end will send; 0: not said. */
+/* uint64_t: how many octets this end will send; 0: not said. Told to the other end; nothing is decided by it yet. */
 #define D2TP_SO_ESIZE 0x4402
 /* struct d2tp_rcvbufth; EINVAL unless low < high. */
 #define D2TP_SO_RCVBUFTH 0x4403
@@ -33,7 +33,8 @@ extern "C" {
 /* A name, as with SO_BINDTODEVICE: the interface that is used, and no other. Before connect. */
 #define D2TP_SO_BINDTODEVICE 0x4405
 
-/* Once `high` octets wait to be read, no more are asked for until only `low` do: the radio sleeps meanwhile. */
+/* Once `high` octets wait to be read, no more are asked for until only `low` do. The carrier stays up meanwhile, and pings
+ * every 20 seconds or so. */
 struct d2tp_rcvbufth {
     uint32_t high;
     uint32_t low;
