@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-run demo-web screenshots bench figures test lint fmt fuzz kill powercut vectors capi router
+.PHONY: help setup demo demo-run demo-web screenshots bench figures test lint sbom fmt fuzz kill powercut vectors capi router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,9 +32,13 @@ test: ## Runs every test, and ends with the line `N passed, N failed`
 	@tools/setup || { echo '0 passed, 1 failed'; exit 1; }
 	@tools/test
 
-lint: ## Checks format, lints, scripts and licences
+lint: ## Checks format, lints, scripts, licences, and known holes of what we depend on (cargo-deny, which needs the network)
 	@tools/test format clippy scripts licences
-	@if command -v cargo-deny >/dev/null; then cargo deny check; else echo 'cargo-deny is not installed: skipped'; fi
+	@command -v cargo-deny >/dev/null || { echo 'cargo-deny is missing: cargo install --locked cargo-deny'; exit 1; }
+	@cargo deny check
+
+sbom: ## Writes what the program is built from to target/hoop.cdx.json (CycloneDX)
+	@mkdir -p target && tools/sbom > target/hoop.cdx.json && echo target/hoop.cdx.json
 
 fmt: ## Formats the Rust code
 	@cargo fmt --all
