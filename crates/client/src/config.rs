@@ -57,6 +57,13 @@ pub enum GatewayChoice {
     None,
 }
 
+impl ClientConfig {
+    /// How long a gateway may take to say who it is.
+    pub(crate) fn meeting_timeout(&self) -> Duration {
+        self.gateway_silence.min(self.gateway_patience)
+    }
+}
+
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {

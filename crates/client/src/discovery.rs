@@ -6,6 +6,7 @@
 //! to the upload's first `PUT` says so.
 
 use crate::config::{ClientConfig, GatewayChoice};
+use crate::identity::{self, Met};
 use crate::store::write_private;
 use crate::wire::Link;
 use hoop_http::{Connector, Origin};
@@ -24,6 +25,13 @@ const SERVICE_TYPE: &str = "_hoop._tcp.local.";
 
 /// Addresses that are tried; a LAN has one gateway or two, each with a few addresses.
 const CANDIDATES_MAX: usize = 16;
+
+/// The same, and who it has shown to be.
+pub(crate) async fn find_and_meet(config: &ClientConfig, connector: Connector) -> Result<(Link, Met), String> {
+    let mut link = find(config, connector, &[]).await?;
+    let met = identity::meet(&mut link, config.meeting_timeout()).await;
+    Ok((link, met))
+}
 
 /// An open connection to the gateway, one that is not among `tried`, or why there is none.
 pub(crate) async fn find(config: &ClientConfig, connector: Connector, tried: &[Origin]) -> Result<Link, String> {
@@ -126,10 +134,14 @@ pub(crate) fn origin_of(address: SocketAddr) -> Origin {
     format!("http://{address}").parse().expect("an address and a port make an origin")
 }
 
-/// An address that a gateway can be reached at: link-local ones need a scope, which no URL has (RFC 6874 was withdrawn).
+/// An address that a gateway can be reached at: link-local ones need a scope, which no URL has (RFC 6874 was withdrawn). Whoever answers on the
+/// network does not say what runs on this machine: loopback, multicast and no address at all are passed over.
 pub(crate) fn candidate(address: IpAddr, port: u16) -> Option<SocketAddr> {
+    let address = address.to_canonical();
     let link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-    (!link_local).then(|| (address, port).into())
+    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    let elsewhere = address.is_loopback() || address.is_multicast() || address.is_unspecified() || broadcast;
+    (!link_local && !elsewhere).then(|| (address, port).into())
 }
 
 async fn offer(sender: &mpsc::Sender<SocketAddr>, address: IpAddr, port: u16) {
@@ -185,6 +197,30 @@ mod tests {
         remember(&auto, &found);
         remember(&config(folder.path(), GatewayChoice::At(named.clone())), &named);
         assert_eq!(recall(&auto), Some(found));
+    }
+
+    #[test]
+    fn an_answer_that_points_to_this_machine_or_to_many_is_ignored() {
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "0.0.0.0",
+            "::",
+            "224.0.0.251",
+            "ff02::fb",
+            "255.255.255.255",
+            "fe80::1",
+        ] {
+            assert_eq!(candidate(address.parse().unwrap(), 4667), None, "{address}");
+        }
+        for address in ["192.168.1.1", "10.0.0.1", "2001:db8::1", "fd00::1", "169.254.3.4"] {
+            assert_eq!(
+                candidate(address.parse().unwrap(), 4667).map(|found| found.ip()),
+                Some(address.parse().unwrap())
+            );
+        }
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 //! different octets: the draft refuses to seal record 0, and is gone once it has been completed.
 
 use crate::config::ClientConfig;
+use crate::identity::Witness;
 use crate::sealed::Sealed;
 use crate::tags::Tags;
 use crate::ticket::IssuedTicket;
@@ -13,7 +14,7 @@ use crate::transfer::{Held, OnBreak, OnSent, Target, Transfer, TransferError};
 use crate::upload::{Measured, Upload};
 use crate::wire::Link;
 use bytes::Bytes;
-use hoop_http::Dice;
+use hoop_http::{Dice, Origin};
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, SALT_LEN, Suite, TICKET_LEN, UploadKey, token_len};
 use hoop_units::RangeSet;
 use http::Response;
@@ -72,6 +73,11 @@ impl Draft {
         self.sealed.layout().total()
     }
 
+    /// The service's origin, if the ticket is as predicted.
+    pub(crate) fn service(&self) -> Option<Origin> {
+        Origin::of(&self.post).ok()
+    }
+
     /// Whether `ticket` is for the same key, and so for the same id.
     pub(crate) fn shares_key(&self, ticket: &IssuedTicket) -> bool {
         ticket.key == self.key || ticket.id == self.key.upload_id()
@@ -108,16 +114,27 @@ impl Sending {
         mut link: Link,
         config: ClientConfig,
         held: Held,
-        on_sent: OnSent,
-        on_break: OnBreak,
+        witness: Option<Witness>,
+        (on_sent, on_break): (OnSent, OnBreak),
     ) -> Self {
         let (sealed, id) = (draft.sealed.clone(), draft.key.upload_id());
         let target = Target::Gateway { dest: draft.post.clone(), permit: None, deadline: None };
         Self(tokio::spawn(async move {
             let (range, patience) = (sealed.after_first(), config.gateway_patience);
             let (config, link_too, elsewhere) = (&config, &mut link, RangeSet::new());
-            let transfer =
-                Transfer { config, link: link_too, target, id, sealed, elsewhere, held, patience, on_sent, on_break };
+            let transfer = Transfer {
+                config,
+                link: link_too,
+                target,
+                id,
+                sealed,
+                elsewhere,
+                held,
+                patience,
+                witness,
+                on_sent,
+                on_break,
+            };
             let end = transfer.once(range).await;
             (link, end)
         }))

@@ -30,6 +30,8 @@ pub mod flow;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
+mod identity;
+mod known;
 mod multipart;
 mod outcome;
 mod plain;
@@ -55,7 +57,7 @@ pub use discovery::{GATEWAY_NAME, GATEWAY_PORT};
 pub use error::PushError;
 pub use follow::StatusError;
 pub use multipart::{Part, content_type_of};
-pub use outcome::{Event, OnEvent, Outcome, PushOptions, Timings, WaitFor, Way};
+pub use outcome::{Event, GatewayIdentity, OnEvent, Outcome, PushOptions, Timings, WaitFor, Way};
 pub use plaintext::Plaintext;
 pub use receipt::{Asked, BodyPiece, KeptReceipt, KeptRequest, ReceiptError, check_body};
 pub use release::ReleaseError;

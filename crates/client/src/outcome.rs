@@ -34,6 +34,9 @@ pub struct PushOptions {
     /// How soon it should be at the service: gateways deliver what has the earliest deadline first, and may go outside their hours or
     /// their budget for it. Default: whenever its turn comes; when going on, as was said at first.
     pub deadline: Option<Duration>,
+    /// Rely on the gateway that is there although it shows no key, or another than is known here; if it shows one, that is known from now on.
+    /// Default: no, so the push stays until the service has the upload.
+    pub trust_new_gateway: bool,
 }
 
 /// What happens on the way; for a display.
@@ -58,6 +61,15 @@ pub enum Event {
         /// Why not by a gateway, or not sealed.
         because: Option<String>,
     },
+    /// Who the gateway has shown to be.
+    Identity {
+        /// The gateway.
+        origin: Origin,
+        /// Who it is.
+        identity: GatewayIdentity,
+        /// Whether it is relied on all the same, as the options say.
+        trusted: bool,
+    },
     /// So much of Z, or of the plain body, has been sent.
     Progress {
         /// Octets so far.
@@ -70,10 +82,12 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// All of it is stored: the device may leave.
+    /// All of it is stored.
     Stored {
         /// Where to follow it.
         monitor: Option<String>,
+        /// Whether the device may leave: each gateway that has some of it has shown who it is.
+        may_leave: bool,
     },
     /// How it fares afterwards.
     Status(Box<Status>),
@@ -92,6 +106,42 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+}
+
+/// Who a gateway has shown to be (`docs/protocol.md`, *Who a gateway is*). Names follow from keys, as 32 hexadecimal digits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GatewayIdentity {
+    /// One that the service lists.
+    Listed,
+    /// One that this device has met here before.
+    Known,
+    /// The first that shows a key here.
+    New {
+        /// Its name.
+        name: String,
+    },
+    /// Another than is known here.
+    Changed {
+        /// Its name.
+        name: String,
+        /// The names of those that are known here.
+        known: Vec<String>,
+    },
+    /// It shows no key: one of an older version, one behind a router, or none.
+    Unproven {
+        /// The names of those that are known here.
+        known: Vec<String>,
+    },
+}
+
+impl GatewayIdentity {
+    /// Whether a device may leave an upload with it.
+    pub const fn is_relied_on(&self) -> bool {
+        match self {
+            Self::Listed | Self::Known | Self::New { .. } => true,
+            Self::Changed { .. } | Self::Unproven { .. } => false,
+        }
+    }
 }
 
 /// Which way an upload goes.
@@ -142,6 +192,8 @@ pub struct Outcome {
     pub state: State,
     /// Whether the wait ended before the state that was asked for.
     pub timed_out: bool,
+    /// Whether the device may leave: the service has all of it, or gateways that have shown who they are.
+    pub may_leave: bool,
     /// Where to follow it.
     pub monitor: Option<String>,
     /// The length of the body.

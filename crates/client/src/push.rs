@@ -23,6 +23,8 @@ use crate::client::Client;
 use crate::discovery;
 use crate::error::PushError;
 use crate::follow::{Followed, Follower};
+use crate::identity::Met;
+use crate::known::Known;
 use crate::outcome::{Event, OnEvent, Outcome, PushOptions, Timings, WaitFor, Way};
 use crate::plain::{self, PlainError};
 use crate::receipt::BodyPiece;
@@ -42,7 +44,7 @@ use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite, UploadKey};
 use hoop_units::{Backoff, ByteRange, RangeSet, UploadId};
 use http::{HeaderValue, Method, Response, StatusCode};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +88,14 @@ struct Push<'a> {
     at_service: RangeSet,
     /// The gateways that were tried.
     tried: Vec<Origin>,
+    /// Who was met where.
+    met: BTreeMap<Origin, Met>,
+    /// Whose identity was told.
+    told: BTreeSet<Origin>,
+    /// Those that an upload may be left with.
+    relied: BTreeSet<Origin>,
+    /// Those that were met before.
+    known: Known,
     /// When it should be at the service, in seconds since 1970.
     deadline: Option<u32>,
 }
@@ -232,7 +242,25 @@ impl<'a> Push<'a> {
             client.config().clock.unix().plus_secs(secs).as_secs()
         });
         let (early, tried) = (false, Vec::new());
-        Self { client, options, on_event, timings, bytes, body, early, held, at_service, tried, deadline }
+        let (met, told, relied) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        let known = Known::read(client.config());
+        Self {
+            client,
+            options,
+            on_event,
+            timings,
+            bytes,
+            body,
+            early,
+            held,
+            at_service,
+            tried,
+            met,
+            told,
+            relied,
+            known,
+            deadline,
+        }
     }
 }
 
@@ -266,7 +294,7 @@ impl Push<'_> {
         // Aborted when dropped: whoever finds no Hoop need not wait for a gateway.
         let mut search = JoinSet::new();
         let (config, connector) = (self.client.config().clone(), self.client.connector());
-        search.spawn(async move { discovery::find(&config, connector, &[]).await });
+        search.spawn(async move { discovery::find_and_meet(&config, connector).await });
         let Prepared { ticket, sealed, gateway } = match self.prepare(&mut service, search, upload, &measured).await {
             Ok(prepared) => prepared,
             Err(PushError::Tickets(TicketsError::NoHoop(reason))) => {
@@ -448,7 +476,8 @@ impl Push<'_> {
         let on_sent = self.progress(sealed.layout().total());
         let on_break = self.on_break();
         let config = self.client.config();
-        Transfer { config, link, target, id, sealed, elsewhere, held, patience, on_sent, on_break }
+        let witness = target.service().and_then(|service| self.witness(link.origin(), service));
+        Transfer { config, link, target, id, sealed, elsewhere, held, patience, witness, on_sent, on_break }
     }
 
     /// Stored: tells so, follows as far as asked, and writes the end down.
@@ -458,7 +487,10 @@ impl Push<'_> {
         let first = Status::read(handed.answer.body(), course.ticket.id, &course.ticket.key);
         let (state, proven) = self.state_of(&handed, first.as_ref());
         let mut followed = Followed { state, status: first, proven, timed_out: false, doubt: None, denied: false };
-        if !followed.satisfies(self.options.wait) {
+        // What lies with a gateway that has not shown who it is, is waited for.
+        let wait =
+            |push: &Self| if push.may_leave() { push.options.wait } else { push.options.wait.max(WaitFor::Received) };
+        if !followed.satisfies(wait(&self)) {
             let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout);
             let mut link = matches!(way, Way::Gateway(_)).then_some(handed.link);
             let mut doubting =
@@ -466,7 +498,7 @@ impl Push<'_> {
             loop {
                 let (id, key, record) = (course.ticket.id, &course.ticket.key, &course.record);
                 let follower = Follower { client: self.client, id, key, record };
-                let (wait, state) = (self.options.wait, followed.state);
+                let (wait, state) = (wait(&self), followed.state);
                 followed = follower.until(wait, deadline, state, link.take(), doubting, &self.on_event).await;
                 let Some(doubt) = followed.doubt.take() else { break };
                 self.tell(Event::Doubt { reason: doubt.clone() });
@@ -499,6 +531,7 @@ impl Push<'_> {
             early: self.early,
             way,
             state: followed.state,
+            may_leave: self.may_leave() || (followed.proven && followed.state >= State::Received),
             timed_out: followed.timed_out,
             monitor,
             bytes: self.bytes,
@@ -525,16 +558,19 @@ impl Push<'_> {
     }
 
     /// Tells that all of it is stored, and returns where it can be followed.
-    fn stored(&self, handed: &HandedOver, record: &mut UploadRecord, id: UploadId) -> Option<String> {
+    fn stored(&mut self, handed: &HandedOver, record: &mut UploadRecord, id: UploadId) -> Option<String> {
         let at_gateway = matches!(handed.way, Way::Gateway(_));
         let monitor = at_gateway.then(|| monitor_of(&handed.link, &handed.answer, id));
         record.monitor.clone_from(&monitor);
         record.gateway = None;
         if let Way::Gateway(origin) = &handed.way {
             record.gateway = Some(origin.to_string());
-            discovery::remember(self.client.config(), origin);
+            if self.relied.contains(origin) {
+                discovery::remember(self.client.config(), origin);
+            }
+            self.remember_key(origin);
         }
-        self.tell(Event::Stored { monitor: monitor.clone() });
+        self.tell(Event::Stored { monitor: monitor.clone(), may_leave: self.may_leave() });
         monitor
     }
 
@@ -596,6 +632,7 @@ impl Push<'_> {
             way: Way::Plain,
             early: false,
             state,
+            may_leave: true,
             timed_out: false,
             monitor: None,
             bytes: self.bytes,

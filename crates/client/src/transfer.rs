@@ -12,12 +12,13 @@
 //! acknowledged so far is asked for beside a long message, so that it is known should the gateway be out of reach in the middle.
 
 use crate::config::ClientConfig;
+use crate::identity::Witness;
 use crate::sealed::{Meter, Sealed};
 use crate::source::SourceError;
 use crate::told::{NotTold, Told};
 use crate::wire::{self, Link, LinkError, Refusal, field};
 use bytes::Bytes;
-use hoop_http::{Code, Dice, empty};
+use hoop_http::{Code, Dice, Origin, empty};
 use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -56,6 +57,16 @@ pub(crate) enum Target {
         /// T, in base64url, for a service that takes uploads from certain gateways and devices only.
         token: Option<String>,
     },
+}
+
+impl Target {
+    /// The service that a gateway is to bring it to.
+    pub(crate) fn service(&self) -> Option<Origin> {
+        match self {
+            Self::Gateway { dest, .. } => Origin::of(dest).ok(),
+            Self::Service { .. } => None,
+        }
+    }
 }
 
 /// Why a transfer ended without Z being whole at the other end.
@@ -132,6 +143,8 @@ pub(crate) struct Transfer<'a> {
     pub(crate) held: Held,
     /// How long to go on without progress.
     pub(crate) patience: Duration,
+    /// By whom what a gateway says it has must be signed; `None`: it has shown no key.
+    pub(crate) witness: Option<Witness>,
     pub(crate) on_sent: OnSent,
     pub(crate) on_break: OnBreak,
 }
@@ -263,7 +276,8 @@ impl Transfer<'_> {
         let looking = matches!(self.target, Target::Gateway { .. });
         let (beside, path, total) = (self.link.beside(), self.path(false), self.sealed.layout().total());
         let silence = self.config.gateway_silence;
-        let look = Self::look(beside, path, self.held.clone(), (self.id, total), meter.clone(), silence);
+        let (held, witness) = (self.held.clone(), self.witness.clone());
+        let look = Self::look(beside, path, held, (self.id, total), witness, meter.clone(), silence);
         let mut look = std::pin::pin!(look);
         let connection = self.link.open().await.map_err(|error| Failure::setback(&error))?;
         let mut sending = std::pin::pin!(connection.send(request));
@@ -344,7 +358,11 @@ impl Transfer<'_> {
                 Err(Failure::Ended(TransferError::Unusable(why)))
             }
             Ok(told) => {
-                self.held.note(answer.headers(), &told.missing, self.sealed.layout().total());
+                let total = self.sealed.layout().total();
+                if let Some(Err(why)) = self.witness.as_ref().map(|by| by.check(answer.headers(), self.id, total)) {
+                    return Err(Failure::Ended(TransferError::Unusable(why.to_owned())));
+                }
+                self.held.note(answer.headers(), &told.missing, total);
                 Ok(self.step(told.missing, answer))
             }
             // Something else lives there.
@@ -381,6 +399,7 @@ impl Transfer<'_> {
         path: String,
         held: Held,
         (id, total): (UploadId, u64),
+        witness: Option<Witness>,
         meter: Arc<Meter>,
         silence: Duration,
     ) {
@@ -395,6 +414,7 @@ impl Transfer<'_> {
             let Ok(answer) = answer else { continue };
             if let (StatusCode::OK, Ok(told)) = (answer.status(), Told::read(answer.headers(), id, total))
                 && !told.is_given_up()
+                && witness.as_ref().is_none_or(|by| by.check(answer.headers(), id, total).is_ok())
             {
                 held.note(answer.headers(), &told.missing, total);
             }

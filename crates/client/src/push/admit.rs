@@ -2,13 +2,14 @@
 //! service for a permit for that one (`docs/protocol.md` section 7).
 
 use super::{Course, Push};
+use crate::identity::{self, Shown, Witness};
+use crate::outcome::Event;
 use crate::ticket::{self, TicketRequest};
 use crate::upload::{Credentials, Upload};
 use crate::wire::Link;
-use hoop_http::empty;
+use hoop_http::Origin;
 use hoop_seal::Suite;
 use http::Method;
-use serde::Deserialize;
 
 /// Whoever can ask the service for another ticket of the same upload.
 pub(super) struct Asker {
@@ -37,29 +38,62 @@ impl Push<'_> {
     ///
     /// # Errors
     /// If the service takes no uploads from it, in words.
-    pub(super) async fn admit(&self, gateway: &mut Link, course: &mut Course) -> Result<Option<String>, String> {
-        let Some(listed) = &course.ticket.gateways else { return Ok(course.ticket.permit.clone()) };
-        let name = self.name_of(gateway).await;
+    pub(super) async fn admit(&mut self, gateway: &mut Link, course: &mut Course) -> Result<Option<String>, String> {
+        let listed = course.ticket.gateways.clone().unwrap_or_default();
+        let name = self.identify(gateway, &listed).await?;
         match (&listed[..], name) {
-            // Kept by a version that did not keep the names; or it does not say who it is.
-            ([], _) | (_, None) => Ok(course.ticket.permit.clone()),
-            (_, Some(name)) if !listed.contains(&name) => {
-                Err("the service takes no uploads from this gateway".to_owned())
-            }
-            ([_], Some(_)) => Ok(course.ticket.permit.clone()),
+            // It takes any, or the names were not kept by an older version; or the gateway does not say who it is.
+            ([] | [_], _) | (_, None) => Ok(course.ticket.permit.clone()),
             (_, Some(name)) => Ok(self.permit_for(name, course).await),
         }
     }
 
-    /// The name of a gateway, if it says one.
-    async fn name_of(&self, gateway: &mut Link) -> Option<String> {
-        #[derive(Deserialize)]
-        struct Test {
-            gateway: String,
+    /// Finds out who the gateway is, unless that is known, and whether it is relied on; returns its name. `listed`: those that the service
+    /// takes uploads from; empty: any.
+    async fn identify(&mut self, gateway: &mut Link, listed: &[String]) -> Result<Option<String>, String> {
+        let origin = gateway.origin().clone();
+        let met = match self.met.get(&origin) {
+            Some(met) => met.clone(),
+            None => identity::meet(gateway, self.client.config().meeting_timeout()).await,
+        };
+        let identity = identity::judge(&met.shown, listed, &self.known.at(&met.place))?;
+        let trusted = identity.is_relied_on() || self.options.trust_new_gateway;
+        if trusted {
+            self.relied.insert(origin.clone());
         }
-        let request = gateway.request(Method::GET, "/test", empty());
-        let answer = gateway.ask(request, self.client.config().gateway_silence).await.ok()?;
-        serde_json::from_slice::<Test>(answer.body()).ok().map(|test| test.gateway)
+        if self.told.insert(origin.clone()) {
+            self.tell(Event::Identity { origin: origin.clone(), identity, trusted });
+        }
+        let name = met.shown.name();
+        self.met.insert(origin, met);
+        Ok(name)
+    }
+
+    /// Whether the gateway there has shown that it is one of those that are known, or is to be relied on in any case.
+    pub(super) fn is_known(&self, origin: &Origin) -> bool {
+        let Some(met) = self.met.get(origin) else { return false };
+        let known = met.shown.key().is_some_and(|key| self.known.at(&met.place).contains(&key));
+        (known || self.options.trust_new_gateway) && !matches!(met.shown, Shown::False(_))
+    }
+
+    /// By whom the gateway there has to sign what it stores for that service, if it has shown a key.
+    pub(super) fn witness(&self, origin: &Origin, service: Origin) -> Option<Witness> {
+        Some(Witness { gateway: self.met.get(origin)?.shown.key()?, service })
+    }
+
+    /// Remembers the key of a gateway that has stored an upload, and is relied on.
+    pub(super) fn remember_key(&mut self, origin: &Origin) {
+        if let Some(met) = self.met.get(origin).filter(|_| self.relied.contains(origin))
+            && let Some(key) = met.shown.key()
+        {
+            self.known.add(&met.place, key);
+        }
+    }
+
+    /// Whether each gateway that has some of it, and is to bring it, has shown who it is.
+    pub(super) fn may_leave(&self) -> bool {
+        let mut holders = self.held.iter().filter(|(_, held)| !held.ranges().is_empty());
+        holders.all(|(origin, _)| self.relied.contains(origin))
     }
 
     /// A permit for that one gateway: from a ticket for the same K, of which nothing else is used.

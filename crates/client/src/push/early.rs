@@ -11,6 +11,7 @@ use super::{Course, Gateway, HandedOver, Prepared, Push, seal, within_limit};
 use crate::config::GatewayChoice;
 use crate::draft::{Draft, Sending, SentEarly, added_up};
 use crate::error::PushError;
+use crate::identity::Met;
 use crate::outcome::{Event, Way};
 use crate::sealed::Sealed;
 use crate::tags::Tags;
@@ -26,7 +27,10 @@ use std::sync::Arc;
 use tokio::task::{JoinError, JoinSet};
 
 /// The search for a gateway.
-pub(super) type Search = JoinSet<Result<Link, String>>;
+pub(super) type Search = JoinSet<Found>;
+
+/// What it comes to.
+type Found = Result<(Link, Met), String>;
 
 /// Records on their way to a gateway.
 pub(super) struct Early {
@@ -65,7 +69,8 @@ impl Push<'_> {
         let (client, suite) = (self.client, self.options.suite);
         if let Some(ticket) = client.ticket_at_hand(upload, suite, service.origin()) {
             self.tell_ticket(&ticket, true);
-            return self.prepared(ticket, measured, found(search.join_next().await));
+            let gateway = self.found(search.join_next().await);
+            return self.prepared(ticket, measured, gateway);
         }
         let key = UploadKey(Dice.octets());
         let (ticket, begun) = {
@@ -76,21 +81,28 @@ impl Push<'_> {
             tokio::select! {
                 ticket = &mut fetching => (ticket?, None),
                 gateway = search.join_next() => {
-                    let begun = self.begin(found(gateway), &key, upload, measured);
+                    let found = self.found(gateway);
+                    let begun = self.begin(found, &key, upload, measured);
                     (fetching.await?, Some(begun))
                 }
             }
         };
         self.tell_ticket(&ticket, false);
         match begun {
-            None => self.prepared(ticket, measured, found(search.join_next().await)),
+            None => {
+                let gateway = self.found(search.join_next().await);
+                self.prepared(ticket, measured, gateway)
+            }
             Some(Begun::Nothing(gateway)) => self.prepared(ticket, measured, gateway),
             Some(Begun::Early(draft, early)) => self.settle(draft, early, ticket, service, (upload, measured)).await,
         }
     }
 
-    /// Sends records at once, if there is a gateway and enough of them.
+    /// Sends records at once, if there is a gateway that is known, and enough of them.
     fn begin(&mut self, gateway: Result<Link, String>, key: &UploadKey, upload: &Upload, measured: &Measured) -> Begun {
+        if gateway.as_ref().is_ok_and(|link| !self.is_known(link.origin())) {
+            return Begun::Nothing(gateway);
+        }
         let tags = || self.tags(key.upload_id());
         let draft = Draft::with_tags(key.clone(), self.options.suite, upload, measured, tags);
         let (link, draft) = match (gateway, draft) {
@@ -102,7 +114,9 @@ impl Push<'_> {
         let origin = link.origin().clone();
         // Only the whole upload's own place may count: of a draft that comes to nothing nothing is held.
         let held = Held::default();
-        let sending = Sending::begin(&draft, link, self.client.config().clone(), held.clone(), first, self.on_break());
+        let witness = draft.service().and_then(|service| self.witness(&origin, service));
+        let config = self.client.config().clone();
+        let sending = Sending::begin(&draft, link, config, held.clone(), witness, (first, self.on_break()));
         Begun::Early(Box::new(draft), Early { origin, sending, held, on_sent: second })
     }
 
@@ -185,8 +199,17 @@ impl Push<'_> {
         let config = self.client.config();
         let (patience, on_break) = (config.gateway_patience, self.on_break());
         let (sealed, elsewhere) = (sealed.clone(), RangeSet::new());
-        let transfer = Transfer { config, link, target, id, sealed, elsewhere, held, patience, on_sent, on_break };
+        let witness = target.service().and_then(|service| self.witness(link.origin(), service));
+        let transfer =
+            Transfer { config, link, target, id, sealed, elsewhere, held, patience, witness, on_sent, on_break };
         transfer.once(range).await
+    }
+
+    /// The gateway that was found, and is known from now on as what it has shown to be.
+    fn found(&mut self, ended: Option<Result<Found, JoinError>>) -> Result<Link, String> {
+        let (link, met) = ended.and_then(Result::ok).unwrap_or_else(|| Err("the search for one failed".to_owned()))?;
+        self.met.insert(link.origin().clone(), met);
+        Ok(link)
     }
 
     fn prepared(
@@ -215,13 +238,6 @@ impl Push<'_> {
     fn tell_ticket(&mut self, ticket: &IssuedTicket, ahead: bool) {
         self.timings.ticket_ms = Some(self.now_ms());
         self.tell(Event::Ticket { id: ticket.id, ahead });
-    }
-}
-
-fn found(ended: Option<Result<Result<Link, String>, JoinError>>) -> Result<Link, String> {
-    match ended {
-        Some(Ok(found)) => found,
-        Some(Err(_)) | None => Err("the search for one failed".to_owned()),
     }
 }
 

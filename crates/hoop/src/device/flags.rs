@@ -117,6 +117,9 @@ pub struct HandFlags {
     /// While staying: how long the service may get nothing of what gateways have, until it is sent from here
     #[arg(long, value_name = "TIME", default_value = "2m")]
     pub service_patience: Span,
+    /// Rely on the gateway that is there, though it shows no key or another than is known here
+    #[arg(long)]
+    pub trust_new_gateway: bool,
     /// One JSON object on the standard output
     #[arg(long)]
     pub json: bool,

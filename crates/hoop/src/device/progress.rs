@@ -1,10 +1,12 @@
 //! What a push shows while it runs: a bar on a terminal, a line or two elsewhere, nothing with `--quiet`.
 
 use super::show;
-use hoop_client::{Event, Way};
+use hoop_client::{Event, GatewayIdentity, Way};
+use hoop_http::Origin;
 use hoop_units::plain;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Where events are shown: on the standard error stream, so that the standard output is the result alone.
@@ -13,6 +15,8 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
     verbose: bool,
+    /// Whether nobody need stay any longer.
+    may_leave: AtomicBool,
 }
 
 impl Progress {
@@ -23,7 +27,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        Self { bar, quiet, verbose }
+        Self { bar, quiet, verbose, may_leave: AtomicBool::new(true) }
     }
 
     /// Shows an event.
@@ -47,10 +51,12 @@ impl Progress {
             Event::Broken { reason } => {
                 self.say(&format!("{reason}; trying again"));
             }
-            Event::Stored { monitor } => {
+            Event::Identity { origin, identity, trusted } => self.identity(origin, identity, *trusted),
+            Event::Stored { monitor, may_leave } => {
+                self.may_leave.store(*may_leave, Ordering::Relaxed);
                 if let Some(bar) = &self.bar {
                     bar.set_style(ProgressStyle::default_spinner());
-                    bar.set_message("you may leave · waiting for the rest, as you asked");
+                    self.phase(format!("{} · waiting for the rest", self.leave()));
                 }
                 if let Some(monitor) = monitor {
                     self.detail(|| format!("stored; follow it at {monitor}"));
@@ -59,7 +65,7 @@ impl Progress {
             Event::Status(status) => {
                 let reason = status.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
                 let by = if status.is_claim() { ", says the gateway" } else { "" };
-                self.phase(format!("you may leave · {}{by}{reason}", status.state));
+                self.phase(format!("{} · {}{by}{reason}", self.leave(), status.state));
                 self.detail(|| format!("{}{by}{reason}", status.state));
             }
             Event::Doubt { reason } => self.say(&format!("{reason}: what the service lacks goes to it by another way")),
@@ -93,6 +99,43 @@ impl Progress {
             }
             Way::Direct => self.say(&format!("sealed, to the service directly{because}")),
             Way::Plain => self.say(&format!("the ordinary request, not sealed{because}")),
+        }
+    }
+
+    /// Whether to stay.
+    fn leave(&self) -> &'static str {
+        if self.may_leave.load(Ordering::Relaxed) { "you may leave" } else { "please stay" }
+    }
+
+    /// Who the gateway is, and what follows if that is not known.
+    fn identity(&self, origin: &Origin, identity: &GatewayIdentity, trusted: bool) {
+        let stays = match trusted {
+            true => "it is relied on, as you say",
+            false => "this push stays until the service has everything; --trust-new-gateway relies on it",
+        };
+        match identity {
+            GatewayIdentity::Listed => self.detail(|| format!("{origin} is a gateway that the service lists")),
+            GatewayIdentity::Known => self.detail(|| format!("{origin} is known here")),
+            GatewayIdentity::New { name } => {
+                self.say(&format!("{origin} is new here: the gateway {name}, to be known again by its key"));
+            }
+            GatewayIdentity::Changed { name, known } => {
+                let known = known.join(", ");
+                self.say(&format!(
+                    "WARNING: {origin} is not the gateway that is known here ({known}), but {name}. Somebody may pose as it: {stays}"
+                ));
+            }
+            GatewayIdentity::Unproven { known } if known.is_empty() => {
+                self.say(&format!(
+                    "{origin} does not show who it is (an older gateway, one behind a router, or somebody else): {stays}"
+                ));
+            }
+            GatewayIdentity::Unproven { known } => {
+                let known = known.join(", ");
+                self.say(&format!(
+                    "WARNING: {origin} does not show that it is the gateway that is known here ({known}): {stays}"
+                ));
+            }
         }
     }
 

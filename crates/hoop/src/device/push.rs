@@ -56,7 +56,8 @@ fn plan(flags: &PushFlags, clock: Clock) -> Result<(Client, Upload, PushOptions)
 
 fn options(flags: &HandFlags) -> PushOptions {
     let (timeout, deadline) = (request::timeout(flags.timeout), flags.deadline.map(|span| span.0));
-    PushOptions { wait: flags.wait.into(), timeout, deadline, ..PushOptions::default() }
+    let trust_new_gateway = flags.trust_new_gateway;
+    PushOptions { wait: flags.wait.into(), timeout, deadline, trust_new_gateway, ..PushOptions::default() }
 }
 
 /// Shows how it goes and what came of it.
@@ -117,7 +118,13 @@ fn summary(outcome: &Outcome, label: &str) -> String {
     let speed = format!("{size} in {} ({})", show::millis(sending), show::rate(outcome.bytes, sending));
     let place = match &outcome.way {
         Way::Direct if outcome.state == State::Held => "at the service, where it waits for you".to_owned(),
+        Way::Gateway(origin) if !outcome.may_leave => {
+            format!("at the gateway {origin}, which has not shown who it is: do not leave yet")
+        }
         Way::Gateway(origin) => format!("at the gateway {origin}: you may leave"),
+        Way::Direct if !outcome.may_leave => {
+            "partly at a gateway that has not shown who it is: do not leave yet".to_owned()
+        }
         Way::Direct => "at the service: you may leave".to_owned(),
         Way::Plain => "sent as the ordinary request".to_owned(),
     };
@@ -132,7 +139,12 @@ fn summary(outcome: &Outcome, label: &str) -> String {
         text += &show_answer(answer);
     }
     if outcome.timed_out {
-        text += "The wait is over; the upload goes on by itself.\n";
+        text += match outcome.may_leave {
+            true => "The wait is over; the upload goes on by itself.\n",
+            false => {
+                "The wait is over, and the service does not have all of it: look with `hoop status`, or go on with `hoop resume`.\n"
+            }
+        };
     }
     match (&outcome.monitor, outcome.id) {
         (Some(monitor), _) if !outcome.state.is_final() => text += &format!("Follow it: {monitor}\n"),
@@ -200,6 +212,7 @@ fn document(outcome: &Outcome) -> Value {
         "monitor": outcome.monitor,
         "bytes": outcome.bytes,
         "timed_out": outcome.timed_out,
+        "may_leave": outcome.may_leave,
         "reason": outcome.reason.as_ref().map(|reason| json!({"code": reason.code, "detail": reason.detail})),
         "answer": outcome.answer.as_ref().map(answer_document),
         "ticket_ms": timings.ticket_ms,

@@ -93,7 +93,8 @@ impl World {
         let payload = Payload::Data { content, content_type: None };
         let mut upload = Upload::new(format!("{}/up", self.origin).parse().unwrap(), payload);
         upload.credentials.authorization = authorization.map(|value| value.parse().unwrap());
-        let options = PushOptions { wait: WaitFor::Accepted, ..PushOptions::default() };
+        // A gateway that nobody has met gets no early records; these are about those that get them.
+        let options = PushOptions { wait: WaitFor::Accepted, trust_new_gateway: true, ..PushOptions::default() };
         let events = Arc::<Mutex<Vec<Event>>>::default();
         let log = events.clone();
         let on_event = Arc::new(move |event| log.lock().unwrap().push(event));

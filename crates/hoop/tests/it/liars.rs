@@ -31,9 +31,9 @@ impl World {
         run(self.path(), &[&["push", "--json", "--gateway", &self.liar], more, &["-T", "file", &url]].concat())
     }
 
-    /// Pushes it to the liar, and leaves: the upload's id.
+    /// Pushes it to the liar, and leaves, since the user says that it is to be trusted: the upload's id.
     fn left_with_the_liar(&self) -> String {
-        let ran = self.push(&[]).exits(0);
+        let ran = self.push(&["--trust-new-gateway"]).exits(0);
         assert_eq!((&ran.json()["via"], &ran.json()["state"]), (&"gateway".into(), &"stored".into()), "{ran}");
         ran.json()["id"].as_str().unwrap().to_owned()
     }
@@ -148,7 +148,7 @@ fn a_state_beyond_stored_in_a_gateways_201_is_not_believed() {
         _ => claims(id, total, method, "received"),
     };
     let world = World::new(LIE);
-    world.push(&[]).exits(0);
+    world.push(&["--trust-new-gateway"]).exits(0);
     let list = run(world.path(), &["status", "--json"]).json();
     assert_eq!((&list[0]["finished"], &list[0]["resumable"]), (&false.into(), &true.into()), "{list}");
     assert_ne!(list[0]["state"], "accepted");

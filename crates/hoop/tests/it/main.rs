@@ -3,6 +3,7 @@
 mod cli;
 mod common;
 mod early;
+mod fakes;
 mod files;
 mod liars;
 mod library;
