@@ -89,6 +89,9 @@ pub struct ServiceFlags {
     /// Sealed messages taken at once [default: 64]
     #[arg(long, value_name = "COUNT")]
     intakes: Option<usize>,
+    /// Connections at once, shared out by what they are used for [default: 2560]
+    #[arg(long, value_name = "COUNT")]
+    connections: Option<usize>,
     /// Web servers in front, whose X-Forwarded-* and Forwarded are believed: 127.0.0.1, 10.9.2.0/24
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     trusted_proxy: Vec<Network>,
@@ -178,6 +181,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     if config.replays == 0 || config.intakes == 0 {
         return Err(Failure::usage("replays and intakes must be one at least"));
     }
+    config.connections = flags.connections.or(file.connections).unwrap_or(config.connections);
     let networks = file.trusted_proxy.into_iter().chain(flags.trusted_proxy);
     config.trusted_proxies = networks.map(|network| network.0).collect();
     Ok(config)

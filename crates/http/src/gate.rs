@@ -12,6 +12,7 @@
 //! Bounds: one head in memory, and what came behind it in the same read.
 
 use crate::head::{Extent, Framing, Head, extent, inspect};
+use crate::places::Place;
 use crate::problem::{Code, Problem};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -79,6 +80,11 @@ impl Watch {
         self.state().is_last
     }
 
+    /// Whether what comes from now on is no head.
+    pub(crate) fn has_changed_protocol(&self) -> bool {
+        self.state().is_raw
+    }
+
     /// The answer changes the protocol: what comes from now on is no head.
     pub(crate) fn change_protocol(&self) {
         self.state().is_raw = true;
@@ -102,6 +108,8 @@ pub(crate) struct Gate<S> {
     timer: Pin<Box<Sleep>>,
     /// What the timer is set for.
     waits_for: Option<Awaited>,
+    /// The connection's place, if it has one.
+    place: Option<Place>,
 }
 
 /// What comes next.
@@ -128,7 +136,7 @@ enum Awaited {
 
 impl<S> Gate<S> {
     /// `is_new`: no head has come over this connection before.
-    pub(crate) fn new(stream: S, watch: Watch, limits: HeadLimits, is_new: bool) -> Self {
+    pub(crate) fn new(stream: S, watch: Watch, limits: HeadLimits, is_new: bool, place: Option<Place>) -> Self {
         Self {
             stream,
             watch,
@@ -141,6 +149,7 @@ impl<S> Gate<S> {
             gone: 0,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             waits_for: None,
+            place,
         }
     }
 
@@ -251,6 +260,15 @@ impl<S> Gate<S> {
 }
 
 impl<S: AsyncRead + Unpin> Gate<S> {
+    /// Tells the place how the client gets on.
+    fn wait_for(&self, came: &Poll<io::Result<u64>>) {
+        match (&self.place, came) {
+            (Some(place), Poll::Pending) => place.awaits(),
+            (Some(place), Poll::Ready(Ok(bytes))) => place.comes(usize::try_from(*bytes).unwrap_or(usize::MAX)),
+            _ => {}
+        }
+    }
+
     /// Reads with hyper's buffer, and takes what came out of it again: it is held. Whether anything came.
     fn poll_hold(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = buffer.filled().len();
@@ -326,9 +344,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
             match gate.next {
                 Next::Over => return Poll::Pending,
                 Next::Body(_) | Next::Rest if !gate.held.is_empty() => gate.take_body(),
-                Next::Rest => return gate.poll_rest(context, buffer, u64::MAX).map_ok(drop),
+                Next::Rest => {
+                    let came = gate.poll_rest(context, buffer, u64::MAX);
+                    // Of a body in chunks nobody here knows whether more is to come.
+                    if let (Some(place), true) = (&gate.place, gate.watch.state().is_raw) {
+                        if came.is_pending() { place.awaits() } else { place.goes_on() }
+                    }
+                    return came.map_ok(drop);
+                }
                 Next::Body(left) => {
-                    let len = ready!(gate.poll_rest(context, buffer, left))?;
+                    let came = gate.poll_rest(context, buffer, left);
+                    gate.wait_for(&came);
+                    let len = ready!(came)?;
+                    if len == left {
+                        gate.place.iter().for_each(Place::goes_on);
+                    }
                     gate.next = if len == left { Next::Head } else { Next::Body(left - len) };
                     return Poll::Ready(Ok(()));
                 }

@@ -2,6 +2,7 @@
 
 use crate::body::BodyError;
 use crate::pace::{LeastRate, Pace};
+use crate::places::Place;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::io;
@@ -19,15 +20,18 @@ pub(crate) struct Paced<S> {
     stream: S,
     pace: Option<Pace>,
     timer: Pin<Box<Sleep>>,
+    /// The connection's place, if it has one.
+    place: Option<Place>,
 }
 
 impl<S> Paced<S> {
-    pub(crate) fn new(stream: S, least: Option<LeastRate>) -> Self {
-        Self { stream, pace: least.map(Pace::new), timer: Box::pin(tokio::time::sleep(Duration::ZERO)) }
+    pub(crate) fn new(stream: S, least: Option<LeastRate>, place: Option<Place>) -> Self {
+        Self { stream, pace: least.map(Pace::new), timer: Box::pin(tokio::time::sleep(Duration::ZERO)), place }
     }
 
     /// Keeps count of a write's outcome.
     fn count(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.place.iter().for_each(|place| tell(place, &written));
         let Some(pace) = &mut self.pace else { return written };
         match written {
             Poll::Ready(Ok(bytes)) => {
@@ -44,6 +48,15 @@ impl<S> Paced<S> {
     }
 }
 
+/// Tells a place how its client gets on: what has moved, or that it is waited for.
+fn tell(place: &Place, moved: &Poll<io::Result<usize>>) {
+    match moved {
+        Poll::Ready(Ok(bytes)) => place.comes(*bytes),
+        Poll::Ready(Err(_)) => {}
+        Poll::Pending => place.awaits(),
+    }
+}
+
 /// A body that fails when it comes more slowly than the least rate, so that a sender that is silent, or brings a byte a minute, holds whatever
 /// waits for it no longer than [`LeastRate::within`]. Only time in which somebody asks for more counts.
 #[derive(Debug)]
@@ -52,6 +65,8 @@ pub struct PacedBody<B> {
     pace: Pace,
     timer: Pin<Box<Sleep>>,
     late: Late,
+    /// The place of its connection, if it has one.
+    place: Option<Place>,
 }
 
 /// Says whether a [`PacedBody`] was too slow.
@@ -66,10 +81,10 @@ impl Late {
 }
 
 impl<B> PacedBody<B> {
-    /// `body`, as long as it comes at that rate.
-    pub fn new(body: B, least: LeastRate) -> Self {
+    /// `body`, as long as it comes at that rate. The place of its connection, if it has one, is told how it comes.
+    pub fn new(body: B, least: LeastRate, place: Option<Place>) -> Self {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        Self { body, pace: Pace::new(least), timer, late: Late::default() }
+        Self { body, pace: Pace::new(least), timer, late: Late::default(), place }
     }
 
     /// Whoever hands the body on can still ask whether it was too slow.
@@ -93,9 +108,16 @@ where
         let body = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut body.body).poll_frame(context) {
             let came = frame.as_ref().and_then(|frame| frame.as_ref().ok()).and_then(Frame::data_ref);
-            body.pace.moved(came.map_or(0, Bytes::len), Instant::now());
+            let came = came.map_or(0, Bytes::len);
+            body.pace.moved(came, Instant::now());
+            match &body.place {
+                Some(place) if frame.is_none() => place.goes_on(),
+                Some(place) => place.comes(came),
+                None => {}
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
+        body.place.iter().for_each(Place::awaits);
         body.timer.as_mut().reset(body.pace.waits(Instant::now()));
         ready!(body.timer.as_mut().poll(context));
         body.late.0.store(true, Ordering::Relaxed);
@@ -161,7 +183,7 @@ mod tests {
     /// Writes without end, while the other side reads `bytes` each second: after how long it ends, if that is within an hour.
     async fn lasts(bytes: usize) -> Option<Duration> {
         let (ours, mut theirs) = tokio::io::duplex(64);
-        let mut paced = Paced::new(ours, Some(LEAST));
+        let mut paced = Paced::new(ours, Some(LEAST), None);
         let begun = Instant::now();
         let writing = async {
             loop {
@@ -198,7 +220,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_writer_that_writes_little_is_not_taken_for_a_slow_reader() {
         let (ours, mut theirs) = tokio::io::duplex(64);
-        let mut paced = Paced::new(ours, Some(LEAST));
+        let mut paced = Paced::new(ours, Some(LEAST), None);
         for _ in 0..100 {
             paced.write_all(&[0; 10]).await.unwrap();
             theirs.read_exact(&mut [0; 10]).await.unwrap();
@@ -223,7 +245,7 @@ mod tests {
     /// A body of which a frame of so many bytes comes each second, and when it failed for its sender, if that is within an hour.
     async fn comes(bytes: usize) -> Option<Duration> {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
-        let mut body = PacedBody::new(Drip(receiver), LEAST);
+        let mut body = PacedBody::new(Drip(receiver), LEAST, None);
         let (late, begun) = (body.late(), Instant::now());
         let sending = async {
             loop {

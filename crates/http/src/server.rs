@@ -6,10 +6,11 @@ use crate::inbound::{Direct, SharedStream};
 use crate::interim::{InterimIo, Outbox};
 use crate::pace::LeastRate;
 use crate::paced::Paced;
+use crate::places::{Place, Places};
 use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
 use crate::slots::{Handle, PeerLimit, Slot, Slots};
-use hoop_units::DeviceId;
+use hoop_units::{DeviceId, Prefix};
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub struct ServerLimits {
     /// How many connections each peer is served at once, and that full slots are shared fairly between peers. Default: none, as behind a
     /// proxy, which is one peer.
     pub per_peer: Option<PeerLimit>,
+    /// How places for connections are shared, by what each is used for; [`ServerLimits::connections`] and [`ServerLimits::per_peer`] do not count then. Default: none.
+    pub crowd: Option<Crowd>,
     /// How slowly an answer may be read. Default: none.
     pub least_read: Option<LeastRate>,
     /// How long a stopping server waits for requests that are under way. Default 10 s.
@@ -63,9 +66,33 @@ impl Default for ServerLimits {
             idle_timeout: Duration::from_secs(15),
             handshake_timeout: Duration::from_secs(10),
             per_peer: None,
+            crowd: None,
             least_read: None,
             drain_timeout: Duration::from_secs(10),
         }
+    }
+}
+
+/// Places for connections, in shares. A connection without a request under way has a place of share 0, or of share 1 if its peer is one of our own proxies. When a
+/// request comes, the handler finds the connection's [`Place`] among the request's extensions, and changes it for one of another share, for whoever the request is from. It
+/// changes back once the answer has gone.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// The places. Shares 0 and 1 are to be by age, so that whoever comes gets in.
+    pub places: Arc<Places>,
+    /// The web servers in front of us.
+    pub proxies: Vec<Prefix>,
+}
+
+impl Crowd {
+    /// The share of the address while it asks for nothing.
+    fn resting(&self, peer: IpAddr) -> usize {
+        usize::from(self.proxies.iter().any(|proxy| proxy.contains(peer)))
+    }
+
+    /// Connections whose tasks have not ended yet, at most: those that have made way take a moment.
+    fn tasks_max(&self) -> usize {
+        self.places.total() + 256
     }
 }
 
@@ -133,13 +160,14 @@ impl Server {
         let acceptor = self.tls.map(TlsAcceptor::from);
         let mut connections = JoinSet::new();
         loop {
+            let full = self.limits.crowd.as_ref().is_some_and(|crowd| connections.len() >= crowd.tasks_max());
             let accepted = tokio::select! {
                 () = shutdown.requested() => break,
                 // Reap finished connections as they end, so that the set stays as small as what is open.
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&self.listener, &slots) => accepted,
+                accepted = accept(&self.listener, &slots), if !full => accepted,
             };
-            let (stream, address, place) = match accepted {
+            let (stream, address, turn) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, mostly: give the open connections time to end rather than spin.
@@ -153,30 +181,35 @@ impl Server {
             let (handler, limits, mut shutdown) = (handler.clone(), self.limits.clone(), shutdown.clone());
             let acceptor = acceptor.clone();
             connections.spawn(async move {
-                let place = match place {
-                    Place::Taken(slot) => Some(Held::Counted(slot)),
-                    Place::Asked(slots) => tokio::select! {
+                let held = match turn {
+                    Turn::Taken(slot) => Some(Held::Counted(slot)),
+                    Turn::Placed(place) => place.map(Held::Placed),
+                    Turn::Asked(slots) => tokio::select! {
                         () = shutdown.requested() => return,
                         slot = slots.enter(DeviceId::from_ip(address.ip())) => slot.map(Held::Shared),
                     },
                 };
-                let Some(place) = place else { return refuse(&stream) };
-                let handle = place.handle();
+                let Some(held) = held else { return refuse(&stream) };
                 let Some(acceptor) = acceptor else {
                     let (mut next, mut is_new) = (Some(SharedStream::new(stream)), true);
                     while let Some(stream) = next {
                         let direct = stream.direct();
                         let way = Way { peer, direct: Some(direct.clone()), is_new };
-                        let well = converse(stream, way, &handler, &limits, &mut shutdown, &handle);
+                        let well = converse(stream, way, &handler, &limits, &mut shutdown, &held);
                         next = if well.await { direct.again() } else { None };
                         is_new = false;
                     }
                     return;
                 };
-                match tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream)).await {
+                let handshake = tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream));
+                let shaken = tokio::select! {
+                    shaken = handshake => shaken,
+                    () = held.makes_way() => return,
+                };
+                match shaken {
                     Ok(Ok(stream)) => {
                         let way = Way { peer, direct: None, is_new: true };
-                        converse(stream, way, &handler, &limits, &mut shutdown, &handle).await;
+                        converse(stream, way, &handler, &limits, &mut shutdown, &held).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                     Err(_) => tracing::debug!("TLS handshake took too long"),
@@ -196,10 +229,15 @@ enum AllSlots {
     Counted(Arc<Semaphore>),
     /// Peers have a share each; more wait here.
     Shared(Arc<Slots>),
+    /// Whoever comes; who makes way depends on what all are doing.
+    Crowd(Crowd),
 }
 
 impl AllSlots {
     fn new(limits: &ServerLimits) -> Self {
+        if let Some(crowd) = &limits.crowd {
+            return Self::Crowd(crowd.clone());
+        }
         match limits.per_peer {
             None => Self::Counted(Arc::new(Semaphore::new(limits.connections))),
             Some(limit) => Self::Shared(Slots::new(limits.connections, limit)),
@@ -208,8 +246,10 @@ impl AllSlots {
 }
 
 /// What an accepted connection has.
-enum Place {
+enum Turn {
     Taken(OwnedSemaphorePermit),
+    /// A place, if there was one.
+    Placed(Option<Place>),
     /// Still to be asked for.
     Asked(Arc<Slots>),
 }
@@ -218,28 +258,49 @@ enum Place {
 enum Held {
     Counted(#[allow(dead_code, reason = "held, not read")] OwnedSemaphorePermit),
     Shared(Slot),
+    Placed(Place),
 }
 
 impl Held {
     fn handle(&self) -> Handle {
         match self {
-            Self::Counted(_) => Handle::default(),
+            Self::Counted(_) | Self::Placed(_) => Handle::default(),
             Self::Shared(slot) => slot.handle.clone(),
+        }
+    }
+
+    fn place(&self) -> Option<Place> {
+        match self {
+            Self::Placed(place) => Some(place.clone()),
+            Self::Counted(_) | Self::Shared(_) => None,
+        }
+    }
+
+    /// Returns when the connection has to make room for another.
+    async fn makes_way(&self) {
+        match self {
+            Self::Counted(_) => std::future::pending().await,
+            Self::Shared(slot) => slot.handle.evicted().await,
+            Self::Placed(place) => place.makes_way().await,
         }
     }
 }
 
-async fn accept(listener: &TcpListener, slots: &AllSlots) -> io::Result<(TcpStream, SocketAddr, Place)> {
-    let place = match slots {
-        AllSlots::Counted(slots) => {
-            Place::Taken(slots.clone().acquire_owned().await.expect("the semaphore is never closed"))
-        }
-        AllSlots::Shared(slots) => Place::Asked(slots.clone()),
+async fn accept(listener: &TcpListener, slots: &AllSlots) -> io::Result<(TcpStream, SocketAddr, Turn)> {
+    let slot = match slots {
+        AllSlots::Counted(slots) => Some(slots.clone().acquire_owned().await.expect("the semaphore is never closed")),
+        AllSlots::Shared(_) | AllSlots::Crowd(_) => None,
     };
     let (stream, address) = listener.accept().await?;
+    let turn = match (slots, slot) {
+        (_, Some(slot)) => Turn::Taken(slot),
+        (AllSlots::Crowd(crowd), _) => Turn::Placed(crowd.places.enter(crowd.resting(address.ip()), address.ip())),
+        (AllSlots::Shared(slots), _) => Turn::Asked(slots.clone()),
+        (AllSlots::Counted(_), None) => Turn::Placed(None),
+    };
     // An error here means that the client has gone already; the connection will say so.
     let _ = crate::connect::watch(&stream);
-    Ok((stream, address, place))
+    Ok((stream, address, turn))
 }
 
 /// Tells a peer that too many of its connections wait, if it is there to hear it.
@@ -263,12 +324,18 @@ struct Way {
     is_new: bool,
 }
 
-/// Tells the gate that a request was answered, once the answer has gone.
-struct Answered(Watch);
+/// Tells the gate that a request was answered, once the answer has gone, and changes the place for one in which the connection rests.
+struct Answered {
+    watch: Watch,
+    rests: Option<(Place, usize, IpAddr)>,
+}
 
 impl Drop for Answered {
     fn drop(&mut self) {
-        self.0.answered();
+        self.watch.answered();
+        if let Some((place, share, peer)) = self.rests.take().filter(|_| !self.watch.has_changed_protocol()) {
+            place.change(share, peer);
+        }
     }
 }
 
@@ -279,7 +346,7 @@ async fn converse<S, H, F>(
     handler: &H,
     limits: &ServerLimits,
     shutdown: &mut Shutdown,
-    handle: &Handle,
+    held: &Held,
 ) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -287,13 +354,15 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let (outbox, watch, direct) = (Outbox::default(), Watch::default(), direct.as_ref());
+    let (handle, place, ip) = (held.handle(), held.place(), peer.address.ip());
+    let resting = limits.crowd.as_ref().map_or(0, |crowd| crowd.resting(ip));
     let heads = HeadLimits {
         bytes: limits.buffer_bytes,
         fields: limits.headers,
         time: limits.head_timeout,
         idle: limits.idle_timeout,
     };
-    let stream = Gate::new(InterimIo::new(stream, outbox.clone()), watch.clone(), heads, is_new);
+    let stream = Gate::new(InterimIo::new(stream, outbox.clone()), watch.clone(), heads, is_new, place.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         // The gate has an eye on it.
@@ -301,10 +370,12 @@ where
         .max_buf_size(limits.buffer_bytes)
         .max_headers(limits.headers)
         .serve_connection(
-            TokioIo::new(Paced::new(stream, limits.least_read)),
+            TokioIo::new(Paced::new(stream, limits.least_read, place.clone())),
             service_fn(|mut request| {
                 let refusal = watch.request();
-                let answered = Answered(watch.clone());
+                let rests = place.clone().map(|place| (place, resting, ip));
+                let answered = Answered { watch: watch.clone(), rests };
+                place.iter().for_each(|place| drop(request.extensions_mut().insert(place.clone())));
                 outbox.open(&mut request);
                 direct.iter().for_each(|direct| drop(request.extensions_mut().insert((*direct).clone())));
                 let keep_alive = keeps_alive(&request);
@@ -331,8 +402,8 @@ where
     let mut connection = pin!(connection);
     let (result, of_itself) = tokio::select! {
         result = &mut connection => (result, true),
-        () = handle.evicted() => {
-            tracing::debug!(peer = %peer.address, "a connection makes room for another device");
+        () = held.makes_way() => {
+            tracing::debug!(peer = %peer.address, "a connection makes room for another");
             return false;
         }
         () = shutdown.requested() => {

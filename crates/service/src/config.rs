@@ -18,8 +18,8 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// The longest head, and the largest read. A connection keeps a buffer as large as the longest head that came over it, so that 512 of them
-/// hold 32 MiB at most. Cookies, a token and a prelude together have 24 KiB.
+/// The longest head, and the largest read. A connection keeps a buffer as large as the longest head that came over it, so that 2,560 of them
+/// hold 160 MiB at most, and 5 MiB or so if their heads are short. Cookies, a token and a prelude together have 24 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// What a reader of an answer has to take. A browser whose film is paused takes nothing and asks for the rest anew, as it does at most web servers, which wait as long.
@@ -84,7 +84,10 @@ pub struct Config {
     /// Addresses and networks of the web servers in front of us, whose `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded`, are
     /// believed. Default none: everyone's are replaced.
     pub trusted_proxies: Vec<Prefix>,
-    /// Bounds of the server loop.
+    /// Connections at once, in shares by what they are used for: `crowd` says which. Default 2,560: with two descriptors each at most, and 10 KiB
+    /// while it is silent.
+    pub connections: usize,
+    /// Bounds of the server loop, but for the number of connections.
     pub limits: ServerLimits,
     /// The clock.
     pub clock: Clock,
@@ -119,6 +122,7 @@ impl Config {
             keep_alive_round: Duration::from_secs(30),
             intakes: 64,
             trusted_proxies: Vec::new(),
+            connections: 2_560,
             limits: ServerLimits {
                 buffer_bytes: BUFFER_BYTES,
                 least_read: Some(LEAST_READ),

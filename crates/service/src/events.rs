@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 use tokio::time::MissedTickBehavior;
 
-/// Readers at once: half of the connections that the server takes.
+/// Readers at once: as many as there are places for streams (`crowd`).
 const STREAMS_MAX: usize = 256;
 
 /// Readers of one owner: as many open tabs.

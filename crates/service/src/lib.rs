@@ -22,6 +22,7 @@ mod admit;
 mod clean;
 mod config;
 mod core;
+mod crowd;
 mod csrf;
 mod events;
 mod fields;

@@ -16,7 +16,7 @@ use crate::state::{State, Upload, blocking};
 use crate::status;
 use hoop_http::{Body, Code, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
-use hoop_units::{ByteRange, ContentRange, DeviceId, UploadId};
+use hoop_units::{ByteRange, ContentRange, UploadId};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use std::net::IpAddr;
@@ -52,9 +52,12 @@ pub async fn receive(
     let (parts, body) = request.into_parts();
     let headers = parts.headers;
     let (wait, waits_for_leave) = (wait(&headers), headers.contains_key(header::EXPECT));
-    let source = Source::new(body, core.body_timeout);
-    let (answer, source) = match core.intakes.begin(DeviceId::from_ip(sender)) {
-        Some(slot) => accept_apart(core.clone(), headers, source, sender, id, slot).await,
+    let mut source = Source::new(body, core.body_timeout);
+    let (answer, source) = match core.intakes.begin(sender) {
+        Some(slot) => {
+            source.takes_place(slot.place.clone());
+            accept_apart(core.clone(), headers, source, sender, id, slot).await
+        }
         None => {
             let problem = Problem::new(Code::TooManyRequests, "too many senders at once");
             (Err((problem.retry_after(Duration::from_secs(2)), None)), Some(source))
@@ -135,6 +138,7 @@ async fn accept_apart(
 ) -> (Result<Upload, Refusal>, Option<Source>) {
     let task = tokio::spawn(async move {
         let answer = accept(&core, &headers, &mut source, sender, id).await;
+        source.leaves_place();
         drop(slot);
         (answer, Some(source))
     });

@@ -4,22 +4,18 @@
 //! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); WebSocket passes, and no other upgrade; when the client goes away, the
 //! application's connection is closed, too.
 //!
-//! Bounds: a connection to the application for each request under way (the server's limit), [`TUNNELS_MAX`] upgraded ones; a sender that is slower than
+//! Bounds: a connection to the application for each request under way, and for each upgraded one (`crowd` says how many); a sender that is slower than
 //! [`PIECE`] in its time is cut off, and so is a tunnel in which nothing moves.
 
 use crate::core::Core;
+use crate::crowd::{self, Use};
 use crate::forwarded::Client;
 use crate::source::PIECE;
 use crate::tunnel::Tunnel;
-use hoop_http::{Body, Code, Connector, Late, LeastRate, Origin, PacedBody, Problem, Shutdown, empty, streamed};
+use hoop_http::{Body, Code, Connector, Late, LeastRate, Origin, PacedBody, Place, Problem, Shutdown, empty, streamed};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
-
-/// Upgraded connections at once: each holds two sockets and two buffers of 8 KiB.
-const TUNNELS_MAX: usize = 512;
 
 /// Fields that concern one hop alone (RFC 9110 §7.6.1, and those that older software sends).
 const HOP_BY_HOP: [&str; 9] = [
@@ -38,7 +34,6 @@ const HOP_BY_HOP: [&str; 9] = [
 pub struct Proxy {
     connector: Connector,
     upstream: Origin,
-    tunnels: Arc<Semaphore>,
     /// How long nothing may move in a tunnel.
     tunnel_idle: Duration,
     /// What each sender has to bring.
@@ -52,7 +47,6 @@ impl Proxy {
         Self {
             connector: core.connector.clone(),
             upstream: core.upstream.clone(),
-            tunnels: Arc::new(Semaphore::new(TUNNELS_MAX)),
             tunnel_idle: core.tunnel_idle,
             pace: LeastRate { bytes: PIECE as usize, within: core.body_timeout },
             shutdown,
@@ -60,20 +54,23 @@ impl Proxy {
     }
 
     /// Hands a request on, and the answer back.
-    pub async fn forward(&self, request: Request<Incoming>, client: &Client) -> Response<Body> {
-        self.exchange(request, client).await.unwrap_or_else(Problem::into_response)
+    /// `place` is the connection's, and already one for what is asked for.
+    pub async fn forward(&self, request: Request<Incoming>, client: &Client, place: Option<Place>) -> Response<Body> {
+        self.exchange(request, client, place).await.unwrap_or_else(Problem::into_response)
     }
 
-    async fn exchange(&self, mut request: Request<Incoming>, client: &Client) -> Result<Response<Body>, Problem> {
+    async fn exchange(
+        &self,
+        mut request: Request<Incoming>,
+        client: &Client,
+        place: Option<Place>,
+    ) -> Result<Response<Body>, Problem> {
         if request.method() == Method::CONNECT {
             return Err(Problem::new(Code::MethodNotAllowed, "this is no forward proxy"));
         }
         let protocol = wanted(&request);
-        let slot = protocol.is_some().then(|| self.tunnels.clone().try_acquire_owned());
-        let slot =
-            slot.transpose().map_err(|_| Problem::new(Code::TooManyRequests, "too many upgraded connections"))?;
         let near = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
-        let (outgoing, late) = self.paced(outgoing(request, client, protocol.as_ref())?);
+        let (outgoing, late) = self.paced(outgoing(request, client, protocol.as_ref())?, place.clone());
         let unreachable = |error: &dyn std::fmt::Display| {
             tracing::warn!(%error, "the application cannot be reached");
             Problem::new(Code::UpstreamUnreachable, "")
@@ -87,7 +84,7 @@ impl Proxy {
             }
         })?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let (Some(near), Some(slot)) = (near, slot) else {
+            let Some(near) = near else {
                 return Err(Problem::new(Code::UpstreamBroken, "it switches protocols unasked"));
             };
             let protocol = upgrade_of(response.headers()).filter(is_websocket);
@@ -95,7 +92,7 @@ impl Proxy {
                 return Err(Problem::new(Code::UpstreamBroken, "it switches to a protocol that nobody asked for"));
             }
             let far = hyper::upgrade::on(&mut response);
-            let tunnel = Tunnel { near, far, slot, idle: self.tunnel_idle };
+            let tunnel = Tunnel { near, far, place, idle: self.tunnel_idle };
             tokio::spawn(tunnel.run(self.shutdown.clone()));
             let mut response = response.map(|_| empty());
             drop_hop_by_hop(response.headers_mut());
@@ -103,12 +100,16 @@ impl Proxy {
             return Ok(response);
         }
         drop_hop_by_hop(response.headers_mut());
+        if crowd::is_events(response.headers().get(header::CONTENT_TYPE)) {
+            // There is always a place: the oldest stream makes way.
+            crowd::takes(place.as_ref(), Use::Events, client.address);
+        }
         Ok(response.map(streamed))
     }
 
     /// The request with a body that ends early if its sender is too slow, and who says so.
-    fn paced(&self, request: Request<Incoming>) -> (Request<Body>, Late) {
-        let request = request.map(|body| PacedBody::new(body, self.pace));
+    fn paced(&self, request: Request<Incoming>, place: Option<Place>) -> (Request<Body>, Late) {
+        let request = request.map(|body| PacedBody::new(body, self.pace, place));
         let late = request.body().late();
         (request.map(streamed), late)
     }
@@ -153,7 +154,7 @@ fn outgoing(
 
 /// The protocol that a request is let switch to: WebSocket alone (RFC 6455 §4.1). In any other, what is said goes past all that reads HTTP, here and in
 /// front of the application: a wish for it is read over (RFC 9110 §7.8), and the request goes on without.
-fn wanted(request: &Request<Incoming>) -> Option<HeaderValue> {
+pub fn wanted(request: &Request<Incoming>) -> Option<HeaderValue> {
     let plain = request.method() == Method::GET && request.body().is_end_stream();
     upgrade_of(request.headers()).filter(|protocol| plain && is_websocket(protocol))
 }

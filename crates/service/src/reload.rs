@@ -74,6 +74,7 @@ pub fn fixed(config: &Config) -> Vec<Setting> {
         keep_alive_round: _,
         intakes,
         trusted_proxies,
+        connections,
         limits: _,
         clock: _,
     } = config;
@@ -97,5 +98,6 @@ pub fn fixed(config: &Config) -> Vec<Setting> {
         of("replays", replays),
         of("intakes", intakes),
         of("trusted-proxy", trusted_proxies),
+        of("connections", connections),
     ]
 }

@@ -1,11 +1,12 @@
 //! Which request goes where: [`Router`].
 
 use crate::core::Core;
+use crate::crowd::{self, Use};
 use crate::forwarded::Client;
-use crate::proxy::Proxy;
+use crate::proxy::{self, Proxy};
 use crate::request::Wanted;
 use crate::{events, html, listing, pages, permits, post, settings, tickets, uploads};
-use hoop_http::{Body, Code, Peer, Problem, Shutdown, empty, json};
+use hoop_http::{Body, Code, Peer, Place, Problem, Shutdown, empty, json};
 use hoop_seal::RECORD_SIZE;
 use hoop_units::UploadId;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Hands each request to whom it is for.
 pub struct Router {
@@ -25,7 +27,7 @@ pub struct Router {
 }
 
 /// What a path of ours names.
-enum Place {
+enum Target {
     WellKnown,
     Tickets,
     Post,
@@ -40,7 +42,7 @@ enum Place {
     Application,
 }
 
-impl Place {
+impl Target {
     fn of(path: &str) -> Self {
         let id = |text: &str| text.parse::<UploadId>().ok();
         match path {
@@ -62,38 +64,47 @@ impl Place {
 
 impl Router {
     /// Answers a request.
-    pub async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+    pub async fn answer(&self, mut request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let core = &self.core;
         let client = Client::of(&peer, request.headers(), &core.trusted_proxies, &core.origin);
-        let (place, method) = (Place::of(request.uri().path()), request.method().clone());
+        let (target, method) = (Target::of(request.uri().path()), request.method().clone());
         let form = pages::by_form(&method, request.headers());
-        let answer = match (place, method) {
-            (Place::Application, _) => return self.proxy.forward(request, &client).await,
-            (Place::WellKnown, Method::GET | Method::HEAD) => return well_known(core),
-            (Place::Tickets, Method::POST) => tickets::issue(core, request, client.address).await,
-            (Place::Post | Place::PostOf(_), Method::OPTIONS) => return preflight(),
-            (Place::Post, Method::POST) => return any_origin(post::receive(core, request, client.address, None).await),
-            (Place::PostOf(id), Method::PUT) => {
+        let place = request.extensions_mut().remove::<Place>();
+        if !crowd::takes(place.as_ref(), usage(&target, &request), client.address) {
+            let problem = Problem::new(Code::TooManyRequests, "too many requests at once");
+            return problem.retry_after(Duration::from_secs(2)).into_response();
+        }
+        let answer = match (target, method) {
+            (Target::Application, _) => return self.proxy.forward(request, &client, place).await,
+            (Target::WellKnown, Method::GET | Method::HEAD) => return well_known(core),
+            (Target::Tickets, Method::POST) => tickets::issue(core, request, client.address).await,
+            (Target::Post | Target::PostOf(_), Method::OPTIONS) => return preflight(),
+            (Target::Post, Method::POST) => {
+                return any_origin(post::receive(core, request, client.address, None).await);
+            }
+            (Target::PostOf(id), Method::PUT) => {
                 return any_origin(post::receive(core, request, client.address, Some(id)).await);
             }
-            (Place::PostOf(id), Method::HEAD) => {
+            (Target::PostOf(id), Method::HEAD) => {
                 return any_origin(post::head(core, id).await.unwrap_or_else(Problem::into_response));
             }
-            (Place::UploadOf(id), Method::GET) if request.uri().query() == Some("receipt") => {
+            (Target::UploadOf(id), Method::GET) if request.uri().query() == Some("receipt") => {
                 uploads::receipt(core, id).await
             }
-            (Place::UploadOf(id), Method::GET) => uploads::show(core, request.headers(), id).await,
-            (Place::UploadOf(id), Method::DELETE) => uploads::delete(core, request.headers(), client.address, id).await,
-            (Place::UploadOf(id), Method::POST) => uploads::act(core, request, client.address, id).await,
-            (Place::UploadOf(id), Method::PUT) => uploads::note(core, request, id).await,
-            (Place::Uploads, Method::GET) => self.uploads(request.headers(), client.address).await,
-            (Place::Settings, Method::GET) => self.settings(&request, client.address).await,
-            (Place::Asset, Method::GET | Method::HEAD) => {
+            (Target::UploadOf(id), Method::GET) => uploads::show(core, request.headers(), id).await,
+            (Target::UploadOf(id), Method::DELETE) => {
+                uploads::delete(core, request.headers(), client.address, id).await
+            }
+            (Target::UploadOf(id), Method::POST) => uploads::act(core, request, client.address, id).await,
+            (Target::UploadOf(id), Method::PUT) => uploads::note(core, request, id).await,
+            (Target::Uploads, Method::GET) => self.uploads(request.headers(), client.address).await,
+            (Target::Settings, Method::GET) => self.settings(&request, client.address).await,
+            (Target::Asset, Method::GET | Method::HEAD) => {
                 return html::asset(request.uri().path(), request.headers());
             }
-            (Place::Settings, Method::PUT | Method::POST) => settings::save(core, request, client.address).await,
-            (Place::Nothing, _) => Err(Problem::new(Code::NotFound, "")),
-            (place, _) => return not_allowed(&place),
+            (Target::Settings, Method::PUT | Method::POST) => settings::save(core, request, client.address).await,
+            (Target::Nothing, _) => Err(Problem::new(Code::NotFound, "")),
+            (target, _) => return not_allowed(&target),
         };
         answer.unwrap_or_else(|problem| match form {
             Some(language) => pages::refusal(core, language, &problem),
@@ -125,22 +136,34 @@ impl Router {
     }
 }
 
+/// What a request uses its connection for.
+fn usage(target: &Target, request: &Request<Incoming>) -> Use {
+    let headers = request.headers();
+    match target {
+        Target::Application if proxy::wanted(request).is_some() => Use::Tunnel,
+        Target::Application if crowd::is_events(headers.get(header::ACCEPT)) => Use::Events,
+        Target::Application => Use::Application,
+        Target::Uploads if request.method() == Method::GET && Wanted::by(headers) == Wanted::Events => Use::Events,
+        _ => Use::Own,
+    }
+}
+
 /// Says that the answer would be of another form for whoever wants another.
 fn vary(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
 }
 
-fn not_allowed(place: &Place) -> Response<Body> {
-    let allow = match place {
-        Place::WellKnown | Place::Asset => "GET, HEAD",
-        Place::Tickets => "POST",
-        Place::Post => "POST, OPTIONS",
-        Place::PostOf(_) => "PUT, HEAD, OPTIONS",
-        Place::UploadOf(_) => "GET, PUT, POST, DELETE",
-        Place::Settings => "GET, PUT, POST",
-        Place::Uploads => "GET",
-        Place::Nothing | Place::Application => "",
+fn not_allowed(target: &Target) -> Response<Body> {
+    let allow = match target {
+        Target::WellKnown | Target::Asset => "GET, HEAD",
+        Target::Tickets => "POST",
+        Target::Post => "POST, OPTIONS",
+        Target::PostOf(_) => "PUT, HEAD, OPTIONS",
+        Target::UploadOf(_) => "GET, PUT, POST, DELETE",
+        Target::Settings => "GET, PUT, POST",
+        Target::Uploads => "GET",
+        Target::Nothing | Target::Application => "",
     };
     let mut response = Problem::new(Code::MethodNotAllowed, format_args!("it takes {allow}")).into_response();
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));

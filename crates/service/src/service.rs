@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::core::Core;
+use crate::crowd;
 use crate::keep_alive;
 use crate::metrics;
 use crate::proxy::Proxy;
@@ -10,7 +11,7 @@ use crate::router::Router;
 use crate::state::{Store, StoreError};
 use crate::worker::Worker;
 use hoop_http::tls::{self, Renewed};
-use hoop_http::{Connector, Origin, ServeError, Server, Shutdown};
+use hoop_http::{Connector, Origin, ServeError, Server, ServerLimits, Shutdown};
 use rustls::{ClientConfig, RootCertStore};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -71,7 +72,9 @@ impl Service {
         let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
         let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
         config.clock = config.clock.keep(&config.state_dir.join("clock"));
-        let server = Server::bind(config.listen, server_tls.map(Arc::new), config.limits.clone()).await?;
+        let crowd = crowd::crowd(config.connections, config.trusted_proxies.clone());
+        let limits = ServerLimits { crowd: Some(crowd), ..config.limits.clone() };
+        let server = Server::bind(config.listen, server_tls.map(Arc::new), limits).await?;
         let admin = match config.admin {
             Some(address) if !address.ip().is_loopback() => return Err(OpenServiceError::AdminAddress(address)),
             Some(address) => Some(Server::bind(address, None, metrics::limits()).await?),

@@ -5,7 +5,8 @@
 //!
 //! Bounds: one frame in memory.
 
-use hoop_http::{Code, Problem};
+use crate::crowd::makes_way;
+use hoop_http::{Code, Place, Problem};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::time::Duration;
@@ -55,12 +56,24 @@ pub struct Source {
     pace: Pace,
     /// Whether any of it was asked for.
     begun: bool,
+    /// Among all messages that are taken.
+    place: Option<Place>,
 }
 
 impl Source {
     /// A body of which each 64 KiB, or what is left, may take `timeout` to come.
     pub const fn new(body: Incoming, timeout: Duration) -> Self {
-        Self { body, pace: Pace::new(timeout), begun: false }
+        Self { body, pace: Pace::new(timeout), begun: false, place: None }
+    }
+
+    /// It has a place from now on, which is told how it comes, and may have to make way.
+    pub fn takes_place(&mut self, place: Place) {
+        self.place = Some(place);
+    }
+
+    /// It has none any more.
+    pub fn leaves_place(&mut self) {
+        self.place = None;
     }
 
     /// Whether any of it was asked for.
@@ -76,22 +89,37 @@ impl Source {
     /// The next octets; none at the end.
     ///
     /// # Errors
-    /// `body-truncated`, or `request-timeout` if the sender is too slow.
+    /// `body-truncated`, `request-timeout` if the sender is too slow, or `too-many-requests` if it has to make way for others.
     pub async fn next(&mut self) -> Result<Option<bytes::Bytes>, Problem> {
         self.begun = true;
         loop {
             let asked = Instant::now();
-            match tokio::time::timeout(self.pace.left, self.body.frame()).await {
+            self.place.iter().for_each(Place::awaits);
+            let frame = tokio::select! {
+                biased;
+                () = makes_way(self.place.as_ref()) => {
+                    self.give_up();
+                    let problem = Problem::new(Code::TooManyRequests, "it was slow, and makes way for another sender");
+                    return Err(problem.retry_after(Duration::from_secs(2)));
+                }
+                frame = tokio::time::timeout(self.pace.left, self.body.frame()) => frame,
+            };
+            match frame {
                 Ok(Some(Ok(frame))) => {
                     let data = frame.into_data().ok();
-                    self.pace.came(data.as_ref().map_or(0, |data| data.len() as u64), asked.elapsed());
+                    let came = data.as_ref().map_or(0, bytes::Bytes::len);
+                    self.pace.came(came as u64, asked.elapsed());
+                    self.place.iter().for_each(|place| place.comes(came));
                     if data.is_some() {
                         return Ok(data);
                     }
                     // Trailers.
                 }
                 Ok(Some(Err(_))) => return Err(Problem::new(Code::BodyTruncated, "the body broke off")),
-                Ok(None) => return Ok(None),
+                Ok(None) => {
+                    self.place.iter().for_each(Place::goes_on);
+                    return Ok(None);
+                }
                 Err(_) => {
                     self.give_up();
                     let detail = format!("less than 64 KiB came in {} s", self.pace.full.as_secs());

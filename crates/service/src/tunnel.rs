@@ -2,7 +2,8 @@
 //!
 //! Bounds: two buffers of 8 KiB; it ends when nothing has moved for a time, so that nobody who has gone, or says nothing, holds it.
 
-use hoop_http::Shutdown;
+use crate::crowd::makes_way;
+use hoop_http::{Place, Shutdown};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -11,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 /// Two ends that are to be joined.
@@ -20,8 +20,8 @@ pub struct Tunnel {
     pub near: OnUpgrade,
     /// The application.
     pub far: OnUpgrade,
-    /// Its place among all tunnels.
-    pub slot: OwnedSemaphorePermit,
+    /// Its place among all connections.
+    pub place: Option<Place>,
     /// How long nothing may move.
     pub idle: Duration,
 }
@@ -29,8 +29,7 @@ pub struct Tunnel {
 impl Tunnel {
     /// Carries bytes both ways until both ends, or the service, have had enough, or nothing has moved for too long.
     pub async fn run(self, mut shutdown: Shutdown) {
-        let Self { near, far, slot, idle } = self;
-        let _slot = slot;
+        let Self { near, far, place, idle } = self;
         let (near, far): (Upgraded, Upgraded) = match tokio::try_join!(near, far) {
             Ok(both) => both,
             Err(error) => return tracing::debug!(%error, "an upgrade came to nothing"),
@@ -44,6 +43,7 @@ impl Tunnel {
                 }
             }
             () = last.is_past(idle) => tracing::debug!("a tunnel ends in which nothing has moved"),
+            () = makes_way(place.as_ref()) => tracing::debug!("a tunnel makes room for another"),
             () = shutdown.requested() => {}
         }
     }

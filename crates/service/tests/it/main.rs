@@ -4,6 +4,7 @@
 mod broken;
 mod clocks;
 mod crash;
+mod crowds;
 mod csrf;
 mod fields;
 mod garbage;

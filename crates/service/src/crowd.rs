@@ -1,0 +1,82 @@
+//! What the service's connections are used for, and how many of each there may be: [`Use`].
+//!
+//! ```text
+//!                               of 2,560   when all are taken
+//!  silent: no request under way      384   the oldest makes way
+//!  silent, of a trusted proxy        384   the oldest makes way
+//!  requests to the application       768   the one that is behind, of who holds most; see hoop_http::Places
+//!  /hoop/* and /.well-known/hoop     256   the same
+//!  streams of events                 256   the oldest makes way: a browser connects anew
+//!  upgraded (WebSocket)              512   the one whose client has been silent the longest
+//! ```
+//!
+//! A request counts for the client that a trusted proxy names, and a silent connection for its own peer.
+
+use hoop_http::{Crowd, Place, Places, Share};
+use hoop_units::Prefix;
+use http::HeaderValue;
+use std::net::IpAddr;
+
+/// What a connection is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// A request to the application.
+    Application = 2,
+    /// One to the service itself.
+    Own = 3,
+    /// A stream of events.
+    Events = 4,
+    /// An upgraded connection.
+    Tunnel = 5,
+}
+
+/// Of so many connections, those of each use, by its number, in twentieths. The first two are silent: of anybody, and of a trusted proxy.
+const TWENTIETHS: [usize; 6] = [3, 3, 6, 2, 2, 4];
+
+/// Places for so many connections in all. Each use has one at least.
+pub fn crowd(connections: usize, proxies: Vec<Prefix>) -> Crowd {
+    let shares = TWENTIETHS.iter().enumerate().map(|(number, twentieths)| {
+        let places = (connections * twentieths / 20).max(1);
+        let comes_again = number < 2 || number == Use::Events as usize;
+        if comes_again { Share::by_age(places) } else { Share::of(places) }
+    });
+    Crowd { places: Places::new(shares.collect()), proxies }
+}
+
+/// Takes a place for that use, for that client. Whether there is one. A connection without places, as in a server without a crowd, needs none.
+pub fn takes(place: Option<&Place>, what: Use, client: IpAddr) -> bool {
+    place.is_none_or(|place| place.change(what as usize, client))
+}
+
+/// Whether a message is a stream of events, by its `Content-Type`, or asks for one and nothing else, by its `Accept`: an `EventSource` does (HTML, "Server-sent
+/// events").
+pub fn is_events(value: Option<&HeaderValue>) -> bool {
+    let media = value.and_then(|value| value.to_str().ok()).unwrap_or_default().split(';').next().unwrap_or_default();
+    media.trim().eq_ignore_ascii_case("text/event-stream")
+}
+
+/// Returns when whoever holds the place has to make way; never, without one.
+pub async fn makes_way(place: Option<&Place>) {
+    match place {
+        Some(place) => place.makes_way().await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_connections_are_shared_out_and_each_use_has_some() {
+        assert_eq!(crowd(2_560, Vec::new()).places.total(), 2_560);
+        assert_eq!(crowd(1, Vec::new()).places.total(), TWENTIETHS.len());
+    }
+
+    #[test]
+    fn the_table_at_the_top_says_the_shares() {
+        let share = |number: usize| 2_560 * TWENTIETHS[number] / 20;
+        let numbers = [0, 1, Use::Application as usize, Use::Own as usize, Use::Events as usize, Use::Tunnel as usize];
+        assert_eq!(numbers.map(share), [384, 384, 768, 256, 256, 512]);
+    }
+}
