@@ -425,6 +425,7 @@ impl From<StoreError> for Refused {
 fn begin_problem(error: BeginError) -> Problem {
     match error {
         BeginError::Full { need, free } => full_problem(format_args!("{need} bytes are needed, and {free} are free")),
+        BeginError::NoFiles(_) => full_problem(error),
         BeginError::Conflict(what) => {
             let field = match what {
                 "prelude" => "Hoop-Prelude",
@@ -438,6 +439,9 @@ fn begin_problem(error: BeginError) -> Problem {
         BeginError::Store(error) => store_problem(&error),
     }
 }
+
+/// Uploads of one device that wait for their preludes: a quarter of all ([`hoop_spool::EARLY_MAX`]), so that nobody has them alone.
+const EARLY_OF_ONE: usize = hoop_spool::EARLY_MAX / 4;
 
 /// Whether another upload may begin. They are counted only once as many have begun as there was room for when they were counted last.
 fn has_place(shared: &Shared) -> Result<bool, StoreError> {
@@ -473,6 +477,11 @@ fn promised(
     let holding = match shared.devices.is_limited(device) {
         true => {
             let held = held_by(device)?;
+            if is_new && offer.is_early() && held.early >= EARLY_OF_ONE {
+                return Err(Refused::Here(early_problem(
+                    "this device has many uploads here that wait for their preludes",
+                )));
+            }
             let free = shared.spool.free_bytes().map_err(StoreError::from)?;
             let room = shared.spool.kept_bytes().saturating_add(free);
             Holding { uploads: held.uploads, bytes: held.bytes, room }

@@ -26,7 +26,7 @@ pub struct GatewayFlags {
     /// The most that the spool may hold [default: as much as the disk has]
     #[arg(long, value_name = "SIZE")]
     quota: Option<Size>,
-    /// How much of the disk to leave free [default: 64M]
+    /// How much of the disk to leave free, and a file (inode) for each 16 KiB of it [default: 64M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
     /// The longest upload [default: 64G]

@@ -64,6 +64,9 @@ pub enum BeginError {
         /// What there is, quota and reserve considered.
         free: u64,
     },
+    /// The file system has no files (inodes) left but its reserve.
+    #[error("the file system has {0} files (inodes) left, which are its reserve")]
+    NoFiles(u64),
     /// Known under the same id with something else.
     #[error("another {0} is known under this id")]
     Conflict(&'static str),

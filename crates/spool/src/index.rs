@@ -15,7 +15,7 @@ use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -208,6 +208,8 @@ pub struct Held {
     pub uploads: u64,
     /// Octets of them.
     pub bytes: u64,
+    /// Uploads that wait for their preludes, the one that is asked about aside.
+    pub early: usize,
 }
 
 /// An upload whose time is over.
@@ -311,9 +313,10 @@ impl Index {
     }
 
     /// The uploads whose prelude has not come: as many as there may be at most.
-    pub fn early(&self) -> Result<BTreeSet<UploadId>, rusqlite::Error> {
-        let mut statement = self.db.prepare("SELECT id FROM upload INDEXED BY upload_early WHERE prelude = x''")?;
-        let ids = statement.query_map([], |row| row.get::<_, [u8; 16]>(0).map(UploadId))?;
+    pub fn early(&self) -> Result<BTreeMap<UploadId, DeviceId>, rusqlite::Error> {
+        let sql = "SELECT id, device FROM upload INDEXED BY upload_early WHERE prelude = x''";
+        let mut statement = self.db.prepare(sql)?;
+        let ids = statement.query_map([], |row| Ok((UploadId(row.get(0)?), DeviceId(row.get(1)?))))?;
         ids.collect()
     }
 
@@ -534,7 +537,8 @@ impl Index {
     pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
         let mut statement = self.db.prepare_cached(HELD_BY)?;
         let held = statement.query_row([device.as_bytes().as_slice()], |row| {
-            Ok(Held { uploads: row.get::<_, i64>(0)?.unsigned_abs(), bytes: row.get::<_, i64>(1)?.unsigned_abs() })
+            let (uploads, bytes) = (row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs());
+            Ok(Held { uploads, bytes, early: 0 })
         });
         Ok(held.optional()?.unwrap_or_default())
     }

@@ -196,7 +196,7 @@ impl Intake {
             return Ok(());
         }
         let more = bytes.max(PROMISE_STEP);
-        let disk = sys::free_bytes(&self.shared.folder)?;
+        let disk = sys::free(&self.shared.folder)?;
         let mut room = self.shared.room();
         // The last step may be shorter than a whole one.
         let more = more.min(room.free(disk));

@@ -3,12 +3,17 @@
 //! Three sums, since the disk and the quota count differently: bytes *promised* to senders are not on the disk yet, bytes
 //! *written* are and may still be lost, bytes *kept* are recorded in the index.
 
+use crate::sys::Free;
+
+/// A file system is made with a file for so many bytes, as ext4 is unless it is told otherwise. So a reserve of bytes is one of files, too.
+const BYTES_A_FILE: u64 = 16 << 10;
+
 /// The spool's books on space.
 #[derive(Debug, Default)]
 pub struct Room {
     /// The most bytes that may be kept.
     pub quota: Option<u64>,
-    /// Bytes of the disk to leave alone.
+    /// Bytes of the disk to leave alone, and a file for each [`BYTES_A_FILE`] of them.
     pub reserve: u64,
     /// Recorded.
     pub kept: u64,
@@ -19,9 +24,14 @@ pub struct Room {
 }
 
 impl Room {
-    /// How many more bytes could be promised, with `disk` bytes free on the disk.
-    pub fn free(&self, disk: u64) -> u64 {
-        let disk = disk.saturating_sub(self.reserve).saturating_sub(self.promised);
+    /// Whether more files may be made.
+    pub const fn has_files(&self, disk: Free) -> bool {
+        disk.files > self.reserve / BYTES_A_FILE
+    }
+
+    /// How many more bytes could be promised, with so much free on the disk.
+    pub fn free(&self, disk: Free) -> u64 {
+        let disk = disk.bytes.saturating_sub(self.reserve).saturating_sub(self.promised);
         let quota = self.quota.unwrap_or(u64::MAX);
         disk.min(quota.saturating_sub(self.kept + self.written + self.promised))
     }
@@ -34,8 +44,15 @@ mod tests {
     #[test]
     fn what_is_written_counts_against_the_quota_but_not_twice_against_the_disk() {
         let room = Room { quota: Some(1000), reserve: 10, kept: 100, written: 200, promised: 300 };
-        assert_eq!(room.free(10_000), 400, "the quota decides");
-        assert_eq!(room.free(500), 190, "the disk decides; the written bytes are gone from it already");
-        assert_eq!(room.free(300), 0);
+        let disk = |bytes| Free { bytes, files: 1 };
+        assert_eq!(room.free(disk(10_000)), 400, "the quota decides");
+        assert_eq!(room.free(disk(500)), 190, "the disk decides; the written bytes are gone from it already");
+        assert_eq!(room.free(disk(300)), 0);
+    }
+
+    #[test]
+    fn a_reserve_of_bytes_is_one_of_files() {
+        let has = |reserve, files| Room { reserve, ..Room::default() }.has_files(Free { bytes: 0, files });
+        assert_eq!([has(64 << 20, 4_096), has(64 << 20, 4_097), has(0, 0), has(0, 1)], [false, true, false, true]);
     }
 }

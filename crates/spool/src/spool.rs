@@ -17,7 +17,7 @@ use crate::{EARLY_MAX, SPANS_MAX};
 use hoop_files::LockError;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::Connection;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -84,7 +84,7 @@ pub struct Shared {
     pub committer: Committer,
     room: Mutex<Room>,
     /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
-    early: Mutex<BTreeSet<UploadId>>,
+    early: Mutex<BTreeMap<UploadId, DeviceId>>,
     /// Counts what is recorded.
     pub revision: AtomicU64,
     /// The folder is ours as long as this is open.
@@ -133,7 +133,7 @@ impl Shared {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn early(&self) -> MutexGuard<'_, BTreeSet<UploadId>> {
+    pub fn early(&self) -> MutexGuard<'_, BTreeMap<UploadId, DeviceId>> {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -240,7 +240,7 @@ impl Spool {
         let shared = &self.shared;
         let mut lives = shared.lives();
         let known = shared.index().get(offer.id).map_err(BeginError::from)?;
-        let admitted = admit(known.as_ref(), &|device| self.held_of(&lives, device))?;
+        let admitted = admit(known.as_ref(), &|device| self.held_of(&lives, device, Some(offer.id)))?;
         let live = match self.live(&mut lives, offer, known)? {
             Ok(live) => live,
             Err(upload) => return Ok((Begin::Complete(upload), admitted)),
@@ -283,7 +283,7 @@ impl Spool {
         live.set_deadline(offer);
         lives.insert(offer.id, live.clone());
         if live.state().offer.is_early() {
-            shared.early().insert(offer.id);
+            shared.early().insert(offer.id, offer.device);
         }
         Ok(Ok(live))
     }
@@ -347,8 +347,11 @@ impl Spool {
         let missing = live.total.map_or(0, |total| total.saturating_sub(live.written.len()));
         let need = missing.saturating_sub(live.promised);
         if need > 0 || total.is_none() {
-            let disk = sys::free_bytes(&self.shared.folder)?;
+            let disk = sys::free(&self.shared.folder)?;
             let mut room = self.shared.room();
+            if !room.has_files(disk) {
+                return Err(BeginError::NoFiles(disk.files));
+            }
             let free = room.free(disk);
             if need > free || free == 0 {
                 return Err(BeginError::Full { need: need.max(1), free });
@@ -463,10 +466,10 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
-        self.held_of(&self.shared.lives(), device)
+        self.held_of(&self.shared.lives(), device, None)
     }
 
-    fn held_of(&self, lives: &Lives, device: DeviceId) -> Result<Held, StoreError> {
+    fn held_of(&self, lives: &Lives, device: DeviceId, but: Option<UploadId>) -> Result<Held, StoreError> {
         let mut held = self.shared.index().held_by(device)?;
         for live in lives.values() {
             let state = live.state();
@@ -475,6 +478,8 @@ impl Spool {
                 held.bytes += state.written.len() - state.stored.len() + state.promised;
             }
         }
+        let early = self.shared.early();
+        held.early = early.iter().filter(|(id, other)| **other == device && Some(**id) != but).count();
         Ok(held)
     }
 
@@ -627,8 +632,9 @@ impl Spool {
     /// # Errors
     /// If the file system does not say.
     pub fn free_bytes(&self) -> io::Result<u64> {
-        let disk = sys::free_bytes(&self.shared.folder)?;
-        Ok(self.shared.room().free(disk))
+        let disk = sys::free(&self.shared.folder)?;
+        let room = self.shared.room();
+        Ok(if room.has_files(disk) { room.free(disk) } else { 0 })
     }
 
     /// Octets of uploads that are recorded and kept.

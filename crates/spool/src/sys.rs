@@ -109,8 +109,17 @@ impl Disk {
     }
 }
 
-/// Bytes of the file system at `path` that an ordinary user may still fill.
-pub fn free_bytes(path: &Path) -> io::Result<u64> {
+/// What an ordinary user may still put into a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Free {
+    /// Bytes.
+    pub bytes: u64,
+    /// Files (inodes). A file system that does not count them has as many as anybody wants.
+    pub files: u64,
+}
+
+/// What the file system at `path` has left.
+pub fn free(path: &Path) -> io::Result<Free> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut stat = MaybeUninit::zeroed();
     // SAFETY: `path` is a C string and `stat` has room for the structure that the call fills.
@@ -120,7 +129,10 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     // SAFETY: the call succeeded, and zeroes are valid in every field it leaves alone.
     let stat = unsafe { stat.assume_init() };
     #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between targets")]
-    Ok(stat.f_bavail as u64 * stat.f_frsize as u64)
+    let (files, free_files) = (stat.f_files as u64, stat.f_favail as u64);
+    #[allow(clippy::unnecessary_cast, reason = "the fields' types differ between targets")]
+    let bytes = stat.f_bavail as u64 * stat.f_frsize as u64;
+    Ok(Free { bytes, files: if files == 0 { u64::MAX } else { free_files } })
 }
 
 /// Asks the kernel to begin writing dirty pages out, so that the sync at the end is short. Only a hint: what it

@@ -321,3 +321,37 @@ async fn beyond_so_many_that_wait_a_device_is_refused() {
     }
     gateway.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_device_has_a_quarter_of_the_places_for_early_records() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| config.device = limits(|_| {})).await;
+    let to = gateway.address;
+    let early = async |device: Device, seed: u8, from: u64, to_border: u64| {
+        let z = sealed(seed, 200_000, LATER);
+        let (start, end) = (border(from), border(to_border).min(z.len() as u64));
+        let range = format!("Content-Range: bytes {start}-{}/{}", end - 1, z.len());
+        let head = format!("PUT /offload/{}?dest={}", id_of(&z), service.dest());
+        let mut stream = device.connect(to).await;
+        let length = end - start;
+        let head = format!(
+            "{head} HTTP/1.1\r\nHost: {to}\r\nHoop-Early: ?1\r\n{range}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let _ = stream.write_all(&z[start as usize..end as usize]).await;
+        answer(&mut stream).await
+    };
+    let (greedy, other) = (Device(2), Device(3));
+    for seed in 1..=16 {
+        let taken = early(greedy, seed, 1, 2).await;
+        assert_eq!(status(&taken), "202", "{taken}");
+    }
+    let refused = early(greedy, 17, 1, 2).await;
+    assert!(refused.contains("428") && refused.contains("prelude-needed"), "{refused}");
+    assert_eq!(status(&early(greedy, 16, 2, 3).await), "202", "what it has begun goes on");
+    assert_eq!(status(&early(other, 30, 1, 2).await), "202");
+    // With its prelude it is no early one any more.
+    assert_eq!(status(&greedy.post(to, &service.dest(), &sealed(1, 200_000, LATER)).await), "201");
+    assert_eq!(status(&early(greedy, 17, 1, 2).await), "202");
+    gateway.stop().await;
+}

@@ -2,6 +2,7 @@
 //! this test binary is the gateway that dies.
 
 use crate::support::{LATER, border, config, get, head, id_of, post, put, put_request, sealed, send, start, status};
+use hoop_gateway::Config;
 use hoop_http::{Connector, Origin, full, shutdown, tls};
 use hoop_units::{ByteRange, RangeSet, UploadId};
 use http::Request;
@@ -149,9 +150,9 @@ struct SmallDisk {
 
 impl SmallDisk {
     /// `None` where mounting is not permitted.
-    fn mount(size: &str) -> Option<Self> {
+    fn mount(options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let options = format!("size={size},mode=0700");
+        let options = format!("{options},mode=0700");
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
             .arg(folder.path())
@@ -170,7 +171,7 @@ impl Drop for SmallDisk {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_becomes_full_in_the_middle_is_507_and_when_there_is_room_the_upload_goes_on() {
-    let Some(disk) = SmallDisk::mount("8m") else {
+    let Some(disk) = SmallDisk::mount("size=8m") else {
         println!("skipped: mounting a file system of its own is not permitted here");
         return;
     };
@@ -203,5 +204,35 @@ async fn a_disk_that_becomes_full_in_the_middle_is_507_and_when_there_is_room_th
     assert_eq!(post(gateway.address, NOWHERE, &z).await.status, 201);
     assert!(std::fs::read(file(disk.folder.path(), id_of(&z))).unwrap() == z);
     assert_eq!(status(gateway.address, id_of(&kept)).await["stored"], kept.len());
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_system_that_runs_out_of_files_keeps_its_reserve_of_them() {
+    let Some(disk) = SmallDisk::mount("size=64m,nr_inodes=400") else {
+        println!("skipped: mounting a file system of its own is not permitted here");
+        return;
+    };
+    // A file for each 16 KiB: 64.
+    let gateway = start(Config { reserve_bytes: 1 << 20, ..config(disk.folder.path()) }).await;
+    let mut taken = 0;
+    let full = loop {
+        let z = sealed(taken + 1, 1_000, LATER);
+        let request = Request::post(format!("/offload?dest={NOWHERE}"));
+        let reply = send(gateway.address, request, full(z)).await;
+        if reply.status != 201 {
+            break reply;
+        }
+        taken += 1;
+        assert!(taken < 200, "the file system has no more files");
+    };
+    assert_eq!((full.status.as_u16(), full.code()), (507, "spool-full".into()));
+    assert!(full.json()["detail"].as_str().unwrap().contains("files (inodes)"), "{full:?}");
+    assert!(taken > 0, "{full:?}");
+    // Others still have the reserve.
+    for n in 0..60 {
+        std::fs::write(disk.folder.path().join(format!("log-{n}")), b"").unwrap();
+    }
+    assert_eq!(get(gateway.address, "/test").await.status, 503);
     gateway.stop().await;
 }

@@ -158,7 +158,7 @@ fn a_device_holds_what_is_kept_of_its_uploads_and_what_it_is_sending() {
     let folder = tempfile::tempdir().unwrap();
     let mut spool = open(folder.path());
     let held = |spool: &Spool| [ONE, TWO].map(|device| spool.held_by(device).unwrap());
-    let of = |uploads, bytes| Held { uploads, bytes };
+    let of = |uploads, bytes| Held { uploads, bytes, early: 0 };
     assert_eq!(held(&spool), [of(0, 0), of(0, 0)]);
     store(&spool, &offer(1, ONE, None));
     store(&spool, &offer(2, ONE, None));
