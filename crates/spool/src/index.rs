@@ -1001,7 +1001,8 @@ mod tests {
 
     #[test]
     fn nothing_that_is_asked_at_run_time_reads_the_whole_table() {
-        let index = Index::open(Path::new(":memory:"), true, true).ok().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let index = Index::open(&folder.path().join("index.db"), true, true).ok().unwrap();
         let queries = [
             RECENT.to_owned(),
             "SELECT * FROM upload WHERE id = ?1".to_owned(),
