@@ -26,6 +26,7 @@ ALLOWED = {
     "ring": {"alloc"},
     "serde": {"alloc", "derive"},
     "thiserror": set(),
+    "zeroize": {"alloc"},
 }
 
 # ring's default features are `alloc` and a way for its own dice to work on old Linux.

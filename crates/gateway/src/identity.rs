@@ -11,6 +11,7 @@ use hoop_seal::signing::GatewayKey;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use zeroize::Zeroizing;
 
 const NAME: &str = "gateway.key";
 const FORM: &str = "hoop-gateway-v1 ";
@@ -20,7 +21,7 @@ const FORM: &str = "hoop-gateway-v1 ";
 /// # Errors
 /// If it can be neither read nor written, or is no key: another in its place would be another gateway.
 pub fn open(folder: &Path) -> io::Result<GatewayKey> {
-    let mut text = String::new();
+    let mut text = Zeroizing::new(String::new());
     match hoop_files::open(&folder.join(NAME)).and_then(|mut file| file.read_to_string(&mut text)) {
         Ok(_) => parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is no key")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder),
@@ -29,8 +30,8 @@ pub fn open(folder: &Path) -> io::Result<GatewayKey> {
 }
 
 fn parse(text: &str) -> Option<GatewayKey> {
-    let seed = URL_SAFE_NO_PAD.decode(text.trim_end().strip_prefix(FORM)?).ok()?;
-    Some(GatewayKey::from_seed(&seed.try_into().ok()?))
+    let seed = Zeroizing::new(URL_SAFE_NO_PAD.decode(text.trim_end().strip_prefix(FORM)?).ok()?);
+    Some(GatewayKey::from_seed(seed.as_slice().try_into().ok()?))
 }
 
 /// Written beside, synced, then put in place: a crash leaves a whole key or none.

@@ -11,6 +11,7 @@ use core::fmt;
 use hoop_units::UploadId;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::{hkdf, hmac};
+use zeroize::Zeroizing;
 
 /// The name of a service's key, so that keys can rotate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +34,8 @@ impl fmt::Debug for KwsId {
 #[derive(Clone)]
 pub struct ServiceKey {
     id: KwsId,
-    secret: [u8; 32],
+    /// Wiped from memory when the key is dropped.
+    secret: Zeroizing<[u8; 32]>,
     tickets: LessSafeKey,
     tokens: LessSafeKey,
     owners: hmac::Key,
@@ -74,16 +76,17 @@ const LINE_TAG: &str = "hoop-kws-v1";
 impl ServiceKey {
     /// A key from 36 octets, which must come from a cryptographic generator: its id and its secret.
     pub fn new(id: KwsId, secret: [u8; 32]) -> Self {
-        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"hoop-kws-v1").extract(&secret);
+        let secret = Zeroizing::new(secret);
+        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"hoop-kws-v1").extract(&*secret);
         let derive = |info: &[u8]| {
-            let mut key = [0; 32];
-            expand(&prk, info, &mut key);
+            let mut key = Zeroizing::new([0; 32]);
+            expand(&prk, info, &mut *key);
             key
         };
         let aead = |info| {
-            LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &derive(info)).expect("the key has the right length"))
+            LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &*derive(info)).expect("the key has the right length"))
         };
-        let owners = hmac::Key::new(hmac::HMAC_SHA256, &derive(b"owners"));
+        let owners = hmac::Key::new(hmac::HMAC_SHA256, &*derive(b"owners"));
         let signatures = SigningKey::from_seed(&derive(b"signatures"));
         Self { id, secret, tickets: aead(b"tickets"), tokens: aead(b"tokens"), owners, signatures }
     }
@@ -105,7 +108,7 @@ impl ServiceKey {
 
     /// The key's line in a key file. It is a secret.
     pub fn to_line(&self) -> String {
-        alloc::format!("{LINE_TAG} {} {}", self.id, URL_SAFE_NO_PAD.encode(self.secret))
+        alloc::format!("{LINE_TAG} {} {}", self.id, URL_SAFE_NO_PAD.encode(*self.secret))
     }
 }
 
@@ -303,8 +306,8 @@ fn parse_line(line: &str) -> Option<ServiceKey> {
         return None;
     }
     let id = u32::from_str_radix(id, 16).ok()?.to_be_bytes();
-    let secret = URL_SAFE_NO_PAD.decode(secret).ok()?;
-    Some(ServiceKey::new(KwsId(id), secret.try_into().ok()?))
+    let secret = Zeroizing::new(URL_SAFE_NO_PAD.decode(secret).ok()?);
+    Some(ServiceKey::new(KwsId(id), secret.as_slice().try_into().ok()?))
 }
 
 fn ticket_aad(label: &[u8; LABEL_LEN], origin: &str) -> Vec<u8> {

@@ -5,6 +5,7 @@ use core::fmt;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest::{Context, SHA256};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+use zeroize::Zeroize as _;
 
 use crate::prelude::SALT_LEN;
 use hoop_units::UploadId;
@@ -89,6 +90,13 @@ impl fmt::Display for Suite {
 /// K: the fresh key of one upload, known to the device and the service alone. Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UploadKey(pub [u8; 32]);
+
+/// It is wiped from memory when it is dropped.
+impl Drop for UploadKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 impl UploadKey {
     /// The upload's name: the first 16 octets of SHA-256(`"hoop-upload-id-v1"` ‖ K). So nobody who does not know K gets a

@@ -4,6 +4,7 @@ use hoop_seal::{KeyLineError, Keyring};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
 
 /// A key file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +32,9 @@ pub enum KeyFileError {
 /// # Errors
 /// If it cannot be read, or a line is no key.
 pub fn load_keyring(path: &Path) -> Result<Keyring, KeyFileError> {
-    let text = fs::read_to_string(path).map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?;
+    let text = fs::read_to_string(path)
+        .map(Zeroizing::new)
+        .map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?;
     if is_exposed(path) {
         tracing::warn!(path = %path.display(), "others can read the key file: chmod 600 it, and make a new key first");
     }

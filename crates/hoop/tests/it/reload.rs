@@ -140,3 +140,43 @@ fn a_gateway_takes_new_destinations_and_names() {
     assert_eq!(code(dest, "hoop.local"), "dest-invalid");
     assert!(gateway.log().contains("transfers"), "what needs a restart is named");
 }
+
+/// Whether the process has these bytes anywhere in the memory that it may write to. None if nobody may look, which only root may.
+fn remembers(pid: u32, wanted: &[u8]) -> Option<bool> {
+    use std::os::unix::fs::FileExt as _;
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).ok()?;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let writable = maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with("rw")));
+    let mut found = false;
+    for line in writable {
+        let ends: Vec<_> = line.split([' ', '-']).take(2).map(|end| u64::from_str_radix(end, 16).unwrap()).collect();
+        let mut bytes = vec![0; usize::try_from(ends[1] - ends[0]).unwrap()];
+        // What was given back meanwhile is not there.
+        let len = memory.read_at(&mut bytes, ends[0]).unwrap_or(0);
+        found |= crate::common::holds(&bytes[..len], wanted);
+    }
+    Some(found)
+}
+
+#[test]
+fn the_text_of_a_key_file_does_not_stay_in_memory() {
+    let world = tempfile::tempdir().unwrap();
+    let folder = world.path();
+    let app = App::start();
+    let port = free_port();
+    let service = service_at(folder, &app, port, &format!("http://127.0.0.1:{port}"), &[]);
+    let gateway = gateway(folder, &[]);
+    noise_file(folder, "photo", 300_000);
+    push(folder, &gateway, &service);
+    let line = fs::read_to_string(folder.join("kws")).unwrap();
+    let key = line.split_whitespace().nth(2).unwrap();
+    let holds = |wanted: &[u8]| remembers(service.pid(), wanted);
+    if holds(b"hoop").is_none() {
+        eprintln!("nobody but root may look into the memory of a service: not checked");
+        return;
+    }
+    assert_eq!(holds(app.origin().as_bytes()), Some(true), "what is not wiped is found");
+    assert_eq!(holds(key.as_bytes()), Some(false));
+    reload(&service, DONE);
+    assert_eq!(holds(key.as_bytes()), Some(false));
+}
