@@ -80,6 +80,10 @@ impl Kept {
         self.passed().past(life)
     }
 
+    pub fn after(&self, life: Duration) -> UnixTime {
+        self.passed().after(life)
+    }
+
     /// Looks at the clocks first.
     pub fn over(&self, life: Duration) -> Option<Over> {
         self.observed().over(life)

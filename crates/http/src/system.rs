@@ -103,6 +103,15 @@ impl Clock {
         }
     }
 
+    /// The time after which nothing ends that lives `life` at most and has not lived as long in run time: what ends later was made while the clock
+    /// was far ahead, and has had its time. 2106 where there is no such time. To refuse by.
+    pub fn after(&self, life: Duration) -> UnixTime {
+        match &self.source {
+            Source::Wall(_) | Source::Readings(_) => UnixTime(u32::MAX),
+            Source::Kept(kept) => kept.after(life),
+        }
+    }
+
     /// What may be deleted of things that live `life` at most; none: nothing now, as time is in doubt.
     pub fn over(&self, life: Duration) -> Option<Over> {
         match &self.source {

@@ -8,6 +8,7 @@ use crate::state::Facts;
 use crate::token::Credentials;
 use hoop_http::{Code, Problem};
 use hoop_seal::{ContentKey, Keyring, Layout, OpenError, Prelude, RECORD_SIZE, Ticket, TokenError};
+use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use std::time::Duration;
 
@@ -66,13 +67,14 @@ impl Admission {
         self.ticket.label.upload_id
     }
 
-    /// Whether an upload that is first seen now comes in the ticket's time: `past` has certainly come, and no ticket was issued after `peak`,
-    /// the latest time that it ever was here. A ticket of a time when the clock was ahead is this service's all the same.
+    /// Whether an upload that is first seen now comes in the ticket's time: what ends outside `over` has certainly not had its time, and no ticket
+    /// was issued after `peak`, the latest time that it ever was here. A ticket of a time when the clock was ahead is this service's all the same,
+    /// until it has had its time.
     ///
     /// # Errors
     /// `ticket-early` or `ticket-expired`.
-    pub fn check_time(&self, past: UnixTime, peak: UnixTime) -> Result<(), Problem> {
-        in_time(self.ticket.grant.not_before, self.ticket.label.expires, past, peak)
+    pub fn check_time(&self, over: Over, peak: UnixTime) -> Result<(), Problem> {
+        in_time(self.ticket.grant.not_before, self.ticket.label.expires, over, peak)
     }
 
     /// Opens record `index` in place: its plaintext.
@@ -94,14 +96,17 @@ impl Admission {
 ///
 /// # Errors
 /// `ticket-early` or `ticket-expired`.
-pub fn in_time(not_before: UnixTime, expires: UnixTime, past: UnixTime, peak: UnixTime) -> Result<(), Problem> {
+pub fn in_time(not_before: UnixTime, expires: UnixTime, over: Over, peak: UnixTime) -> Result<(), Problem> {
     if peak.plus_secs(GRACE_SECS) < not_before {
         let wait = not_before.since(peak);
         let detail = format!("it is valid in {wait} s; is a clock wrong?");
         return Err(Problem::new(Code::TicketEarly, detail).retry_after(Duration::from_secs(wait.into())));
     }
-    match past > expires.plus_secs(GRACE_SECS) {
-        true => Err(Problem::new(Code::TicketExpired, format!("since {} s", past.since(expires)))),
+    if over.before > expires.plus_secs(GRACE_SECS) {
+        return Err(Problem::new(Code::TicketExpired, format!("since {} s", over.before.since(expires))));
+    }
+    match expires > over.after {
+        true => Err(Problem::new(Code::TicketExpired, "it was issued while the clock was ahead, and has had its time")),
         false => Ok(()),
     }
 }

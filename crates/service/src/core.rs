@@ -109,6 +109,13 @@ impl Core {
         self.clock.past(self.ticket_life() + Duration::from_secs(afterlife.into()))
     }
 
+    /// Which tickets have certainly had their time, to refuse what is new by. A ticket that would have ended on a closed day ends later.
+    pub async fn ended(&self) -> Result<Over, StoreError> {
+        let after = self.clock.after(self.ticket_life());
+        let after = self.store.with(move |index| index.open_end(after)).await?;
+        Ok(Over { before: self.past(0), after })
+    }
+
     /// What may be expired, deleted and forgotten of uploads and notes.
     pub fn over(&self) -> Over {
         self.clock.over(self.ticket_life() + AFTERLIFE).unwrap_or(Over::NOTHING)

@@ -67,7 +67,8 @@ impl Registry {
         let known = core.store.load(id).await.map_err(store_problem)?;
         let entered = match known {
             None => {
-                admission.check_time(core.past(0), core.clock.peak())?;
+                let over = core.ended().await.map_err(store_problem)?;
+                admission.check_time(over, core.clock.peak())?;
                 check_open(core, &admission).await?;
                 let marked = core.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
                 if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {

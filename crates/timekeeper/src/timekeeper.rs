@@ -237,19 +237,22 @@ impl Timekeeper {
         UnixTime(steady.0.saturating_sub(u32::try_from(lag).unwrap_or(u32::MAX)))
     }
 
+    /// The time after which nothing ends that was given a time to live, of `life` at most, and has not lived that long in run time: what ends later
+    /// was made while the clock was far ahead, and has had its time. 2106 where the clock was not set back, or less than `life` ago.
+    pub fn after(&self, life: Duration) -> UnixTime {
+        let long_ago = |back: u64| self.run.as_secs().saturating_sub(back) > life.as_secs();
+        let secs = u32::try_from(life.as_secs()).unwrap_or(u32::MAX);
+        match self.back_run {
+            // A day more: what had passed since it was saved last is lost with a crash.
+            Some(back) if long_ago(back) => self.now().plus_secs(secs).plus_secs(DAY.as_secs() as u32),
+            _ => UnixTime(u32::MAX),
+        }
+    }
+
     /// What may be deleted of things that live no longer than `life`; none: nothing, now.
     pub fn over(&self, life: Duration) -> Option<Over> {
-        if !self.is_sure() && life >= JUMP {
-            return None;
-        }
-        let long_ago = |back: u64| self.run.as_secs().saturating_sub(back) > life.as_secs();
-        let life = u32::try_from(life.as_secs()).unwrap_or(u32::MAX);
-        let after = match self.back_run {
-            // A day more: what had passed since it was saved last is lost with a crash.
-            Some(back) if long_ago(back) => self.now().plus_secs(life).plus_secs(DAY.as_secs() as u32),
-            _ => UnixTime(u32::MAX),
-        };
-        Some(Over { before: self.past(Duration::from_secs(life.into())), after })
+        let may = self.is_sure() || life < JUMP;
+        may.then(|| Over { before: self.past(life), after: self.after(life) })
     }
 
     /// What is to be written down now.

@@ -237,6 +237,29 @@ fn after_a_jump_nothing_is_over_until_time_is_confirmed() {
 }
 
 #[test]
+fn what_was_made_while_the_clock_was_ahead_has_had_its_time_a_life_after_it_was_set_back() {
+    let never = UnixTime(u32::MAX);
+    let mut machine = Machine::sure();
+    (machine.off, machine.ntp) = (YEAR, Some(YEAR));
+    machine.runs(WEEK);
+    let made = machine.keeper.now().plus_secs(LIFE.as_secs() as u32);
+    (machine.off, machine.ntp) = (0, Some(0));
+    machine.runs(LIFE.as_secs());
+    assert_eq!(machine.keeper.after(LIFE), never, "it may be a minute old");
+    machine.runs(3 * 3_600);
+    assert!(machine.keeper.after(LIFE) < made);
+    assert!(
+        machine.keeper.after(LIFE) > machine.keeper.now().plus_secs(LIFE.as_secs() as u32),
+        "new things have their time"
+    );
+    // In doubt nothing is deleted; and nothing is let in that would be at once.
+    (machine.off, machine.ntp) = (2 * YEAR, None);
+    machine.runs(60);
+    assert_eq!(machine.keeper.over(LIFE), None);
+    assert!(machine.keeper.after(LIFE) < made);
+}
+
+#[test]
 fn ntp_confirms_a_jump_after_a_quarter_of_an_hour() {
     let mut machine = Machine::sure();
     (machine.off, machine.ntp) = (2 * 86_400, Some(2 * 86_400));

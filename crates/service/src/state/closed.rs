@@ -32,17 +32,21 @@ impl Closed for SqliteIndex {
     }
 
     fn open_end(&self, wanted: UnixTime) -> Result<UnixTime, StoreError> {
-        let connection = self.reader();
-        let mut statement = connection.prepare_cached("SELECT day FROM closed WHERE day >= ?1 ORDER BY day")?;
-        let mut open = wanted.0 / DAY;
-        for day in statement.query_map([open], |row| row.get::<_, u32>(0))? {
-            if day? != open {
-                break;
-            }
-            open += 1;
-        }
-        Ok(wanted.max(UnixTime(open.saturating_mul(DAY))))
+        open_end(&self.reader(), wanted)
     }
+}
+
+/// [`Closed::open_end`].
+pub fn open_end(connection: &Connection, wanted: UnixTime) -> Result<UnixTime, StoreError> {
+    let mut statement = connection.prepare_cached("SELECT day FROM closed WHERE day >= ?1 ORDER BY day")?;
+    let mut open = wanted.0 / DAY;
+    for day in statement.query_map([open], |row| row.get::<_, u32>(0))? {
+        if day? != open {
+            break;
+        }
+        open += 1;
+    }
+    Ok(wanted.max(UnixTime(open.saturating_mul(DAY))))
 }
 
 /// Closes the days on which the tickets end whose rows of `table` are `which`.
@@ -56,6 +60,7 @@ pub fn close(transaction: &Connection, table: &str, which: &str, params: impl Pa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hoop_timekeeper::Over;
 
     #[test]
     fn a_ticket_ends_on_the_next_day_that_is_open() {
@@ -68,6 +73,11 @@ mod tests {
             [5 * DAY - 1, 7 * DAY, 7 * DAY, 7 * DAY + 9, 9 * DAY]
         );
         assert_eq!(end(u32::MAX), u32::MAX);
+        // What ends later for that is not taken for something of a time when the clock was far ahead.
+        let over = |after| crate::state::sqlite::tickets_ended(&index.reader(), Over { before: UnixTime(9), after }, 9);
+        assert_eq!(over(UnixTime(5 * DAY + 9)).unwrap(), (0, i64::from(7 * DAY)));
+        assert_eq!(over(UnixTime(7 * DAY + 18)).unwrap(), (0, i64::from(7 * DAY + 9)));
+        assert_eq!(over(UnixTime(u32::MAX)).unwrap(), (0, i64::MAX));
         assert_eq!([4, 5, 7].map(|day| index.is_closed(UnixTime(day * DAY + 3)).unwrap()), [false, true, false]);
     }
 }

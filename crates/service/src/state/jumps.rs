@@ -132,6 +132,13 @@ impl Machine {
         }
     }
 
+    fn after(&self, life: u64) -> UnixTime {
+        match self.by {
+            By::Judgement => self.keeper.after(Duration::from_secs(life)),
+            By::Wall => UnixTime(u32::MAX),
+        }
+    }
+
     fn over(&self, life: u64) -> Over {
         match self.by {
             By::Judgement => self.keeper.over(Duration::from_secs(life)).unwrap_or(Over::NOTHING),
@@ -292,14 +299,15 @@ impl World {
             Some(_) => {}
             None => {
                 let closed = self.service.by == By::Judgement && self.index.is_closed(sent.expires).unwrap();
-                let (past, peak) = (self.service.past(TICKET_LIFE), self.service.peak());
-                let refused = in_time(sent.not_before, sent.expires, past, peak).err().map(|problem| problem.code);
+                let after = self.index.open_end(self.service.after(TICKET_LIFE)).unwrap();
+                let (over, peak) = (Over { before: self.service.past(TICKET_LIFE), after }, self.service.peak());
+                let refused = in_time(sent.not_before, sent.expires, over, peak).err().map(|problem| problem.code);
                 if closed || refused.is_some() {
                     let lived = self.service.run - sent.issued;
                     if sent.accepted == 0 && lived + SLACK < u64::from(LIFETIME) {
                         let (not_before, expires) = (sent.not_before, sent.expires);
                         self.wrong.push(format!(
-                            "{id} was refused {lived} s after its ticket was issued, good from {not_before} to {expires}, as {past} is over and it was \
+                            "{id} was refused {lived} s after its ticket was issued, good from {not_before} to {expires}, as {over:?} is over and it was \
                              {peak}: {refused:?}, closed: {closed}"
                         ));
                     }

@@ -136,10 +136,10 @@ impl Notes for SqliteIndex {
     fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
         let which =
             "SELECT id FROM notes WHERE NOT arrived AND (expires < ?1 OR expires > ?2) ORDER BY expires, id LIMIT ?3";
-        let (before, after) = super::sqlite::ended(over, LINGER_SECS);
-        let params = params![before, after, super::sqlite::rows(limit)];
         let mut connection = self.lock();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let (before, after) = super::sqlite::tickets_ended(&transaction, over, LINGER_SECS)?;
+        let params = params![before, after, super::sqlite::rows(limit)];
         closed::close(
             &transaction,
             "notes",

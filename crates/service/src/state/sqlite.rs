@@ -272,7 +272,7 @@ impl Index for SqliteIndex {
 
     fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         let sql = "SELECT id FROM uploads WHERE (expires < ?1 OR expires > ?2) AND state IN ('receiving', 'received', 'held') LIMIT ?3";
-        let (before, after) = ended(over, super::LINGER_SECS);
+        let (before, after) = tickets_ended(&self.reader(), over, super::LINGER_SECS)?;
         self.ids(sql, &[&before, &after, &rows(limit)])
     }
 
@@ -291,7 +291,7 @@ impl Index for SqliteIndex {
         let sql = "SELECT id FROM uploads WHERE kept AND (updated < ?1 OR expires < ?2 OR (updated > ?3 AND expires > ?4)) ORDER BY updated \
                    LIMIT ?5";
         let (updated, last_updated) = ended(over, KEPT_SECS);
-        let (expires, last_expires) = ended(over, super::LINGER_SECS);
+        let (expires, last_expires) = tickets_ended(&self.reader(), over, super::LINGER_SECS)?;
         self.ids(sql, &[&updated, &expires, &last_updated, &last_expires, &rows(limit)])
     }
 
@@ -339,18 +339,18 @@ impl Index for SqliteIndex {
     }
 
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
-        // Twice the time: an upload that has expired can be asked for a while, too.
-        let (before, after) = ended(over, 2 * super::LINGER_SECS);
-        let over = format!(
+        let which = format!(
             "SELECT id FROM uploads WHERE (expires < ?1 OR expires > ?2) AND NOT has_body AND state IN {FINAL} ORDER BY expires, id LIMIT ?3"
         );
         let mut connection = self.lock();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Twice the time: an upload that has expired can be asked for a while, too.
+        let (before, after) = tickets_ended(&transaction, over, 2 * super::LINGER_SECS)?;
         let delete = |table| {
-            let sql = format!("DELETE FROM {table} WHERE id IN ({over})");
+            let sql = format!("DELETE FROM {table} WHERE id IN ({which})");
             transaction.prepare_cached(&sql)?.execute(params![before, after, rows(limit)])
         };
-        closed::close(&transaction, "uploads", &over, params![before, after, rows(limit)])?;
+        closed::close(&transaction, "uploads", &which, params![before, after, rows(limit)])?;
         delete("notes")?;
         let forgotten = delete("uploads")?;
         transaction.commit()?;
@@ -362,12 +362,19 @@ pub(super) fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// What has ended by its ticket's end and `linger` seconds: tickets that end before the first, or after the second.
-pub(super) fn ended(over: Over, linger: u32) -> (i64, i64) {
+/// What has ended by a time and `linger` seconds: times before the first, or after the second.
+fn ended(over: Over, linger: u32) -> (i64, i64) {
     let at = |time: UnixTime| i64::from(time.0) - i64::from(linger);
     // None ends after 2106.
     let after = if over.after == UnixTime(u32::MAX) { i64::MAX } else { at(over.after) };
     (at(over.before), after)
+}
+
+/// The same of tickets' ends: a new ticket that would end on a closed day ends later than others.
+pub(super) fn tickets_ended(connection: &Connection, over: Over, linger: u32) -> Result<(i64, i64), StoreError> {
+    let (before, after) = ended(over, linger);
+    let Ok(wanted) = u32::try_from(after.max(0)) else { return Ok((before, after)) };
+    Ok((before, closed::open_end(connection, UnixTime(wanted))?.0.into()))
 }
 
 /// Makes the steps of the layout that are still to be made.
