@@ -115,8 +115,28 @@ impl Running {
     /// # Panics
     /// If it does not run.
     pub fn peak_kib(&self) -> f64 {
+        self.status_kib("VmHWM:")
+    }
+
+    /// Resident memory now, `VmRSS`, program pages included.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn resident_kib(&self) -> f64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// Descriptors that are open.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the server runs").count()
+    }
+
+    fn status_kib(&self, name: &str) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the server runs");
-        let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a process has a peak");
+        let line = status.lines().find(|line| line.starts_with(name)).expect("a process has memory");
         line.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok()).expect("a number of KiB")
     }
 }
@@ -185,7 +205,10 @@ pub fn free_address() -> SocketAddr {
 }
 
 /// `hoop` beside this program.
-fn ordinary_build() -> PathBuf {
+///
+/// # Panics
+/// If it is not built.
+pub fn ordinary_build() -> PathBuf {
     let path = std::env::current_exe().expect("this program has a path").with_file_name("hoop");
     assert!(path.is_file(), "{} is not built: `bench/run` does", path.display());
     path
