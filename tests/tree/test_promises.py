@@ -1,4 +1,4 @@
-"""Every test that ARCHITECTURE.md names beside a promise is there: a test that was renamed or taken out leaves a promise without one."""
+"""Every test that ARCHITECTURE.md names beside a promise, and docs/security.md beside an attack, is there: a test that was renamed or taken out leaves a promise without one."""
 
 import re
 import unittest
@@ -29,6 +29,15 @@ class Promises(unittest.TestCase):
                 self.assertTrue(named or quoted, "a promise without a test")
                 self.assertEqual([name for name in named if name not in tests], [])
                 self.assertEqual([name for name in quoted if name not in scripts], [])
+
+    def test_each_test_beside_an_attack_exists(self):
+        sources = "\n".join(path.read_text() for folder in ("crates", "capi") for path in sorted((ROOT / folder).rglob("*.rs")))
+        python = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")) if "node_modules" not in path.parts)
+        known = {*re.findall(r"fn (\w+)\(", sources), *re.findall(r"def (\w+)\(", python), *re.findall(r"^mod (\w+);", sources, re.MULTILINE)}
+        text = (ROOT / "docs/security.md").read_text()
+        named = re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){3,})`", text.split("## What an attack found", 1)[1])
+        self.assertGreater(len(named), 50)
+        self.assertEqual([name for name in named if name not in known], [])
 
 
 if __name__ == "__main__":
