@@ -39,12 +39,16 @@ fn name_end(octets: &[u8], mut at: usize) -> Option<usize> {
 
 /// An address that a packet names is either left alone or makes an origin of just that address and port.
 fn found(address: IpAddr, port: u16) {
+    let address = address.to_canonical();
     let link_local = matches!(address, IpAddr::V6(address) if Ipv6Addr::is_unicast_link_local(&address));
+    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    let no_gateways =
+        link_local || broadcast || address.is_loopback() || address.is_multicast() || address.is_unspecified();
     let Some((candidate, origin)) = candidate(address, port) else {
-        assert!(link_local);
+        assert!(no_gateways);
         return;
     };
-    assert!(!link_local && !origin.is_https());
+    assert!(!no_gateways && !origin.is_https());
     assert_eq!((candidate.ip(), candidate.port(), origin.port()), (address, port, port));
     let named: IpAddr = match origin.host() {
         Host::Ipv4(address) => (*address).into(),

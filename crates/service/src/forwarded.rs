@@ -53,34 +53,29 @@ fn is_trusted(trusted: &[Prefix], address: IpAddr) -> bool {
 
 /// What the web servers in front have said of whom they had the request from, the farthest first.
 struct Named {
-    /// In `X-Forwarded-For`; or, where that is not there, in `Forwarded`.
+    /// In `X-Forwarded-For`; or, where that is not there, in `Forwarded`. A proxy writes one of the two and passes the other as its client wrote it: a client
+    /// that adds a `Forwarded` of its own must not get rid of what the proxy says.
     chain: Vec<String>,
-    /// In `Forwarded`, where both are there.
-    second: Option<Vec<String>>,
 }
 
 impl Named {
     fn by(headers: &HeaderMap) -> Self {
         let lines = |name: &str| {
             let values = headers.get_all(name).iter();
-            values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",")
+            // What a client writes before what the proxy adds may be any bytes.
+            values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect::<Vec<_>>().join(",")
         };
-        let forwarded = headers.contains_key("forwarded").then(|| forwarded_for(&lines("forwarded")));
         if !headers.contains_key("x-forwarded-for") {
-            return Self { chain: forwarded.unwrap_or_default(), second: None };
+            return Self { chain: forwarded_for(&lines("forwarded")) };
         }
-        let chain = lines("x-forwarded-for").split(',').map(|text| text.trim().to_owned()).collect();
-        Self { chain, second: forwarded }
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        let name = |text: &str| if is_plain(text) { text.to_owned() } else { "unknown".to_owned() };
+        Self { chain: lines("x-forwarded-for").split(',').map(|text| name(text.trim())).collect() }
     }
 
-    /// The right-most address that is none of `trusted`. A proxy writes one of the two fields and passes the other as its client
-    /// wrote it; nobody can tell which. So where they name two clients, neither is believed.
+    /// The right-most address that is none of `trusted`.
     fn client(&self, trusted: &[Prefix]) -> Option<IpAddr> {
-        let client = last_foreign(&self.chain, trusted);
-        match &self.second {
-            Some(second) if last_foreign(second, trusted) != client => None,
-            _ => client,
-        }
+        last_foreign(&self.chain, trusted)
     }
 }
 
@@ -181,12 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn two_fields_that_name_two_clients_are_both_not_believed() {
+    fn no_field_of_a_clients_own_makes_its_address_the_proxys() {
         let of = |one: &str, other: &str| {
             client(&[("x-forwarded-for", one), ("forwarded", other)], &["127.0.0.1"]).address.to_string()
         };
-        assert_eq!(of("192.0.2.1", "for=192.0.2.1"), "192.0.2.1");
-        assert_eq!(of("192.0.2.1", "for=198.51.100.7"), "127.0.0.1");
-        assert_eq!(of("192.0.2.1", "proto=https"), "127.0.0.1");
+        for other in ["for=192.0.2.1", "for=198.51.100.7", "proto=https", "for=127.0.0.1", ""] {
+            assert_eq!(of("192.0.2.1", other), "192.0.2.1", "{other}");
+        }
+        let peer = Peer { address: ([127, 0, 0, 1], 9).into(), local: ([127, 0, 0, 1], 80).into(), tls: false };
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", http::HeaderValue::from_bytes(b"\xe9 x, 192.0.2.1").unwrap());
+        let trusted = ["127.0.0.1".parse().unwrap()];
+        let named = Client::of(&peer, &headers, &trusted, &"https://photos.example".parse().unwrap());
+        assert_eq!(
+            (named.address.to_string().as_str(), named.chain.as_str()),
+            ("192.0.2.1", "unknown, 192.0.2.1, 127.0.0.1")
+        );
     }
 }

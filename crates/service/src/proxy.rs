@@ -135,9 +135,7 @@ fn outgoing(
     set_upgrade(&mut parts.headers, protocol);
     // We send `100 Continue` ourselves when the application takes the first octets (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
-    if !client.trusted {
-        drop_forwarding(&mut parts.headers);
-    }
+    drop_forwarding(&mut parts.headers, client.trusted);
     for (name, value) in
         [("x-forwarded-for", &client.chain), ("x-forwarded-proto", &client.proto), ("x-forwarded-host", &client.host)]
     {
@@ -190,12 +188,14 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// What says where a request came from, and was written by somebody whom nobody need believe.
-fn drop_forwarding(headers: &mut HeaderMap) {
-    // Behind CGI and WSGI `x_forwarded_for` and `x-forwarded-for` are the same variable.
+/// What says where a request came from, and was written by somebody whom nobody need believe. A trusted proxy is believed in the usual spelling alone: others are
+/// what its client wrote.
+fn drop_forwarding(headers: &mut HeaderMap, trusted: bool) {
+    // Behind CGI and WSGI `x_forwarded_for` and `x-forwarded-for` are the same variable; behind PHP, `x.forwarded.for` is, too.
     let is_forwarding = |name: &HeaderName| {
-        let name = name.as_str().replace('_', "-");
-        name.starts_with("x-forwarded-") || matches!(&*name, "forwarded" | "x-real-ip")
+        let usual = name.as_str().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+        let forwards = usual.starts_with("x-forwarded-") || matches!(&*usual, "forwarded" | "x-real-ip");
+        forwards && !(trusted && usual == name.as_str())
     };
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_forwarding(name)).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));

@@ -144,6 +144,8 @@ fn usage(target: &Target, request: &Request<Incoming>) -> Use {
         Target::Application if crowd::is_events(headers.get(header::ACCEPT)) => Use::Events,
         Target::Application => Use::Application,
         Target::Uploads if request.method() == Method::GET && Wanted::by(headers) == Wanted::Events => Use::Events,
+        // A question that waits for news holds its connection as a stream of events does.
+        Target::UploadOf(_) if request.method() == Method::GET && headers.contains_key("prefer") => Use::Events,
         _ => Use::Own,
     }
 }

@@ -206,6 +206,7 @@ pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> R
     let settings = if by_form { Settings::of_form(&Form::parse(&body))? } else { Settings::parse(&body)? };
     let caller = Caller::of(core, &parts.headers, address).await?;
     let (tag, now, kept) = (caller.user()?[0], core.clock.unix(), settings.clone());
+    core.room.row()?;
     core.store.with(move |index| index.save_settings(tag, &kept, now)).await.map_err(store_problem)?;
     match by_form {
         true => Ok(request::back_to(SETTINGS_SAVED)),

@@ -92,6 +92,7 @@ pub async fn note(core: &Core, request: Request<Incoming>, id: UploadId) -> Resu
             marked.note = Some(note.clone());
         }
     };
+    core.room.row()?;
     let marked = mark(core, new, token.user.is_some(), take).await?;
     if marked.stopped {
         return Err(Problem::new(Code::UploadStopped, ""));

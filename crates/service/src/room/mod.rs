@@ -77,6 +77,17 @@ impl Room {
         self.limits.all
     }
 
+    /// Whether the disk has more left than its reserve: what is no upload (settings, notes) asks for a row of the index.
+    ///
+    /// # Errors
+    /// `spool-full`.
+    pub fn row(&self) -> Result<(), Problem> {
+        match hoop_files::space(&self.dir) {
+            Ok(space) if space.bytes < self.limits.reserve => Err(self.refuse(Full::Disk)),
+            _ => Ok(()),
+        }
+    }
+
     /// What is promised and has not come, in bytes.
     pub fn promised(&self) -> u64 {
         let now = self.clock.now();

@@ -178,3 +178,12 @@ async fn an_address_gets_so_many_tickets_a_minute_and_another_its_own() {
     assert!(refused.json()["detail"].as_str().unwrap().contains("this address"), "{refused:?}");
     assert_eq!(asks("198.51.100.7", "session=1", 16).await.status, 200);
 }
+
+#[tokio::test]
+async fn settings_and_notes_leave_the_reserve_of_the_disk_alone_too() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.reserve_bytes = 1 << 60).await;
+    let fields = [("Hoop-Version", "1"), ("Content-Type", "application/json"), ("Cookie", "session=made-up")];
+    let full = sidecar.send("PUT", "/hoop/settings", &fields, b"{\"policy\":\"never\"}").await;
+    assert_eq!(full.problem(), (507, "spool-full".into()));
+}
