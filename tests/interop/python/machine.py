@@ -19,7 +19,7 @@ root=$1 group=$2 hoop=$3
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 machine "$root"
 cd "$root"
-mkdir -p usr proc sys dev run tmp etc/systemd/system etc/sysusers.d etc/hoop var/lib root
+mkdir -p usr proc sys dev run tmp etc/systemd/system etc/sysusers.d etc/hoop var/lib srv
 mount --bind /usr usr
 mount -o remount,bind,ro usr
 mount -t tmpfs -o mode=755 local usr/local
@@ -30,7 +30,7 @@ for name in bin sbin lib lib64; do ln -s usr/$name $name; done
 cp /etc/ld.so.cache etc/
 mkdir -p etc/ssl
 cp /etc/ssl/openssl.cnf etc/ssl/
-printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n' > etc/passwd
+printf 'root:x:0:0::/srv:/bin/sh\nnobody:x:65534:65534::/nonexistent:/bin/false\n' > etc/passwd
 printf 'root:x:0:\nnogroup:x:65534:\n' > etc/group
 printf 'passwd: files\ngroup: files\nhosts: files\n' > etc/nsswitch.conf
 printf '127.0.0.1 localhost\n::1 localhost\n' > etc/hosts
@@ -121,7 +121,7 @@ class Machine:
 
     def command(self, *arguments):
         """The same command within the machine."""
-        return ["nsenter", "--target", str(self.pid), "--mount", "--pid", "--uts", "--ipc", "--net", "--root", "--wd=/root", *arguments]
+        return ["nsenter", "--target", str(self.pid), "--mount", "--pid", "--uts", "--ipc", "--net", "--root", "--wd=/srv", *arguments]
 
     def run(self, *arguments, check=True, text=None):
         """Runs a command within the machine."""

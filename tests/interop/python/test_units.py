@@ -19,7 +19,7 @@ class Application(BaseHTTPRequestHandler):
         self.end_headers()
 HTTPServer(("127.0.0.1", 8000), Application).serve_forever()
 """
-APPLICATION_UNIT = "[Service]\nExecStart=/usr/bin/python3 /root/application.py\n"
+APPLICATION_UNIT = "[Service]\nExecStart=/usr/bin/python3 /srv/application.py\n"
 FILES = {
     "gateway.toml": 'listen = "127.0.0.1:4667"\nallow-dest = ["127.0.0.1"]\n',
     "service.toml": 'upstream = "http://127.0.0.1:8000"\norigin = "http://127.0.0.1:4668"\n',
@@ -43,10 +43,10 @@ class Units(unittest.TestCase):
             "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
             "-keyout", "/etc/hoop/key.pem", "-out", "/etc/hoop/fullchain.pem")
         run("hoop", "introduce", "localhost:4669", "--devices", "/etc/hoop/devices.toml", "--cert", "/etc/hoop/fullchain.pem",
-            "--address", "127.0.0.1", "-o", "/root/relay.toml")
+            "--address", "127.0.0.1", "-o", "/srv/relay.toml")
         for role, names in {"gateway": "gateway.toml", "service": "service.toml kws", "relay": "fullchain.pem key.pem devices.toml"}.items():
             run("sh", "-c", f"cd /etc/hoop && chmod 600 {names} && chown hoop-{role}: {names}")
-        write("/root/application.py", APPLICATION)
+        write("/srv/application.py", APPLICATION)
         write("/etc/systemd/system/application.service", APPLICATION_UNIT)
         run("systemctl", "daemon-reload")
         run("systemctl", "start", "application", *(f"hoop-{role}" for role in ROLES))
@@ -61,8 +61,8 @@ class Units(unittest.TestCase):
         return json.loads(self.machine.run("curl", "-s", "http://127.0.0.1:4668/.well-known/hoop").stdout)["signing_keys"]
 
     def push(self):
-        self.machine.run("sh", "-c", "head -c 3000000 /dev/urandom > /root/photo")
-        return self.machine.run("hoop", "push", "--gateway", "http://127.0.0.1:4667", "--wait", "accepted", "-F", "f=@/root/photo",
+        self.machine.run("sh", "-c", "head -c 3000000 /dev/urandom > /srv/photo")
+        return self.machine.run("hoop", "push", "--gateway", "http://127.0.0.1:4667", "--wait", "accepted", "-F", "f=@/srv/photo",
                                 "http://127.0.0.1:4668/f")
 
     def log(self, role):
