@@ -3,12 +3,9 @@
 //! Nothing in them names an upload, a user or an application's path.
 
 use crate::core::{Core, store_problem};
-use hoop_http::{Body, Code, Peer, Problem, Server, ServerLimits, Shutdown, full};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use hyper::body::Incoming;
+use hoop_http::metrics::Families;
+use hoop_http::{Code, Problem, Server, Shutdown};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,45 +34,14 @@ impl Counters {
     }
 }
 
-/// One collector, and a person who looks.
-pub fn limits() -> ServerLimits {
-    ServerLimits { connections: 8, buffer_bytes: 16 * 1024, ..ServerLimits::default() }
-}
-
 /// Serves `/metrics` until `shutdown`, if there is an address for it.
 pub async fn run(server: Option<Server>, core: Arc<Core>, shutdown: Shutdown) {
     let Some(server) = server else { return };
-    let handler = move |request: Request<Incoming>, _: Peer| {
+    let told = move || {
         let core = core.clone();
-        async move { answer(&core, &request).await.unwrap_or_else(Problem::into_response) }
+        async move { text(&core).await }
     };
-    server.run(handler, shutdown).await;
-}
-
-async fn answer(core: &Core, request: &Request<Incoming>) -> Result<Response<Body>, Problem> {
-    check_host(request.headers())?;
-    match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => {
-            let mut response = Response::new(full(text(core).await?));
-            let headers = response.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            Ok(response)
-        }
-        _ => Err(Problem::new(Code::NotFound, "there is /metrics")),
-    }
-}
-
-/// A page can point its own name at this address: only names that no stranger has are answered.
-fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(host) = headers.get(header::HOST) else { return Ok(()) };
-    let host = host.to_str().unwrap_or_default();
-    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    match name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
-        true => Ok(()),
-        false => Err(Problem::new(Code::HostForbidden, "by loopback's names only").field("Host")),
-    }
+    hoop_http::metrics::serve(server, told, shutdown).await;
 }
 
 async fn text(core: &Core) -> Result<String, Problem> {
@@ -83,12 +49,9 @@ async fn text(core: &Core) -> Result<String, Problem> {
     let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?;
     let soon = core.clock.unix().plus_secs(SOON_SECS);
     let ending = core.store.with(move |index| index.ending(soon)).await.map_err(store_problem)?;
-    let mut out = String::new();
+    let mut families = Families::new("hoop_service_");
     let mut metric = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
-        let _ = writeln!(out, "# HELP hoop_service_{name} {help}\n# TYPE hoop_service_{name} {kind}");
-        for (labels, value) in values {
-            let _ = writeln!(out, "hoop_service_{name}{labels} {value}");
-        }
+        families.add(name, kind, help, values.iter().cloned());
     };
     let one = |value: u64| [(String::new(), value)];
     let counter = |value: &AtomicU64| one(value.load(Ordering::Relaxed));
@@ -119,21 +82,5 @@ async fn text(core: &Core) -> Result<String, Problem> {
     let refused = counters.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let refused: Vec<_> = refused.iter().map(|(code, n)| (format!("{{code=\"{code}\"}}"), *n)).collect();
     metric("refused_total", "counter", "Messages to /hoop/post that were refused, by code.", &refused);
-    Ok(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopbacks_own_names_are_answered() {
-        let asked = |host: &str| check_host(&[(header::HOST, host.parse().unwrap())].into_iter().collect()).is_ok();
-        for host in ["localhost:9", "localhost", "127.0.0.1:4669", "[::1]:4669", "127.0.0.2"] {
-            assert!(asked(host), "{host}");
-        }
-        for host in ["evil.example", "localhost.evil.example:4669", "192.168.1.1", ""] {
-            assert!(!asked(host), "{host}");
-        }
-    }
+    Ok(families.into_text())
 }

@@ -77,7 +77,7 @@ impl Service {
         let server = Server::bind(config.listen, server_tls.map(Arc::new), limits).await?;
         let admin = match config.admin {
             Some(address) if !address.ip().is_loopback() => return Err(OpenServiceError::AdminAddress(address)),
-            Some(address) => Some(Server::bind(address, None, metrics::limits()).await?),
+            Some(address) => Some(Server::bind(address, None, hoop_http::metrics::limits()).await?),
             None => None,
         };
         let fixed = reload::fixed(&config).into();
