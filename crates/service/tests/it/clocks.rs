@@ -63,6 +63,18 @@ impl Machine {
         sidecar.reaches(&probe.id, "accepted").await;
         sidecar
     }
+
+    /// A process takes an upload while the time is sure, which the application accepts, and ends.
+    async fn accepts_once(&self) -> (Ticket, Sealed) {
+        let one = self.starts(1, 2 * DAY, 2 * DAY).await;
+        let ticket = ticket(&one).await;
+        let sealed = seal(&ticket, b"once");
+        assert_eq!(sealed.post(&one).await.status, 202);
+        one.reaches(&ticket.id, "accepted").await;
+        one.forgets_bodies().await;
+        one.stop().await;
+        (ticket, sealed)
+    }
 }
 
 /// How often this came.
@@ -83,13 +95,7 @@ const JUMPS: [(u64, u64, u64); 5] = [
 async fn what_was_accepted_is_known_after_a_jump_and_never_replayed_again() {
     let upstream = Upstream::willing().await;
     let machine = Machine::sure(upstream.address).await;
-    let one = machine.starts(1, 2 * DAY, 2 * DAY).await;
-    let ticket = ticket(&one).await;
-    let sealed = seal(&ticket, b"once");
-    assert_eq!(sealed.post(&one).await.status, 202);
-    one.reaches(&ticket.id, "accepted").await;
-    one.forgets_bodies().await;
-    one.stop().await;
+    let (_, sealed) = machine.accepts_once().await;
     for (boot, mono, wall) in JUMPS {
         // The second start forgets what the first has disposed of.
         for _ in 0..2 {
@@ -134,13 +140,7 @@ async fn what_waits_for_the_application_outlives_a_jump_and_expires_in_time() {
 async fn what_was_forgotten_is_refused_for_good_whatever_the_clock_says_later() {
     let upstream = Upstream::willing().await;
     let machine = Machine::sure(upstream.address).await;
-    let one = machine.starts(1, 2 * DAY, 2 * DAY).await;
-    let ticket = ticket(&one).await;
-    let sealed = seal(&ticket, b"once");
-    assert_eq!(sealed.post(&one).await.status, 202);
-    one.reaches(&ticket.id, "accepted").await;
-    one.forgets_bodies().await;
-    one.stop().await;
+    let (ticket, sealed) = machine.accepts_once().await;
     // Weeks pass, and it is forgotten.
     let late = machine.starts(1, 60 * DAY, 60 * DAY).await;
     assert_eq!(late.send("GET", &format!("/hoop/uploads/{}", ticket.id), &[], b"").await.status, 404);
