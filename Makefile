@@ -1,10 +1,13 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-run demo-web screenshots bench figures test lint sbom fmt fuzz kill powercut vectors capi router
+.PHONY: help install setup demo demo-run demo-web screenshots bench figures test lint sbom fmt fuzz kill powercut vectors capi router
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+install: ## Builds hoop, and puts it and its systemd units below PREFIX=… (default /usr/local)
+	@dist/install $(or $(PREFIX),/usr/local)
 
 setup: ## Installs what the tests, the demo and the benchmark need (only what is missing)
 	@tools/setup

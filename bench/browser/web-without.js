@@ -22,7 +22,8 @@ const BOXES = {
   portal: { server: () => http.createServer((_, response) => response.writeHead(302, { Location: "/portal", "Access-Control-Allow-Origin": "*" }).end()) },
   "no name": { address: "http://nobody.local:4667" },
 };
-const LEAVES = { chromium: ["granted", "prompt", "denied"], firefox: ["unsupported"] };
+/** `allowed`: the browser asks, and its user says yes. The driver says it in his stead, while the card asks: nobody can click on a headless browser's own question. */
+const LEAVES = { chromium: ["granted", "prompt", "allowed", "denied"], firefox: ["unsupported"] };
 
 /** In a page: when its user clicked last, and when the form was given to the browser. */
 function watchClock() {
@@ -35,8 +36,8 @@ function watchClock() {
   };
 }
 
-/** Milliseconds of delay, and whether a question was asked. `answer`: what the visitor says to it. */
-async function upload(page, origin, photo, address, answer) {
+/** Milliseconds of delay, and whether a question was asked. `answer`: what the visitor says to it, and `allow` what he says to the browser's. */
+async function upload(page, origin, photo, address, answer, allow) {
   const delay = new Promise((resolve) => page.on("console", (message) => message.text().startsWith("delay ") && resolve(Number(message.text().slice(6)))));
   await page.goto(origin);
   if (address) await page.$eval("form", (form, url) => form.setAttribute("data-hoop-gateway", url), address);
@@ -46,6 +47,7 @@ async function upload(page, origin, photo, address, answer) {
   let asked = false;
   const question = page.waitForSelector(`hoop-card >>> nav #${answer}`, { timeout: 60_000 }).then(async (button) => {
     asked = true;
+    await allow?.();
     await button.click();
   }).catch(() => {});
   const ms = await delay;
@@ -71,12 +73,13 @@ for (const browser of BROWSERS) {
         const found = { decline: [], proceed: [], later: [] };
         let questions = 0;
         for (let round = 0; round < ROUNDS; round++) {
-          for (const answer of leave === "granted" ? ["decline"] : ["decline", "proceed"]) {
+          for (const answer of { granted: ["decline"], allowed: ["proceed"] }[leave] ?? ["decline", "proceed"]) {
             const context = await running.browser.createBrowserContext();
             if (leave === "granted" || leave === "denied") await answerLocalNetwork(running, context, house.origin, leave);
             const page = await context.newPage();
             await page.evaluateOnNewDocument(watchClock);
-            const first = await upload(page, house.origin, photo, address, answer);
+            const allow = leave === "allowed" ? () => answerLocalNetwork(running, context, house.origin, "granted") : undefined;
+            const first = await upload(page, house.origin, photo, address, answer, allow);
             found[answer].push(first.ms);
             questions = Math.max(questions, Number(first.asked));
             for (let more = 0; more < 2; more++) {

@@ -5,6 +5,7 @@ import { scenarios } from "./scenarios.js";
 
 /** Three segments, and where the second is under way. */
 const PHOTO = 20_000_000;
+const PIECES = 3;
 const HALF = 11_000_000;
 const HELD = { house: { links: ["gateway"] } };
 
@@ -32,14 +33,14 @@ scenarios(({ test }) => {
     await scene.house.assertArrived(photo);
   });
 
-  test("once the window has everything the page may close, and the window finishes alone", HELD, async (scene) => {
+  test("a page that is closed once the window has each piece is warned of, and the window finishes alone", HELD, async (scene) => {
     const { house } = scene;
     const photo = await house.photo("a.jpg", PHOTO);
     const half = house.links.gateway.holdAfter(HALF);
     const window = await toWindow(scene, photo);
     await half;
-    await scene.state(({ windowOnly }) => windowOnly);
-    assert.equal(await scene.leave(), false, "nobody is warned who may leave");
+    await scene.until(() => scene.pieces.size === PIECES, "the window has each piece");
+    assert.equal(await scene.leave(), true, "nobody has said that it is stored");
     assert.deepEqual(house.arrived, []);
     house.links.gateway.release();
     await closed(window);
@@ -56,7 +57,7 @@ scenarios(({ test }) => {
       const half = house.links.gateway.holdAfter(HALF);
       const window = await toWindow(scene, photo);
       await half;
-      await scene.state(({ windowOnly }) => windowOnly);
+      await scene.until(() => scene.pieces.size === PIECES, "the window has each piece");
       await window.close();
       house.links.gateway.release();
       await scene.answer("retry", answer);

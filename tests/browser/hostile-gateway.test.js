@@ -5,6 +5,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";
+import { gatewayKey } from "../../web/test/gateway.mjs";
 import { scenarios } from "./scenarios.js";
 
 /** More than any hostile answer makes the page ask: the most is six attempts, in each of which a browser follows twenty redirects. */
@@ -20,7 +21,7 @@ const TEST = JSON.stringify({ hoop: "gateway", version: "0.1.0", free_bytes: 2 *
 const CORS = {
   "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Methods": "*", "Access-Control-Max-Age": "600",
   "Access-Control-Allow-Headers": "Content-Type, Content-Range, Hoop-Prelude, Hoop-Permit, Hoop-Version",
-  "Access-Control-Expose-Headers": "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After",
+  "Access-Control-Expose-Headers": "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Hoop-Receipt, Location, Retry-After",
 };
 
 /** Something at hoop.local:4667 in the place of a gateway. `answers` maps a path or a method to what answers. */
@@ -46,7 +47,23 @@ async function startStranger(answers) {
 
 /** An answer once all of the request has come. */
 const said = (status, headers = {}, body = "") => (request, response) => {
-  request.resume().on("end", () => response.writeHead(status, headers).end(body));
+  const answer = () => response.writeHead(status, headers).end(body);
+  if (request.readableEnded) answer();
+  else request.resume().on("end", answer);
+};
+/** How long the uploads are, by their ids, as their parts say. */
+const totals = new Map();
+/** A key of the stranger's own, which nobody knows; and another one. */
+const [OWN_KEY, OTHER_KEY] = [gatewayKey(9), gatewayKey(10)];
+const ANOTHER = "cd".repeat(16);
+/** A gateway's word on the very upload that is asked about, with all that a device demands of one; `more` takes the place of that. `by` signs it: `of` other things. */
+const claim = (status, state, more = {}, by = OWN_KEY, of = {}) => (request, response) => {
+  const id = new URL(request.url, "http://hoop.local").pathname.split("/").at(-1);
+  const total = request.headers["content-range"]?.split("/")[1] ?? totals.get(id);
+  totals.set(id, total);
+  const signed = by && total && { "Hoop-Receipt": by.receipt({ id, total, state: /^(receiving|stored)$/.test(state) ? state : "delivering", ...of }) };
+  const fields = { "Hoop-Upload-Id": id, "Hoop-Total": total, "Hoop-State": state, "Hoop-Missing": "", ...signed, ...more };
+  said(status, fields, JSON.stringify({ id: fields["Hoop-Upload-Id"] }))(request, response);
 };
 const html = (body, status = 200) => said(status, { "Content-Type": "text/html" }, body);
 const problem = (code, status = 403) => said(status, { "Content-Type": "application/problem+json" }, JSON.stringify({ code, title: SCRIPT, detail: SCRIPT }));
@@ -88,25 +105,40 @@ const AT_THE_UPLOAD = {
   "word that the user has stopped it": [both(problem("aborted"))],
   "a conflict with what it knows": [both(problem("upload-conflict", 409))],
   "a permit that is not its": [both(problem("permit-invalid"))],
-  "partial content": [both(said(206, { "Hoop-State": "stored", "Hoop-Missing": "" }))],
-  "a part of it, over and over": [both(said(202, { "Hoop-State": "receiving", "Hoop-Missing": "" }))],
+  "partial content": [both(claim(206, "stored"))],
+  "a part of it, over and over": [both(claim(202, "receiving"))],
+  "a bare 201": [both(said(201))],
+  "a 201 that names no upload": [both(said(201, { "Hoop-State": "stored", "Hoop-Missing": "" }))],
+  "a 201 about another upload": [both(claim(201, "stored", { "Hoop-Upload-Id": ANOTHER }))],
+  "a receipt of another upload": [both(claim(201, "stored", {}, OWN_KEY, { id: ANOTHER }))],
+  "a receipt of less": [both(claim(201, "stored", {}, OWN_KEY, { missing: "0-127", state: "receiving" }))],
+  "a receipt for another service": [both(claim(201, "stored", {}, OWN_KEY, { origin: "https://evil.example" }))],
+  "a receipt that nobody signed": [both(claim(201, "stored", { "Hoop-Receipt": Buffer.alloc(126, 1).toString("base64url") }))],
+  "a 201 about another length": [both(claim(201, "stored", { "Hoop-Total": "7" }))],
   "one octet after another": [both(drip)],
   "a redirect in a circle": [both((request, response) => said(307, { Location: request.url })(request, response))],
   "\"stored\" for the first segment, unread": [
-    both((_request, response) => response.writeHead(201, { "Hoop-State": "stored", "Hoop-Missing": "" }).end()), 2 * LARGE,
+    both((request, response) => {
+      const id = new URL(request.url, "http://hoop.local").pathname.split("/").at(-1);
+      const fields = { "Hoop-Upload-Id": id, "Hoop-Total": request.headers["content-range"]?.split("/")[1] ?? "0" };
+      response.writeHead(201, { ...fields, "Hoop-State": "stored", "Hoop-Missing": "" }).end(JSON.stringify({ id }));
+    }), 2 * LARGE,
   ],
 };
 
 /** Says to whoever has opened it what a bridge may say, and much that it may not; ANSWER is what a `put` or `look` gets. */
 const FORGER = `<!doctype html><title>Bridge</title><script>
   const say = (message) => opener.postMessage(message, "*");
-  const stored = { hoop: 1, type: "answer", seq: 1, status: 201, state: "stored", missing: "" };
+  let stored = { hoop: 1, type: "answer", seq: 1, status: 201, state: "stored", missing: "" };
   for (const message of [null, 5, "hello", [], {}, { hoop: "1", type: "hello" }, stored, { hoop: 1, type: "ready" }]) say(message);
   const frame = document.createElement("iframe");
   frame.srcdoc = "<script>top.opener.postMessage(" + JSON.stringify(stored) + ", '*')<\\/script>";
   document.documentElement.append(frame);
-  addEventListener("message", ({ data: { type, id, seq } }) => {
-    if (type === "begin") say({ hoop: 1, type: "ready", id });
+  addEventListener("message", ({ data: { type, id, total, seq } }) => {
+    if (type === "begin") {
+      stored = { ...stored, id, total: String(total) };
+      say({ hoop: 1, type: "ready", id });
+    }
     if (!seq) return;
     for (const sent of [-Infinity, -1, NaN, 1e308, "many", { toString: null }, [], null]) say({ hoop: 1, type: "progress", seq, sent });
     for (let count = 0; count < 500; count++) say({ ...stored, seq: 1000 + count });
@@ -145,7 +177,7 @@ const delivering = (spoil) => async (request, response) => {
   const [answer] = await once(forward.end(body), "response");
   const told = Buffer.concat(await answer.toArray());
   spoilt.push(answer.statusCode < 300 ? "taken" : `refused: ${told}`);
-  response.writeHead(201, { "Hoop-State": "stored", "Hoop-Missing": "" }).end();
+  claim(201, "stored")(request, response);
 };
 const altered = (octets, total) => {
   for (let at = 100; at < octets.length; at += RECORD) octets[at] ^= 1;
@@ -153,8 +185,8 @@ const altered = (octets, total) => {
 };
 const stretched = (octets, total) => [octets.subarray(0, 2 * RECORD), total + RECORD];
 const forgotten = said(404);
-const stored = said(201, { "Hoop-State": "stored", "Hoop-Missing": "" });
-const word = (state) => said(200, { "Hoop-State": state, "Hoop-Missing": "" });
+const stored = claim(201, "stored");
+const word = (state) => claim(200, state);
 
 /** Once all of it is with a stranger: what he does with it, and what he says when he is asked later. */
 const AFTER_THE_UPLOAD = {
@@ -256,8 +288,7 @@ scenarios(({ test, browser }) => {
   });
 
   test("who claims to have it all is believed that much; that it is delivered the service says, and no link leads to him", strange, async (scene) => {
-    const claim = { "Hoop-State": "accepted", "Hoop-Missing": "", "Location": HACK_URL };
-    const stranger = await startStranger({ PUT: said(201, claim), HEAD: said(200, { "Hoop-State": "delivering", "Hoop-Missing": "" }) });
+    const stranger = await startStranger({ PUT: claim(201, "accepted", { Location: HACK_URL }), HEAD: word("delivering") });
     try {
       await send(scene, SMALL, 0);
       await scene.answer("offer", "proceed");
@@ -295,6 +326,82 @@ scenarios(({ test, browser }) => {
   });
 });
 
+/** Those to whom nobody is to leave a photo: what they say, and why the page does not rely on them. */
+const STRANGERS = {
+  "signs nothing": [null, "unproven"],
+  "signs with another key than the one that is known": [OTHER_KEY, "changed"],
+};
+
+scenarios(({ test, browser }) => {
+  test("a window that says stored and signs nothing is not left with the photo", { permission: "denied", hurry: true, house: { gateway: false } }, async (scene) => {
+    const stranger = await startStranger({ "/bridge": html(FORGER.replace("ANSWER", "say({ ...stored, seq })")) });
+    await scene.page.evaluateOnNewDocument(insistent);
+    try {
+      const photo = await send(scene, SMALL, 0);
+      await scene.answer("bridge", "proceed");
+      await scene.state(({ stranger }) => stranger === "unproven");
+      // Two minutes of patience are two seconds, and the service is not asked to wait.
+      await scene.page.evaluate(hastenClock, 100);
+      await toService(scene, "a window that signs nothing");
+      await scene.house.assertArrived(photo);
+    } finally {
+      await stranger.stop();
+    }
+  });
+
+  if (browser !== "chromium") return;
+
+  test("who is not the gateway that is known here is not left with a photo, and the page brings it", {
+    permission: "granted", hurry: true, house: { gateway: false },
+  }, async (scene) => {
+    await scene.page.evaluateOnNewDocument(impatient);
+    const photos = [];
+    const known = await startStranger(both(claim(201, "stored")));
+    photos.push(await send(scene, SMALL, 0));
+    await scene.answer("offer", "proceed");
+    await scene.state("free");
+    // It was known as the first that was met there; that it threw the photo away shows later.
+    await scene.state("delivered");
+    await known.stop();
+    for (const [what, [key, why]] of Object.entries(STRANGERS)) {
+      const stranger = await startStranger({ PUT: claim(201, "stored", {}, key), HEAD: claim(200, "stored", {}, key) });
+      try {
+        photos.push(await send(scene, SMALL, photos.length));
+        await scene.answer("offer", "proceed");
+        await scene.state(({ stranger }) => stranger === why);
+        await toService(scene, what);
+        await scene.house.assertArrived(...photos);
+        assertHarmless(scene, stranger, what);
+      } finally {
+        await stranger.stop();
+      }
+    }
+  });
+
+  test("who copies the name of a gateway that the service lists is not left with a photo", { permission: "granted", hurry: true, house: { gateway: false } }, async (scene) => {
+    const { house } = scene;
+    const { name } = gatewayKey(11);
+    await house.service.stop();
+    await house.startService(["--permits", "required", "--gateway", name]);
+    await scene.page.evaluateOnNewDocument(impatient);
+    const photos = [];
+    const test = said(200, { "Content-Type": "application/json" }, JSON.stringify({ ...JSON.parse(TEST), gateway: name }));
+    for (const [key, what] of [[null, "a copied name"], [OWN_KEY, "a copied name, and a key of its own"]]) {
+      const stranger = await startStranger({ "/test": test, ...both(claim(201, "stored", {}, key)) });
+      try {
+        photos.push(await send(scene, SMALL, photos.length));
+        await scene.answer("offer", "proceed");
+        await toService(scene, what);
+        assert.equal(scene.states.some(({ stranger }) => stranger), !key, what);
+        await house.assertArrived(...photos);
+        assertHarmless(scene, stranger, what);
+      } finally {
+        await stranger.stop();
+      }
+    }
+  });
+});
+
 /** In this page the clock goes three hundred times as fast, the service is not asked to wait, and is asked again soon. */
 function impatient() {
   const now = performance.now.bind(performance);
@@ -309,9 +416,15 @@ function impatient() {
   window.fetch = (address, { headers: { Prefer, ...headers } = {}, ...how } = {}) => ask(address, { ...how, headers });
 }
 
-/** From now on a page's clock goes ten times as fast. */
-function hastenClock() {
+/** In this page the service is not asked to wait. */
+function insistent() {
+  const ask = window.fetch;
+  window.fetch = (address, { headers: { Prefer, ...headers } = {}, ...how } = {}) => ask(address, { ...how, headers });
+}
+
+/** From now on a page's clock goes so many times as fast. */
+function hastenClock(times = 10) {
   const now = performance.now.bind(performance);
   const from = now();
-  performance.now = () => from + 10 * (now() - from);
+  performance.now = () => from + times * (now() - from);
 }

@@ -50,6 +50,8 @@ async function play(t, running, claim, options, body) {
 export class Scene {
   /** Every `hoop:state` of the pages of this scene, in order: the event's detail, as far as it is data. */
   states = [];
+  /** The pieces that the gateway's window has said it has. */
+  pieces = new Set();
   /** What the pages said on their consoles. */
   console = [];
   /** What the pages have asked for: `GET https://photos.example/`. */
@@ -212,6 +214,7 @@ export class Scene {
 
   #heard(text) {
     if (text.startsWith(STATE)) this.states.push(JSON.parse(text.slice(STATE.length)));
+    else if (text.startsWith(PIECE)) this.pieces.add(text);
     else this.console.push(text);
     for (const watch of [...this.#watchers]) watch();
   }
@@ -232,11 +235,15 @@ export class Scene {
 
 /** How a page tells the test of its states: a line on the console comes through in both browsers, whatever page follows. */
 const STATE = "hoop:state ";
+const PIECE = "hoop:piece ";
 
 function reportStates() {
+  addEventListener("message", ({ data }) => {
+    if (data?.type === "progress") console.debug(`hoop:piece ${data.seq}`);
+  });
   addEventListener("hoop:state", ({ detail }) => {
-    const { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location } = detail;
-    const state = { phase, way, gateway, sent, total, id, monitor, windowOnly, resumed, location, question: detail.question?.kind, known: detail.question?.known, error: detail.error?.code };
+    const { phase, way, gateway, sent, total, id, monitor, resumed, location, stranger } = detail;
+    const state = { phase, way, gateway, sent, total, id, monitor, resumed, location, stranger, question: detail.question?.kind, known: detail.question?.known, error: detail.error?.code };
     console.debug(`hoop:state ${JSON.stringify(state)}`);
   }, true);
 }

@@ -33,6 +33,7 @@ const WINDOWS = { phone: SIZES.phone, window: { width: 420, height: 300 } };
 
 /** Large enough to stop in the middle of, and how fast a link is then, in octets a second: for as long as pictures take. */
 const LARGE = 30_000_000;
+const PIECES = 4;
 const SLOW = 400_000;
 
 /** A form with a foreign token is refused with 403: here that stands for an application that has no time. */
@@ -260,6 +261,7 @@ async function bridge(tour) {
       await scene.page.close();
       scene.page = await scene.newPage();
       scene.states.length = 0;
+      scene.pieces.clear();
     };
     const byLibrary = async () => {
       await scene.open();
@@ -309,7 +311,7 @@ async function bridge(tour) {
     half = gateway.holdAfter(LARGE * 0.8);
     window = await byLibrary();
     await half;
-    await scene.state(({ windowOnly }) => windowOnly);
+    await scene.until(() => scene.pieces.size === PIECES, "the window has what it is to send");
     await scene.page.close();
     await window.waitForFunction(() => document.querySelector("#hint").textContent === document.body.dataset.alone);
     await see(window, "alone");

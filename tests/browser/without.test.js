@@ -13,6 +13,9 @@ const PAGE = `<!doctype html><html lang="en"><title>A page</title><script type="
 const HOUSE = { gateway: false, wall: null };
 const STRANGER = { known: false, house: HOUSE };
 
+/** When a form is pressed again: long after it was free again, once. */
+const AGAIN_MS = 12_000;
+
 /** What stands at the gateway's address. */
 const BOXES = {
   nothing: () => null,
@@ -105,6 +108,31 @@ scenarios(({ test, browser }) => {
     await scene.open();
     await upload("decline");
     assert.deepEqual(questions(scene), [["bridge", true], ["bridge", true]]);
+  });
+
+  test("a form that is pressed again while the browser sends it goes as ever, and to no box", { permission: "granted", house: { gateway: false, links: ["service"] } }, async (scene) => {
+    const { house } = scene;
+    const photo = await house.photo("a.jpg", 20_000_000);
+    await scene.open();
+    await scene.choose([photo]);
+    // By the page itself, since the driver does not get at a page that is about to go.
+    await scene.page.evaluate((ms) => {
+      const press = () => document.querySelector("form[enctype] button:not([type=button])").click();
+      addEventListener("submit", () => setTimeout(press, ms), { once: true });
+    }, AGAIN_MS);
+    // Slow, and not silent: each connection by itself.
+    house.links.service.rate = 500_000;
+    const pressed = new Promise((resolve) => setTimeout(resolve, AGAIN_MS + 2_000));
+    await scene.submit();
+    if (browser === "firefox") await scene.answer("bridge", "decline");
+    await scene.state("ordinary");
+    const asked = questions(scene).length;
+    await house.startGateway();
+    await pressed;
+    house.links.service.rate = Infinity;
+    await house.assertArrived(photo);
+    assert.equal(questions(scene).length, asked, "nothing is asked");
+    assert.ok(!scene.requests.some((request) => request.startsWith("PUT http://hoop.local")), "the box gets nothing");
   });
 
   test("a box that was found is asked about as one that is known", { known: false, permission: "denied" }, async (scene) => {

@@ -1,5 +1,6 @@
 """The systemd units in dist/systemd are as closed as they are said to be, and systemd understands them."""
 
+import os
 import re
 import subprocess
 import tempfile
@@ -61,6 +62,22 @@ class Units(unittest.TestCase):
             source = (Path(ROOT) / f"crates/hoop/src/{role}.rs").read_text()
             for flag in re.findall(r" --([a-z-]+)", unit.read_text()):
                 self.assertRegex(source, rf"\b{flag.replace('-', '_')}: ", f"{unit.name}: --{flag}")
+
+    def test_install_puts_each_where_systemd_looks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            built, to = Path(folder) / "built", Path(folder) / "to"
+            built.mkdir()
+            (built / "hoop").write_text("#!/bin/sh\n")
+            environment = {**os.environ, "BUILT": str(built), "DESTDIR": str(to)}
+            command = [str(Path(ROOT) / "dist/install"), "/opt/hoop"]
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+            root = to / "opt/hoop"
+            self.assertTrue(os.access(root / "bin/hoop", os.X_OK))
+            self.assertTrue((root / "lib/sysusers.d/hoop.conf").is_file())
+            for unit in UNITS:
+                text = (root / "lib/systemd/system" / unit.name).read_text()
+                self.assertIn("ExecStart=/opt/hoop/bin/hoop ", text)
+                self.assertNotIn("/usr/local", text)
 
 
 if __name__ == "__main__":

@@ -270,7 +270,8 @@ export class Bridge {
 
   #learn(entry: Entry, outcome: Outcome): void {
     if (entry.upload !== this.#upload) return;
-    const ok = outcome.status >= 200 && outcome.status < 300;
+    const { id, total } = entry.upload;
+    const ok = outcome.status >= 200 && outcome.status < 300 && outcome.id === id && outcome.total === String(total);
     // Of a look, "unknown" is an answer.
     if (!ok && entry.part) this.#failure = outcome;
     if (!ok || outcome.missing === undefined) return;

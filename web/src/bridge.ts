@@ -55,7 +55,7 @@ function send(job: Job): void {
   request.onloadend = () => {
     clearTimeout(stall);
     requests.delete(job);
-    after(() => bridge.outcome(job, outcome(request, upload.id), performance.now()));
+    after(() => bridge.outcome(job, outcome(request, upload.id, !part), performance.now()));
   };
   moved();
   if (!part) return request.send();
@@ -69,16 +69,21 @@ function send(job: Job): void {
   request.send(part.blob);
 }
 
-function outcome(request: XMLHttpRequest, id: string): Outcome {
+/** `bare`: the answer has no document. */
+function outcome(request: XMLHttpRequest, id: string, bare: boolean): Outcome {
   const { status } = request;
   if (status === 0) return { status };
   const body = parsed(request.responseText);
   const header = (name: string) => request.getResponseHeader(name) ?? undefined;
   const retryAfter = header("Retry-After");
+  const named = header("Hoop-Upload-Id");
   return {
     status,
+    id: bare || body.id === named ? named : undefined,
     state: header("Hoop-State"),
     missing: header("Hoop-Missing"),
+    total: header("Hoop-Total"),
+    receipt: header("Hoop-Receipt"),
     code: text(body.code),
     detail: text(body.detail),
     retry_after: retryAfter && /^\d+$/.test(retryAfter) ? Number(retryAfter) : undefined,

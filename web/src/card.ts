@@ -93,12 +93,12 @@ export class Card {
     const lang = language([speaks && native(speaks, "getAttribute")("lang"), ...navigator.languages]);
     const t = texts(lang);
     const [title, body] = words(t, state, new URL(this.#site).hostname);
-    const moving = phase === "handing" || (phase === "ordinary" && sent > 0 && sent < total);
+    const moving = (phase === "handing" && !state.stranger) || (phase === "ordinary" && sent > 0 && sent < total);
     const share = total > 0 ? Math.min(1, sent / total) : 0;
     this.#state = state;
     this.#safe ||= phase === "free" || phase === "received";
     root.lang = lang;
-    const go = phase === "free" || state.windowOnly;
+    const go = phase === "free";
     const ok = go || phase === "received" || phase === "delivered";
     root.className = `${phase}${go ? " go" : ""}${ok ? " ok" : ""}${darkPage(this.element) ? " dark" : ""}`;
 
@@ -110,7 +110,7 @@ export class Card {
       this.#facts.textContent = [t.of(size(lang, sent), size(lang, total)), ...left].map((fact) => fact.replaceAll(" ", "\u00a0")).join(" · ");
     }
 
-    const shown = [lang, phase, question?.kind, question?.known, state.windowOnly, state.way, state.resumed, state.monitor, state.location, state.error?.code].join();
+    const shown = [lang, phase, question?.kind, question?.known, state.way, state.stranger, state.resumed, state.monitor, state.location, state.error?.code].join();
     const quarter = Math.floor(share * 4);
     if (shown === this.#shown) {
       if (moving && quarter > this.#quarter && quarter < 4) this.#announce(`${quarter * 25} %`);

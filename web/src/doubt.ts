@@ -6,6 +6,8 @@ import type { Answer } from "./way.ts";
 /** So long may the service get nothing new. A gateway has others to serve, too, and nobody waits in front of the page as at a command line; but a page is not kept
  *  open for ever. */
 export const PATIENCE_MS = 600_000;
+/** The same where the page stays because of it: somebody waits in front of it. */
+export const STRANGER_MS = 120_000;
 /** A gateway that sends at certain hours is waited for until they come, once for each time that the service has got something: they come every day. */
 export const HOURS_MS = 86_400_000;
 /** How often the page sends what is missing by itself: a service that has not taken it by then will not. */
@@ -19,8 +21,8 @@ const COMING = ["announced", "receiving"];
 /** What it says when it has all of it. */
 const WHOLE = ["stored", "delivering"];
 
-/** Whether the gateway says that it carries it no longer. */
-export const isDone = ({ status, state }: Answer) => status === 404 || (!!state && !CARRYING.includes(state));
+/** Whether the gateway says that it carries it no longer, or what no gateway says. */
+export const isDone = ({ status, state, code }: Answer) => status === 404 || code === "gateway-lies" || (!!state && !CARRYING.includes(state));
 
 export class Doubt {
   #received = 0;
@@ -28,9 +30,12 @@ export class Doubt {
   /** Until when the gateway has said that it is not its time. */
   #shut: number | undefined;
   #mends = 0;
+  #stranger: boolean;
 
-  constructor(now: number) {
+  /** `stranger`: the gateway is one that is not relied on, and the hours that it tells are not waited for. */
+  constructor(now: number, stranger = false) {
     this.#since = now;
+    this.#stranger = stranger;
   }
 
   /** Whether the page is to send what the service lacks, by what the gateway said (if it was asked) and the service after that (if it answered). */
@@ -39,11 +44,11 @@ export class Doubt {
     // Nobody could send it anything now, or it has come on.
     if (!told || told.reason || received > this.#received) [this.#received, this.#since, this.#shut] = [Math.max(received, this.#received), now, undefined];
     // It has all, and it is not its time: by itself the page would use the same thin line at the hours that its owner keeps free. As long as it says so.
-    else if (said?.status === 200 && WHOLE.includes(said.state ?? "") && !said.missing && said.retryAfter) {
+    else if (!this.#stranger && said?.status === 200 && WHOLE.includes(said.state ?? "") && !said.missing && said.retryAfter) {
       this.#shut ??= now + Math.min(said.retryAfter * 1000, HOURS_MS);
       if (now < this.#shut) this.#since = now;
     }
-    const due = (said && isDone(said)) || now - this.#since >= PATIENCE_MS;
+    const due = (said && isDone(said)) || now - this.#since >= (this.#stranger ? STRANGER_MS : PATIENCE_MS);
     if (!due || !told || told.reason || !COMING.includes(told.state) || this.#mends === MENDS) return false;
     this.#mends++;
     this.#since = now;

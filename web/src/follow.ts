@@ -3,7 +3,7 @@
 import { Doubt, isDone } from "./doubt.ts";
 import { unbase64url } from "./octets.ts";
 import { openAnswer, response } from "./seal.ts";
-import { status } from "./service.ts";
+import { status, time } from "./service.ts";
 import type { Status, Ticket } from "./service.ts";
 import { HoopError } from "./types.ts";
 import type { Phase } from "./types.ts";
@@ -19,6 +19,8 @@ const AFTER_S = 7 * 86_400;
 export interface News {
   phase: Phase;
   answer?: Response;
+  /** Where it points. */
+  location?: string;
   error?: HoopError;
   /** Nothing more can come. */
   final: boolean;
@@ -38,13 +40,15 @@ export interface Carrier {
   look?(): Promise<Answer>;
   /** Sends what the service lacks past it. */
   mend(): Promise<void>;
+  /** It is not relied on. */
+  stranger: boolean;
 }
 
-/** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway; what a gateway does not deliver is sent past it. */
-export async function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal, carrier?: Carrier): Promise<void> {
-  const doubt = new Doubt(performance.now());
+/** Asks until the end, or until aborted; `tell` gets each change of what was sent to `url`. Believes the service alone, never a gateway; what a gateway does not deliver is sent past it. */
+export async function follow(ticket: Ticket, url: URL, tell: (news: News) => void, signal: AbortSignal, carrier?: Carrier): Promise<void> {
+  const doubt = new Doubt(performance.now(), carrier?.stranger);
   let last = "";
-  for (let wait = LEAST_MS; !signal.aborted && Date.now() / 1000 < ticket.expires + AFTER_S; ) {
+  for (let wait = LEAST_MS; !signal.aborted && !(time() / 1000 > ticket.expires + AFTER_S); ) {
     const began = performance.now();
     // Asked before the service, which never goes back.
     const said = last.startsWith("received") ? undefined : await carrier?.look?.();
@@ -58,7 +62,8 @@ export async function follow(ticket: Ticket, tell: (news: News) => void, signal:
       last = now!;
       wait = LEAST_MS;
       const news = await read(ticket, told);
-      if (news) tell(news);
+      const location = news?.answer?.headers.get("location");
+      if (news) tell({ ...news, location: location && URL.canParse(location, url) ? new URL(location, url).href : undefined });
       if (news?.final) return;
     }
     // A service that waits has paused already.

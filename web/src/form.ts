@@ -20,8 +20,8 @@ export type Offload = (input: Offloadable, options: OffloadOptions & FormHooks) 
 /** After an ordinary submission the page goes away. If it does not (204, a download, another target), the form is free again. */
 const GONE_AFTER_MS = 5000;
 
-/** Forms with an upload that is not yet safe, and its card. */
-const busy = new WeakMap<HTMLFormElement, Element | null>();
+/** Forms with an upload that is not yet safe, and its card; false: the browser itself is sending it, in this page's place. */
+const busy = new WeakMap<HTMLFormElement, Element | null | false>();
 /** The cards of a form's uploads before, and whether anything more comes of them. */
 const earlier = new WeakMap<HTMLFormElement, { card: Element; over(): boolean }[]>();
 /** Phases in which an upload is safe, and still on its way. */
@@ -32,9 +32,12 @@ export function startForms(selector: string, offload: Offload): void {
   const hear = (event: SubmitEvent) => {
     const form = event.target;
     if (event.defaultPrevented || !(form instanceof HTMLFormElement) || !native(form, "matches")(selector)) return;
-    if (busy.has(form)) {
+    const card = busy.get(form);
+    // Pressed again, a browser sends it anew and drops what was under way. A box would take it besides.
+    if (card === false) return;
+    if (card !== undefined) {
       event.preventDefault();
-      busy.get(form)?.scrollIntoView({ block: "nearest" });
+      card?.scrollIntoView({ block: "nearest" });
       return;
     }
     const button = event.submitter;
@@ -120,14 +123,17 @@ async function hand(form: HTMLFormElement, button: HTMLElement | null, entries: 
     const receipt = await offload(form, present(options, place, { again, direct, target }));
     if (receipt.way === "ordinary") {
       // Whoever comes back finds the form, and nothing that says it is being sent.
-      addEventListener("pageshow", () => card?.remove(), { once: true });
+      addEventListener("pageshow", () => {
+        card?.remove();
+        busy.delete(form);
+      }, { once: true });
       await gone();
+      if (/^(_self|_parent|_top)?$/i.test(target) && busy.has(form)) return void busy.set(form, false);
     } else native(form, "reset")();
   } catch {
     // The card has told what came in the way; it makes room when the form is sent again.
-  } finally {
-    busy.delete(form);
   }
+  busy.delete(form);
 }
 
 const attribute = (form: HTMLFormElement, name: string) => native(form, "getAttribute")(name);

@@ -19,8 +19,8 @@ export const LIES = 3;
 export const PAUSE_MAX_MS = 15_000;
 const PAUSE_MS = 500;
 
-/** States in which all of an upload is there. */
-const WHOLE = ["stored", "delivering", "received", "accepted", "held", "rejected", "unknown"];
+/** The states of an upload that goes on; in all but the first, all of it is there. */
+const STATES = ["receiving", "stored", "delivering", "received", "accepted", "held", "rejected", "unknown"];
 const ENDED = ["stopped", "expired", "refused"];
 /** Refusals that pass: timeouts, busy, paused, broken off, unwell. 507 is none of them: a full disk stays full for longer than people wait. */
 const PASSING = [0, 408, 423, 425, 429, 500, 502, 503, 504];
@@ -37,6 +37,7 @@ export type Step =
   | { do: "fail"; code: string };
 
 export class Handover {
+  #id: string;
   #layout: Layout;
   #parallel: number;
   /** Of each segment: what is to be sent of it; undefined: nothing. */
@@ -53,7 +54,8 @@ export class Handover {
   #end: { do: "done" } | { do: "fail"; code: string } | undefined;
 
   /** `sent`: the segments that were sent before, to anybody; then it begins with a look. */
-  constructor(layout: Layout, parallel: number, sent: Iterable<number> = []) {
+  constructor(id: string, layout: Layout, parallel: number, sent: Iterable<number> = []) {
+    this.#id = id;
     this.#layout = layout;
     this.#parallel = parallel;
     this.#sent = new Set(sent);
@@ -109,18 +111,14 @@ export class Handover {
     return !!this.#todo[segment];
   }
 
-  /** Whether nothing is left here: all that is not handed over fulfils `isOut`. */
-  allOut(isOut: (segment: number) => boolean): boolean {
-    return this.#todo.every((todo, index) => !todo || isOut(index));
-  }
-
-  /** Takes what a 2xx says. */
+  /** Takes what a 2xx says, if it has all four fields, and says it of this upload: anybody can answer 201. */
   #told(segment: number | undefined, answer: Answer): void {
+    const { id, state, total } = answer;
     const missing = parseMissing(answer.missing, this.#layout);
-    if (!missing || (answer.total != null && answer.total !== String(this.#layout.total))) return this.#lie(answer);
+    if (!missing || id !== this.#id || total !== `${this.#layout.total}` || !STATES.includes(state!)) return this.#lie(answer);
     // Whoever cannot name all that is missing has not said that the rest is there.
     const known = missing.length < MAX_SPANS ? Infinity : missing.at(-1)![1];
-    const whole = !missing.length && WHOLE.includes(answer.state ?? (answer.status === 201 ? "stored" : ""));
+    const whole = !missing.length && state !== STATES[0];
     // An answer to one segment may be older than that to another, so it is asked about its own alone. Nothing is under way at a look.
     for (const index of segment === undefined ? this.#todo.keys() : [segment]) {
       const all = span(this.#layout, index);

@@ -35,7 +35,7 @@ function request(
     xhr.onloadend = () => {
       clearTimeout(clock);
       signal.removeEventListener("abort", abort);
-      resolve({ ...answer(xhr, url), still });
+      resolve({ ...answer(xhr, url, method === "HEAD"), still });
     };
     xhr.open(method, url);
     for (const [name, value] of Object.entries(headers)) xhr.setRequestHeader(name, value);
@@ -46,19 +46,19 @@ function request(
   });
 }
 
-function answer(xhr: XMLHttpRequest, url: string): Answer {
+/** `bare`: the answer has no document. */
+function answer(xhr: XMLHttpRequest, url: string, bare: boolean): Answer {
   const { status } = xhr;
   if (!status) return { status };
-  let code: string | undefined;
-  if (status >= 400) {
-    try {
-      code = cleanCode(JSON.parse(xhr.responseText).code);
-    } catch {}
-  }
+  let said: { code?: unknown; id?: unknown } = {};
+  try {
+    said = Object(JSON.parse(xhr.responseText));
+  } catch {}
   const header = (name: string) => xhr.getResponseHeader(name);
   const seconds = Number(header("retry-after") ?? NaN);
+  const id = header("hoop-upload-id");
   return {
-    status, code, state: header("hoop-state"), missing: header("hoop-missing"), total: header("hoop-total"),
+    status, code: cleanCode(said.code), id: bare || said.id === id ? id : undefined, state: header("hoop-state"), missing: header("hoop-missing"), total: header("hoop-total"), receipt: header("hoop-receipt"),
     retryAfter: seconds >= 0 ? seconds : undefined, monitor: ownUrl(header("location") ?? undefined, new URL(url).origin),
   };
 }

@@ -63,7 +63,8 @@ async function within<T>(work: (uploads: IDBObjectStore, prints: IDBObjectStore)
   return (request as IDBRequest<T>)?.result;
 }
 
-const everything = () => within((uploads) => uploads.getAll() as IDBRequest<Kept[]>);
+/** All that is kept, those that end first in front. */
+const everything = async () => (await within((uploads) => uploads.getAll() as IDBRequest<Kept[]>)).sort((a, b) => a.ticket.expires - b.ticket.expires);
 
 const printsOf = (id: string) => IDBKeyRange.bound([id], [id, []]);
 
@@ -76,8 +77,7 @@ export const drop = (id: string) => within((uploads, prints) => {
 /** Keeps an upload; false if that cannot be. */
 export async function keep(kept: Kept): Promise<boolean> {
   try {
-    const oldest = (await everything()).sort((a, b) => a.ticket.expires - b.ticket.expires);
-    for (const { id } of oldest.slice(0, Math.max(0, oldest.length + 1 - KEPT_MAX))) await drop(id);
+    for (const { id } of (await everything()).slice(0, 1 - KEPT_MAX)) await drop(id);
     await within((uploads) => uploads.put(kept));
     return true;
   } catch {
@@ -85,13 +85,16 @@ export async function keep(kept: Kept): Promise<boolean> {
   }
 }
 
-/** The upload of `owner`, or undefined for whomever's, with this key, if one is kept that has not expired; the newest of several. */
-export async function find(owner: string | undefined, key: string, now = Date.now()): Promise<Kept | undefined> {
+/** The upload of `owner`, or undefined for whomever's, with this key, if one is kept that has not expired; the newest of several. `now` is the service's
+ *  time (`time`); where it has not said, none has expired. */
+export async function find(owner: string | undefined, key: string, now?: number): Promise<Kept | undefined> {
   try {
-    const all = await everything();
-    const [gone, here] = [true, false].map((past) => all.filter(({ ticket }) => ticket.expires * 1000 < now === past));
-    for (const { id } of gone!) await drop(id);
-    return here!.filter((kept) => (kept.owner === owner || owner === undefined) && kept.key === key).sort((a, b) => b.ticket.expires - a.ticket.expires)[0];
+    let newest: Kept | undefined;
+    for (const kept of await everything()) {
+      if (kept.ticket.expires * 1000 < now!) await drop(kept.id);
+      else if ((owner ?? kept.owner) === kept.owner && kept.key === key) newest = kept;
+    }
+    return newest;
   } catch {
     return undefined;
   }

@@ -12,14 +12,13 @@ import { message as read } from "./message.ts";
 import type { Message } from "./message.ts";
 import { own } from "./own.ts";
 import { decide as decideBy, DEFAULTS } from "./policy.ts";
-import { settings, status, stop, ticket } from "./service.ts";
+import { settings, status, stop, ticket, time } from "./service.ts";
 import type { Ticket } from "./service.ts";
 import { begin, resume } from "./upload.ts";
-import type { Upload } from "./upload.ts";
+import type { Progress, Upload } from "./upload.ts";
 import { HoopError } from "./types.ts";
-import type { Offloadable, OffloadOptions, Policy, Question, Receipt, Settings, State } from "./types.ts";
+import type { Offloadable, OffloadOptions, Policy, Question, Receipt, Settings, State, Stranger } from "./types.ts";
 import type { Parcel, Way } from "./way.ts";
-import type { openBridge } from "./window.ts";
 
 const GATEWAYS = ["http://hoop.local:4667"];
 /** A rate is an average over so long. */
@@ -135,7 +134,7 @@ class Conductor {
 
   /** What is kept of this upload, unless another page is at it. */
   async #kept(owner: string): Promise<Kept | undefined> {
-    const kept = await find(owner, this.#message.key);
+    const kept = await find(owner, this.#message.key, time());
     return kept && (await this.#lock(kept.id)) ? kept : undefined;
   }
 
@@ -211,7 +210,7 @@ class Conductor {
       }
       // Here before the click, within which a window has to open at once.
       const { openBridge } = await later();
-      const opening = await this.#ask("bridge", known, () => bridge(gateway, openBridge, known), shut);
+      const opening = await this.#ask("bridge", known, () => openBridge(gateway, known), shut);
       if (!opening) return this.#declined(gateway, known);
       learned(gateway, typeof opening === "string" ? "none" : "seen");
       if (typeof opening !== "string") return opening;
@@ -294,8 +293,6 @@ class Conductor {
   }
 
   async #handOver(opening: Opening | undefined): Promise<Receipt> {
-    // What follows the upload has to be here before its user goes out of reach.
-    later().catch(() => {});
     const upload = this.#upload!;
     for (;;) {
       this.#opening = opening;
@@ -303,7 +300,7 @@ class Conductor {
       const why = typeof way === "string" ? way : await this.#by(way);
       if (why === undefined) {
         this.#opening = undefined;
-        return this.#free((way as Way).name, way as Way);
+        return this.#free((way as Way).name, way as Way, await (way as Way).stranger?.());
       }
       if (!opening) return await this.#refused(new HoopError(why));
       opening = await this.#afterGateway(opening, why);
@@ -316,20 +313,25 @@ class Conductor {
 
   /** The way to a gateway. If the service takes uploads from certain gateways only: if this is one of them, and with a permit for it, as far as can be known. */
   async #way(opening: Opening): Promise<Way | string> {
-    const { gateways, ...parcel } = this.#upload!.parcel;
-    const way = await opening.way(this.#upload!.parcel);
-    if (!gateways || typeof way === "string") return way;
-    const { called } = way;
-    // Of several, the ticket came with a permit for none.
-    if (called && gateways.length > 1) parcel.permit = (await this.#ticket({ key: this.#upload!.ticket.key, gateway: called }).catch(() => undefined))?.permit ?? undefined;
-    return called !== null && parcel.permit ? opening.way(parcel) : "gateway-forbidden";
+    // What follows the upload, and says whom to rely on, has to be here before its user goes out of reach.
+    const { witnessed } = await later();
+    const { parcel: whole, ticket } = this.#upload!;
+    const { gateways, ...parcel } = whole;
+    let way = await opening.way(whole);
+    if (gateways && typeof way !== "string") {
+      const { called } = way;
+      // Of several, the ticket came with a permit for none.
+      if (called && gateways.length > 1) parcel.permit = (await this.#ticket({ key: ticket.key, gateway: called }).catch(() => undefined))?.permit ?? undefined;
+      way = called !== null && parcel.permit ? await opening.way(parcel) : "gateway-forbidden";
+    }
+    return typeof way === "string" ? way : witnessed(way, whole);
   }
 
   /** Hands it over by one way: undefined, or a code why the other side has not got it. That is a stranger's word, and stops nothing. */
   async #by(way: Way): Promise<string | undefined> {
     this.#tell({ phase: "handing", way: way.name });
     this.#guarded(true);
-    const why = await this.#upload!.handOver(way, (progress) => this.#progress(way, progress), this.#signal);
+    const why = await this.#upload!.handOver(way, (progress) => this.#progress(progress), this.#signal);
     if (why === undefined) way.close();
     // Except that the window has a button for the user.
     if (why === "aborted" && way.name === "bridge") throw new HoopError(why);
@@ -338,7 +340,6 @@ class Conductor {
 
   /** The gateway has gone, or does not want it: once more there, or undefined for the service itself. */
   async #afterGateway(opening: Opening, code: string): Promise<Opening | undefined> {
-    this.#tell({ windowOnly: false });
     while (this.#options.ask && AWAY.includes(code)) {
       const again = await this.#ask("retry", true, () => opening.again(), shut);
       if (!again) break;
@@ -362,28 +363,36 @@ class Conductor {
     return this.#ordinary(error);
   }
 
-  /** The page may go. `by`: the way that it went by. */
-  #free(way: Way["name"], by?: Way): Receipt {
+  /** The page may go: at once, or where the gateway is a `stranger`, when the service has something to say. `by`: the way that it went by. */
+  async #free(way: Way["name"], by?: Way, stranger?: Stranger): Promise<Receipt> {
+    this.#signal.throwIfAborted();
     const upload = this.#upload!;
     const { id, total } = upload.parcel;
-    upload.forget().catch(() => {});
-    this.#upload = undefined;
-    this.#guarded(false);
-    this.#tell({ phase: way === "service" ? "received" : "free", way, sent: total, rate: undefined, windowOnly: undefined });
-    const { phase, monitor } = this.#state;
+    const ending = new AbortController();
+    this.#tell({ phase: stranger ? "handing" : way === "service" ? "received" : "free", stranger, way, sent: total, rate: undefined });
     let latest: News | undefined;
     let waiting: ((news: News) => void)[] = [];
     const hear = (news: News) => {
       latest = news;
-      const location = news.answer?.headers.get("location");
-      this.#tell({
-        phase: news.phase, error: news.error, answer: news.answer?.clone(),
-        location: location && URL.canParse(location, this.#message.url) ? new URL(location, this.#message.url).href : undefined,
-      });
+      const { phase, error, answer, location } = news;
+      this.#tell({ stranger: undefined, phase, error, answer: answer?.clone(), location });
       for (const wake of waiting.splice(0)) wake(news);
     };
-    const carrier = by?.gateway ? { look: by.name === "direct" ? () => by.look(AbortSignal.timeout(LOOK_MS)) : undefined, mend: () => this.#mend(upload) } : undefined;
-    later().then(({ follow }) => follow(upload.ticket, hear, new AbortController().signal, carrier)).catch(() => {});
+    const carrier = by?.gateway ? { look: by.name === "direct" ? () => by.look(AbortSignal.timeout(LOOK_MS)) : undefined, mend: () => this.#mend(upload, hear), stranger: !!stranger } : undefined;
+    later().then(({ follow }) => follow(upload.ticket, this.#message.url, hear, ending.signal, carrier)).catch(() => {});
+    if (stranger) {
+      await new Promise<unknown>((resolve, reject) => {
+        waiting.push(resolve);
+        this.#signal.addEventListener("abort", () => {
+          if (this.#upload) ending.abort();
+          reject();
+        });
+      });
+    }
+    upload.forget().catch(() => {});
+    this.#upload = undefined;
+    this.#guarded(false);
+    const { phase, monitor } = this.#state;
     return {
       way, phase, id, monitor, total,
       delivered: (signal) => new Promise((resolve, reject) => {
@@ -402,14 +411,15 @@ class Conductor {
   }
 
   /** The gateway does not deliver: the service gets from here what it lacks. If that does not work either, all stays as it was. */
-  async #mend(upload: Upload): Promise<void> {
+  async #mend(upload: Upload, hear: (news: News) => void): Promise<void> {
     if (this.#signal.aborted) return;
-    const { phase, way, sent } = this.#state;
-    this.#tell({ phase: "handing", way: "service" });
+    const { phase, way, sent, stranger } = this.#state;
+    this.#tell({ phase: "handing", way: "service", stranger: undefined });
     this.#guarded(true);
     const why = await upload.handOver(own(upload.parcel, upload.ticket.token), ({ sent }) => this.#tell({ sent }), this.#signal).catch(coded);
-    this.#guarded(false);
-    this.#tell(why ? { phase, way, sent } : { phase: "received" });
+    this.#guarded(!!why && !!stranger);
+    if (why) this.#tell({ phase, way, sent, stranger });
+    else hear({ phase: "received", final: false });
   }
 
   /** As if there were no library. Only for what was not begun, or was stopped. */
@@ -459,14 +469,12 @@ class Conductor {
     throw error;
   }
 
-  #progress(way: Way, { sent, allOut, monitor }: { sent: number; allOut: boolean; monitor?: string }): void {
+  #progress({ sent, monitor }: Progress): void {
     const now = performance.now();
     this.#samples = [...this.#samples.filter(([at]) => at > now - RATE_MS), [now, sent]].slice(-200) as [number, number][];
     const [at, before] = this.#samples[0]!;
     const rate = now - at > 250 && sent > before ? ((sent - before) * 1000) / (now - at) : undefined;
-    const windowOnly = way.name === "bridge" && allOut;
-    this.#guarded(!windowOnly);
-    this.#progressed({ sent, rate, windowOnly, monitor });
+    this.#progressed({ sent, rate, monitor });
   }
 
   #progressed(change: Partial<State> & { sent: number }): void {
@@ -504,19 +512,9 @@ const shut = (opening: Opening | string) => typeof opening !== "string" && openi
 const here = (gateway: string): Opening => ({
   way: (parcel) => direct(gateway, parcel),
   // Leave may have been taken back meanwhile.
-  again: async () => ((await permission()) === "granted" ? here(gateway) : bridge(gateway, (await later()).openBridge)),
+  again: async () => ((await permission()) === "granted" ? here(gateway) : (await later()).openBridge(gateway)),
   close() {},
 });
 
 /** What is loaded when it is first needed. */
 const later = () => import("./hoop-card.ts");
-
-async function bridge(gateway: string, open: typeof openBridge, known = true): Promise<Opening | string> {
-  const window = await open(gateway, known);
-  if (typeof window === "string") return window;
-  const again = () => {
-    window.close();
-    return bridge(gateway, open);
-  };
-  return { way: (parcel) => window.begin(parcel), again, close: () => window.close() };
-}

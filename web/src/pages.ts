@@ -1,6 +1,7 @@
 // My uploads and settings at a service, on top of pages that are whole without this: rows change where they stand, and buttons
 // act without leaving. Every word comes from the server: what is more than progress is drawn there, and taken over from it.
 
+import { forgetKnown } from "./known.ts";
 import { quieten } from "./memory.ts";
 
 /** What of an event's status is looked at here (docs/protocol.md §8). */
@@ -278,8 +279,9 @@ function redraw(row: HTMLElement, fresh: HTMLElement): void {
 function once(form: HTMLFormElement): void {
   form.addEventListener("submit", (event) => {
     if (form.dataset.busy) event.preventDefault();
-    // The newer word: who had enough of questions may be asked again.
+    // The newer word: who had enough of questions may be asked again, and who has another box meets it anew.
     quieten(false);
+    forgetKnown();
     form.dataset.busy = "1";
     const button = form.querySelector("button");
     if (button) button.ariaBusy = "true";

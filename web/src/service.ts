@@ -58,6 +58,13 @@ const WAIT_S = 30;
 /** How long an answer may take that waits for nothing. */
 const TIMEOUT_MS = 15_000;
 
+/** By how much the service's `Date` was ahead of this page's own time. */
+let offset: number;
+
+/** What time it is by the service, in milliseconds since 1970; NaN until it has said. What a ticket's end is compared with: the device's own clock may
+ *  be years off. */
+export const time = (): number => offset + performance.now();
+
 /** With `onbusy`, a service that asks to wait is waited for, a minute at most, and asked again, three times at most. */
 async function call(path: string, init: RequestInit = {}, timeout = TIMEOUT_MS, onbusy?: () => void, left = 3): Promise<Response> {
   const signal = AbortSignal.any([AbortSignal.timeout(timeout), init.signal!].filter(Boolean));
@@ -65,6 +72,7 @@ async function call(path: string, init: RequestInit = {}, timeout = TIMEOUT_MS, 
   const response = await fetch(new URL(path, location.origin), { cache: "no-store", ...init, headers, signal }).catch((cause) => {
     throw new HoopError(init.signal?.aborted ? "aborted" : "network", undefined, { cause });
   });
+  offset = Date.parse(response.headers.get("date")!) - performance.now() || offset;
   if (response.ok) return response;
   if (response.status === 429 && onbusy && left) {
     onbusy();

@@ -1,6 +1,6 @@
 // What the card says, in the words of people: the gateway is "the Hoop box". A translation that lacks a text does not compile.
 
-import type { HoopError, Question, State } from "./types.ts";
+import type { HoopError, Question, State, Stranger } from "./types.ts";
 
 /** A heading and a sentence or two below it. */
 export type Text = readonly [title: string, body: string];
@@ -17,9 +17,9 @@ export interface Texts {
   settings: string;
   /** `site` is empty when it goes to the Hoop box. */
   handing: (site: string) => Text;
+  stranger: Record<Stranger, (site: string) => Text>;
   resumed: string;
   busy: (site: string) => Text;
-  windowOnly: Text;
   free: (site: string) => Text;
   received: (site: string) => Text;
   delivered: (site: string) => Text;
@@ -63,9 +63,12 @@ const en: Texts = {
   never: "Don’t ask again",
   settings: "Settings",
   handing: (site) => [site ? `Sending your files to ${site}` : "Handing your files to the Hoop box", "Please keep this page open."],
+  stranger: {
+    unproven: (site) => ["Please keep this page open", `A Hoop box has your files, but has not shown that it can be relied on. This page says when ${site} has everything.`],
+    changed: (site) => ["Please keep this page open", `This is not the Hoop box that you have used here before: perhaps a new one, perhaps somebody who poses as it. This page says when ${site} has everything.`],
+  },
   resumed: "Going on from where it stopped.",
   busy: (site) => ["It will go on in a moment", `${site} takes only so many uploads a minute, and asks to wait. Please keep this page open.`],
-  windowOnly: ["You may close this page", "But leave the Hoop box’s small window open: it closes by itself."],
   free: (site) => ["You may leave", `The Hoop box has everything and delivers it to ${site}. Close this page, go away, switch off: all fine.`],
   received: (site) => ["You may leave", `${site} has received everything.`],
   delivered: (site) => ["Delivered", `${site} has accepted your upload.`],
@@ -120,9 +123,12 @@ const fr: Texts = {
   never: "Ne plus demander",
   settings: "Préférences",
   handing: (site) => [site ? `Envoi de vos fichiers à ${site}` : "Vos fichiers passent au boîtier Hoop", "Gardez cette page ouverte."],
+  stranger: {
+    unproven: (site) => ["Gardez cette page ouverte", `Un boîtier Hoop a vos fichiers, mais n’a pas montré qu’on peut s’y fier. Cette page dira quand ${site} aura tout reçu.`],
+    changed: (site) => ["Gardez cette page ouverte", `Ce n’est pas le boîtier Hoop que vous avez utilisé ici : un nouveau peut-être, ou quelqu’un qui se fait passer pour lui. Cette page dira quand ${site} aura tout reçu.`],
+  },
   resumed: "L’envoi reprend là où il s’était arrêté.",
   busy: (site) => ["L’envoi reprendra dans un instant", `${site} n’accepte qu’un certain nombre d’envois par minute et demande d’attendre. Gardez cette page ouverte.`],
-  windowOnly: ["Vous pouvez fermer cette page", "Mais laissez la petite fenêtre du boîtier Hoop ouverte : elle se ferme toute seule."],
   free: (site) => ["Vous pouvez partir", `Le boîtier Hoop a tout reçu et le livre à ${site}. Fermez cette page, éloignez-vous, éteignez : tout va bien.`],
   received: (site) => ["Vous pouvez partir", `${site} a tout reçu.`],
   delivered: (site) => ["Livré", `${site} a accepté votre envoi.`],
@@ -208,13 +214,13 @@ export function waiting(error?: HoopError): Waiting {
 }
 
 /** What is said of a state. */
-export function words(t: Texts, { phase, question, windowOnly, way, error, busy }: State, site: string): Text {
+export function words(t: Texts, { phase, question, stranger, way, error, busy }: State, site: string): Text {
   if (busy && phase === "looking") return t.busy(site);
   if (phase === "asking") {
     const kind = question?.kind ?? "offer";
     return question?.known === false && (kind === "permission" || kind === "bridge") ? t.whether[kind] : t.asking[kind](site);
   }
-  if (phase === "handing") return windowOnly ? t.windowOnly : t.handing(way === "service" ? site : "");
+  if (phase === "handing") return stranger ? t.stranger[stranger](site) : t.handing(way === "service" ? site : "");
   if (phase === "held") return t.held[waiting(error)](site);
   if (phase === "failed") return t.failed[reason(error)](site);
   const text = t[phase];

@@ -21,6 +21,10 @@ export interface Settings {
  *  as if Hoop were not there. */
 export type Way = "direct" | "bridge" | "service" | "ordinary";
 
+/** Why a gateway that has everything is not relied on: it did not show who it is, or this browser cannot tell; or it is another than the one that this browser
+ *  knows at that address. */
+export type Stranger = "unproven" | "changed";
+
 /** Where an upload stands, for people.
  *
  *  ```text
@@ -84,9 +88,9 @@ export interface State {
   /** The gateway's page about this upload. */
   monitor?: string;
   question?: Question;
+  /** While `handing`: this gateway has everything, and is not relied on. The page stays until the service has it. */
+  stranger?: Stranger;
   error?: HoopError;
-  /** While `handing` by the bridge: all of it is with the gateway's window, so that this page may close, not that window. */
-  windowOnly?: boolean;
   /** Continues what was begun before a reload. */
   resumed?: boolean;
   /** While `looking`: the service has given this user, or this address, many tickets, and asks to wait for the next. */
@@ -118,7 +122,7 @@ export interface OffloadOptions {
   ordinary?: boolean;
 }
 
-/** What `offload` resolves to: the page may go now. */
+/** What `offload` resolves to: the page may go now. A gateway's word is enough only if that is relied on (`State.stranger`). */
 export interface Receipt {
   way: Way;
   /** `free` or further; `ordinary`. */

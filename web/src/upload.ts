@@ -8,7 +8,7 @@ import type { Kept } from "./keep.ts";
 import { unbase64url } from "./octets.ts";
 import { sealer, span } from "./seal.ts";
 import type { Sealed, Sealer } from "./seal.ts";
-import { note, stop } from "./service.ts";
+import { stop } from "./service.ts";
 import type { Ticket } from "./service.ts";
 import { HoopError } from "./types.ts";
 import type { Parcel, Way } from "./way.ts";
@@ -19,15 +19,12 @@ const segmentOf = (total: number) => (total < 64 * 2 ** 20 ? 8 : 16) * 2 ** 20;
 
 export interface Progress {
   sent: number;
-  /** The other side has, or is being sent, all that is left: nothing more is read here. */
-  allOut: boolean;
   monitor?: string;
 }
 
-/** A segment that is under way. `heard`: whoever sends it has said that they have it. */
+/** A segment that is under way. */
 interface Flight {
   sent: number;
-  heard?: true;
   over: Promise<void>;
 }
 
@@ -108,11 +105,11 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
     noted = true;
     const files = message.files.map(({ name, size, type }) => ({ name, size, type }));
     // The list of uploads is a courtesy.
-    note(id, ticket.token, { total: layout.total, files, caption: message.caption, monitor }).catch(() => {});
+    import("./hoop-card.ts").then(({ note }) => note(id, ticket.token, { total: layout.total, files, caption: message.caption, monitor })).catch(() => {});
   }
 
   async function handOver(way: Way, onprogress: (progress: Progress) => void, signal: AbortSignal): Promise<string | undefined> {
-    const machine = new Handover(layout, way.parallel, known.keys());
+    const machine = new Handover(id, layout, way.parallel, known.keys());
     const flying = new Map<number, Flight>();
     const sealed = new Map<number, Blob>();
     const ending = new AbortController();
@@ -122,9 +119,7 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
     const progress = () => {
       let sent = machine.octets;
       for (const flight of flying.values()) sent += flight.sent;
-      // A page that closes takes back what it has posted and nobody has got yet.
-      const allOut = machine.allOut((segment) => !!flying.get(segment)?.heard);
-      onprogress({ sent: Math.min(sent, layout.total), allOut, monitor });
+      onprogress({ sent: Math.min(sent, layout.total), monitor });
     };
 
     async function put(segment: number, first: number, last: number): Promise<void> {
@@ -133,7 +128,6 @@ async function make(message: Message, kept: Kept, known: Map<number, string>, is
       const flight: Flight = { sent: 0, over: Promise.resolve() };
       flying.set(segment, flight);
       const onsent = (octets: number) => {
-        flight.heard = true;
         flight.sent = Math.min(octets, last - first + 1);
         progress();
       };

@@ -19,7 +19,9 @@ export type NoWindow = "popup-blocked" | "window-closed" | "no-gateway";
 
 export interface Bridge {
   /** Hands it an upload; resolves to a way, or to why not. */
-  begin(parcel: Parcel): Promise<Way | string>;
+  way(parcel: Parcel): Promise<Way | string>;
+  /** Closes it and opens another, from within a click. */
+  again(): Promise<Bridge | NoWindow>;
   close(): void;
 }
 
@@ -86,7 +88,7 @@ export function openBridge(gateway: string, known = true): Promise<Bridge | NoWi
   });
 
   const bridge: Bridge = {
-    async begin(parcel) {
+    async way(parcel) {
       let called: unknown;
       const refusal = await new Promise<string | undefined>((resolve) => {
         begun = (refusal, said) => {
@@ -108,6 +110,10 @@ export function openBridge(gateway: string, known = true): Promise<Bridge | NoWi
           leave();
         },
       };
+    },
+    again() {
+      bridge.close();
+      return openBridge(gateway);
     },
     close() {
       leave();
@@ -133,9 +139,12 @@ function isElsewhere(other: Window): boolean {
 /** A number as a window may say it; 0 for everything else. */
 const count = (value: unknown) => (typeof value === "number" && value >= 0 ? value : 0);
 
-function clean({ status, state, missing, code, retry_after, monitor }: FromWindow, origin: string): Answer {
+/** A text as a window may say it. */
+const text = (value: unknown) => (typeof value === "string" ? value : undefined);
+
+function clean({ status, id, state, missing, total, receipt, code, retry_after, monitor }: FromWindow, origin: string): Answer {
   return {
-    status: count(status), state: typeof state === "string" ? state : undefined, missing: typeof missing === "string" ? missing : undefined,
+    status: count(status), id: text(id), state: text(state), missing: text(missing), total: text(total), receipt: text(receipt),
     code: cleanCode(code) ?? (count(status) ? undefined : "no-gateway"), retryAfter: count(retry_after) || undefined, monitor: ownUrl(monitor, origin),
   };
 }

@@ -15,7 +15,8 @@ const BEGIN = { hoop: 1, type: "begin", id: "ab".repeat(16), dest: `${SITE}/hoop
 const put = (seq, first, last) => ({ hoop: 1, type: "put", seq, first, last, blob: new Blob([new Uint8Array(last - first + 1)]) });
 const look = (seq) => ({ hoop: 1, type: "look", seq });
 const END = { hoop: 1, type: "end" };
-const STORED = { status: 201, state: "stored", missing: "" };
+const ABOUT = { id: BEGIN.id, total: String(BEGIN.total) };
+const STORED = { ...ABOUT, status: 201, state: "stored", missing: "" };
 const NOTHING = { status: 0 };
 
 /** A bridge with a clock of its own, and all that it wanted done so far. */
@@ -141,15 +142,15 @@ test("puts run two at a time and are answered in order, a look after all before 
   assert.deepEqual(bench.jobs.map(({ seq }) => seq), [1, 2]);
   assert.equal(RUNNING, 2);
   const [first, second] = bench.jobs.splice(0);
-  bench.ends({ status: 202, missing: "200-999" }, second);
+  bench.ends({ ...ABOUT, status: 202, missing: "200-999" }, second);
   assert.deepEqual(bench.answers(), [], "2 waits for 1");
-  bench.ends({ status: 202, missing: "200-999" }, first);
+  bench.ends({ ...ABOUT, status: 202, missing: "200-999" }, first);
   assert.deepEqual(bench.answers(), [[1, 202], [2, 202]]);
   assert.deepEqual(bench.jobs.map(({ seq }) => seq), [3]);
-  bench.ends({ status: 202, missing: "300-999" });
+  bench.ends({ ...ABOUT, status: 202, missing: "300-999" });
   assert.deepEqual(bench.jobs.map(({ seq }) => seq), [4, 5]);
   assert.equal(bench.jobs[0].part, undefined);
-  bench.ends({ status: 200, missing: "300-999" }).ends({ status: 202, missing: "400-999" });
+  bench.ends({ ...ABOUT, status: 200, missing: "300-999" }).ends({ ...ABOUT, status: 202, missing: "400-999" });
   assert.deepEqual(bench.answers().map(([seq]) => seq), [1, 2, 3, 4, 5]);
   assert.equal(bench.bridge.busy, false);
 });
@@ -158,7 +159,7 @@ test("the ninth that waits is refused and the others go on", () => {
   const bench = begun();
   for (let seq = 1; seq <= 9; seq++) bench.hear(put(seq, 0, 99));
   assert.deepEqual(bench.answers(), [[9, 429, "too-many-requests"]]);
-  bench.ends({ status: 202, missing: "100-999" }).hear(put(10, 0, 99));
+  bench.ends({ ...ABOUT, status: 202, missing: "100-999" }).hear(put(10, 0, 99));
   assert.deepEqual(bench.answers().at(-1), [1, 202]);
 });
 
@@ -229,13 +230,13 @@ test("end closes it when the queue is empty, whatever the state is", () => {
   assert.equal(begun().hear(END).closed, true);
   const bench = begun().hear(put(1, 0, 99)).hear(END);
   assert.equal(bench.closed, false);
-  assert.equal(bench.ends({ status: 202, missing: "100-999" }).closed, true);
+  assert.equal(bench.ends({ ...ABOUT, status: 202, missing: "100-999" }).closed, true);
 });
 
 test("without opener it finishes its work first and closes after a minute without any", () => {
   const bench = begun().hear(put(1, 0, 99)).pass(300_000, true);
   assert.equal(bench.closed, false);
-  assert.equal(bench.ends({ status: 202, missing: "100-999" }).bridge.view().phase, "left");
+  assert.equal(bench.ends({ ...ABOUT, status: 202, missing: "100-999" }).bridge.view().phase, "left");
   assert.equal(bench.pass(ALONE_MS - 1000, true).closed, false);
   assert.equal(bench.pass(1000, true).closed, true);
   assert.equal(new Bench().pass(ALONE_MS, true).closed, true, "never begun");
@@ -259,9 +260,9 @@ test("stop answers what waits, breaks off what runs, and closes", () => {
 });
 
 test("an answer that lies about what is missing changes figures and nothing else", () => {
-  const bench = begun().hear(put(1, 0, 99)).ends({ status: 202, missing: "all <b>of it</b>" });
+  const bench = begun().hear(put(1, 0, 99)).ends({ ...ABOUT, status: 202, missing: "all <b>of it</b>" });
   const { done, total, phase } = bench.bridge.view();
   assert.deepEqual([done <= total, phase], [true, "idle"]);
-  const huge = begun().hear(put(1, 0, 99)).ends({ status: 202, missing: "0-99999999999" });
+  const huge = begun().hear(put(1, 0, 99)).ends({ ...ABOUT, status: 202, missing: "0-99999999999" });
   assert.ok(huge.bridge.view().done >= 0, `${huge.bridge.view().done}`);
 });

@@ -22,6 +22,9 @@ function grid(records, per) {
   return layout(records * 3, 10, 20, per);
 }
 
+const ID = "ab".repeat(16);
+const handover = (...how) => new Handover(ID, ...how);
+
 /** An honest gateway: it has octets, and says so. */
 class Gateway {
   constructor(layout) {
@@ -50,7 +53,7 @@ class Gateway {
 
   headers() {
     const missing = this.missing();
-    return { state: missing.length ? "receiving" : "stored", missing: missing.slice(0, 32).join(", "), total: String(this.layout.total) };
+    return { id: ID, state: missing.length ? "receiving" : "stored", missing: missing.slice(0, 32).join(", "), total: String(this.layout.total) };
   }
 
   answer(looked) {
@@ -98,7 +101,7 @@ test("an honest gateway gets each segment once, whatever the order of answers", 
     const gateway = new Gateway(all);
     let puts = 0;
     const world = { put: ({ first, last }) => (puts++, gateway.put(first, last), gateway.answer()), look: () => gateway.answer(true) };
-    const end = run(all, new Handover(all, 1 + Math.floor(random() * 4)), random, world);
+    const end = run(all, handover(all, 1 + Math.floor(random() * 4)), random, world);
     assert.equal(end.do, "done", `seed ${seed}: ${JSON.stringify(end)}`);
     assert.equal(puts, all.segments, `seed ${seed}`);
     assert.deepEqual(gateway.missing(), []);
@@ -128,7 +131,7 @@ test("a flaky gateway gets all of it, or the machine gives up; it is never done 
       },
       look: () => (random() < trouble / 2 ? { status: 0 } : gateway.answer(true)),
     };
-    const end = run(all, new Handover(all, 3), random, world);
+    const end = run(all, handover(all, 3), random, world);
     ends[end.do]++;
     if (end.do === "done") assert.deepEqual(gateway.missing(), [], `seed ${seed}`);
     assert.ok(end.answers <= 4 * all.segments + 33, `seed ${seed}: ${end.answers} answers`);
@@ -144,6 +147,7 @@ test("whatever a hostile gateway answers, it ends, and is done only if every seg
     const sent = new Set();
     const answer = () => ({
       status: pick([200, 201, 202, 202, 202, 0, 204, 301, 404, 409, 429, 500, 503]),
+      id: pick([ID, ID, ID, undefined, "", "cd".repeat(16)]),
       state: pick([undefined, null, "stored", "receiving", "accepted", "<b>", "constructor"]),
       missing: pick(["", null, undefined, "0-0", "10-29", `10-${all.total - 1}`, "9999999999999999-1", "1-2, 1-2", "a", "-1-3", "30-49", "0-29, 50-69", ",".repeat(5000)]),
       total: pick([undefined, String(all.total), "7", "NaN"]),
@@ -151,35 +155,53 @@ test("whatever a hostile gateway answers, it ends, and is done only if every seg
       code: pick([undefined, "spool-full", "network"]),
     });
     const world = { put: ({ segment }) => (sent.add(segment), answer()), look: answer };
-    const end = run(all, new Handover(all, 2), random, world);
+    const end = run(all, handover(all, 2), random, world);
     if (end.do === "done") assert.equal(sent.size, all.segments, `seed ${seed}`);
     assert.ok(end.answers <= 4 * all.segments + 33, `seed ${seed}`);
   }
 });
 
 const six = grid(6, 1);
+const whole = { status: 201, id: ID, state: "stored", missing: "", total: String(six.total) };
+const partly = { ...whole, status: 202, state: "receiving" };
 const lies = {
-  "missing that never shrinks": () => ({ status: 202, state: "receiving", missing: `10-${six.total - 1}` }),
-  "an endless 202 with nothing missing": () => ({ status: 202, state: "receiving", missing: "" }),
-  "nonsense ranges": () => ({ status: 202, state: "receiving", missing: "11-12" }),
-  "another total": () => ({ status: 201, state: "stored", missing: "", total: "1" }),
-  "no ranges at all": () => ({ status: 201, state: "stored" }),
-  "everything stored though little was sent": () => ({ status: 201, state: "stored", missing: "" }),
+  "missing that never shrinks": () => ({ ...partly, missing: `10-${six.total - 1}` }),
+  "an endless 202 with nothing missing": () => partly,
+  "nonsense ranges": () => ({ ...partly, missing: "11-12" }),
+  "everything stored though little was sent": () => whole,
 };
 for (const [lie, answer] of Object.entries(lies)) {
   test(`a gateway that answers ${lie} is given up`, () => {
-    const end = run(six, new Handover(six, 1), dice(1), { put: answer, look: answer });
+    const end = run(six, handover(six, 1), dice(1), { put: answer, look: answer });
     assert.deepEqual([end.do, end.code], ["fail", "gateway-lies"]);
     assert.ok(end.answers <= 6 + 2 * FAILURES + 1, String(end.answers));
   });
 }
+
+test("an answer without each of the four fields, or about another upload, says nothing", () => {
+  const one = grid(2, 2);
+  const told = { status: 201, id: ID, state: "stored", missing: "", total: String(one.total) };
+  const ends = (answer) => run(one, handover(one, 1), dice(1), { put: () => answer, look: () => answer });
+  assert.equal(ends(told).do, "done");
+  for (const status of [200, 202]) assert.equal(ends({ ...told, status }).do, "done", String(status));
+  for (const [field, values] of Object.entries({
+    id: [undefined, null, "", "cd".repeat(16), `${ID}, ${ID}`], state: [undefined, null, "", "of-tomorrow", "Stored", "stored, stored", "announced"],
+    missing: [undefined, null, ", ", "all", "0-18446744073709551614"], total: [undefined, null, "", "7", `0${one.total}`, `${one.total}, ${one.total}`],
+  })) {
+    for (const value of values) {
+      const end = ends({ ...told, [field]: value });
+      assert.deepEqual([end.do, end.code], ["fail", "gateway-lies"], `${field}: ${value}`);
+    }
+  }
+  for (const status of [203, 204, 205, 206, 226]) assert.equal(ends({ ...told, status }).do, "fail", String(status));
+});
 
 test("what was sent before a reload and is there is not sent again; what a gateway merely claims is", () => {
   const gateway = new Gateway(six);
   for (const segment of [0, 1, 2]) gateway.put(...span(six, segment));
   const puts = [];
   const world = { put: ({ segment, first, last }) => (puts.push(segment), gateway.put(first, last), gateway.answer()), look: () => gateway.answer(true) };
-  assert.equal(run(six, new Handover(six, 1, [0, 1]), dice(1), world).do, "done");
+  assert.equal(run(six, handover(six, 1, [0, 1]), dice(1), world).do, "done");
   assert.deepEqual(puts, [2, 3, 4, 5]);
 });
 
@@ -195,7 +217,7 @@ test("of a segment that broke off, what is missing is sent", () => {
     },
     look: () => gateway.answer(true),
   };
-  assert.equal(run(all, new Handover(all, 1), dice(1), world).do, "done");
+  assert.equal(run(all, handover(all, 1), dice(1), world).do, "done");
   assert.deepEqual(puts, [span(all, 0), [10 + 40, all.total - 1]]);
 });
 
@@ -205,7 +227,7 @@ test("an upload that was stopped is not pressed on with, and a full spool is not
     [{ status: 409, code: "upload-conflict" }, "upload-conflict"], [{ status: 418 }, "not-hoop"],
   ];
   for (const [answer, code] of answers) {
-    const end = run(six, new Handover(six, 2), dice(1), { put: () => answer, look: () => answer });
+    const end = run(six, handover(six, 2), dice(1), { put: () => answer, look: () => answer });
     assert.deepEqual([end.do, end.code], ["fail", code]);
   }
 });
@@ -217,12 +239,12 @@ test("a service that is sent another total just now is waited for", () => {
     put: ({ first, last }) => (lies-- > 0 ? { status: 400, code: "range-invalid" } : (gateway.put(first, last), gateway.answer())),
     look: () => gateway.answer(true),
   };
-  assert.equal(run(six, new Handover(six, 1), dice(1), world).do, "done");
+  assert.equal(run(six, handover(six, 1), dice(1), world).do, "done");
 });
 
 test("a window that was closed, or has tried long enough, is not waited for", () => {
   for (const code of ["window-closed", "no-gateway"]) {
-    const machine = new Handover(six, 2);
+    const machine = handover(six, 2);
     const { segment } = machine.step();
     machine.answered(segment, { status: 0, code });
     assert.deepEqual(machine.step(), { do: "fail", code });
@@ -230,21 +252,21 @@ test("a window that was closed, or has tried long enough, is not waited for", ()
 });
 
 test("nobody there: it gives up after a quarter of a minute of pauses", () => {
-  const end = run(six, new Handover(six, 2), dice(1), { put: () => ({ status: 0 }), look: () => ({ status: 0 }) });
+  const end = run(six, handover(six, 2), dice(1), { put: () => ({ status: 0 }), look: () => ({ status: 0 }) });
   assert.deepEqual([end.do, end.code], ["fail", "network"]);
   assert.ok(end.paused > 5000 && end.paused < 30_000, String(end.paused));
 });
 
 test("where nothing moves, two requests are waited for and no third", () => {
   const still = { status: 0, still: true };
-  const end = run(six, new Handover(six, 1), dice(1), { put: () => still, look: () => still });
+  const end = run(six, handover(six, 1), dice(1), { put: () => still, look: () => still });
   assert.deepEqual([end.do, end.code, end.answers], ["fail", "network", 2]);
 });
 
 test("a gateway that takes one record at a time is given up after 4 answers for each segment and 32 more", () => {
   const all = grid(100, 100);
   let at = 10;
-  const answer = () => ({ status: 202, state: "receiving", missing: `${at}-${all.total - 1}` });
-  const end = run(all, new Handover(all, 1), dice(1), { put: () => ((at += 20), answer()), look: answer });
+  const answer = () => ({ ...partly, total: String(all.total), missing: `${at}-${all.total - 1}` });
+  const end = run(all, handover(all, 1), dice(1), { put: () => ((at += 20), answer()), look: answer });
   assert.deepEqual([end.do, end.code, end.answers], ["fail", "gateway-lies", 37]);
 });

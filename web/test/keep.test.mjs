@@ -35,6 +35,13 @@ test("an upload is found by its owner and key alone, and not after it was droppe
   assert.deepEqual([...(await prints(kept(7).id))], [[3, "q"]], "another's prints stay");
 });
 
+test("until the service has said what time it is none has expired, whatever the device's clock says", async () => {
+  await keep(kept(6, { key: "old", ticket: { upload_id: kept(6).id, expires: 1000 } }));
+  assert.equal((await find("anna", "old")).id, kept(6).id);
+  assert.equal((await find(undefined, "old")).id, kept(6).id);
+  assert.equal(await find("anna", "old", 2_000_000), undefined);
+});
+
 test(`at most ${KEPT_MAX} uploads are kept, and the oldest goes`, async () => {
   for (let number = 100; number < 103 + KEPT_MAX; number++) await keep(kept(number, { key: String(number) }));
   for (const number of [100, 101, 102]) assert.equal(await find("anna", String(number), NOW), undefined);
@@ -49,6 +56,7 @@ const service = (id = 1) => ({
 /** A way that keeps what it is handed, and breaks off when told to. */
 function store(parcel) {
   const got = new Map();
+  const about = { id: parcel.id, total: String(parcel.total) };
   const way = {
     name: "direct", parallel: 2, breakAfter: Infinity, got,
     async put(first, last, blob) {
@@ -56,11 +64,11 @@ function store(parcel) {
       got.set(first, new Uint8Array(await blob.arrayBuffer()));
       const end = [...got].reduce((at, [from, octets]) => (from === at ? at + octets.length : at), 128);
       const missing = end === parcel.total ? "" : `${end}-${parcel.total - 1}`;
-      return { status: missing ? 202 : 201, state: missing ? "receiving" : "stored", missing };
+      return { ...about, status: missing ? 202 : 201, state: missing ? "receiving" : "stored", missing };
     },
     async look() {
       const end = [...got].reduce((at, [from, octets]) => (from === at ? at + octets.length : at), 128);
-      return got.size ? { status: 200, state: "receiving", missing: `${end}-${parcel.total - 1}` } : { status: 404 };
+      return got.size ? { ...about, status: 200, state: "receiving", missing: `${end}-${parcel.total - 1}` } : { status: 404 };
     },
     close() {},
   };

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import "fake-indexeddb/auto";
+import { gatewayKey } from "./gateway.mjs";
 import { load } from "./sources.mjs";
 
 const stand = (name, value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
@@ -39,7 +40,7 @@ async function until(holds) {
 /** A new world: a gateway that may be reached and takes everything, a service that gives tickets. */
 function begin(change = {}) {
   world = {
-    permission: "granted", wanted: [], puts: [], settings: { policy: "ask", min_bytes: 0, types: {}, saved: false, owner: null }, log: [], reported: [], windows: [], tickets: 0,
+    permission: "granted", box: gatewayKey(1), wanted: [], puts: [], settings: { policy: "ask", min_bytes: 0, types: {}, saved: false, owner: null }, log: [], reported: [], windows: [], tickets: 0,
     probe: async () => json({ hoop: "gateway" }), put: async () => 201, stop: () => new Response(null, { status: 204 }), ...change,
   };
 }
@@ -69,10 +70,12 @@ globalThis.fetch = async (address, init = {}) => {
     return json({ post: "https://photos.example/hoop/post", tickets: [ticket], gateways });
   }
   if (method === "DELETE") return world.stop();
-  if (url.pathname.startsWith("/hoop/uploads/")) return method === "GET" ? json({ code: "upload-unknown" }, 404) : new Response(null, { status: 204 });
+  if (url.pathname.startsWith("/hoop/uploads/")) return method === "GET" ? world.arrived ? json({ state: "received", received: 1000, answer: null }) : json({ code: "upload-unknown" }, 404) : new Response(null, { status: 204 });
   throw new TypeError(`nobody answers ${method} ${address}`);
 };
 
+/** The lengths of uploads, as their parts have told. */
+const totals = {};
 stand("XMLHttpRequest", class {
   upload = {};
   status = 0;
@@ -89,19 +92,23 @@ stand("XMLHttpRequest", class {
     return "content-type: text/plain\r\nlocation: /photos/1\r\n";
   }
   getResponseHeader(name) {
-    const total = this.headers["Content-Range"]?.split("/")[1];
-    return { "hoop-state": this.state ?? "stored", "hoop-missing": "", "hoop-total": total }[name] ?? null;
+    const total = (totals[this.id] = this.headers["Content-Range"]?.split("/")[1] ?? totals[this.id]);
+    if (name === "hoop-receipt") return (!this.fields && total && this.url.host !== "photos.example" && world.box?.receipt({ id: this.id, total })) || null;
+    return (this.fields ?? { "hoop-upload-id": this.id, "hoop-state": this.state ?? "stored", "hoop-missing": "", "hoop-total": total })[name] ?? null;
   }
   abort() {
     this.end({ status: 0 });
   }
-  end({ status, code, state }) {
+  /** `fields` and `document`: in the place of those that a gateway answers. */
+  end({ status, code, state, fields, document }) {
     if (this.over) return;
-    Object.assign(this, { over: true, status, state, responseText: JSON.stringify({ code }) });
+    const responseText = document ?? JSON.stringify({ code, id: this.id });
+    Object.assign(this, { over: true, status, state, fields, responseText });
     this.onloadend();
   }
   send(body) {
     const { method, url: { host, pathname }, headers } = this;
+    this.id = pathname.split("/").at(-1);
     world.log.push(`${method} ${host}${pathname}`);
     if (method === "PUT") world.puts.push({ host, pathname, permit: headers["Hoop-Permit"], token: headers["Hoop-Token"] });
     // The service has nothing yet.
@@ -121,8 +128,10 @@ function openWindow() {
       opened.heard.push(message.type);
       opened.messages.push(message);
       if (message.type === "begin") opened.say({ type: "ready", id: message.id, gateway: message.gateways && world.called });
-      if (message.type === "put" && world.called) queueMicrotask(() => opened.say({ type: "answer", seq: message.seq, status: 201, state: "stored", missing: "" }));
+      if (message.type === "begin") Object.assign(opened, { id: message.id, total: String(message.total) });
+      if (message.type === "put" && world.called) queueMicrotask(() => opened.stored(message.seq));
     },
+    stored: (seq) => opened.say({ type: "answer", seq, status: 201, id: opened.id, state: "stored", missing: "", total: opened.total, receipt: world.box?.receipt(opened) }),
     say: (message) => page.dispatchEvent(Object.assign(new Event("message"), { source: opened, origin: "http://hoop.local:4667", data: { hoop: 1, ...message } })),
   };
   world.windows.push(opened);
@@ -259,6 +268,23 @@ test("leaving is warned of while any upload needs the page", async () => {
   assert.ok(!isGuarded());
 });
 
+test("leaving is warned of until the window's gateway has everything: what the window has is nobody's word", async () => {
+  begin({ permission: "denied" });
+  const ask = ({ proceed }) => {
+    proceed();
+    queueMicrotask(() => world.windows[0].say({ type: "hello" }));
+  };
+  const done = outcome(offload(photo(), { policy: "always", ask }));
+  await until(() => world.windows[0]?.heard.includes("put"));
+  const { seq } = world.windows[0].messages.find(({ type }) => type === "put");
+  world.windows[0].say({ type: "progress", seq, sent: 0 });
+  await turn();
+  assert.ok(isGuarded());
+  world.windows[0].stored(seq);
+  assert.equal(await done, "bridge");
+  assert.ok(!isGuarded());
+});
+
 test("two clicks open one window, and an upload that is cancelled closes it", async () => {
   begin({ permission: "denied" });
   const ending = new AbortController();
@@ -331,7 +357,8 @@ test("the ordinary way tells how far it has come, and gives the application's an
 
 /** A gateway of its own for each test: what shows of one is remembered. */
 const gateway = () => `http://10.0.0.${++serial}:4667`;
-const [ONE, OTHER] = ["1a".repeat(16), "2b".repeat(16)];
+const BOXES = [gatewayKey(11), gatewayKey(12)];
+const [ONE, OTHER] = BOXES.map(({ name }) => name);
 /** A gateway that tells its name to a page that names it first. */
 const called = (name) => async (_signal, url) => {
   const names = url.searchParams.get("gateways")?.split(",");
@@ -340,7 +367,7 @@ const called = (name) => async (_signal, url) => {
 const atGateway = () => world.puts.filter(({ host }) => host !== "photos.example");
 
 test("where the service lists several gateways, the one that is here gets a permit in its name, and the ticket stays the same", async () => {
-  begin({ gateways: [ONE, OTHER], probe: called(OTHER) });
+  begin({ gateways: [ONE, OTHER], probe: called(OTHER), box: BOXES[1] });
   assert.equal(await outcome(offload(photo(), { policy: "always", gateways: [gateway()] })), "direct");
   const [first, second] = world.wanted;
   assert.deepEqual([first.gateway, second.gateway, world.wanted.length], [undefined, OTHER, 2]);
@@ -349,7 +376,7 @@ test("where the service lists several gateways, the one that is here gets a perm
 });
 
 test("by its window, too; and the window never hears the token", async () => {
-  begin({ permission: "denied", gateways: [ONE, OTHER], called: ONE });
+  begin({ permission: "denied", gateways: [ONE, OTHER], called: ONE, box: BOXES[0] });
   const ask = ({ proceed }) => {
     proceed();
     queueMicrotask(() => world.windows[0].say({ type: "hello" }));
@@ -361,22 +388,28 @@ test("by its window, too; and the window never hears the token", async () => {
   assert.ok(!JSON.stringify(messages).includes("dG9rZW4"));
 });
 
-test("who may close the page is told so once the window has said that it has everything", async () => {
-  begin({ permission: "denied" });
-  const states = [];
-  const ask = ({ proceed }) => {
-    proceed();
-    queueMicrotask(() => world.windows[0].say({ type: "hello" }));
+test("a 201 that does not name the upload in each field and its document is no gateway's, and the service gets it", async () => {
+  const [id, total] = ["cd".repeat(16), "7"];
+  const named = (change) => (_url, request) => ({
+    "hoop-upload-id": request.id, "hoop-state": "stored", "hoop-missing": "", "hoop-total": request.headers["Content-Range"]?.split("/")[1], ...change,
+  });
+  const lies = {
+    "nothing but a status": () => ({ fields: {} }),
+    "no id": (url, request) => ({ fields: named({ "hoop-upload-id": undefined })(url, request) }),
+    "another upload's id": (url, request) => ({ fields: named({ "hoop-upload-id": id })(url, request) }),
+    "another length": (url, request) => ({ fields: named({ "hoop-total": total })(url, request) }),
+    "no document": () => ({ document: "" }),
+    "a page": () => ({ document: "<!doctype html>" }),
+    "a document about another upload": () => ({ document: JSON.stringify({ id }) }),
   };
-  const done = outcome(offload(photo(), { policy: "always", ask, onstate: ({ windowOnly }) => states.push(windowOnly) }));
-  await until(() => world.windows[0]?.heard.includes("put"));
-  await turn();
-  assert.ok(!states.includes(true), "what is posted may not have come");
-  const { seq } = world.windows[0].messages.find(({ type }) => type === "put");
-  world.windows[0].say({ type: "progress", seq, sent: 0 });
-  await until(() => states.includes(true));
-  world.windows[0].say({ type: "answer", seq, status: 201, state: "stored", missing: "" });
-  assert.equal(await done, "bridge");
+  for (const [lie, answer] of Object.entries(lies)) {
+    // What it says when it is asked is no better.
+    begin({ put: async (url, request) => (url.host === "photos.example" ? 201 : { status: request.method === "HEAD" ? 404 : 201, ...answer(url, request) }) });
+    const phases = [];
+    const sent = offload(photo(), { policy: "always", gateways: [gateway()], onstate: ({ phase }) => phases.push(phase) });
+    assert.equal(await outcome(sent), "service", lie);
+    assert.ok(!phases.includes("free"), lie);
+  }
 });
 
 test("a gateway that is none of those that the service lists gets nothing, and one that does not say gets what has a permit", async () => {
@@ -384,7 +417,7 @@ test("a gateway that is none of those that the service lists gets nothing, and o
   for (const [gateways, probe, way] of [
     [[ONE], called(OTHER), "ordinary"], [[ONE, OTHER], called("3c".repeat(16)), "ordinary"], [[ONE, OTHER], older, "ordinary"], [[ONE], older, "direct"],
   ]) {
-    begin({ gateways, probe });
+    begin({ gateways, probe, box: BOXES[0] });
     assert.equal(await outcome(offload(photo(), { policy: "always", gateways: [gateway()] })), way);
     assert.deepEqual(atGateway().map(({ permit }) => permit), way === "direct" ? [`permit-for-${ONE}`] : []);
   }
@@ -429,7 +462,7 @@ test("a gateway that was away for a moment, and asks for permits, gets the permi
   assert.deepEqual(atGateway().map(({ permit }) => permit), ["permit-for-any", undefined, "permit-for-any"]);
 });
 
-for (const [lie, word] of Object.entries({ "knows nothing of it any more": { status: 404, code: "upload-unknown" }, "says that the service has it": { status: 200, state: "received" } })) {
+for (const [lie, word] of Object.entries({ "knows nothing of it any more": { status: 404, code: "upload-unknown" }, "says, unsigned, that the service has it": { status: 200, state: "received" } })) {
   test(`from a page that stays, the service gets what a gateway took that ${lie}`, async () => {
     begin({ put: async (_url, { method }) => (method === "PUT" ? 201 : word) });
     const phases = [];
@@ -444,3 +477,58 @@ for (const [lie, word] of Object.entries({ "knows nothing of it any more": { sta
     assert.equal(count("POST photos.example/photos"), 0);
   });
 }
+
+/** The service gets all of it at that moment: by the gateway, or from the page. */
+const arrives = () => (world.arrived = true);
+
+for (const [who, box, listed] of [["shows no key", null, false], ["shows no key, where the service lists gateways", null, true], ["has another key than the one that is known", gatewayKey(3), false]]) {
+  test(`a gateway that ${who} is used, and the page stays until the service has everything`, async () => {
+    const address = gateway();
+    begin();
+    assert.equal((await offload(photo(), { policy: "always", gateways: [address] })).phase, "free");
+    begin({ box, ...(listed && { gateways: [ONE], probe: called(ONE) }) });
+    const states = [];
+    const sent = offload(photo(), { policy: "always", gateways: [address], onstate: (state) => states.push(state) });
+    await until(() => states.at(-1)?.stranger);
+    assert.deepEqual([states.at(-1).phase, states.at(-1).stranger], ["handing", box ? "changed" : "unproven"]);
+    assert.ok(isGuarded(), "leaving is warned of");
+    await turn();
+    arrives();
+    const receipt = await sent;
+    assert.deepEqual([receipt.way, receipt.phase, states.at(-1).stranger], ["direct", "received", undefined]);
+    assert.ok(!states.some(({ phase }) => phase === "free"), "nobody was told to leave");
+    assert.equal(count("POST photos.example/photos"), 0);
+  });
+}
+
+test("what a stranger keeps to itself the page sends, and it may be cancelled until then", async () => {
+  begin({ box: null, put: async (_url, { method }) => (method === "PUT" ? 201 : { status: 404, code: "upload-unknown" }) });
+  const phases = [];
+  const onstate = ({ phase, way, stranger }) => phases.push([phase, way, stranger]);
+  const receipt = await offload(photo(), { policy: "always", gateways: [gateway()], onstate });
+  assert.equal(receipt.phase, "received");
+  assert.deepEqual(world.puts.filter(({ pathname }) => pathname.includes(receipt.id)).map(({ host }) => host === "photos.example"), [false, true]);
+  assert.ok(!phases.some(([phase]) => phase === "free"));
+
+  begin({ box: null });
+  const ending = new AbortController();
+  const ended = outcome(offload(photo(), { policy: "always", gateways: [gateway()], signal: ending.signal, onstate }));
+  await until(() => phases.at(-1)[2]);
+  ending.abort();
+  assert.equal(await ended, "aborted");
+  assert.equal(phases.at(-1)[0], "stopped");
+  assert.equal(count("DELETE photos.example"), 1);
+});
+
+test("whose receipt is of another upload, or of a gateway that the service does not list, is passed over", async () => {
+  for (const [change, why] of [
+    [{ box: { receipt: (of) => gatewayKey(1).receipt({ ...of, id: "cd".repeat(16) }) } }, "another upload"],
+    [{ box: gatewayKey(13), gateways: [ONE], probe: called(ONE) }, "a copied name"],
+  ]) {
+    begin(change);
+    const phases = [];
+    const sent = offload(photo(), { policy: "always", gateways: [gateway()], onstate: ({ phase }) => phases.push(phase) });
+    assert.equal(await outcome(sent), "service", why);
+    assert.ok(!phases.includes("free"), why);
+  }
+});

@@ -22,8 +22,8 @@ test("each phase, question and failure has its own words in both languages, and 
     ...codes.map((code) => ({ phase: "failed", error: { code } })),
     ...["form-token-refused", "not-permitted", "upstream-failed"].map((code) => ({ phase: "held", error: { code } })),
     { phase: "handing", way: "service" },
+    ...["unproven", "changed"].map((stranger) => ({ phase: "handing", stranger })),
     { phase: "looking", busy: true },
-    { phase: "handing", windowOnly: true },
   ];
   const all = ["en", "fr"].flatMap((lang) => states.map((state) => words(texts(lang), state, "photos.example").join(" ")));
   assert.equal(new Set(all).size, all.length);

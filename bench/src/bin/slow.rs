@@ -6,7 +6,8 @@
 //!
 //! A gateway holds no address on loopback to the limits of a device. No address of these crowds comes near them.
 //!
-//! `--seconds N` of each kind, `--crowd N` connections, `--only TEXT` the cases whose name (`gateway: idle`) has that text in it.
+//! `--seconds N` of each kind, `--crowd N` connections, `--only TEXT` the cases whose name (`gateway: idle`) has that text in it, `--together N` cases beside one another, each with a
+//! server and addresses of its own.
 
 use hoop_bench::peers::{Running, free_address, ordinary_build};
 use hoop_bench::posts::SealedBody;
@@ -16,6 +17,8 @@ use hoop_units::{UnixTime, UploadId};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use socket2::SockRef;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,15 +37,20 @@ const CROWD: u64 = 2_000;
 
 const SECONDS: u64 = 300;
 
-/// The honest client's address, and how often it asks.
-const HONEST: Ipv4Addr = Ipv4Addr::new(127, 250, 0, 1);
+/// How often the honest client asks.
 const EVERY: Duration = Duration::from_millis(250);
+
+/// The longest segment of each connection, in bytes: Ethernet's.
+const MSS: u32 = 1_448;
 
 /// How long the honest client waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// When a connection of a crowd that was ended comes again.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// Cases that run beside one another begin so long after one another, so that no two crowds arrive at once.
+const APART: Duration = Duration::from_secs(20);
 
 /// How long a server may take to be as it was.
 const AFTER: Duration = Duration::from_secs(20);
@@ -161,6 +169,7 @@ async fn all() -> ExitCode {
     let crowd = u16::try_from(number("--crowd").unwrap_or(CROWD)).expect("a small number");
     let time = Duration::from_secs(number("--seconds").unwrap_or(SECONDS));
     let only = word("--only").unwrap_or_default();
+    let together = usize::try_from(number("--together").unwrap_or(1)).expect("a small number").clamp(1, 100);
     let mut verdict = Verdict::default();
     let mut table = Table::new([
         "server",
@@ -175,41 +184,58 @@ async fn all() -> ExitCode {
         "descriptors before, most, after",
         "limits",
     ]);
-    for server in Server::ALL {
-        for kind in server.kinds() {
-            let name = format!("{}: {}", server.name(), kind.name());
-            if !name.contains(&only) {
-                continue;
-            }
-            let seen = measure(server, *kind, crowd, time).await;
-            let [low, most, after] = seen.used;
-            let holds = [
-                verdict.at_most(&format!("{name}, worst s"), seen.honest.worst(), WORST_SECONDS),
-                verdict.at_most(&format!("{name}, more MiB"), after.mib - low.mib, MORE_MIB),
-                verdict.at_most(
-                    &format!("{name}, more descriptors"),
-                    after.descriptors - low.descriptors,
-                    MORE_DESCRIPTORS,
-                ),
-            ];
-            table.row([
-                server.name().to_owned(),
-                kind.name().to_owned(),
-                seen.held.to_string(),
-                seen.honest.asked().to_string(),
-                format!("{:.1}", seen.honest.median() * 1e3),
-                format!("{:.0}", seen.honest.worst() * 1e3),
-                seen.honest.refused.to_string(),
-                seen.honest.unanswered.to_string(),
-                format!("{:.1}, {:.1}, {:.1}", low.mib, most.mib, after.mib),
-                format!("{}, {}, {}", low.descriptors, most.descriptors, after.descriptors),
-                holds.into_iter().find(|word| *word != "holds").unwrap_or("holds").to_owned(),
-            ]);
-            eprintln!("{name}: done");
+    let cases =
+        Server::ALL.iter().flat_map(|server| server.kinds().iter().map(|kind| Case { server: *server, kind: *kind }));
+    let cases: Vec<_> = cases.filter(|case| case.name().contains(&only)).collect();
+    let mut lanes: Vec<u8> = (1..=u8::try_from(together).expect("100 at most")).collect();
+    let (mut running, mut seen) = (JoinSet::new(), BTreeMap::new());
+    let mut waiting = cases.iter().copied().enumerate();
+    loop {
+        while !lanes.is_empty()
+            && let Some((index, case)) = waiting.next()
+        {
+            let lane = lanes.pop().expect("it is not empty");
+            let begins = APART * u32::try_from(if index < together { index } else { 0 }).expect("100 at most");
+            running.spawn(async move {
+                sleep(begins).await;
+                (index, lane, measure(case, lane, crowd, time).await)
+            });
         }
+        let Some(done) = running.join_next().await else { break };
+        let (index, lane, result) = done.expect("measuring does not panic");
+        eprintln!("{}: done", cases[index].name());
+        lanes.push(lane);
+        seen.insert(index, result);
+    }
+    for (index, seen) in seen {
+        let name = cases[index].name();
+        let [low, most, after] = seen.used;
+        let holds = [
+            verdict.at_most(&format!("{name}, worst s"), seen.honest.worst(), WORST_SECONDS),
+            verdict.at_most(&format!("{name}, refused"), seen.honest.refused as f64, 0.0),
+            verdict.at_most(&format!("{name}, more MiB"), after.mib - low.mib, MORE_MIB),
+            verdict.at_most(
+                &format!("{name}, more descriptors"),
+                after.descriptors - low.descriptors,
+                MORE_DESCRIPTORS,
+            ),
+        ];
+        table.row([
+            cases[index].server.name().to_owned(),
+            cases[index].kind.name().to_owned(),
+            seen.held.to_string(),
+            seen.honest.asked().to_string(),
+            format!("{:.1}", seen.honest.median() * 1e3),
+            format!("{:.0}", seen.honest.worst() * 1e3),
+            seen.honest.refused.to_string(),
+            seen.honest.unanswered.to_string(),
+            format!("{:.1}, {:.1}, {:.1}", low.mib, most.mib, after.mib),
+            format!("{}, {}, {}", low.descriptors, most.descriptors, after.descriptors),
+            holds.into_iter().find(|word| *word != "holds").unwrap_or("holds").to_owned(),
+        ]);
     }
     println!("{}", table.render());
-    println!("{crowd} connections of each kind, {} s each.", time.as_secs());
+    println!("{crowd} connections of each kind, {} s each, {together} cases beside one another.", time.as_secs());
     verdict.exit()
 }
 
@@ -222,8 +248,22 @@ struct Seen {
     used: [Used; 3],
 }
 
-async fn measure(server: Server, kind: Kind, crowd: u16, time: Duration) -> Seen {
-    let world = World::start(server).await;
+/// A server, and a kind of crowd.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    server: Server,
+    kind: Kind,
+}
+
+impl Case {
+    fn name(self) -> String {
+        format!("{}: {}", self.server.name(), self.kind.name())
+    }
+}
+
+/// `lane` is the last byte of each address.
+async fn measure(Case { server, kind }: Case, lane: u8, crowd: u16, time: Duration) -> Seen {
+    let world = World::start(server, lane).await;
     // What is set up once is there before it is counted.
     for _ in 0..5 {
         world.ask().await;
@@ -234,7 +274,7 @@ async fn measure(server: Server, kind: Kind, crowd: u16, time: Duration) -> Seen
     let mut connections = JoinSet::new();
     for n in 0..crowd {
         let opening = server.opening(kind, n, &body);
-        connections.spawn(stay(kind, opening, far(n), world.front, held.clone()));
+        connections.spawn(stay(kind, opening, far(n, lane), world.front, held.clone()));
     }
     let (honest, most) = tokio::join!(honest_requests(&world, time), most_used(&world.hoop, time));
     let held = held.load(Ordering::Relaxed);
@@ -245,9 +285,9 @@ async fn measure(server: Server, kind: Kind, crowd: u16, time: Duration) -> Seen
 }
 
 /// The `n`th of many addresses in networks of their own.
-fn far(n: u16) -> Ipv4Addr {
+fn far(n: u16, lane: u8) -> Ipv4Addr {
     let [high, low] = n.to_be_bytes();
-    Ipv4Addr::new(127, high + 1, low, 1)
+    Ipv4Addr::new(127, high + 1, low, lane)
 }
 
 // The crowd.
@@ -296,6 +336,8 @@ fn drain(stream: &TcpStream) -> io::Result<()> {
 
 async fn connect(from: Ipv4Addr, to: SocketAddr, receive_buffer: Option<u32>) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
+    // Over loopback's own, of 64 KiB, Linux takes some megabytes for each connection before it says that nobody reads.
+    SockRef::from(&socket).set_tcp_mss(MSS)?;
     if let Some(bytes) = receive_buffer {
         socket.set_recv_buffer_size(bytes)?;
     }
@@ -356,8 +398,8 @@ async fn honest_requests(world: &World, time: Duration) -> Honest {
 }
 
 /// Asks once over a new connection: the status of the answer.
-async fn status(to: SocketAddr, path: &str, tls: Option<TlsConnector>) -> io::Result<u16> {
-    let stream = connect(HONEST, to, None).await?;
+async fn status(from: Ipv4Addr, to: SocketAddr, path: &str, tls: Option<TlsConnector>) -> io::Result<u16> {
+    let stream = connect(from, to, None).await?;
     match tls {
         None => status_over(stream, path).await,
         Some(tls) => {
@@ -425,6 +467,8 @@ struct World {
     _nginx: Option<Running>,
     /// Where clients go.
     front: SocketAddr,
+    /// The honest client's address.
+    honest: Ipv4Addr,
     path: &'static str,
     tls: Option<TlsConnector>,
     application: JoinHandle<()>,
@@ -432,10 +476,15 @@ struct World {
 }
 
 impl World {
-    async fn start(server: Server) -> Self {
+    async fn start(server: Server, lane: u8) -> Self {
+        let (application, task) = application().await;
+        // It waits until they listen, and others measure meanwhile.
+        tokio::task::block_in_place(|| Self::start_with(server, lane, application, task))
+    }
+
+    fn start_with(server: Server, lane: u8, application: SocketAddr, task: JoinHandle<()>) -> Self {
         let folder = tempfile::Builder::new().prefix("hoop-slow").tempdir_in(".").expect("a folder on disk");
         let at = folder.path().canonicalize().expect("the folder is there");
-        let (application, task) = application().await;
         let (address, mut tls) = (free_address(), None);
         let command = match server {
             Server::Service | Server::BehindNginx => service(&at, address, application),
@@ -453,20 +502,24 @@ impl World {
         });
         let front = nginx.as_ref().map_or(address, |nginx| nginx.address);
         let path = if server == Server::Gateway { "/test" } else { "/" };
-        Self { hoop, _nginx: nginx, front, path, tls, application: task, _folder: folder }
+        let honest = Ipv4Addr::new(127, 250, 0, lane);
+        Self { hoop, _nginx: nginx, front, honest, path, tls, application: task, _folder: folder }
     }
 
     /// An honest request.
     fn ask(&self) -> impl Future<Output = Answer> + Send + 'static {
-        let (front, path, tls) = (self.front, self.path, self.tls.clone());
+        let (honest, front, path, tls) = (self.honest, self.front, self.path, self.tls.clone());
         // A relay answers whoever asks for no WebSocket with a status of its own.
         let any = tls.is_some();
         async move {
             let begin = Instant::now();
-            match timeout(PATIENCE, status(front, path, tls)).await {
+            match timeout(PATIENCE, status(honest, front, path, tls)).await {
                 Ok(Ok(429 | 503)) => Answer::Refused,
                 Ok(Ok(status)) if any || status == 200 => Answer::Given(begin.elapsed()),
-                Ok(Ok(_) | Err(_)) | Err(_) => Answer::None,
+                other => {
+                    eprintln!("no answer to {honest} after {:.1} s: {other:?}", begin.elapsed().as_secs_f64());
+                    Answer::None
+                }
             }
         }
     }
@@ -537,6 +590,7 @@ fn nginx(folder: &Path, address: SocketAddr, sidecar: SocketAddr) -> Command {
                      proxy_set_header Upgrade $http_upgrade;
                      proxy_set_header Connection $connection_upgrade;
                      proxy_read_timeout 330s;
+                     proxy_max_temp_file_size 0;
                      client_max_body_size 0;
                      proxy_request_buffering off;
                  }} }} }}"

@@ -4,10 +4,15 @@ use hoop_units::DeviceId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-/// So many at once, and so many of each address, IPv6 by its /64. When all places are taken, the oldest of who has most makes way for who has fewer: whoever comes from many
-/// addresses and never ends a handshake keeps nobody out who ends his.
+/// Who has come so lately is not asked to make way: what it sent at once may not have been read yet.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// So many at once, and so many of each address, IPv6 by its /64. When all places are taken, one of who has most makes way for who has fewer, first one that has said nothing yet, and the
+/// oldest: whoever comes from many addresses and never ends a handshake keeps nobody out who ends his.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
     all: usize,
@@ -20,7 +25,24 @@ struct Held {
     next: u64,
     count: usize,
     /// In the order in which they were taken.
-    peers: BTreeMap<DeviceId, BTreeMap<u64, Option<AbortHandle>>>,
+    peers: BTreeMap<DeviceId, BTreeMap<u64, Taken>>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    since: Instant,
+    /// What a handshake begins with has come.
+    has_spoken: bool,
+    task: Option<AbortHandle>,
+}
+
+/// There is no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    /// For this peer.
+    OfPeer,
+    /// For anybody, for a moment.
+    ForAMoment,
 }
 
 /// A place that a peer has taken; it is free again once this is dropped.
@@ -52,49 +74,73 @@ impl Peers {
     /// A place, unless the peer has as many as it may, or all are taken and nobody has more than it has. `is_its_own`: whether the address was shown to be the peer's; otherwise it is not
     /// held against it.
     pub(crate) fn take(&self, peer: IpAddr, is_its_own: bool) -> Option<Place> {
+        self.take_of(peer, is_its_own, Duration::ZERO).ok()
+    }
+
+    /// The same for a peer that has shown its address, while nobody who has just come makes way.
+    pub(crate) fn take_settled(&self, peer: IpAddr) -> Result<Place, Full> {
+        self.take_of(peer, true, MOMENT)
+    }
+
+    fn take_of(&self, peer: IpAddr, is_its_own: bool, age: Duration) -> Result<Place, Full> {
         let peer = DeviceId::from_ip(peer);
         let held = &mut *lock(&self.held);
         let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
-        if (is_its_own && has >= self.of_peer) || (held.count >= self.all && !held.make_way(has)) {
-            return None;
+        if is_its_own && has >= self.of_peer {
+            return Err(Full::OfPeer);
+        }
+        let now = Instant::now();
+        if held.count >= self.all {
+            held.make_way(has, now, age)?;
         }
         let key = Key(peer, held.next);
         held.next += 1;
         held.count += 1;
-        held.peers.entry(peer).or_default().insert(key.1, None);
-        Some(Place { held: self.held.clone(), key })
+        held.peers.entry(peer).or_default().insert(key.1, Taken { since: now, has_spoken: false, task: None });
+        Ok(Place { held: self.held.clone(), key })
     }
 
     /// What has the place ends by this if it is to make way.
     pub(crate) fn set_task(&self, key: Key, task: AbortHandle) {
         let held = &mut *lock(&self.held);
-        if let Some(place) = held.peers.get_mut(&key.0).and_then(|places| places.get_mut(&key.1)) {
-            *place = Some(task);
+        if let Some(taken) = held.taken(key) {
+            taken.task = Some(task);
         }
     }
 }
 
 impl Held {
-    /// The oldest of a peer that has more than so many makes way.
-    fn make_way(&mut self, than: usize) -> bool {
-        let most = self.peers.iter().map(|(peer, places)| (places.len(), places.keys().next().copied(), *peer));
-        // Of those that have as many, the one whose oldest is oldest.
-        let most = most.max_by_key(|(len, oldest, _)| (*len, std::cmp::Reverse(*oldest)));
-        match most {
-            Some((len, Some(oldest), peer)) if len > than => {
-                if let Some(task) = self.free(Key(peer, oldest)) {
-                    task.abort();
-                }
-                true
-            }
-            _ => false,
+    fn taken(&mut self, Key(peer, at): Key) -> Option<&mut Taken> {
+        self.peers.get_mut(&peer).and_then(|places| places.get_mut(&at))
+    }
+
+    /// One of a peer that has more than so many makes way, if it has been there for so long.
+    fn make_way(&mut self, than: usize, now: Instant, age: Duration) -> Result<(), Full> {
+        let all = self.peers.iter().filter(|(_, places)| places.len() > than);
+        let all = all.flat_map(|(peer, places)| {
+            places
+                .iter()
+                .map(|(at, taken)| (places.len(), !taken.has_spoken, std::cmp::Reverse(*at), *peer, taken.since))
+        });
+        // Nobody is older than who says nothing and was there first; who came just now may yet speak.
+        let Some((.., std::cmp::Reverse(at), peer, since)) =
+            all.max_by_key(|(len, silent, at, ..)| (*len, *silent, *at))
+        else {
+            return Err(Full::OfPeer);
+        };
+        if now.saturating_duration_since(since) < age {
+            return Err(Full::ForAMoment);
         }
+        if let Some(task) = self.free(Key(peer, at)) {
+            task.abort();
+        }
+        Ok(())
     }
 
     /// The place is free; what had it, if that was told.
     fn free(&mut self, Key(peer, at): Key) -> Option<AbortHandle> {
         let places = self.peers.get_mut(&peer)?;
-        let task = places.remove(&at)?;
+        let task = places.remove(&at)?.task;
         if places.is_empty() {
             self.peers.remove(&peer);
         }
@@ -106,6 +152,13 @@ impl Held {
 impl Place {
     pub(crate) const fn key(&self) -> Key {
         self.key
+    }
+
+    /// What its handshake begins with has come.
+    pub(crate) fn speaks(&self) {
+        if let Some(taken) = lock(&self.held).taken(self.key) {
+            taken.has_spoken = true;
+        }
     }
 }
 
@@ -137,6 +190,23 @@ mod tests {
         drop(first);
         assert_eq!(peers.taken(), 3);
         assert!(take("192.0.2.1").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_spoken_stays_and_who_has_just_come_has_its_moment() {
+        let peers = Peers::new(3, 3);
+        let [first, _second, _third] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|peer| peers.take(ip(peer), true));
+        first.as_ref().unwrap().speaks();
+        assert_eq!(peers.take_settled(ip("192.0.2.4")).unwrap_err(), Full::ForAMoment);
+        tokio::time::advance(MOMENT).await;
+        let _fourth = peers.take_settled(ip("192.0.2.4")).unwrap();
+        let _fifth = peers.take_settled(ip("192.0.2.5")).unwrap();
+        assert!(lock(&peers.held).taken(first.as_ref().unwrap().key()).is_some(), "the silent ones made way");
+        assert_eq!(peers.take_settled(ip("192.0.2.6")).unwrap_err(), Full::ForAMoment);
+        assert_eq!(peers.take_settled(ip("192.0.2.1")).unwrap_err(), Full::OfPeer, "nobody has more");
+        tokio::time::advance(MOMENT).await;
+        let _sixth = peers.take_settled(ip("192.0.2.6")).unwrap();
+        assert_eq!(peers.taken(), 3);
     }
 
     #[tokio::test]

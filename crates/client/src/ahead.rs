@@ -41,28 +41,28 @@ pub(crate) fn fit(origin: &Origin, request: &TicketRequest<'_>) -> String {
 }
 
 impl Pouch {
-    /// Keeps a ticket for what it fits.
+    /// Keeps a ticket for what it fits. Those that fit the same and had ended when this one was issued are removed: by their service's word, since
+    /// this device's clock may be wrong.
     pub(crate) fn put(&self, fit: &str, ticket: &IssuedTicket) -> io::Result<()> {
         let bytes = serde_json::to_vec(&TicketsDocument::of(ticket)).expect("a ticket has a JSON form");
         let name = format!("{fit}-{:010}-{}.json", ticket.expires.as_secs(), ticket.id);
         write_private(&self.0, &name, &bytes)?;
         let names = self.names();
-        for name in names.iter().take(names.len().saturating_sub(KEPT_MAX)) {
-            let _ = fs::remove_file(self.0.join(name));
+        let excess = names.len().saturating_sub(KEPT_MAX);
+        for (place, name) in names.iter().enumerate() {
+            let has_ended = name.starts_with(fit) && end_of(name) <= ticket.not_before.as_secs();
+            if place < excess || has_ended {
+                let _ = fs::remove_file(self.0.join(name));
+            }
         }
         Ok(())
     }
 
-    /// Takes a ticket that fits and is still good, the one that ends first; removes those that have ended.
+    /// Takes a ticket that fits and is still good, the one that ends first.
     pub(crate) fn take(&self, fit: &str, now: UnixTime) -> Option<IssuedTicket> {
         for name in self.names() {
             let path = self.0.join(&name);
-            let expires = name.get(33..43).and_then(|digits| digits.parse().ok()).unwrap_or(0);
-            if expires <= now.as_secs() {
-                let _ = fs::remove_file(path);
-                continue;
-            }
-            if !name.starts_with(fit) || expires <= now.as_secs().saturating_add(MARGIN_SECS) {
+            if !is_good(&name, fit, now) {
                 continue;
             }
             let Ok(bytes) = fs::read(&path) else { continue };
@@ -80,11 +80,7 @@ impl Pouch {
 
     /// How many fit and are still good.
     pub(crate) fn count(&self, fit: &str, now: UnixTime) -> usize {
-        let good = |name: &&String| {
-            let expires: u32 = name.get(33..43).and_then(|digits| digits.parse().ok()).unwrap_or(0);
-            name.starts_with(fit) && expires > now.as_secs().saturating_add(MARGIN_SECS)
-        };
-        self.names().iter().filter(good).count()
+        self.names().iter().filter(|name| is_good(name, fit, now)).count()
     }
 
     /// All files, those that end first in front.
@@ -97,6 +93,15 @@ impl Pouch {
         names.sort_by(|a, b| a[33..].cmp(&b[33..]));
         names
     }
+}
+
+/// When the ticket of that name ends.
+fn end_of(name: &str) -> u32 {
+    name.get(33..43).and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+fn is_good(name: &str, fit: &str, now: UnixTime) -> bool {
+    name.starts_with(fit) && end_of(name) > now.as_secs().saturating_add(MARGIN_SECS)
 }
 
 #[cfg(test)]
@@ -122,14 +127,25 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_at_its_end_is_not_used_and_an_expired_one_is_removed() {
+    fn a_ticket_at_its_end_is_not_used_and_outlives_a_clock_that_jumps() {
         let folder = tempfile::tempdir().unwrap();
         let pouch = Pouch(folder.path().to_owned());
-        let fit = "f".repeat(32);
+        let [fit, other] = ["f", "e"].map(|letter| letter.repeat(32));
         pouch.put(&fit, &issued(1, NOW.0 + MARGIN_SECS)).unwrap();
-        pouch.put(&fit, &issued(2, NOW.0)).unwrap();
-        assert!(pouch.take(&fit, NOW).is_none());
-        assert_eq!(pouch.names().len(), 1);
+        pouch.put(&other, &issued(2, NOW.0 + 1000)).unwrap();
+        for days in [0, 40, 4_000] {
+            assert!(pouch.take(&fit, NOW.plus_secs(days * 86_400)).is_none());
+        }
+        assert_eq!((pouch.names().len(), pouch.count(&fit, UnixTime(0))), (2, 1), "a clock alone removes none");
+        let later = IssuedTicket { not_before: NOW.plus_secs(2000), ..issued(3, NOW.0 + 9000) };
+        pouch.put(&fit, &later).unwrap();
+        let taken = pouch.take(&fit, UnixTime(0)).map(|ticket| ticket.id.0[0]);
+        assert_eq!(
+            (taken, pouch.count(&fit, UnixTime(0))),
+            (Some(3), 0),
+            "by then the first had ended, at its service"
+        );
+        assert_eq!(pouch.count(&other, UnixTime(0)), 1, "which is nobody to another's");
     }
 
     #[test]

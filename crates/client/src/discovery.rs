@@ -1,19 +1,23 @@
 //! Finding the gateway on the LAN, and connecting to it: [`find`].
 //!
 //! Three questions at once: DNS-SD for `_hoop._tcp.local`, mDNS for `hoop.local`, and the system's resolver for
-//! `hoop.local` (a router may own that name by plain DNS); and meanwhile the gateway of the last time is tried. The first
-//! address that takes a connection is the gateway; no request is spent on asking it whether it is one, since the answer
-//! to the upload's first `PUT` says so.
+//! `hoop.local` (a router may own that name by plain DNS); and meanwhile the gateway of the last time is tried. Where no gateway is known, the
+//! first address that takes a connection is the gateway. Where one is, each has to show who it is, and the one that is known wins: it is waited for a
+//! moment after another has answered, since anybody on the network can be quicker.
 
 use crate::config::{ClientConfig, GatewayChoice};
 use crate::identity::{self, Met};
+use crate::known::Known;
 use crate::store::write_private;
 use crate::wire::Link;
 use hoop_http::{Connector, Origin};
 use mdns_sd::{HostnameResolutionEvent, ServiceDaemon, ServiceEvent};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// 4667 spells HOOP on a keypad.
 pub const GATEWAY_PORT: u16 = 4667;
@@ -26,23 +30,36 @@ const SERVICE_TYPE: &str = "_hoop._tcp.local.";
 /// Addresses that are tried; a LAN has one gateway or two, each with a few addresses.
 const CANDIDATES_MAX: usize = 16;
 
-/// The same, and who it has shown to be.
+/// So long a gateway that is known here is waited for once another has answered: mDNS asks again after a second, and whoever is there has answered by then.
+const KNOWN_GRACE: Duration = Duration::from_millis(1_500);
+
+/// The gateway, and who it has shown to be; or why there is none.
 pub(crate) async fn find_and_meet(config: &ClientConfig, connector: Connector) -> Result<(Link, Met), String> {
-    let mut link = find(config, connector, &[]).await?;
-    let met = identity::meet(&mut link, config.meeting_timeout()).await;
+    let (mut link, met) = seek(config, connector, &[]).await?;
+    let met = match met {
+        Some(met) => met,
+        None => identity::meet(&mut link, config.meeting_timeout()).await,
+    };
     Ok((link, met))
 }
 
-/// An open connection to the gateway, one that is not among `tried`, or why there is none.
+/// The gateway, one that is not among `tried`, or why there is none.
 pub(crate) async fn find(config: &ClientConfig, connector: Connector, tried: &[Origin]) -> Result<Link, String> {
+    seek(config, connector, tried).await.map(|(link, _)| link)
+}
+
+/// The same, and who it has shown to be if it was asked.
+async fn seek(config: &ClientConfig, connector: Connector, tried: &[Origin]) -> Result<(Link, Option<Met>), String> {
     let connector = connector.with_timeout(config.gateway_connect_timeout);
     match &config.gateway {
         GatewayChoice::None => Err("no gateway was asked for".to_owned()),
-        GatewayChoice::At(origin) => first_of(connector, std::slice::from_ref(origin), tried).await,
-        GatewayChoice::AnyOf(origins) => first_of(connector, origins, tried).await,
+        GatewayChoice::At(origin) => {
+            first_of(connector, std::slice::from_ref(origin), tried).await.map(|link| (link, None))
+        }
+        GatewayChoice::AnyOf(origins) => first_of(connector, origins, tried).await.map(|link| (link, None)),
         GatewayChoice::Auto => {
             let last = recall(config).filter(|last| !tried.contains(last));
-            match tokio::time::timeout(config.discovery_timeout, look_around(connector, last, tried)).await {
+            match tokio::time::timeout(config.discovery_timeout, look_around(config, connector, last, tried)).await {
                 Ok(found) => found,
                 Err(_) => Err("there is no gateway on this network".to_owned()),
             }
@@ -86,8 +103,13 @@ async fn connect(connector: Connector, origin: Origin) -> Result<Link, String> {
     Ok(link)
 }
 
-async fn look_around(connector: Connector, last: Option<Origin>, not: &[Origin]) -> Result<Link, String> {
-    let (sender, mut candidates) = mpsc::channel(CANDIDATES_MAX);
+async fn look_around(
+    config: &ClientConfig,
+    connector: Connector,
+    last: Option<Origin>,
+    not: &[Origin],
+) -> Result<(Link, Option<Met>), String> {
+    let (sender, candidates) = mpsc::channel(CANDIDATES_MAX);
     let mut searches = JoinSet::new();
     let daemon = ServiceDaemon::new().map_err(|error| tracing::debug!(%error, "no mDNS")).ok().map(Daemon);
     if let Some(Daemon(daemon)) = &daemon {
@@ -95,26 +117,71 @@ async fn look_around(connector: Connector, last: Option<Origin>, not: &[Origin])
         searches.spawn(resolve(daemon.clone(), sender.clone()));
     }
     searches.spawn(ask_system(sender));
+    let (known, timeout) = (Arc::new(Known::read(config)), config.meeting_timeout());
+    let attempt = |origin| {
+        let (connector, known) = (connector.clone(), known.clone());
+        async move {
+            let mut link = connect(connector, origin).await.ok()?;
+            let here = known.at(&identity::place(&mut link).await.ok()?);
+            if here.is_empty() {
+                return Some(((link, None), Standing::First));
+            }
+            let met = identity::meet(&mut link, timeout).await;
+            let standing = if met.shown.is_one_of(&here) { Standing::Known } else { Standing::Other };
+            Some(((link, Some(met)), standing))
+        }
+    };
+    choose(candidates, last, not, attempt).await.ok_or_else(|| "there is no gateway on this network".to_owned())
+}
+
+/// What a gateway that answers is, by what is known at its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// One that is known.
+    Known,
+    /// Nobody is.
+    First,
+    /// Another than those that are, or one that shows nothing.
+    Other,
+}
+
+/// Of the candidates, and the gateway of the `last` time, but `not` of these: the first that is known, or that is where nobody is; else the first, if no such one comes
+/// within [`KNOWN_GRACE`].
+async fn choose<T: Send + 'static, A>(
+    mut candidates: mpsc::Receiver<SocketAddr>,
+    last: Option<Origin>,
+    not: &[Origin],
+    attempt: impl Fn(Origin) -> A,
+) -> Option<T>
+where
+    A: Future<Output = Option<(T, Standing)>> + Send + 'static,
+{
     let mut attempts = JoinSet::new();
     let mut tried = Vec::new();
     if let Some(origin) = last {
-        attempts.spawn(connect(connector.clone(), origin));
+        attempts.spawn(attempt(origin));
     }
+    let mut other = None;
+    let mut until = Instant::now();
     loop {
         tokio::select! {
             Some(address) = candidates.recv() => {
                 let known = tried.contains(&address) || not.contains(&origin_of(address));
                 if !known && tried.len() < CANDIDATES_MAX {
                     tried.push(address);
-                    attempts.spawn(connect(connector.clone(), origin_of(address)));
+                    attempts.spawn(attempt(origin_of(address)));
                 }
             }
-            Some(attempt) = attempts.join_next() => {
-                if let Ok(Ok(link)) = attempt {
-                    return Ok(link);
+            Some(attempt) = attempts.join_next() => match attempt.ok().flatten() {
+                Some((found, Standing::Known | Standing::First)) => return Some(found),
+                Some((found, Standing::Other)) if other.is_none() => {
+                    other = Some(found);
+                    until = Instant::now() + KNOWN_GRACE;
                 }
-            }
-            else => return Err("there is no gateway on this network".to_owned()),
+                Some(_) | None => {}
+            },
+            () = tokio::time::sleep_until(until), if other.is_some() => return other,
+            else => return other,
         }
     }
 }
@@ -221,6 +288,36 @@ mod tests {
                 Some(address.parse().unwrap())
             );
         }
+    }
+
+    /// Who answers at a port, after so many milliseconds.
+    async fn chosen(answers: &'static [(u16, u64, Standing)]) -> Option<u16> {
+        let (sender, candidates) = mpsc::channel(CANDIDATES_MAX);
+        for (port, ..) in answers {
+            sender.send(SocketAddr::from(([192, 0, 2, 1], *port))).await.unwrap();
+        }
+        let attempt = |origin: Origin| async move {
+            let (port, after, standing) =
+                answers.iter().find(|(port, ..)| origin.authority().ends_with(&port.to_string()))?;
+            tokio::time::sleep(Duration::from_millis(*after)).await;
+            Some((*port, *standing))
+        };
+        let chosen = choose(candidates, None, &[], attempt).await;
+        drop(sender);
+        chosen
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_gateway_that_is_known_wins_over_one_that_answers_sooner() {
+        use Standing::{First, Known, Other};
+        assert_eq!(chosen(&[(4667, 1, Other), (4668, 1_000, Known)]).await, Some(4668));
+        assert_eq!(chosen(&[(4667, 1, Other), (4668, 5, Other), (4669, 1_400, Known)]).await, Some(4669));
+        assert_eq!(chosen(&[(4667, 1, Other), (4668, 60_000, Known)]).await, Some(4667), "it is not waited for long");
+        assert_eq!(chosen(&[(4667, 1, Other), (4668, 2, Other)]).await, Some(4667));
+        assert_eq!(chosen(&[(4667, 1, First), (4668, 0, Other)]).await, Some(4667), "nobody is known there");
+        let begun = Instant::now();
+        assert_eq!(chosen(&[(4667, 1, First), (4668, 1_000, Known)]).await, Some(4667));
+        assert!(begun.elapsed() < KNOWN_GRACE, "where nobody is known, nobody is waited for");
     }
 
     #[tokio::test]

@@ -49,6 +49,11 @@ impl Shown {
         }
     }
 
+    /// Whether it has shown the key of one of these.
+    pub(crate) fn is_one_of(&self, known: &[GatewayId]) -> bool {
+        self.key().is_some_and(|key| known.contains(&key))
+    }
+
     /// The name, proven or not.
     pub(crate) fn name(&self) -> Option<String> {
         match self {
@@ -78,6 +83,11 @@ pub(crate) async fn meet(link: &mut Link, timeout: Duration) -> Met {
         link.close();
     }
     met
+}
+
+/// What a gateway there is known by, without asking it.
+pub(crate) async fn place(link: &mut Link) -> Result<String, LinkError> {
+    asked_at(link).await.map(|here| place_of(&here))
 }
 
 async fn ask(link: &mut Link, timeout: Duration) -> Result<Met, LinkError> {

@@ -183,13 +183,15 @@ impl Store {
         }
     }
 
-    /// Removes tags that no record goes with, `age` after they were last written: a push may be about to write its record.
+    /// Removes tags that no record goes with and no push is at, `age` after they were last written: a push may be about to write its record.
     pub(crate) fn sweep(&self, age: Duration) {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         for path in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "tags")) {
             let modified = fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
             let old = modified.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age);
-            if old && !path.with_extension("json").exists() {
+            // A clock that jumps makes them old in the middle of a push.
+            let is_left = || fs::File::open(&path).is_ok_and(|file| file.try_lock().is_ok());
+            if old && !path.with_extension("json").exists() && is_left() {
                 let _ = fs::remove_file(path);
             }
         }
@@ -288,6 +290,20 @@ mod tests {
         }
         assert!(record.held.is_empty());
         assert_eq!((record.denied.len(), &*record.denied[0]), (16, "http://192.0.2.4:4667"));
+    }
+
+    #[test]
+    fn tags_of_a_push_under_way_outlive_a_clock_that_jumps() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store(folder.path().to_owned());
+        let [held, left] = [1, 2].map(|number| store.tags(UploadId([number; 16])));
+        let tags = crate::tags::Tags::create(&held).unwrap();
+        drop(crate::tags::Tags::create(&left).unwrap());
+        store.sweep(Duration::ZERO);
+        assert_eq!([held.exists(), left.exists()], [true, false]);
+        drop(tags);
+        store.sweep(Duration::ZERO);
+        assert!(!held.exists());
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub(crate) async fn fetch(
     clock: &Clock,
 ) -> Result<Vec<IssuedTicket>, TicketsError> {
     let answer = ask(link, "/hoop/tickets", request).await?;
-    let (first, refusal) = match judge(&answer, clock) {
+    let (first, refusal) = match judge(&answer, clock, link.origin()) {
         Ok(tickets) => return Ok(tickets),
         Err(TicketsError::NoHoop(reason)) => (reason, Refusal::of(&answer, clock.wall())),
         Err(error) => return Err(error),
@@ -156,7 +156,7 @@ pub(crate) async fn fetch(
         return Err(TicketsError::Refused(refusal));
     }
     let answer = ask(link, &path, request).await?;
-    judge(&answer, clock)
+    judge(&answer, clock, link.origin())
 }
 
 async fn ask(link: &mut Link, path: &str, asked: &TicketRequest<'_>) -> Result<Response<Bytes>, LinkError> {
@@ -182,12 +182,18 @@ async fn ask(link: &mut Link, path: &str, asked: &TicketRequest<'_>) -> Result<R
     link.ask(request, TICKET_TIMEOUT).await
 }
 
-fn judge(answer: &Response<Bytes>, clock: &Clock) -> Result<Vec<IssuedTicket>, TicketsError> {
+/// `origin`: whose answer it is. It may name another as its own, by whose word the upload is then followed; but none that anybody on the way can speak for.
+fn judge(answer: &Response<Bytes>, clock: &Clock, origin: &Origin) -> Result<Vec<IssuedTicket>, TicketsError> {
     let refusal = Refusal::of(answer, clock.wall());
     let not_there = [Code::NotFound, Code::MethodNotAllowed];
     match (answer.status(), &refusal.problem) {
         (StatusCode::OK, _) => match serde_json::from_slice::<TicketsDocument>(answer.body()) {
-            Ok(document) => document.check().map_err(TicketsError::Unusable),
+            Ok(document) => match document.check() {
+                Ok(tickets) if origin.is_https() && tickets.iter().any(|ticket| ticket.post.scheme() != "https") => {
+                    Err(TicketsError::Unusable("`post` is not https, as the service is".to_owned()))
+                }
+                checked => checked.map_err(TicketsError::Unusable),
+            },
             Err(_) => Err(TicketsError::NoHoop("its answer to a request for tickets is not one".to_owned())),
         },
         (_, Some(problem)) if !not_there.contains(&problem.code) => Err(TicketsError::Refused(refusal)),
@@ -343,6 +349,24 @@ pub(crate) mod tests {
         assert!(wrong(&|d| d.tickets[0].suite = "rot13".into()).contains("`suite`"));
         assert!(wrong(&|d| d.tickets[0].ticket = "%".into()).contains("`ticket`"));
         assert!(wrong(&|d| d.gateways = Some(vec!["0".repeat(32); GATEWAYS_MAX + 1])).contains("`gateways`"));
+    }
+
+    #[test]
+    fn a_service_may_have_another_name_and_no_network_speaks_for_it() {
+        let judged = |origin: &str, post: &str| {
+            let mut document = TicketsDocument::of(&issued(7, 1));
+            post.clone_into(&mut document.post);
+            let answer = Response::new(Bytes::from(serde_json::to_vec(&document).unwrap()));
+            judge(&answer, &Clock::system(), &origin.parse().unwrap()).is_ok()
+        };
+        assert!(judged("https://photos.example", "https://photos.example/hoop/post"));
+        assert!(judged("https://www.photos.example", "https://photos.example/hoop/post"), "its own word, over TLS");
+        assert!(judged("http://127.0.0.1:4668", "http://127.0.0.1:4668/hoop/post"));
+        assert!(judged("http://127.0.0.1:4668", "https://photos.example/hoop/post"));
+        for post in ["http://photos.example/hoop/post", "HTTP://photos.example/hoop/post", "http://127.0.0.1/hoop/post"]
+        {
+            assert!(!judged("https://photos.example", post), "{post}");
+        }
     }
 
     #[test]

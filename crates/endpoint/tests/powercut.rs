@@ -37,8 +37,12 @@ const CYCLES: u64 = 3;
 /// So many cuts find what a missing sync loses.
 const CUTS_THAT_BITE: u64 = 200;
 
+fn now() -> std::time::SystemTime {
+    std::time::UNIX_EPOCH + Duration::from_secs(NOW.0.into())
+}
+
 fn settings(folder: &Path) -> Settings {
-    Settings { segment_len: 1, clock: || NOW, ..Settings::new(folder) }
+    Settings { segment_len: 1, clock: hoop_flow_store::Clock::with_wall(now), ..Settings::new(folder) }
 }
 
 /// No octet of it is zero: a hole shows.

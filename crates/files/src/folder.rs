@@ -35,7 +35,7 @@ impl From<FolderError> for io::Error {
     }
 }
 
-/// Makes a folder, and those above it, for its owner alone; one that is there is judged, and narrowed with all that is in it where it is too wide. Whether it was is
+/// Makes a folder, and those above it, for its owner alone, and puts their names on disk; one that is there is judged, and narrowed with all that is in it where it is too wide. Whether it was is
 /// returned, and logged as a warning.
 ///
 /// # Errors
@@ -60,7 +60,12 @@ fn make(path: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, crate::FOLDER_MODE);
-    builder.recursive(true).create(path)
+    let whole = std::path::absolute(path)?;
+    let made: Vec<&Path> = whole.ancestors().take_while(|folder| !folder.exists()).collect();
+    builder.recursive(true).create(path)?;
+    #[cfg(unix)]
+    made.into_iter().filter_map(Path::parent).try_for_each(|above| std::fs::File::open(above)?.sync_all())?;
+    Ok(())
 }
 
 #[cfg(unix)]

@@ -2,14 +2,16 @@
 
 use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len};
 use crate::sync::Logged;
-use crate::{Due, Kept, Life, Settings, StoreError};
+use crate::{Due, Kept, Life, Lifetimes, Settings, StoreError};
+use hoop_clock::{Clock, Over};
 use hoop_flow::{FlowId, FlowName, HostId, ended};
-use hoop_flow_table::{self as table, Full, Id, Image, Table};
+use hoop_flow_table::{self as table, Full, Id, Image, Table, Times};
 use hoop_units::UnixTime;
 use std::collections::VecDeque;
 use std::hash::RandomState;
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A flow as it stands: an image.
 const RECORD: u8 = 2;
@@ -23,6 +25,9 @@ const GONE_LEN: usize = 44;
 /// What one tick says at most.
 const DUE_MAX: usize = 4_096;
 
+/// Flows that were parked while the clock was far ahead are looked for so often: for that all flows are looked at.
+const LOOK_LATER: Duration = Duration::from_secs(60);
+
 /// Memory is full of flows that are attached, or not synced.
 pub const MEMORY_FULL: &str = "as many flows in memory as it may, and none that can be spilled";
 
@@ -33,7 +38,11 @@ const LOST: &str = "a flow's record is not what was written";
 pub struct Flows {
     table: Table<RandomState>,
     log: Log,
-    clock: fn() -> UnixTime,
+    clock: Clock,
+    /// How long a parked flow is kept, and what is known of how one ended.
+    lifetimes: Lifetimes,
+    /// When flows were looked for last that were parked while the clock was far ahead.
+    looked: Option<Instant>,
     /// Records that were copied out of the oldest segment, which is there as long as the copies are not synced: of whom, from where, to where.
     moved: Vec<(FlowName, u32, u32)>,
     /// Of the image that is being written.
@@ -50,13 +59,22 @@ pub enum Known {
 }
 
 impl Flows {
-    pub fn open(folder: &Path, settings: &Settings) -> Result<(Self, Vec<Damage>), OpenError> {
+    pub fn open(folder: &Path, settings: &Settings, clock: Clock) -> Result<(Self, Vec<Damage>), OpenError> {
         let mut table = Table::new(settings.limits, settings.lifetimes, RandomState::new());
-        let now = (settings.clock)();
+        let now = clock.unix();
         let visit = |log: &mut Log, entry: &Entry<'_>| recover(&mut table, log, entry, now);
         let (log, damages) = Log::open(folder, Kind::Flows, settings.segment_len, settings.salt, visit)?;
         Ok((
-            Self { table, log, clock: settings.clock, moved: Vec::new(), octets: Vec::new(), gone: VecDeque::new() },
+            Self {
+                table,
+                log,
+                clock,
+                lifetimes: settings.lifetimes,
+                looked: None,
+                moved: Vec::new(),
+                octets: Vec::new(),
+                gone: VecDeque::new(),
+            },
             damages,
         ))
     }
@@ -78,7 +96,7 @@ impl Flows {
             Life::Quiet => table::Life::Quiet,
             Life::Parked => table::Life::Parked,
         };
-        let image = Image::new(record, attachment, *spools, life != table::Life::Parked, (self.clock)())
+        let image = Image::new(record, attachment, *spools, life != table::Life::Parked, self.clock.unix())
             .map_err(|_| StoreError::Attachment(attachment.len()))?;
         let known = self.find(record.name)?;
         let log = &self.log;
@@ -114,7 +132,7 @@ impl Flows {
     }
 
     pub fn remove(&mut self, name: FlowName, code: u64) -> Result<(), StoreError> {
-        let ended = Some((code, (self.clock)()));
+        let ended = Some((code, self.clock.unix()));
         match self.find(name)? {
             Some(id) => self.drop_flow(id, name, ended),
             None => Ok(()),
@@ -167,28 +185,46 @@ impl Flows {
 
     /// What is due now; the names of those that are gone come with it.
     pub fn due(&mut self) -> (Vec<Due>, Result<(), StoreError>) {
-        let (now, mut found, mut outcome) = ((self.clock)(), Vec::new(), Ok(()));
+        let life = |secs: u32| Duration::from_secs(secs.into());
+        // Nothing that is parked lives for longer than its age, and it gets that in run time, too, whatever the clock does.
+        let over = self.clock.over(life(self.lifetimes.age)).unwrap_or(Over::NOTHING);
+        let ended = self.clock.past(life(self.lifetimes.ends));
+        let times = Times { now: self.clock.unix(), past: over.before, ended };
+        let (mut found, mut outcome) = (Vec::new(), Ok(()));
         while found.len() < DUE_MAX
-            && let Some(due) = self.table.due(now)
+            && let Some(due) = self.table.due(times)
         {
             match due {
                 table::Due::Park(name) => found.push(Due::Park(name)),
-                table::Due::Expired(id) => {
-                    let image = self.table.image(id).map_or_else(|| self.read(id), Ok);
-                    let image = image.and_then(|image| Ok((image.name, kept(&image)?)));
-                    // Of one that cannot be read the name is not known any more.
-                    let nobody = FlowName { host: HostId([0; 20]), flow: FlowId(0) };
-                    let name = image.as_ref().map_or(nobody, |(name, _)| *name);
-                    let dropped = self.drop_flow(id, name, Some((ended::EXPIRED, now)));
-                    outcome = outcome.and(dropped);
-                    match image {
-                        Ok((_, kept)) => found.push(Due::Expired(kept)),
-                        Err(error) => outcome = Err(error),
-                    }
-                }
+                table::Due::Expired(id) => self.expire(id, &mut found, &mut outcome),
+            }
+        }
+        let is_set_back = over.after < Over::NOTHING.after;
+        if is_set_back && self.looked.is_none_or(|at| at.elapsed() >= LOOK_LATER) {
+            self.looked = Some(Instant::now());
+            while found.len() < DUE_MAX
+                && let Some(id) = self.table.later(over.after)
+            {
+                self.expire(id, &mut found, &mut outcome);
             }
         }
         (found, outcome)
+    }
+
+    fn expire(&mut self, id: Id, found: &mut Vec<Due>, outcome: &mut Result<(), StoreError>) {
+        let image = self.table.image(id).map_or_else(|| self.read(id), Ok);
+        let image = image.and_then(|image| Ok((image.name, kept(&image)?)));
+        // Of one that cannot be read the name is not known any more.
+        let nobody = FlowName { host: HostId([0; 20]), flow: FlowId(0) };
+        let name = image.as_ref().map_or(nobody, |(name, _)| *name);
+        let dropped = self.drop_flow(id, name, Some((ended::EXPIRED, self.clock.unix())));
+        if outcome.is_ok() {
+            *outcome = dropped;
+        }
+        match image {
+            Ok((_, kept)) => found.push(Due::Expired(kept)),
+            Err(error) => *outcome = Err(error),
+        }
     }
 
     /// Copies what is needed of the oldest segment, if that is worth it; whether it was.

@@ -16,6 +16,7 @@ use hoop_units::ByteRange;
 use std::fmt::Debug;
 use std::io;
 
+pub use hoop_clock::Clock;
 pub use hoop_flow_table::{Lifetimes, Limits};
 pub use log::{Damage, OpenError};
 pub use memory::MemoryStore;

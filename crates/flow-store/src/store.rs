@@ -5,16 +5,16 @@ use crate::log::{self, Damage, Kind, OpenError, SEGMENT_MAX};
 use crate::octets::Octets;
 use crate::sync::{Mark, Shared};
 use crate::{Due, FlowStore, Found, Kept, Life, Lifetimes, Limits, OctetStore, StoreError, When};
+use hoop_clock::Clock;
 use hoop_files::LockError;
 use hoop_flow::FlowName;
-use hoop_units::{ByteRange, UnixTime};
+use hoop_units::ByteRange;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Segments that one tick tidies at most: some tenths of a second.
 const TIDIED_AT_ONCE: usize = 8;
@@ -34,8 +34,8 @@ pub struct Settings {
     pub octets_per_host: u64,
     /// How long a file is, from 128 KiB to 16 MiB.
     pub segment_len: u32,
-    /// The time of day.
-    pub clock: fn() -> UnixTime,
+    /// What time it is. It is judged, and kept in the folder.
+    pub clock: Clock,
     /// Dice, for what nobody who fills the store may foresee.
     pub salt: fn() -> u64,
 }
@@ -57,15 +57,10 @@ impl Settings {
             octets: 4 << 30,
             octets_per_host: 64 << 20,
             segment_len: SEGMENT_MAX,
-            clock: now,
+            clock: Clock::system(),
             salt,
         }
     }
-}
-
-fn now() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    UnixTime(since.try_into().unwrap_or(u32::MAX))
 }
 
 fn salt() -> u64 {
@@ -111,6 +106,7 @@ pub struct Store {
     leaving: Mutex<Leaving>,
     ticking: Mutex<()>,
     damages: Vec<Damage>,
+    clock: Clock,
     _lock: Lock,
 }
 
@@ -153,7 +149,8 @@ impl Store {
         let folder = &settings.folder;
         hoop_files::folder(folder).map_err(io::Error::from).map_err(OpenError::at(folder))?;
         let lock = Lock::take(folder)?;
-        let (flows, mut damages) = Flows::open(&folder.join("flows"), settings)?;
+        let clock = settings.clock.clone().keep(&folder.join("clock"));
+        let (flows, mut damages) = Flows::open(&folder.join("flows"), settings, clock.clone())?;
         let (mut octets, more) = Octets::open(&folder.join("octets"), settings)?;
         damages.extend(more);
         // The names of the two folders, and that of this one.
@@ -164,7 +161,7 @@ impl Store {
         }
         octets.keep_only(|name| !matches!(flows.find(name), Ok(None)));
         let (flows, octets) = (Shared::new(flows), Shared::new(octets));
-        Ok(Self { flows, octets, leaving: Mutex::default(), ticking: Mutex::default(), damages, _lock: lock })
+        Ok(Self { flows, octets, leaving: Mutex::default(), ticking: Mutex::default(), damages, clock, _lock: lock })
     }
 
     /// What was found damaged when it was opened. A flow whose record is damaged is not known any more, or is as an older record says.
@@ -282,6 +279,7 @@ impl Drop for Store {
     /// What was to be written later is written now, as far as the disk takes it.
     fn drop(&mut self) {
         let _ = (self.sync_flows(), self.sync_octets());
+        self.clock.look(true);
     }
 }
 
@@ -345,6 +343,7 @@ impl FlowStore for Store {
     fn tick(&self) -> Result<Vec<Due>, StoreError> {
         // What one tick has not told yet another must not take away with a segment.
         let _alone = self.ticking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.clock.look(false);
         let tidied = self.tidy();
         let (due, outcome) = self.flows.with(Flows::due);
         let outcome = tidied.and(outcome);

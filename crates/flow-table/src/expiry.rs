@@ -31,6 +31,12 @@ impl Expiry {
         self.heap.first().map(|item| (item.entry, item.expires))
     }
 
+    /// One that expires after this, but before `never`. Looks at all of them if there is none.
+    pub fn later(&self, after: u32, never: u32) -> Option<u32> {
+        let later = |item: &&Item| item.expires > after && item.expires < never;
+        self.heap.iter().rev().find(later).map(|item| item.entry)
+    }
+
     pub fn bytes(&self) -> usize {
         self.heap.capacity() * size_of::<Item>()
     }

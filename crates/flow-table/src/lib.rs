@@ -28,4 +28,4 @@ mod tails;
 
 pub use ends::Ends;
 pub use image::{FIXED_LEN, Image, ImageError, TAIL_MAX};
-pub use table::{Due, Full, Id, Life, Lifetimes, Limits, PLACE_MAX, Place, Table, Usage};
+pub use table::{Due, Full, Id, Life, Lifetimes, Limits, PLACE_MAX, Place, Table, Times, Usage};

@@ -44,6 +44,23 @@ pub enum Life {
     Parked,
 }
 
+/// What time it is for what. By a clock that is right all are the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// The time.
+    pub now: UnixTime,
+    /// What expired before this has expired, beyond doubt.
+    pub past: UnixTime,
+    /// The same for what is known of how flows ended.
+    pub ended: UnixTime,
+}
+
+impl From<UnixTime> for Times {
+    fn from(now: UnixTime) -> Self {
+        Self { now, past: now, ended: now }
+    }
+}
+
 /// How many and how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -438,9 +455,10 @@ impl<S: BuildHasher + Clone> Table<S> {
     }
 
     /// The next that is due. An attached flow that is to be parked is told once in [`Lifetimes::quiet`]; one that has expired until it is removed.
-    pub fn due(&mut self, now: UnixTime) -> Option<Due> {
-        self.ends.forget_before(now);
-        let is_due = |expires: u32| expires != NEVER && expires <= now.as_secs();
+    pub fn due(&mut self, times: Times) -> Option<Due> {
+        let Times { now, past, ended } = times;
+        self.ends.forget_before(ended);
+        let is_due = |expires: u32| expires != NEVER && expires <= past.as_secs();
         let first = self.expiry.first().filter(|(_, expires)| is_due(*expires));
         if let Some((first, _)) = first {
             return Some(Due::Expired(Id(first)));
@@ -451,12 +469,19 @@ impl<S: BuildHasher + Clone> Table<S> {
         }
         let is_crowded = self.memory() / 256 >= self.limits.memory / 256 * CROWDED / 256;
         let since = UnixTime(self.slots[slot].since);
-        if since.plus_secs(self.lifetimes.quiet) > now && !(is_crowded && since < now) {
+        // One since a time that is still to come has been so since before the clock was set back.
+        let is_late = since > now || since.plus_secs(self.lifetimes.quiet) <= now;
+        if !(is_late || is_crowded && since < now) {
             return None;
         }
         self.set_life(slot, Life::Quiet);
         self.slots[slot].since = now.as_secs();
         Some(Due::Park(self.name_of(slot)))
+    }
+
+    /// A parked flow that expires after this. Looks at all flows if there is none.
+    pub fn later(&self, after: UnixTime) -> Option<Id> {
+        self.expiry.later(after.as_secs(), NEVER).map(Id)
     }
 
     // ---- within ----

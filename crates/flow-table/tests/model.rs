@@ -162,7 +162,7 @@ impl World {
     }
 
     fn expire(&mut self) {
-        while let Some(due) = self.table.due(self.now) {
+        while let Some(due) = self.table.due(self.now.into()) {
             match due {
                 Due::Park(name) => {
                     let known = self.model.get_mut(&(name.flow.0 as u32)).expect("it is known");

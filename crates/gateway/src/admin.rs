@@ -52,32 +52,53 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bod
 
 async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
     let (head, body) = request.into_parts();
-    check_host(&head.headers)?;
-    check_origin(&head.method, &head.headers)?;
+    let may = check_host(&head.headers).and_then(|()| check_origin(&head.method, &head.headers));
+    if let (Err(problem), Some(act)) = (&may, act_of(&head)) {
+        audit(act, "", 0, problem.code.name());
+    }
+    may?;
     match (&head.method, head.uri.path()) {
         (&Method::GET, "/") => Ok(html(&page(&look(shared).await?, shared.clock.unix()))),
         (&Method::GET, "/uploads") => Ok(json(StatusCode::OK, &look(shared).await?)),
         (&Method::GET, "/monitor.css") => Ok(monitor::style(&head.headers)),
         (&Method::GET, "/metrics") => {
             let text = shared.blocking(metrics::page).await.map_err(|error| store_problem(&error))?;
-            let mut response = Response::new(full(text));
-            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-            response.headers_mut().insert(header::CONTENT_TYPE, kind);
-            Ok(response)
+            Ok(hoop_http::metrics::response(text))
         }
         (&Method::POST, "/pause") => set_pause(shared, true),
         (&Method::POST, "/resume") => set_pause(shared, false),
         (&Method::POST, "/drop") => {
             let form = read_limited(body, FORM_MAX).await.map_err(|error| Problem::new(Code::RequestInvalid, error))?;
-            let dropped = drop_uploads(shared, asked(&form)?).await?;
-            tracing::info!(dropped, "the owner dropped uploads");
-            Ok(back())
+            let asked = asked(&form)?;
+            let dropped = drop_uploads(shared, asked).await;
+            let what = match asked {
+                Asked::Upload(id) => format!("upload {id}"),
+                Asked::Device(device) => format!("device {device}"),
+            };
+            let outcome = dropped.as_ref().map_or_else(|problem| problem.code.name(), |_| "done");
+            audit("drop", &what, dropped.as_ref().copied().unwrap_or(0), outcome);
+            dropped.map(|_| back())
         }
         (_, "/" | "/uploads" | "/metrics" | "/pause" | "/resume" | "/drop") => {
             Err(Problem::new(Code::MethodNotAllowed, "GET to look, POST to change"))
         }
         (_, path) => Err(Problem::new(Code::NotFound, format_args!("no resource `{path}` on the owner's address"))),
     }
+}
+
+/// What the owner does, whoever that is: a button of the page.
+fn act_of(head: &http::request::Parts) -> Option<&'static str> {
+    match (&head.method, head.uri.path()) {
+        (&Method::POST, "/pause") => Some("pause"),
+        (&Method::POST, "/resume") => Some("resume"),
+        (&Method::POST, "/drop") => Some("drop"),
+        _ => None,
+    }
+}
+
+/// Writes down what the owner did (`docs/operators.md`, "What was done"): to what, to how many uploads, and what came of it.
+fn audit(act: &'static str, what: &str, uploads: usize, outcome: &'static str) {
+    tracing::info!(target: "audit", act, who = "owner's page", what, uploads, outcome, "the owner acts");
 }
 
 /// A page could point its own name at loopback. It could not point `localhost` anywhere.
@@ -123,7 +144,7 @@ fn set_pause(shared: &Shared, on: bool) -> Result<Response<Body>, Problem> {
         tracing::error!(%error, "cannot write down whether deliveries are paused");
         Problem::new(Code::Internal, "the spool cannot be written; the log says more")
     })?;
-    tracing::info!(paused = on, "the owner changed whether anything is delivered");
+    audit(if on { "pause" } else { "resume" }, "all deliveries", 0, "done");
     Ok(back())
 }
 

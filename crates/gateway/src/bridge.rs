@@ -38,7 +38,7 @@ const ENGLISH: Words = Words {
             "left",
             "The page closed before it had handed everything over. Open it again with the same file, and it goes on.",
         ),
-        ("done", "Done. The Hoop box has all of it; you may leave."),
+        ("done", "Done. The Hoop box has all of it. The page says whether you may leave."),
         ("failed", "This could not be handed over. Open the page again with the same file, and it goes on."),
         ("stopped", "Stopped."),
         ("keep", "Keep this window open; it closes itself. If you close it, the rest is not handed over."),
@@ -71,7 +71,7 @@ const FRENCH: Words = Words {
             "left",
             "La page a été fermée avant d’avoir tout remis. Rouvrez-la avec le même fichier\u{a0}: elle continuera.",
         ),
-        ("done", "Terminé. Le boîtier Hoop a tout\u{a0}; vous pouvez partir."),
+        ("done", "Terminé. Le boîtier Hoop a tout\u{a0}; la page dit si vous pouvez partir."),
         ("failed", "La remise a échoué. Rouvrez la page avec le même fichier\u{a0}: elle continuera."),
         ("stopped", "Arrêté."),
         (

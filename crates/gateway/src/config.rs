@@ -1,10 +1,11 @@
 //! What a gateway is told: [`Config`].
 
+use crate::crowd::crowd;
 use crate::destination::AllowDest;
 use crate::devices::DeviceLimits;
 use crate::intake::Patience;
 use crate::pacing::Pacing;
-use hoop_http::{Clock, LeastRate, PeerLimit, ServerLimits};
+use hoop_http::{Clock, LeastRate, ServerLimits};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,9 +15,12 @@ use url::Url;
 /// The gateway's port: 4667 spells HOOP on a keypad.
 pub const DEFAULT_PORT: u16 = 4667;
 
-/// Connections at once. Each may hold a read buffer of 256 KiB and 128 KiB that wait to be written, so that 48 make 18 MiB at
-/// worst: what a router of 32 MB can spare. More wait in the kernel's backlog.
+/// Connections that are served at once. Each may hold a read buffer of 256 KiB and 128 KiB that wait to be written, so that 48 make 18 MiB at
+/// worst: what a router of 32 MB can spare. 128 more ask for nothing, or wait (`crowd`).
 pub const CONNECTIONS: usize = 48;
+
+/// The longest head: each of those that ask for nothing yet may hold as much. A prelude, a permit and a page's cookies have a quarter of it.
+const HEAD_BYTES: usize = 32 << 10;
 
 /// How slowly a device may read what it asked for: a reader that sips holds a connection, and a stream of events what waits for it.
 const LEAST_READ: LeastRate = LeastRate { bytes: 16 << 10, within: Duration::from_secs(30) };
@@ -120,16 +124,19 @@ impl Config {
             sync: true,
             transfers: hoop_dispatch::TRANSFERS,
             pacing: Pacing::default(),
-            limits: ServerLimits { connections: CONNECTIONS, least_read: Some(LEAST_READ), ..ServerLimits::default() },
+            limits: ServerLimits {
+                connections: CONNECTIONS,
+                head_bytes: HEAD_BYTES,
+                least_read: Some(LEAST_READ),
+                ..ServerLimits::default()
+            },
             clock: Clock::system(),
         }
     }
 
     /// The HTTP server's bounds, with what each device may take of them.
     pub(crate) fn server_limits(&self) -> ServerLimits {
-        let DeviceLimits { connections, loopback, .. } = self.device;
-        let per_peer = (connections > 0).then_some(PeerLimit { connections, loopback });
-        ServerLimits { per_peer, ..self.limits.clone() }
+        ServerLimits { crowd: Some(crowd(self.limits.connections, self.device)), ..self.limits.clone() }
     }
 
     /// By what this gateway is called in the world: the public URL's host and the names that the operator lists.

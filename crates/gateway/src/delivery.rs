@@ -1,13 +1,11 @@
 //! The conductor of deliveries: feeds the dispatcher from the spool, starts the attempts it asks for, records how they ended,
 //! and keeps house (uploads whose time is over, files that a crash left).
 
-use crate::offload::LIFE_SECS;
 use crate::shared::Shared;
 use crate::transfer::{Ended, attempt, put_off};
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
-use hoop_http::{Clock, Code, Dice, Shutdown};
-use hoop_spool::{DueOf, EARLY_SECS, Overdue, Place, Queue, Reason, SMALL_BYTES, StoreError};
-use hoop_timekeeper::Over;
+use hoop_http::{Code, Dice, Shutdown};
+use hoop_spool::{DueOf, Overdue, Place, Queue, Reason, SMALL_BYTES, StoreError};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -229,7 +227,7 @@ impl Conductor {
         self.shard = self.shard.wrapping_add(1);
         let kept = self.shared.blocking(move |shared| {
             let reason = Reason::new(Code::UploadExpired.name(), "its ticket ended more than 7 days ago");
-            let time = overdue(&shared.clock);
+            let time = Overdue::by(|life| shared.clock.over(Duration::from_secs(life.into())));
             while shared.spool.end_overdue(&reason, &time, shared.clock.unix(), END_BATCH)? == END_BATCH {}
             shared.spool.sweep(shard)
         });
@@ -239,12 +237,6 @@ impl Conductor {
             Err(error) => tracing::error!(%error, "cannot keep the spool in order"),
         }
     }
-}
-
-/// What is over by this clock. What waits for its prelude goes by steady time alone: it lives for minutes, and has no other way to end.
-fn overdue(clock: &Clock) -> Overdue {
-    let over = |life| clock.over(Duration::from_secs(life)).unwrap_or(Over::NOTHING);
-    Overdue { early: over(EARLY_SECS.into()), kept: over(LIFE_SECS.into()) }
 }
 
 const fn queue(list: List) -> Queue {

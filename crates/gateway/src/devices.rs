@@ -156,7 +156,7 @@ impl Devices {
         let beyond = need.bytes.saturating_sub(PROMISED_BY_SPOOL);
         let promise = || Promise { devices: self.clone(), device, bytes: beyond };
         let limits = self.limits;
-        let most = limits.quota_bytes.unwrap_or(held.room - held.room / 4);
+        let most = self.most(held);
         self.with(device, now, |lately| {
             let has = held.bytes.saturating_add(lately.announced);
             if self.is_limited(device) {
@@ -177,6 +177,21 @@ impl Devices {
             lately.messages += 1;
             Ok(promise())
         })
+    }
+
+    /// How many more bytes a device may have here.
+    pub fn left(&self, device: DeviceId, held: Holding) -> u64 {
+        let most = self.most(held);
+        if most == 0 || !self.is_limited(device) {
+            return u64::MAX;
+        }
+        let announced = self.lock().get(&device).map_or(0, |lately| lately.announced);
+        most.saturating_sub(held.bytes.saturating_add(announced))
+    }
+
+    /// The most bytes that one device may have here; 0: any number.
+    fn most(&self, held: Holding) -> u64 {
+        self.limits.quota_bytes.unwrap_or(held.room - held.room / 4)
     }
 
     /// Devices that are remembered.

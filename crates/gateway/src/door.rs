@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::well_known::{AtDoor, WellKnown};
 use hoop_http::{Code, Origin, Problem};
 use hoop_seal::signing::{Permit, SignedError};
-use hoop_units::UploadId;
+use hoop_units::{DeviceId, UploadId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,8 +29,17 @@ const LOOK_TIME: Duration = Duration::from_secs(20);
 /// Looks at once. Whoever is on the LAN causes them, so that they must not become a flood; beyond it uploads are taken unseen.
 const LOOKS_MAX: usize = 8;
 
+/// Looks at once for the keys that a permit was signed with. They have places of their own, since without them uploads are refused.
+const KEY_LOOKS_MAX: usize = 8;
+
+/// Looks of each kind that one device may cause at once, so that it takes four to have them all.
+const LOOKS_OF_ONE: usize = 2;
+
 /// An origin whose published keys lack the one that a permit names is asked again, but not sooner than this after it was asked last.
 const KEYS_AGAIN: Duration = Duration::from_secs(60);
+
+/// Who demands a permit, if its owner has it so.
+const THIS_GATEWAY: &str = "this gateway";
 
 /// When to come back with a permit that cannot be checked: a line that was down may be up by then.
 const UNVERIFIABLE_RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -40,9 +49,19 @@ const UNVERIFIABLE_RETRY_AFTER: Duration = Duration::from_secs(30);
 pub struct Looks(Mutex<BTreeMap<Origin, Look>>);
 
 struct Look {
+    cause: Cause,
     /// Closed when it is over.
     over: watch::Receiver<()>,
     task: AbortHandle,
+}
+
+/// Why an origin is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// Who offers an upload for it.
+    pub device: DeviceId,
+    /// Whether it came with a permit, for which keys are needed.
+    pub permit: bool,
 }
 
 impl fmt::Debug for Looks {
@@ -53,12 +72,15 @@ impl fmt::Debug for Looks {
 
 impl Looks {
     /// Joins the look at `dest`'s origin, or begins one; `None` if too many are under way.
-    fn begin(&self, shared: &Arc<Shared>, dest: &Dest) -> Option<watch::Receiver<()>> {
+    fn begin(&self, shared: &Arc<Shared>, dest: &Dest, cause: Cause) -> Option<watch::Receiver<()>> {
         let mut looks = self.lock();
         if let Some(look) = looks.get(&dest.origin) {
             return Some(look.over.clone());
         }
-        if looks.len() >= LOOKS_MAX {
+        let kind = looks.values().filter(|look| look.cause.permit == cause.permit);
+        let own = kind.clone().filter(|look| look.cause == cause).count();
+        let most = if cause.permit { KEY_LOOKS_MAX } else { LOOKS_MAX };
+        if kind.count() >= most || (own >= LOOKS_OF_ONE && shared.devices.is_limited(cause.device)) {
             return None;
         }
         let (sender, over) = watch::channel(());
@@ -70,7 +92,7 @@ impl Looks {
             }
             shared.looks.lock().remove(&own.origin);
         });
-        looks.insert(dest.origin.clone(), Look { over: over.clone(), task: task.abort_handle() });
+        looks.insert(dest.origin.clone(), Look { cause, over: over.clone(), task: task.abort_handle() });
         Some(over)
     }
 
@@ -87,23 +109,39 @@ impl Looks {
 }
 
 /// Asks `dest`'s origin what it is, and waits for its answer at most so long.
-async fn look(shared: &Arc<Shared>, dest: &Dest, wait: Duration) {
-    let Some(mut over) = shared.looks.begin(shared, dest) else { return };
+async fn look(shared: &Arc<Shared>, dest: &Dest, cause: Cause, wait: Duration) {
+    let Some(mut over) = shared.looks.begin(shared, dest, cause) else { return };
     if !wait.is_zero() {
         // Over, or not in time: what is known then is all that counts.
         let _ = timeout(wait, over.changed()).await;
     }
 }
 
-/// Refuses a destination to which nothing can be delivered, as far as can be found out in a moment.
+/// Refuses a destination to which nothing can be delivered, as far as can be found out in a moment. Where this gateway demands
+/// permits, nobody is asked anything for whoever shows none.
 ///
 /// # Errors
-/// `dest-not-hoop`, `dest-forbidden`.
-pub async fn vet(shared: &Arc<Shared>, dest: &Dest) -> Result<(), Problem> {
+/// `dest-not-hoop`, `dest-forbidden`; `permit-required`, `permit-invalid`, `prelude-needed` as [`consent`] has them.
+pub async fn vet(
+    shared: &Arc<Shared>,
+    dest: &Dest,
+    device: DeviceId,
+    permit: Option<&[u8]>,
+    early: bool,
+) -> Result<(), Problem> {
+    // Without keys, what has the form of a permit lacks nothing but its key.
+    let formed = permit.map(|octets| match Permit::open(octets, dest.origin.as_str(), |_| None) {
+        Err(SignedError::UnknownKey(_)) | Ok(_) => Ok(()),
+        Err(error) => Err(invalid(error)),
+    });
+    if *shared.permits_required.get() {
+        formed.clone().unwrap_or_else(|| Err(missing(THIS_GATEWAY, early)))?;
+    }
+    let cause = Cause { device, permit: matches!(formed, Some(Ok(()))) };
     match shared.well_known.at_door(&dest.origin) {
         AtDoor::Known(_) | AtDoor::Silent => {}
-        AtDoor::Ask { worth_waiting: true } => look(shared, dest, LOOK_WAIT).await,
-        AtDoor::Ask { worth_waiting: false } => look(shared, dest, Duration::ZERO).await,
+        AtDoor::Ask { worth_waiting: true } => look(shared, dest, cause, LOOK_WAIT).await,
+        AtDoor::Ask { worth_waiting: false } => look(shared, dest, cause, Duration::ZERO).await,
     }
     shared.well_known.refusal(dest).map_or(Ok(()), |refusal| Err(refusal.problem()))
 }
@@ -111,6 +149,8 @@ pub async fn vet(shared: &Arc<Shared>, dest: &Dest) -> Result<(), Problem> {
 /// The upload that someone wants to hand over.
 pub struct Offered<'a> {
     pub dest: &'a Dest,
+    /// Who offers it.
+    pub device: DeviceId,
     pub id: UploadId,
     /// The length of Z; `None` if the sender does not say.
     pub total: Option<u64>,
@@ -128,18 +168,11 @@ pub async fn consent(shared: &Arc<Shared>, offered: &Offered<'_>) -> Result<Opti
     let mut known = last_good(shared, offered.dest);
     let demanded = demander(shared, known.as_deref());
     let Some(octets) = offered.permit else {
-        return match (demanded, offered.early) {
-            (None, _) => Ok(None),
-            (Some(_), true) => {
-                let detail = "an upload for that service is taken with its permit only, which comes with the ticket";
-                Err(Problem::new(Code::PreludeNeeded, detail).field("Hoop-Early"))
-            }
-            (Some(who), false) => Err(required(who)),
-        };
+        return demanded.map_or(Ok(None), |who| Err(missing(who, offered.early)));
     };
     let mut opened = known.as_deref().map(|known| open(octets, offered.dest, known));
     if matches!(opened, None | Some(Err(SignedError::UnknownKey(_)))) && may_ask(shared, offered.dest) {
-        look(shared, offered.dest, LOOK_WAIT).await;
+        look(shared, offered.dest, Cause { device: offered.device, permit: true }, LOOK_WAIT).await;
         known = last_good(shared, offered.dest);
         opened = known.as_deref().map(|known| open(octets, offered.dest, known));
     }
@@ -172,7 +205,16 @@ pub fn demand(shared: &Arc<Shared>, dest: &Dest, permit: Option<&[u8]>) -> Resul
 /// Who demands permits, if anybody does.
 fn demander(shared: &Shared, known: Option<&WellKnown>) -> Option<&'static str> {
     let service = known.is_some_and(|known| known.permits_required).then_some("the service");
-    if *shared.permits_required.get() { Some("this gateway") } else { service }
+    if *shared.permits_required.get() { Some(THIS_GATEWAY) } else { service }
+}
+
+/// Why an upload is refused that came without the permit that somebody demands.
+fn missing(who: &str, early: bool) -> Problem {
+    if early {
+        let detail = "an upload for that service is taken with its permit only, which comes with the ticket";
+        return Problem::new(Code::PreludeNeeded, detail).field("Hoop-Early");
+    }
+    required(who)
 }
 
 fn required(who: &str) -> Problem {

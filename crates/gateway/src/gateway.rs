@@ -6,7 +6,7 @@ use crate::offload::PRELUDE_LEN;
 use crate::reload::{self, Reload};
 use crate::shared::Shared;
 use crate::{admin, delivery, identity, routes};
-use hoop_http::{Connector, ServeError, Server, Shutdown, tls};
+use hoop_http::{Connector, ServeError, Server, ServerLimits, Shutdown, tls};
 use hoop_spool::{Settings, Spool};
 use std::fmt;
 use std::io;
@@ -68,7 +68,8 @@ impl Gateway {
         let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
         // The folder is there, and ours.
         config.clock = config.clock.keep(&config.spool.join("clock"));
-        let server = bind(&config).await?;
+        let limits = config.server_limits();
+        let server = bind(&config, limits).await?;
         let admin = match config.admin {
             None => None,
             Some(address) if !address.ip().is_loopback() => return Err(OpenError::Admin(address)),
@@ -109,7 +110,7 @@ impl Gateway {
         let admin = admin::run(self.admin, self.shared.clone(), shutdown.clone());
         let pace = self.shared.pacer.clone().run(shutdown.clone());
         let time = self.shared.clock.clone();
-        let keep = time.run(shutdown.clone());
+        let keep = hoop_http::keep_time(&time, shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), deliver, admin, pace, keep);
         self.shared.looks.stop();
         release(self.shared).await;
@@ -135,11 +136,11 @@ impl fmt::Debug for Gateway {
 }
 
 /// Where the machine has no IPv6, "all addresses" means those of IPv4.
-async fn bind(config: &Config) -> Result<Server, ServeError> {
+async fn bind(config: &Config, limits: ServerLimits) -> Result<Server, ServeError> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, config.listen.port()));
-    match Server::bind(config.listen, None, config.server_limits()).await {
+    match Server::bind(config.listen, None, limits.clone()).await {
         Err(error) if config.listen.ip().is_unspecified() && config.listen.is_ipv6() && !is_taken(&error) => {
-            Server::bind(any, None, config.server_limits()).await
+            Server::bind(any, None, limits).await
         }
         result => result,
     }

@@ -1,5 +1,6 @@
 //! A request's body on its way to the file: [`Frames`] as they come, [`Sink`] where they go.
 
+use crate::open_ended::OpenEnded;
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::steps::Steps;
 use bytes::{Bytes, BytesMut};
@@ -28,8 +29,8 @@ pub struct Sink {
     pub at: u64,
     /// Where the last byte that may come belongs, and one.
     pub limit: u64,
-    /// Whether `limit` is only the most that is taken, because the sender did not tell its length.
-    pub open_ended: bool,
+    /// Moves `limit`, if the sender did not tell its length.
+    pub open_ended: Option<OpenEnded>,
     /// Small frames, to be written together: the bytes before `at`.
     pub collected: BytesMut,
     /// Commits what has come, while more comes. `None`: nobody knows of how much it is a part.
@@ -39,14 +40,16 @@ pub struct Sink {
 impl Sink {
     /// Takes octets from `at` on, before `limit`.
     pub fn new(intake: Intake, prelude: Vec<u8>, at: u64, limit: u64) -> Self {
-        let (open_ended, collected) = (false, BytesMut::new());
-        Self { intake, prelude, at, limit, open_ended, collected, steps: None }
+        Self { intake, prelude, at, limit, open_ended: None, collected: BytesMut::new(), steps: None }
     }
 
     pub async fn pump(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
         while let Some(came) = self.next(frames).await? {
             match came {
-                Came::Octets(bytes) => self.push(&bytes)?,
+                Came::Octets(bytes) => {
+                    self.promise(bytes.len() as u64).await?;
+                    self.push(&bytes)?;
+                }
                 Came::InSocket => self.pipe(frames)?,
             }
             let written = self.written();
@@ -88,10 +91,20 @@ impl Sink {
         Ok(())
     }
 
+    /// Has room promised for `len` more bytes, if their sender did not tell how many come.
+    async fn promise(&mut self, len: u64) -> Result<(), Problem> {
+        if self.at + len > self.limit && self.open_ended.is_some() {
+            self.flush()?;
+            let open_ended = self.open_ended.as_ref().expect("it is there");
+            self.limit = open_ended.limit(&self.intake, self.at, len).await?;
+        }
+        Ok(())
+    }
+
     pub fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {
         if self.at + bytes.len() as u64 > self.limit {
-            let code = if self.open_ended { Code::TooLarge } else { Code::RangeInvalid };
-            return Err(Problem::new(code, format!("more bytes came than the {} that may", self.limit)));
+            let detail = format!("more bytes came than the {} that may", self.limit);
+            return Err(Problem::new(Code::RangeInvalid, detail));
         }
         self.compare_prelude(bytes)?;
         // What is large is not copied: what the copy takes would be held as long as the sender sends.

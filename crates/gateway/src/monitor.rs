@@ -27,12 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// Streams of events at once. Each is a connection, of which a gateway has 48, and holds some 20 KiB.
-pub const STREAMS: usize = 16;
-
-/// When to come back for a stream: with 16 of five minutes each, one ends every so often.
-const STREAMS_RETRY_AFTER: Duration = Duration::from_secs(15);
-
 /// The least time between two events of a stream.
 const PACE: Duration = Duration::from_secs(1);
 
@@ -79,18 +73,14 @@ impl Visit<'_> {
         pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.into_owned())
     }
 
-    fn stream(&self, topic: Topic) -> Result<Response<Body>, Problem> {
-        let slot = self.shared.streams.clone().try_acquire_owned();
-        let Ok(slot) = slot else {
-            let detail = format!("{STREAMS} streams of events are open");
-            return Err(Problem::new(Code::TooManyRequests, detail).retry_after(STREAMS_RETRY_AFTER));
-        };
+    fn stream(&self, topic: Topic) -> Response<Body> {
+        let counted = self.shared.streams.clone();
         let page = self.parameter("page").map(|_| Lang::of(self.headers));
         let watch = Watch { shared: self.shared.clone(), topic, page, seen: None };
-        Ok(events(self.shutdown.clone(), move |events| async move {
-            let _slot = slot;
+        events(self.shutdown.clone(), move |events| async move {
+            let _counted = counted;
             watch.run(events).await;
-        }))
+        })
     }
 }
 
@@ -113,7 +103,7 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
             let share = html::share(lang, &visit.place, &path);
             html::answer(StatusCode::OK, html::page(lang, &live, events.as_deref(), &share))
         }
-        Form::Events => visit.stream(Topic::Upload(upload.id))?,
+        Form::Events => visit.stream(Topic::Upload(upload.id)),
     };
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
@@ -132,7 +122,7 @@ async fn known(visit: &Visit<'_>) -> Result<Upload, Problem> {
 pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let form = Form::of(visit.headers);
     if form == Form::Events {
-        return visit.stream(Topic::Overview);
+        return Ok(visit.stream(Topic::Overview));
     }
     let overview = visit.shared.blocking(Overview::of).await.map_err(|error| store_problem(&error))?;
     let mut response = match form {

@@ -13,6 +13,7 @@ use crate::destination::Dest;
 use crate::devices::{Holding, Need, Promise};
 use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink};
+use crate::open_ended::OpenEnded;
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::status;
 use crate::steps::Steps;
@@ -22,8 +23,8 @@ use bytes::Bytes;
 use hoop_http::{Code, Inbound, Problem};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{
-    Begin, BeginError, Change, CommitError, EARLY_SECS, HeldBy, Intake, KEEP_SECS, Offer, Reason, State, StoreError,
-    Upload,
+    Begin, BeginError, Change, CommitError, EARLY_SECS, Held, HeldBy, Intake, KEEP_SECS, Offer, Reason, State,
+    StoreError, Upload,
 };
 use hoop_units::{ByteRange, ContentRange, DeviceId, RangeSet, UnixTime, UploadId};
 use http::{HeaderMap, header};
@@ -31,15 +32,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-
-/// The longest that a ticket counts here: services issue them for a week, and this is a month.
-const EXPIRES_MAX_SECS: u32 = 30 * 24 * 60 * 60;
-
-/// No upload is kept for longer: the latest end of a ticket that is believed, and what an upload outlives it by.
-pub const LIFE_SECS: u32 = EXPIRES_MAX_SECS + KEEP_SECS;
-
-/// A ticket's time may be off by so much, in seconds (`docs/protocol.md` §2).
-const GRACE_SECS: u32 = 300;
 
 /// Octets before record 0: salt, record size, the ticket's length and the ticket, which always has the same.
 pub const PRELUDE_LEN: usize = 21 + TICKET_LEN;
@@ -101,6 +93,14 @@ struct Announced {
     expects_continue: bool,
 }
 
+impl Announced {
+    /// Refuses what cannot be delivered, before anything of the body is read.
+    async fn vet(&self, shared: &Arc<Shared>) -> Result<(), Problem> {
+        let early = self.part.as_ref().is_some_and(|part| part.prelude.is_none());
+        door::vet(shared, &self.dest, self.device, self.permit.as_deref(), early).await
+    }
+}
+
 /// Which part of an upload a `PUT` carries.
 pub struct Part {
     pub id: UploadId,
@@ -119,7 +119,7 @@ pub async fn offload(
     mut body: Inbound,
 ) -> Result<Taken, Problem> {
     let result = match announced(shared, id, query, headers, device) {
-        Ok(announced) => match door::vet(shared, &announced.dest).await {
+        Ok(announced) => match announced.vet(shared).await {
             Ok(()) => take(shared, announced, &mut body).await,
             Err(problem) => Err(problem),
         },
@@ -151,13 +151,6 @@ fn announced(
     let expects_continue = headers.contains_key(header::EXPECT);
     let (permit, deadline) = (permit(headers)?, deadline(headers)?);
     Ok(Announced { device, dest, permit, deadline, length, part, expects_continue })
-}
-
-/// A destination that this gateway delivers to, in its one spelling.
-pub async fn checked_dest(shared: &Arc<Shared>, dest: &str) -> Result<String, Problem> {
-    let dest = shared.destinations.get().check(dest)?;
-    door::vet(shared, &dest).await?;
-    Ok(dest.url)
 }
 
 /// The one `dest` of a query.
@@ -250,11 +243,12 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
     if let Some((layout, range)) = layout.zip(range) {
         check_range(layout, range, offer.is_early())?;
     }
-    let offered = Offered { dest: &dest, id: offer.id, total, early: offer.is_early(), permit: permit.as_deref() };
+    let (id, early) = (offer.id, offer.is_early());
+    let offered = Offered { dest: &dest, device, id, total, early, permit: permit.as_deref() };
     let permit = door::consent(shared, &offered).await?;
     let valid = permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires));
     let from = range.map_or(0, |range| range.start);
-    let limit = range.map_or(total.unwrap_or(shared.max_upload_bytes), |range| range.end);
+    let limit = range.map_or(total.unwrap_or(0), |range| range.end);
     // Who asked first is told by `begin` whether to send.
     if let Some(layout) = layout.filter(|_| !expects_continue)
         && let Some(short) = Short::of(shared, &mut frames, limit - from).await
@@ -270,7 +264,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
             return Taken::whole(&upload);
         }
     };
-    let open_ended = total.is_none();
+    let open_ended = total.is_none().then(|| OpenEnded::new(shared));
     let steps = layout.map(|layout| Steps::new(shared, layout, from));
     let mut sink = Sink::new(intake, prelude, from, limit);
     (sink.open_ended, sink.steps) = (open_ended, steps);
@@ -289,8 +283,7 @@ fn label(prelude: &Prelude) -> Result<TicketLabel, Problem> {
 /// What a prelude says of its upload.
 pub fn sealed_offer(shared: &Shared, prelude: &Prelude, total: Option<u64>, dest: String) -> Result<Offer, Problem> {
     let label = label(prelude)?;
-    // The label proves nothing to a gateway: a time decades away must not keep the spool full for decades.
-    let expires = label.expires.min(shared.clock.unix().plus_secs(EXPIRES_MAX_SECS));
+    let expires = hoop_spool::ticket_end(label.expires, shared.clock.unix());
     let (device, deadline) = (DeviceId::UNKNOWN, None);
     Ok(Offer { id: label.upload_id, prelude: prelude.encode(), total, dest, expires, device, deadline })
 }
@@ -384,14 +377,11 @@ fn begin_now(
     range: Option<ByteRange>,
     expires: UnixTime,
 ) -> Result<(Begin, Promise), Problem> {
-    // A clock that was set ahead a moment ago refuses nobody. A new upload is judged by a ticket's life alone: that is how it gets KEEP_SECS of run time here.
     let past = |life: u32| shared.clock.past(Duration::from_secs(life.into()));
     let begun = shared.spool.begin_if(offer, |upload, held_by| {
-        // An upload that was begun in time may end late; a new one may not begin.
         let known = upload.is_some_and(|upload| !upload.is_early());
-        let (now, late) = if known { (past(LIFE_SECS), KEEP_SECS) } else { (past(EXPIRES_MAX_SECS), GRACE_SECS) };
-        if now > expires.plus_secs(late) {
-            let detail = format!("it ended {} s ago, by this gateway's clock", now.since(expires));
+        if let Some(late) = hoop_spool::late_by(expires, known, past) {
+            let detail = format!("it ended {late} s ago, by this gateway's clock");
             return Err(Refused::Here(Problem::new(Code::TicketExpired, detail)));
         }
         promised(shared, offer, range, upload, held_by)
@@ -469,7 +459,8 @@ fn promised(
     if is_new {
         shared.devices.begin(offer.device, now).map_err(Refused::Here)?;
     }
-    let total = offer.total.unwrap_or(0);
+    // Without a length nothing is asked for yet ([`OpenEnded`]).
+    let total = offer.total.or_else(|| upload.map(|upload| upload.total)).unwrap_or(0);
     let mut fresh: RangeSet = [range.unwrap_or(ByteRange::new(0, total))].into_iter().collect();
     upload.iter().flat_map(|upload| upload.stored.iter()).for_each(|span| fresh.remove(span));
     // Whose upload it is does not change with whoever sends the rest.
@@ -482,9 +473,7 @@ fn promised(
                     "this device has many uploads here that wait for their preludes",
                 )));
             }
-            let free = shared.spool.free_bytes().map_err(StoreError::from)?;
-            let room = shared.spool.kept_bytes().saturating_add(free);
-            Holding { uploads: held.uploads, bytes: held.bytes, room }
+            holding(shared, &held)?
         }
         false => Holding { uploads: 0, bytes: 0, room: u64::MAX },
     };
@@ -495,6 +484,12 @@ fn promised(
         return Err(Refused::Here(full_problem(detail)));
     }
     shared.devices.promise(device, holding, need, now).map_err(|why| Refused::Here(full_problem(why)))
+}
+
+/// What a device has here, against all that the spool can hold.
+pub fn holding(shared: &Shared, held: &Held) -> Result<Holding, StoreError> {
+    let room = shared.spool.kept_bytes().saturating_add(shared.spool.free_bytes()?);
+    Ok(Holding { uploads: held.uploads, bytes: held.bytes, room })
 }
 
 /// A body that is coming in. Whatever becomes of its request, its whole records are recorded: also if the server drops it because the
@@ -514,7 +509,7 @@ impl Receiving {
         let pumped = sink.pump(&mut frames).await;
         // What broke off is written out just the same.
         let ended = sink.flush().and(pumped);
-        let (end, limit, open_ended) = (sink.written(), sink.limit, sink.open_ended);
+        let (end, limit, open_ended) = (sink.written(), sink.limit, sink.open_ended.is_some());
         let layout = match (self.layout, open_ended && ended.is_ok()) {
             (Some(layout), _) => layout,
             // Only now is it known how long it is.

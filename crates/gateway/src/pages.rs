@@ -22,7 +22,7 @@ const PREFLIGHT_SECS: u64 = 600;
 
 const ALLOW_HEADERS: &str = "Content-Type, Content-Range, Hoop-Prelude, Hoop-Permit, Hoop-Deadline, Hoop-Version, \
      Upload-Complete, Upload-Draft-Interop-Version, Upload-Incomplete, Upload-Length, Upload-Offset";
-const EXPOSE_HEADERS: &str = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After, \
+const EXPOSE_HEADERS: &str = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Hoop-Receipt, Location, Retry-After, \
      Upload-Complete, Upload-Incomplete, Upload-Length, Upload-Limit, Upload-Offset";
 
 /// A page of another origin that is let in.

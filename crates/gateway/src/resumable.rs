@@ -15,8 +15,9 @@ pub(crate) mod fields;
 mod turns;
 
 use crate::door;
-use crate::offload::{Taken, checked_dest, deadline, dest_of, layout, offload, permit};
+use crate::offload::{Taken, deadline, dest_of, layout, offload, permit};
 use crate::pages::Page;
+use crate::presence::sign_stored;
 use crate::routes::receipt;
 use crate::shared::{Shared, store_problem};
 use crate::status::write_headers;
@@ -162,8 +163,11 @@ impl Call<'_> {
         if whole && (self.interim.is_none() || total.is_none() || is_empty(body)) {
             return self.plain(head, body).await;
         }
-        let dest = checked_dest(self.shared, &dest_of(query)?).await?;
-        self.demand_permit(&dest, &head.headers)?;
+        let dest = self.shared.destinations.get().check(&dest_of(query)?)?;
+        let permit = permit(&head.headers)?;
+        door::vet(self.shared, &dest, self.device, permit.as_deref(), false).await?;
+        door::demand(self.shared, &dest, permit.as_deref())?;
+        let dest = dest.url;
         total.map(|total| layout(self.shared, total)).transpose()?;
         let now = self.shared.clock.unix();
         let (token, resource) =
@@ -188,8 +192,9 @@ impl Call<'_> {
         }
         self.announce(&location, resource.expires);
         let turn = self.shared.turns.take(token).await;
+        let dest = resource.dest.clone();
         match self.append(token, resource, None, turn, &head.headers, body).await? {
-            Appended::Whole(taken) => Ok(self.whole(&taken)),
+            Appended::Whole(taken) => Ok(self.whole(&taken, &dest)),
             Appended::Part { offset, expires } => Ok(self.created(&location, offset, expires)),
         }
     }
@@ -204,7 +209,7 @@ impl Call<'_> {
     async fn plain(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
         let body = body.take().expect("it is taken once");
         let taken = offload(self.shared, None, head.uri.query(), &head.headers, self.device, body).await?;
-        Ok(self.whole(&taken))
+        Ok(self.whole(&taken, &dest_of(head.uri.query())?))
     }
 
     /// Tells a client that listens where it can go on, should this request break off.
@@ -233,9 +238,10 @@ impl Call<'_> {
         response
     }
 
-    /// The answer of `/offload` to all of Z.
-    fn whole(&self, taken: &Taken) -> Response<Body> {
+    /// The answer of `/offload` to all of Z, signed as there.
+    fn whole(&self, taken: &Taken, dest: &str) -> Response<Body> {
         let mut response = receipt(self.shared, taken, self.base);
+        sign_stored(self.shared, response.headers_mut(), (taken.id, taken.state, taken.total), dest);
         self.write(response.headers_mut(), Some(taken.total), true);
         response
     }
@@ -250,6 +256,7 @@ impl Call<'_> {
         let headers = response.headers_mut();
         if let Some(upload) = &upload {
             write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
+            sign_stored(self.shared, headers, (upload.id, upload.state, upload.total), &upload.dest);
         }
         self.write(headers, Some(standing.offset), standing.complete);
         if let Some(total) = resource.total {
@@ -278,7 +285,7 @@ impl Call<'_> {
             (Some(_), Ok(_)) => {}
         }
         if let Some(upload) = upload.as_ref().filter(|_| standing.complete) {
-            return Ok(self.whole(&Taken::of(upload)));
+            return Ok(self.whole(&Taken::of(upload), &upload.dest));
         }
         if standing.complete {
             return Err(unknown().into());
@@ -290,8 +297,9 @@ impl Call<'_> {
         if is_empty(body) && self.fields.complete == Some(false) {
             return Ok(self.part(from, resource.expires));
         }
+        let dest = resource.dest.clone();
         match self.append(token, resource, upload, turn, headers, body).await? {
-            Appended::Whole(taken) => Ok(self.whole(&taken)),
+            Appended::Whole(taken) => Ok(self.whole(&taken, &dest)),
             Appended::Part { offset, expires } => Ok(self.part(offset, expires)),
         }
     }

@@ -1,5 +1,6 @@
 //! Which request is answered by what: [`answer`].
 
+use crate::crowd::{self, Use};
 use crate::monitor::{self, Place, Visit};
 use crate::offload::{Taken, dest_of, offload};
 use crate::pages::{self, Admission, Page};
@@ -48,10 +49,14 @@ struct Receipt {
 
 /// Answers one request.
 pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+    let place = request.extensions().get::<hoop_http::Place>().cloned();
     let (head, body) = Inbound::of(request);
     let admission = shared.pages.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
     let answer = async |page: Option<&Page>| {
-        let answered = route(&shared, &shutdown, page, head, body, peer).await;
+        let answered = match crowd::enter(place.as_ref(), Use::of(&head, &body), peer.address.ip()).await {
+            Ok(()) => route(&shared, &shutdown, page, head, body, peer).await,
+            Err(problem) => Err(problem),
+        };
         answered.inspect_err(|problem| shared.metrics.refused(problem.code))
     };
     let admission = admission.inspect_err(|problem| shared.metrics.refused(problem.code));

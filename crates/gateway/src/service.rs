@@ -242,8 +242,8 @@ impl<'a> Service<'a> {
 
     /// Takes the service's `Date` (RFC 9110 §6.6.1) as a word on what time it is, if TLS vouches for it.
     fn confirm_time(&self, headers: &HeaderMap) {
-        if self.dest.origin.is_https() {
-            self.shared.clock.confirm(headers);
+        if let Some(date) = hoop_http::date(headers).filter(|_| self.dest.origin.is_https()) {
+            self.shared.clock.confirm(date);
         }
     }
 

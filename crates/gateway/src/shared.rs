@@ -6,7 +6,6 @@ use crate::devices::Devices;
 use crate::door::Looks;
 use crate::intake::Patience;
 use crate::metrics::Metrics;
-use crate::monitor::STREAMS;
 use crate::offload::SHORT_ROOM;
 use crate::pacing::Pacer;
 use crate::pages::Pages;
@@ -63,8 +62,8 @@ pub struct Shared {
     pub public_url: Option<Url>,
     /// When it was opened.
     pub started: Timestamp,
-    /// One permit for each stream of events.
-    pub streams: Arc<Semaphore>,
+    /// Each stream of events that is open holds a copy.
+    pub streams: Arc<()>,
     pub pages: Current<Pages>,
     /// Whose turn it is at each upload resource.
     pub turns: Turns,
@@ -107,7 +106,7 @@ impl Shared {
             transfers: config.transfers,
             public_url: config.public_url.clone(),
             started: config.clock.now(),
-            streams: Arc::new(Semaphore::new(STREAMS)),
+            streams: Arc::default(),
             pages: Current::new(Pages::new(&config.hosts, config.public_url.as_ref())),
             turns: Turns::default(),
             short_room: Arc::new(Semaphore::new(SHORT_ROOM)),

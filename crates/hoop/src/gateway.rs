@@ -3,6 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::limits::{Limits, Rate, Window};
 use crate::logging;
+use crate::powers::Powers;
 use crate::server;
 use crate::values::{self, Resolve, Size, Span};
 use clap::Args;
@@ -113,6 +114,12 @@ pub struct GatewayFlags {
     /// Uploads that would miss their deadline wait for the window and keep to the budget all the same
     #[arg(long)]
     deadlines_wait: bool,
+    /// Become this user before anything is opened; for root alone, as to listen at a port below 1024
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Do not confine the process to its own files (Landlock)
+    #[arg(long)]
+    no_landlock: bool,
     /// A TOML file with these flags
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -132,7 +139,11 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     logging::start(flags.log_json || file.log_json)?;
     let as_json = flags.json;
     let again = flags.clone();
+    let powers = powers(&flags, &file);
+    powers.take_user(flags.spool.as_deref().or(file.spool.as_deref()))?;
     let config = config(flags, file)?;
+    let named = config.ca.iter().map(PathBuf::as_path).chain(again.config.as_deref());
+    powers.confine(Some(&config.spool), &named.collect::<Vec<_>>());
     server::raise_descriptors();
     let runtime = server::runtime()?;
     runtime.block_on(async {
@@ -145,9 +156,13 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
         }
         let reload = gateway.reload();
         server::reload_on_hang_up(move || {
-            let config = self::config(again.clone(), server::read_file(again.config.as_deref())?)?;
-            let adopted = reload.adopt(&config);
-            adopted.map_err(|error| Failure::new(Exit::Usage, "the configuration cannot be used", error))
+            server::is_whole(again.config.as_deref())?;
+            let file: GatewayFlags = server::read_file(again.config.as_deref())?;
+            let waiting = powers.waiting(&self::powers(&again, &file));
+            let adopted = reload.adopt(&self::config(again.clone(), file)?);
+            let fixed =
+                adopted.map_err(|error| Failure::new(Exit::Usage, "the configuration cannot be used", error))?;
+            Ok([fixed, waiting].concat())
         })?;
         server::announce(gateway.address(), false, as_json);
         gateway.run(shutdown).await;
@@ -166,6 +181,10 @@ fn quota(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
         }
         bytes => Ok(bytes),
     }
+}
+
+fn powers(flags: &GatewayFlags, file: &GatewayFlags) -> Powers {
+    Powers::new(flags.user.clone().or(file.user.clone()), flags.no_landlock || file.no_landlock)
 }
 
 fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {

@@ -9,6 +9,7 @@
 //! | [`relay`], [`carry`] | relay, introduce, run | `flow` |
 //! | [`server`], [`logging`], [`notify`] | what servers have in common as processes | |
 //! | [`process`] | what no other process may see or take: files, memory | |
+//! | [`powers`] | what a server may do to its machine | |
 //! | [`terminal`] | where words for people leave the program | |
 //! | [`flags`], [`values`], [`exit`] | what was typed, and how it ends | |
 //!
@@ -33,6 +34,8 @@ mod limits;
 mod logging;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod notify;
+#[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
+mod powers;
 mod process;
 #[cfg(feature = "flow")]
 mod relay;
@@ -57,7 +60,7 @@ fn main() {
     // The device's times count from here.
     #[cfg(feature = "device")]
     let clock = hoop_http::Clock::system();
-    let flags = Flags::parse();
+    let flags = typed();
     process::protect(flags.command.runs_a_program());
     let ended = run(
         flags.command,
@@ -74,6 +77,23 @@ fn main() {
     // Whatever still runs in the background, such as a name being looked up, is not waited for.
     let _ = std::io::stdout().flush();
     std::process::exit(code.code());
+}
+
+/// What was typed. A refusal quotes it, and some of it may be others' words: so what is refused is read once more with each active letter written out, and the words of
+/// that refusal are shown.
+fn typed() -> Flags {
+    let refused = match Flags::try_parse() {
+        Ok(flags) => return flags,
+        Err(refused) => refused,
+    };
+    let words = std::env::args_os().map(|word| hoop_units::plain::line(&word.to_string_lossy()));
+    let refused = Flags::try_parse_from(words).err().unwrap_or(refused);
+    if !refused.use_stderr() {
+        // Help, or the version.
+        refused.exit();
+    }
+    eprint!("{}", refused.render());
+    std::process::exit(refused.exit_code());
 }
 
 fn run(command: Command, #[cfg(feature = "device")] clock: hoop_http::Clock) -> Result<Exit, Failure> {

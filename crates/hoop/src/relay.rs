@@ -3,6 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::limits::Rate;
 use crate::logging;
+use crate::powers::Powers;
 use crate::server::{announce_flows, flow_runtime, raise_descriptors, reload_on_hang_up, stop_on_signal};
 use clap::Args;
 use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_as};
@@ -44,6 +45,12 @@ pub struct RelayFlags {
     /// Tell metrics (Prometheus) at this loopback address, such as 127.0.0.1:4671
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
+    /// Become this user before anything is opened; for root alone, as to listen at a port below 1024
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Do not confine the process to its own files (Landlock)
+    #[arg(long)]
+    no_landlock: bool,
     /// Print and log JSON
     #[arg(long)]
     json: bool,
@@ -52,6 +59,9 @@ pub struct RelayFlags {
 /// Runs a relay until it is told to stop.
 pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     logging::start(flags.json)?;
+    let powers = Powers::new(flags.user, flags.no_landlock);
+    powers.take_user(None)?;
+    powers.confine(None, &[&flags.cert, &flags.key, &flags.devices]);
     raise_descriptors();
     let config = RelayConfig {
         listen: flags.listen,

@@ -3,6 +3,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::notify;
+use crate::powers::give_up_ports;
 use hoop_http::{Shutdown, shutdown};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -41,11 +42,60 @@ fn keep_free_memory() {}
 pub fn runtime() -> Result<Runtime, Failure> {
     limit_arenas();
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
-    Builder::new_multi_thread()
+    let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
+        .on_thread_start(give_up_ports)
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Exit::Unexpected, "cannot start", error))
+        .map_err(|error| Failure::new(Exit::Unexpected, "cannot start", error))?;
+    give_back(&runtime);
+    Ok(runtime)
+}
+
+/// glibc gives back only what is free at the end of its memory: after a crowd of connections, most of what these had would stay. So it is told to give back the rest, once
+/// there is much more of it than there was.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give_back(runtime: &Runtime) {
+    /// How often it is looked at: seldom enough to cost nothing, often enough that memory is back some seconds after a crowd.
+    const EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+    /// What more may lie free.
+    const MORE_BYTES: usize = 4 << 20;
+    runtime.spawn(async {
+        let mut least = free_bytes();
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let free = free_bytes();
+            if free > least.saturating_add(MORE_BYTES) {
+                // It walks through all of the memory, some milliseconds for 100 MiB.
+                let _ = tokio::task::spawn_blocking(trim).await;
+                // What was given back still counts as free.
+                least = free_bytes();
+            }
+            least = least.min(free);
+        }
+    });
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_back(_: &Runtime) {}
+
+/// What the allocator holds and nobody uses.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn free_bytes() -> usize {
+    // SAFETY: it takes nothing, and returns a structure of numbers.
+    #[allow(unsafe_code, reason = "the allocator has no other handle")]
+    let told = unsafe { libc::mallinfo() };
+    // Beyond 2 GiB it wraps around; that much is worth a look in any case.
+    usize::try_from(told.fordblks).unwrap_or(i32::MAX as usize)
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn trim() {
+    // SAFETY: it takes a number, and may be called at any time by any thread.
+    #[allow(unsafe_code, reason = "the allocator has no other handle")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// glibc gives each thread an arena of its own, up to eight a core, and each keeps what it once had.
@@ -88,8 +138,18 @@ pub fn read_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T
     })
 }
 
-/// Says on the standard output where the server listens: it is ready.
+/// Waits until nobody writes a file any more that is to be read again, if there is one: half of it would be taken for all.
+pub fn is_whole(path: Option<&Path>) -> Result<(), Failure> {
+    let settled = path.map_or(Ok(()), hoop_files::settled);
+    settled.map_err(|error| {
+        let what = path.unwrap_or(Path::new("")).display();
+        Failure::new(Exit::File, format!("{what} is not taken"), error)
+    })
+}
+
+/// Says on the standard output where the server listens: it is ready. From now on it listens nowhere else.
 pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
+    give_up_ports();
     let url = format!("{}://{address}", if tls { "https" } else { "http" });
     match as_json {
         true => println!("{}", json!({"listening": url})),
@@ -102,6 +162,7 @@ pub fn announce(address: SocketAddr, tls: bool, as_json: bool) {
 /// The same for flows, by UDP and TCP.
 #[cfg(feature = "flow")]
 pub fn announce_flows(address: SocketAddr, as_json: bool) {
+    give_up_ports();
     match as_json {
         true => println!("{}", json!({"listening": address.to_string()})),
         false => println!("listening on {address}, UDP and TCP"),
@@ -124,12 +185,16 @@ pub fn reload_on_hang_up(
             let reload = reload.clone();
             match tokio::task::spawn_blocking(move || reload()).await {
                 Ok(Ok(waiting)) => {
-                    tracing::info!("the configuration was read again");
+                    tracing::info!(target: "audit", act = "reload", outcome = "done", "the configuration was read again");
                     if !waiting.is_empty() {
                         tracing::warn!(settings = waiting.join(", "), "these settings differ, and need a restart");
                     }
                 }
-                Ok(Err(failure)) => tracing::error!("nothing was changed: {}", failure.to_string().trim_end()),
+                Ok(Err(failure)) => {
+                    let why = failure.to_string();
+                    tracing::error!("nothing was changed: {}", why.trim_end());
+                    tracing::info!(target: "audit", act = "reload", outcome = "refused", "the configuration was not taken");
+                }
                 Err(error) => tracing::error!(%error, "nothing was changed"),
             }
             notify::reloaded();
@@ -142,7 +207,7 @@ pub fn reload_on_hang_up(
 pub fn stop_on_signal() -> Result<Shutdown, Failure> {
     if rustix::process::geteuid().is_root() {
         tracing::warn!(
-            "running as root, which no role needs: give it a user of its own (the units in dist/systemd do)"
+            "running as root, which no role needs: give it a user of its own (--user, or the units in dist/systemd)"
         );
     }
     let fail = |error| Failure::new(Exit::Unexpected, "signals cannot be caught", error);

@@ -2,6 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::powers::Powers;
 use crate::server;
 use crate::values::{Network, Size, Span};
 use clap::Args;
@@ -65,6 +66,9 @@ pub struct ServiceFlags {
     /// What of the disk stays free, and a file for each 16 KiB of it [default: 256M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
+    /// The most that is kept of uploads that have ended: answers, receipts and notes [default: 1G]
+    #[arg(long, value_name = "SIZE")]
+    max_ended: Option<Size>,
     /// Tickets that one user, or one address, gets in a minute [default: 240]
     #[arg(long, value_name = "COUNT")]
     tickets_per_minute: Option<u32>,
@@ -95,6 +99,12 @@ pub struct ServiceFlags {
     /// Web servers in front, whose X-Forwarded-* and Forwarded are believed: 127.0.0.1, 10.9.2.0/24
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     trusted_proxy: Vec<Network>,
+    /// Become this user before anything is opened; for root alone, as to listen at a port below 1024
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Do not confine the process to its own files (Landlock)
+    #[arg(long)]
+    no_landlock: bool,
     /// A TOML file with these flags
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -114,7 +124,17 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
     logging::start(flags.log_json || file.log_json)?;
     let as_json = flags.json;
     let again = flags.clone();
+    let powers = powers(&flags, &file);
+    powers.take_user(flags.state_dir.as_deref().or(file.state_dir.as_deref()))?;
+    let named = [
+        flags.config.clone(),
+        flags.keys.clone().or(file.keys.clone()),
+        flags.routes.clone().or(file.routes.clone()),
+        flags.tls_cert.clone().or(file.tls_cert.clone()),
+        flags.tls_key.clone().or(file.tls_key.clone()),
+    ];
     let config = config(flags, file)?;
+    powers.confine(Some(&config.state_dir), &named.iter().flatten().map(PathBuf::as_path).collect::<Vec<_>>());
     let tls = config.tls.is_some();
     server::raise_descriptors();
     let runtime = server::runtime()?;
@@ -125,13 +145,22 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
             .map_err(|error| Failure::new(Exit::Usage, "the service cannot be opened", error))?;
         let reload = service.reload();
         server::reload_on_hang_up(move || {
-            let config = self::config(again.clone(), server::read_file(again.config.as_deref())?)?;
-            Ok(reload.adopt(&config))
+            server::is_whole(again.config.as_deref())?;
+            let file: ServiceFlags = server::read_file(again.config.as_deref())?;
+            for path in [again.keys.as_ref().or(file.keys.as_ref()), again.routes.as_ref().or(file.routes.as_ref())] {
+                server::is_whole(path.map(PathBuf::as_path))?;
+            }
+            let waiting = powers.waiting(&self::powers(&again, &file));
+            Ok([reload.adopt(&self::config(again.clone(), file)?), waiting].concat())
         })?;
         server::announce(service.address(), tls, as_json);
         service.run(shutdown).await;
         Ok(Exit::Done)
     })
+}
+
+fn powers(flags: &ServiceFlags, file: &ServiceFlags) -> Powers {
+    Powers::new(flags.user.clone().or(file.user.clone()), flags.no_landlock || file.no_landlock)
 }
 
 fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
@@ -165,6 +194,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.owner_quota_bytes = flags.owner_quota.or(file.owner_quota).map(|size| size.0);
     config.address_quota_bytes = flags.address_quota.or(file.address_quota).map(|size| size.0);
     config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
+    config.max_ended_bytes = flags.max_ended.or(file.max_ended).map_or(config.max_ended_bytes, |size| size.0);
     config.tickets_per_minute =
         flags.tickets_per_minute.or(file.tickets_per_minute).unwrap_or(config.tickets_per_minute);
     if config.tickets_per_minute == 0 {

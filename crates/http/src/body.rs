@@ -5,6 +5,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Empty, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
 use serde::Serialize;
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -22,6 +23,38 @@ pub fn empty() -> Body {
 /// These bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// How much of a long answer is handed over at a time, in bytes: some of these, and not the whole, wait in a connection whose reader is slow.
+const PIECE: usize = 16 * 1024;
+
+/// These bytes, handed over in pieces of [`PIECE`]. So the body has gone only when little of it is left to be sent, and none of it is kept then.
+pub fn in_pieces(bytes: impl Into<Bytes>) -> Body {
+    Pieces(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+struct Pieces(Bytes);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let len = self.0.len().min(PIECE);
+        let piece = (len > 0).then(|| {
+            // A copy: a part of the whole would keep all of it.
+            Ok(Frame::data(Bytes::copy_from_slice(&self.0.split_to(len))))
+        });
+        Poll::Ready(piece)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len() as u64)
+    }
 }
 
 /// What another body yields, as it comes.
@@ -63,10 +96,10 @@ impl<G: Unpin> http_body::Body for Guarded<G> {
     }
 }
 
-/// An answer with `value` as JSON.
+/// An answer with `value` as JSON, in pieces.
 pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     let bytes = serde_json::to_vec(value).expect("our own answers have a JSON form");
-    let mut response = Response::new(full(bytes));
+    let mut response = Response::new(in_pieces(bytes));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, const { HeaderValue::from_static("application/json") });
@@ -102,5 +135,29 @@ where
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(ReadError::TooLong { limit }),
         Err(error) => Err(ReadError::Broken(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body::Body as _;
+
+    #[tokio::test]
+    async fn a_long_body_comes_in_pieces_of_its_own_and_whole() {
+        for len in [0, 1, PIECE, 3 * PIECE + 7] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+            let mut body = in_pieces(bytes.clone());
+            let mut came = Vec::new();
+            while let Some(frame) = body.frame().await {
+                let piece = frame.unwrap().into_data().unwrap();
+                assert!(
+                    piece.len() <= PIECE && body.size_hint().exact() == Some((len - came.len() - piece.len()) as u64)
+                );
+                assert!(piece.try_into_mut().is_ok(), "nothing else is kept for it");
+                came.extend_from_slice(&bytes[came.len()..(came.len() + PIECE).min(len)]);
+            }
+            assert!(body.is_end_stream() && came == bytes);
+        }
     }
 }

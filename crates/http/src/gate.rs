@@ -262,7 +262,7 @@ impl<S> Gate<S> {
 impl<S: AsyncRead + Unpin> Gate<S> {
     /// Tells the place how the client gets on.
     fn wait_for(&self, came: &Poll<io::Result<u64>>) {
-        match (&self.place, came) {
+        match (self.place.as_ref().filter(|place| !place.has_teller()), came) {
             (Some(place), Poll::Pending) => place.awaits(),
             (Some(place), Poll::Ready(Ok(bytes))) => place.comes(usize::try_from(*bytes).unwrap_or(usize::MAX)),
             _ => {}
@@ -357,7 +357,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
                     gate.wait_for(&came);
                     let len = ready!(came)?;
                     if len == left {
-                        gate.place.iter().for_each(Place::goes_on);
+                        gate.place.iter().filter(|place| !place.has_teller()).for_each(Place::goes_on);
                     }
                     gate.next = if len == left { Next::Head } else { Next::Body(left - len) };
                     return Poll::Ready(Ok(()));

@@ -3,7 +3,8 @@
 //! Two programs that read one head differently can be played against each other (request smuggling): one takes for a body what the
 //! other takes for the next request. So there is one reading here, the strict one of RFC 9112, and whatever could be read in another way is
 //! refused with a reason: two lengths, a length beside a coding, a coding other than `chunked`, folded lines, lines that end without
-//! CR, two `Host` fields, a target that names another host than `Host` does.
+//! CR, two `Host` fields, a target that names another host than `Host` does; and a `Connection` that names a field which is not one hop's own, since whoever
+//! passes a request on drops what `Connection` names (RFC 9110 §7.6.1): a client would choose which fields of a proxy reach the application.
 //!
 //! Request targets are the exception. Browsers and curl send `<`, `"`, a backtick or raw UTF-8 in them, every application server takes these,
 //! and the URI type behind us does not. They are percent-encoded, which means the same (RFC 3986 §2.1).
@@ -13,6 +14,23 @@ use std::fmt::Write as _;
 
 /// The longest target, encoded: what `http::Uri` takes.
 const TARGET_MAX: usize = u16::MAX as usize - 1;
+
+/// What `Connection` may name: what is said of the connection itself, and the fields that concern one hop alone. Nothing else is sent by browsers, curl or proxies.
+const OPTIONS: [&str; 13] = [
+    "close",
+    "keep-alive",
+    "upgrade",
+    "http2-settings",
+    "te",
+    "trailer",
+    "trailers",
+    "transfer-encoding",
+    "connection",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "",
+];
 
 /// A head that may be acted on.
 #[derive(Debug)]
@@ -232,8 +250,13 @@ impl<'a> Fields<'a> {
         } else if is("upgrade") {
             self.upgrade = true;
         } else if is("connection") {
-            let mut options = value.split(|byte| *byte == b',').map(trim);
-            self.upgrades |= options.any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+            for option in value.split(|byte| *byte == b',').map(trim) {
+                let is = |other: &str| option.eq_ignore_ascii_case(other.as_bytes());
+                if !OPTIONS.into_iter().any(is) {
+                    return Err(wrong("Connection names a field that is not one hop's own").field("Connection"));
+                }
+                self.upgrades |= is("upgrade");
+            }
         }
         Ok(())
     }
@@ -444,6 +467,48 @@ mod tests {
             "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {
             assert_eq!(head(wrong).unwrap_err().code, Code::RequestInvalid, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn connection_names_what_is_one_hops_own_and_nothing_else() {
+        let with = |value: &str| head(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: y\r\nConnection: {value}\r\n\r\n"));
+        for sent in [
+            "close",
+            "keep-alive",
+            "Keep-Alive",
+            "keep-alive, Upgrade",
+            "Upgrade, HTTP2-Settings",
+            "TE",
+            "TE, close",
+            "close, trailer",
+            "keep-alive, Proxy-Connection",
+            "close,\tTransfer-Encoding",
+            "",
+            ", close,,",
+        ] {
+            assert!(with(sent).is_ok(), "{sent}");
+        }
+        let end_to_end = "host cookie authorization content-length content-type content-encoding forwarded x-forwarded-for x-forwarded-host \
+                          x-real-ip x-auth-role x_auth_role x-csrf-token origin referer sec-fetch-site sec-websocket-key hoop-version hoop-token expect \
+                          range if-match date via user-agent accept cache-control closed";
+        for named in end_to_end.split_whitespace() {
+            for value in
+                [named.to_owned(), named.to_uppercase(), format!("close, {named}"), format!("{named}\t,keep-alive")]
+            {
+                let refused = with(&value).unwrap_err();
+                assert_eq!(
+                    (refused.code, refused.field.as_deref()),
+                    (Code::RequestInvalid, Some("Connection")),
+                    "{value}"
+                );
+            }
+            let second =
+                head(&format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nConnection: {named}\r\n\r\n"));
+            assert_eq!(second.unwrap_err().code, Code::RequestInvalid, "{named}");
+        }
+        for odd in ["\"close\"", "close host", "close; host", "\u{e9}"] {
+            assert_eq!(with(odd).unwrap_err().code, Code::RequestInvalid, "{odd}");
         }
     }
 

@@ -16,6 +16,7 @@
 //! lives on: the next request is read by a new hyper. If not, the answer says `Connection: close`.
 
 use crate::pipe::{self, Piped};
+use crate::places::Place;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::request::Parts;
 use http::{Request, header};
@@ -24,7 +25,7 @@ use hyper::body::{Body as _, Incoming};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -57,6 +58,8 @@ pub struct Inbound {
     waits: bool,
     /// Of a long body that did not come over TLS.
     long: Option<Long>,
+    /// The connection's, if it has one.
+    place: Option<Place>,
 }
 
 #[derive(Debug)]
@@ -68,18 +71,21 @@ struct Long {
     drained: bool,
     /// The last read filled the buffer.
     full: bool,
+    /// The connection's, if it has one.
+    place: Option<Place>,
 }
 
 impl Inbound {
-    /// A request's head, and its body.
+    /// A request's head, and its body. The [`Place`] of its connection, if it has one among its extensions, is told how the body comes.
     pub fn of(request: Request<Incoming>) -> (Parts, Self) {
         let (mut head, body) = request.into_parts();
         let direct = head.extensions.remove::<Direct>();
         let waits = head.headers.contains_key(header::EXPECT);
         let left = body.size_hint().exact().unwrap_or(0);
         let long = direct.filter(|_| left >= LONG_BYTES);
-        let long = long.map(|direct| Long { direct, left, drained: false, full: false });
-        (head, Self { body, waits, long })
+        let place = head.extensions.get::<Place>().cloned();
+        let long = long.map(|direct| Long { direct, left, drained: false, full: false, place: place.clone() });
+        (head, Self { body, waits, long, place })
     }
 
     /// Its length, if the sender told.
@@ -98,6 +104,16 @@ impl Inbound {
     /// # Errors
     /// If it broke off.
     pub async fn data(&mut self) -> Option<io::Result<Bytes>> {
+        let place = self.place.clone();
+        place.iter().for_each(Place::is_told_apart);
+        let came = told(place.as_ref(), self.next()).await;
+        if self.is_over() {
+            self.place.iter().for_each(Place::goes_on);
+        }
+        came
+    }
+
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
         self.waits = false;
         let Some(long) = &mut self.long else { return frame(&mut self.body).await };
         if !long.drained {
@@ -158,7 +174,12 @@ impl Inbound {
             // There may always be more: the thread's other connections have their turn.
             tokio::task::yield_now().await;
         }
-        poll_fn(|cx| long.direct.0.socket.read().as_ref().poll_read_ready(cx)).await
+        poll_fn(|cx| {
+            let ready = long.direct.0.socket.read().as_ref().poll_read_ready(cx);
+            long.place.iter().filter(|_| ready.is_pending()).for_each(Place::awaits);
+            ready
+        })
+        .await
     }
 
     /// Takes what has come to the socket, at most so many octets, for whoever puts them into a file at once; `None`: nothing has, after all, or not in this way:
@@ -181,6 +202,7 @@ impl Inbound {
         if piped.is_empty() {
             return Err(long.broken_off());
         }
+        long.place.iter().for_each(|place| place.comes(usize::try_from(piped.len()).unwrap_or(usize::MAX)));
         long.took(piped.len());
         long.full = piped.len() >= READ_BYTES as u64;
         Ok(Some(piped))
@@ -194,6 +216,9 @@ impl Long {
         // What hyper gave, it knows of.
         if self.left == 0 && self.drained {
             self.direct.0.whole.store(true, Ordering::Relaxed);
+        }
+        if self.left == 0 {
+            self.place.iter().for_each(Place::goes_on);
         }
     }
 
@@ -220,6 +245,24 @@ impl Long {
         self.full = bytes.len() == READ_BYTES;
         Ok(Some(bytes))
     }
+}
+
+/// Tells a place how its client gets on, while the next octets are waited for.
+async fn told(
+    place: Option<&Place>,
+    next: impl Future<Output = Option<io::Result<Bytes>>>,
+) -> Option<io::Result<Bytes>> {
+    let mut next = pin!(next);
+    poll_fn(|cx| {
+        let polled = next.as_mut().poll(cx);
+        match (place, &polled) {
+            (Some(place), Poll::Pending) => place.awaits(),
+            (Some(place), Poll::Ready(Some(Ok(bytes)))) => place.comes(bytes.len()),
+            _ => {}
+        }
+        polled
+    })
+    .await
 }
 
 /// The next octets that hyper has.
@@ -491,7 +534,7 @@ mod tests {
                 );
             }
         }
-        let answer = exchange(&mut stream, LEN, "Connection: x, Close\r\n").await;
+        let answer = exchange(&mut stream, LEN, "Connection: keep-alive, Close\r\n").await;
         assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
         assert!(answer.ends_with(&format!("\r\n\r\n{LEN} true")), "{answer}");
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the connection ends, as was asked for");

@@ -9,7 +9,7 @@
 //! - [`page`]: what pages need: text made safe, the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
 //! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again.
-//! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file.
+//! - [`Clock`] and [`Dice`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file ([`keep_time`]).
 
 mod body;
 mod connect;
@@ -19,7 +19,6 @@ mod gate;
 mod head;
 mod inbound;
 mod interim;
-mod kept;
 pub mod metrics;
 mod origin;
 mod pace;
@@ -28,17 +27,16 @@ pub mod page;
 mod pipe;
 mod places;
 mod problem;
-mod readings;
 mod server;
 mod shutdown;
-mod slots;
 mod system;
 pub mod tls;
 
-pub use body::{Body, BodyError, ReadError, empty, full, json, read_limited, streamed};
+pub use body::{Body, BodyError, ReadError, empty, full, in_pieces, json, read_limited, streamed};
 pub use connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector};
 pub use current::Current;
 pub use events::{Event, Events, events};
+pub use hoop_clock::{Clock, Readings};
 pub use inbound::Inbound;
 pub use interim::Interim;
 pub use origin::{Origin, OriginError};
@@ -47,8 +45,6 @@ pub use paced::{Late, PacedBody};
 pub use pipe::Piped;
 pub use places::{Place, Places, Share};
 pub use problem::{Code, Problem, retry_after};
-pub use readings::Readings;
 pub use server::{Crowd, Peer, ServeError, Server, ServerLimits};
 pub use shutdown::{Shutdown, ShutdownTrigger, shutdown};
-pub use slots::PeerLimit;
-pub use system::{Clock, Dice};
+pub use system::{Dice, date, keep_time};

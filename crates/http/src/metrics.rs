@@ -64,15 +64,18 @@ pub async fn answer<B>(
 ) -> Result<Response<Body>, Problem> {
     check_host(request.headers())?;
     match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => {
-            let mut response = Response::new(full(text.await?));
-            let headers = response.headers_mut();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
-            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            Ok(response)
-        }
+        (&Method::GET, "/metrics") => Ok(response(text.await?)),
         _ => Err(Problem::new(Code::NotFound, "there is /metrics")),
     }
+}
+
+/// The answer that carries `text`, which nobody keeps.
+pub fn response(text: String) -> Response<Body> {
+    let mut response = Response::new(full(text));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Serves `/metrics` until `shutdown`.

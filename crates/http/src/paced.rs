@@ -51,7 +51,7 @@ impl<S> Paced<S> {
 /// Tells a place how its client gets on: what has moved, or that it is waited for.
 fn tell(place: &Place, moved: &Poll<io::Result<usize>>) {
     match moved {
-        Poll::Ready(Ok(bytes)) => place.comes(*bytes),
+        Poll::Ready(Ok(bytes)) => place.goes(*bytes),
         Poll::Ready(Err(_)) => {}
         Poll::Pending => place.awaits(),
     }
@@ -69,14 +69,22 @@ pub struct PacedBody<B> {
     place: Option<Place>,
 }
 
-/// Says whether a [`PacedBody`] was too slow.
+/// Says whether a [`PacedBody`] was too slow, or broke off.
 #[derive(Clone, Default, Debug)]
-pub struct Late(Arc<AtomicBool>);
+pub struct Late {
+    late: Arc<AtomicBool>,
+    broken: Arc<AtomicBool>,
+}
 
 impl Late {
-    /// Whether it has failed for that.
+    /// Whether it has failed since it came too slowly.
     pub fn is_late(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has failed by itself: its sender went away, or what it sent is no body (a malformed chunk, RFC 9112 §7.1).
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 }
 
@@ -84,6 +92,7 @@ impl<B> PacedBody<B> {
     /// `body`, as long as it comes at that rate. The place of its connection, if it has one, is told how it comes.
     pub fn new(body: B, least: LeastRate, place: Option<Place>) -> Self {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
+        place.iter().for_each(Place::is_told_apart);
         Self { body, pace: Pace::new(least), timer, late: Late::default(), place }
     }
 
@@ -115,12 +124,15 @@ where
                 Some(place) => place.comes(came),
                 None => {}
             }
+            if matches!(frame, Some(Err(_))) {
+                body.late.broken.store(true, Ordering::Relaxed);
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         body.place.iter().for_each(Place::awaits);
         body.timer.as_mut().reset(body.pace.waits(Instant::now()));
         ready!(body.timer.as_mut().poll(context));
-        body.late.0.store(true, Ordering::Relaxed);
+        body.late.late.store(true, Ordering::Relaxed);
         Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "the sender is too slow").into())))
     }
 

@@ -9,14 +9,14 @@ use crate::paced::Paced;
 use crate::places::{Place, Places};
 use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
-use crate::slots::{Handle, PeerLimit, Slot, Slots};
-use hoop_units::{DeviceId, Prefix};
+use hoop_units::Prefix;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use socket2::SockRef;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,14 +29,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+/// Connections that the kernel keeps for us until they are accepted: as many as it will, 4,096 unless `net.core.somaxconn` says otherwise. Who finds no room there comes again only after
+/// a second.
+const BACKLOG: i32 = i32::MAX;
+
+/// How long a connection that makes way may still bring a request that it has sent.
+const LAST_MOMENT: Duration = Duration::from_millis(50);
+
 /// What bounds a server, whatever arrives.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
     /// Connections at once; more wait in the kernel's backlog. Default 512: with an idle connection's 10 KiB or so, 5 MiB.
     pub connections: usize,
-    /// The longest head of a request, and the largest read, in bytes. Default 256 KiB: large reads are what makes
-    /// intake fast, and hyper's one buffer serves both.
+    /// The largest read, and what of an answer waits to be written, in bytes. Default 256 KiB: large reads are what makes intake fast.
     pub buffer_bytes: usize,
+    /// The longest head of a request, in bytes; no longer than [`ServerLimits::buffer_bytes`]. Default 256 KiB.
+    pub head_bytes: usize,
     /// Header fields in a head. Default 256: some proxies and sign-on systems add dozens, and their bytes are bounded besides.
     pub headers: usize,
     /// How long a head may take to arrive, from its first byte, and how long the first may let us wait. Default 15 s.
@@ -45,10 +53,7 @@ pub struct ServerLimits {
     pub idle_timeout: Duration,
     /// How long a TLS handshake may take. Default 10 s.
     pub handshake_timeout: Duration,
-    /// How many connections each peer is served at once, and that full slots are shared fairly between peers. Default: none, as behind a
-    /// proxy, which is one peer.
-    pub per_peer: Option<PeerLimit>,
-    /// How places for connections are shared, by what each is used for; [`ServerLimits::connections`] and [`ServerLimits::per_peer`] do not count then. Default: none.
+    /// How places for connections are shared, by what each is used for; [`ServerLimits::connections`] does not count then. Default: none.
     pub crowd: Option<Crowd>,
     /// How slowly an answer may be read. Default: none.
     pub least_read: Option<LeastRate>,
@@ -61,11 +66,11 @@ impl Default for ServerLimits {
         Self {
             connections: 512,
             buffer_bytes: 256 * 1024,
+            head_bytes: 256 * 1024,
             headers: 256,
             head_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(15),
             handshake_timeout: Duration::from_secs(10),
-            per_peer: None,
             crowd: None,
             least_read: None,
             drain_timeout: Duration::from_secs(10),
@@ -138,6 +143,7 @@ impl Server {
     ) -> Result<Self, ServeError> {
         let wrap = |source| ServeError { address, source };
         let listener = TcpListener::bind(address).await.map_err(wrap)?;
+        SockRef::from(&listener).listen(BACKLOG).map_err(wrap)?;
         let bound = listener.local_addr().map_err(wrap)?;
         Ok(Self { listener, address: bound, tls, limits })
     }
@@ -156,18 +162,19 @@ impl Server {
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let slots = AllSlots::new(&self.limits);
+        let counted = Arc::new(Semaphore::new(self.limits.connections));
         let acceptor = self.tls.map(TlsAcceptor::from);
         let mut connections = JoinSet::new();
         loop {
-            let full = self.limits.crowd.as_ref().is_some_and(|crowd| connections.len() >= crowd.tasks_max());
+            let crowd = self.limits.crowd.as_ref();
+            let full = crowd.is_some_and(|crowd| connections.len() >= crowd.tasks_max());
             let accepted = tokio::select! {
                 () = shutdown.requested() => break,
                 // Reap finished connections as they end, so that the set stays as small as what is open.
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&self.listener, &slots), if !full => accepted,
+                accepted = accept(&self.listener, crowd.is_none().then_some(&counted)), if !full => accepted,
             };
-            let (stream, address, turn) = match accepted {
+            let (stream, address, counted) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, mostly: give the open connections time to end rather than spin.
@@ -176,19 +183,20 @@ impl Server {
                     continue;
                 }
             };
+            let held = match (counted, crowd) {
+                (Some(counted), _) => Some(Held::Counted(counted)),
+                (None, Some(crowd)) => tokio::select! {
+                    () = shutdown.requested() => break,
+                    // Who has come a moment ago keeps its place; more wait in the kernel's backlog.
+                    place = crowd.places.entered(crowd.resting(address.ip()), address.ip()) => place.map(Held::Placed),
+                },
+                (None, None) => None,
+            };
             let local = stream.local_addr().unwrap_or(self.address);
             let peer = Peer { address, local, tls: acceptor.is_some() };
             let (handler, limits, mut shutdown) = (handler.clone(), self.limits.clone(), shutdown.clone());
             let acceptor = acceptor.clone();
             connections.spawn(async move {
-                let held = match turn {
-                    Turn::Taken(slot) => Some(Held::Counted(slot)),
-                    Turn::Placed(place) => place.map(Held::Placed),
-                    Turn::Asked(slots) => tokio::select! {
-                        () = shutdown.requested() => return,
-                        slot = slots.enter(DeviceId::from_ip(address.ip())) => slot.map(Held::Shared),
-                    },
-                };
                 let Some(held) = held else { return refuse(&stream) };
                 let Some(acceptor) = acceptor else {
                     let (mut next, mut is_new) = (Some(SharedStream::new(stream)), true);
@@ -223,56 +231,17 @@ impl Server {
     }
 }
 
-/// Who may be served.
-enum AllSlots {
-    /// Whoever comes first; more wait in the kernel's backlog.
-    Counted(Arc<Semaphore>),
-    /// Peers have a share each; more wait here.
-    Shared(Arc<Slots>),
-    /// Whoever comes; who makes way depends on what all are doing.
-    Crowd(Crowd),
-}
-
-impl AllSlots {
-    fn new(limits: &ServerLimits) -> Self {
-        if let Some(crowd) = &limits.crowd {
-            return Self::Crowd(crowd.clone());
-        }
-        match limits.per_peer {
-            None => Self::Counted(Arc::new(Semaphore::new(limits.connections))),
-            Some(limit) => Self::Shared(Slots::new(limits.connections, limit)),
-        }
-    }
-}
-
-/// What an accepted connection has.
-enum Turn {
-    Taken(OwnedSemaphorePermit),
-    /// A place, if there was one.
-    Placed(Option<Place>),
-    /// Still to be asked for.
-    Asked(Arc<Slots>),
-}
-
 /// What a connection that is served holds.
 enum Held {
     Counted(#[allow(dead_code, reason = "held, not read")] OwnedSemaphorePermit),
-    Shared(Slot),
     Placed(Place),
 }
 
 impl Held {
-    fn handle(&self) -> Handle {
+    const fn place(&self) -> Option<&Place> {
         match self {
-            Self::Counted(_) | Self::Placed(_) => Handle::default(),
-            Self::Shared(slot) => slot.handle.clone(),
-        }
-    }
-
-    fn place(&self) -> Option<Place> {
-        match self {
-            Self::Placed(place) => Some(place.clone()),
-            Self::Counted(_) | Self::Shared(_) => None,
+            Self::Placed(place) => Some(place),
+            Self::Counted(_) => None,
         }
     }
 
@@ -280,27 +249,24 @@ impl Held {
     async fn makes_way(&self) {
         match self {
             Self::Counted(_) => std::future::pending().await,
-            Self::Shared(slot) => slot.handle.evicted().await,
             Self::Placed(place) => place.makes_way().await,
         }
     }
 }
 
-async fn accept(listener: &TcpListener, slots: &AllSlots) -> io::Result<(TcpStream, SocketAddr, Turn)> {
-    let slot = match slots {
-        AllSlots::Counted(slots) => Some(slots.clone().acquire_owned().await.expect("the semaphore is never closed")),
-        AllSlots::Shared(_) | AllSlots::Crowd(_) => None,
+/// The next connection, where connections are counted once there may be one more.
+async fn accept(
+    listener: &TcpListener,
+    counted: Option<&Arc<Semaphore>>,
+) -> io::Result<(TcpStream, SocketAddr, Option<OwnedSemaphorePermit>)> {
+    let permit = match counted {
+        Some(counted) => Some(counted.clone().acquire_owned().await.expect("the semaphore is never closed")),
+        None => None,
     };
     let (stream, address) = listener.accept().await?;
-    let turn = match (slots, slot) {
-        (_, Some(slot)) => Turn::Taken(slot),
-        (AllSlots::Crowd(crowd), _) => Turn::Placed(crowd.places.enter(crowd.resting(address.ip()), address.ip())),
-        (AllSlots::Shared(slots), _) => Turn::Asked(slots.clone()),
-        (AllSlots::Counted(_), None) => Turn::Placed(None),
-    };
     // An error here means that the client has gone already; the connection will say so.
     let _ = crate::connect::watch(&stream);
-    Ok((stream, address, turn))
+    Ok((stream, address, permit))
 }
 
 /// Tells a peer that too many of its connections wait, if it is there to hear it.
@@ -334,7 +300,7 @@ impl Drop for Answered {
     fn drop(&mut self) {
         self.watch.answered();
         if let Some((place, share, peer)) = self.rests.take().filter(|_| !self.watch.has_changed_protocol()) {
-            place.change(share, peer);
+            place.rest(share, peer);
         }
     }
 }
@@ -354,10 +320,10 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let (outbox, watch, direct) = (Outbox::default(), Watch::default(), direct.as_ref());
-    let (handle, place, ip) = (held.handle(), held.place(), peer.address.ip());
+    let (place, ip) = (held.place().cloned(), peer.address.ip());
     let resting = limits.crowd.as_ref().map_or(0, |crowd| crowd.resting(ip));
     let heads = HeadLimits {
-        bytes: limits.buffer_bytes,
+        bytes: limits.head_bytes.min(limits.buffer_bytes),
         fields: limits.headers,
         time: limits.head_timeout,
         idle: limits.idle_timeout,
@@ -380,14 +346,12 @@ where
                 direct.iter().for_each(|direct| drop(request.extensions_mut().insert((*direct).clone())));
                 let keep_alive = keeps_alive(&request);
                 let answer = refusal.is_none().then(|| handler(request, peer));
-                let (outbox, handle, watch) = (outbox.clone(), handle.clone(), watch.clone());
+                let (outbox, watch) = (outbox.clone(), watch.clone());
                 async move {
-                    handle.set_busy(true);
                     let mut answer = match (answer, refusal) {
                         (Some(answer), _) => answer.await,
                         (None, refusal) => refusal.map_or_else(Response::default, Problem::into_response),
                     };
-                    handle.set_busy(false);
                     outbox.close();
                     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                         watch.change_protocol();
@@ -400,15 +364,23 @@ where
         )
         .with_upgrades();
     let mut connection = pin!(connection);
-    let (result, of_itself) = tokio::select! {
-        result = &mut connection => (result, true),
-        () = held.makes_way() => {
-            tracing::debug!(peer = %peer.address, "a connection makes room for another");
-            return false;
-        }
-        () = shutdown.requested() => {
-            connection.as_mut().graceful_shutdown();
-            (connection.await, false)
+    let (result, of_itself) = loop {
+        tokio::select! {
+            result = &mut connection => break (result, true),
+            () = held.makes_way() => {
+                // A request that has come, and was not read yet, may get a place of its own.
+                if let Ok(result) = tokio::time::timeout(LAST_MOMENT, &mut connection).await {
+                    break (result, true);
+                }
+                if place.as_ref().is_none_or(Place::is_gone) {
+                    tracing::debug!(peer = %peer.address, "a connection makes room for another");
+                    return false;
+                }
+            }
+            () = shutdown.requested() => {
+                connection.as_mut().graceful_shutdown();
+                break (connection.await, false);
+            }
         }
     };
     if let Err(error) = &result {

@@ -81,8 +81,9 @@ impl Allowed {
     /// Public addresses that are not this machine's, nor its neighbours', and those that are listed: a device that was introduced is not let into the server's network by that.
     fn allows(&self, to: SocketAddr, here: &Here, own_port: Option<u16>) -> bool {
         let address = to.ip();
-        // Not to itself, whatever is listed: such a connection would hold two of its own places.
-        let is_own = address.to_canonical().is_loopback() || here.is_own(address);
+        // Not to itself, whatever is listed: such a connection would hold two of its own places. Linux takes the unspecified address for loopback.
+        let canonical = address.to_canonical();
+        let is_own = canonical.is_loopback() || canonical.is_unspecified() || here.is_own(address);
         let is_itself = own_port == Some(to.port()) && is_own;
         if is_itself || (NEVER_PORTS.contains(&to.port()) && !self.ports.contains(&to.port())) {
             return false;
@@ -261,7 +262,8 @@ impl Relay {
                     certificate.look_apart();
                     carrying.devices.look().await;
                     carrying.revoke(revocation.gone(&carrying.devices, true));
-                    tracing::info!("devices and certificate were looked at again");
+                    let known = carrying.devices.known().len();
+                    tracing::info!(target: "audit", act = "reload", outcome = "done", devices = known, "devices and certificate were looked at again");
                     continue;
                 }
             };
@@ -288,7 +290,7 @@ impl Carrying {
         for host in hosts {
             let flows = self.server.revoke(host, codes::REVOKED);
             self.counters.revoked(flows);
-            tracing::info!(target: "audit", host = hex::encode(host.0), flows, "a device was shut out");
+            tracing::info!(target: "audit", act = "shut-out", host = hex::encode(host.0), flows, "a device was shut out");
         }
     }
 }
@@ -575,6 +577,9 @@ mod tests {
             ("192.0.2.5:4669", false, false, false),
             ("127.0.0.1:4669", false, false, false),
             ("[::ffff:127.0.0.1]:4669", false, false, false),
+            ("0.0.0.0:4669", false, false, false),
+            ("[::]:4669", false, false, false),
+            ("[::ffff:0.0.0.0]:4669", false, false, false),
             ("127.0.0.1:4670", false, true, true),
             ("93.184.216.8:4669", true, true, true),
         ] {

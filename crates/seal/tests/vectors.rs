@@ -6,14 +6,15 @@ mod make;
 
 use hoop_seal::KwsId;
 use hoop_seal::signing::{GatewayKey, GatewayProof, Permit, PublicKey, Receipt, RequestSalt, SignedError};
+use hoop_seal::word::{Nonce, StoredReceipt, StoredState, who};
 use hoop_seal::{
     ContentKey, Grant, Keyring, OpenError, OpenStreamError, Opener, Prelude, PreludeError, Route, Sealer, Suite,
     TicketError, TokenError, UploadKey, answer,
 };
 use hoop_units::{UnixTime, UploadId};
 use make::format::{
-    self, Answer, Body, Class, Content, Octets, PermitContent, ProofContent, Reason, ReceiptContent, Ticket, Token,
-    Upload, Vector, pattern,
+    self, Answer, Body, Class, Content, Octets, PermitContent, PresenceContent, ProofContent, Reason, ReceiptContent,
+    StoredContent, Ticket, Token, Upload, Vector, pattern,
 };
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
@@ -108,6 +109,22 @@ fn every_receipt_opens_or_fails_as_its_vector_says() {
 fn every_gateways_proof_opens_or_fails_as_its_vector_says() {
     for_each(|vector| match vector {
         Vector::Proof(proof) => Some(check_proof(proof)),
+        _ => None,
+    });
+}
+
+#[test]
+fn every_gateways_answer_to_a_nonce_shows_who_it_is_or_fails_as_its_vector_says() {
+    for_each(|vector| match vector {
+        Vector::Presence(presence) => Some(check_presence(presence)),
+        _ => None,
+    });
+}
+
+#[test]
+fn every_gateways_word_on_what_it_has_stored_opens_or_fails_as_its_vector_says() {
+    for_each(|vector| match vector {
+        Vector::Stored(stored) => Some(check_stored(stored)),
         _ => None,
     });
 }
@@ -423,6 +440,45 @@ fn check_proof(vector: &format::Proof) -> Verdict {
     let key = GatewayKey::from_seed(&array(vector.seed.as_ref().ok_or("no seed")?));
     expect("the gateway's name", key.id(), proof.gateway)?;
     expect("proven again", &key.prove(&vector.origin, id, proof.time)[..], &vector.proof.0[..])
+}
+
+fn check_presence(vector: &format::Presence) -> Verdict {
+    let nonce = Nonce(array(&vector.nonce));
+    let gateway = match who(&vector.presence.0, &vector.authority, &nonce) {
+        Ok(gateway) => gateway,
+        Err(error) => {
+            return expect("outcome", (Class::PresenceFailure, Some(not_signed(error))), (vector.class, vector.reason));
+        }
+    };
+    let content = PresenceContent { gateway: gateway.to_string() };
+    expect("content", Some(&content), vector.content.as_ref())?;
+    let key = GatewayKey::from_seed(&array(vector.seed.as_ref().ok_or("no seed")?));
+    expect("answered again", &key.answer(&vector.authority, &nonce)[..], &vector.presence.0[..])
+}
+
+fn check_stored(vector: &format::Stored) -> Verdict {
+    let (gateway, stored) = match StoredReceipt::open(&vector.stored.0, &vector.origin) {
+        Ok(opened) => opened,
+        Err(error) => {
+            return expect("outcome", (Class::StoredFailure, Some(not_signed(error))), (vector.class, vector.reason));
+        }
+    };
+    let state = match stored.state {
+        StoredState::Receiving => "receiving",
+        StoredState::Stored => "stored",
+        StoredState::Delivering => "delivering",
+    };
+    let content = StoredContent {
+        gateway: gateway.to_string(),
+        upload_id: stored.upload_id.to_string(),
+        state: state.to_owned(),
+        time: stored.time.0,
+        total: stored.total,
+        missing: stored.missing.clone(),
+    };
+    expect("content", Some(&content), vector.content.as_ref())?;
+    let key = GatewayKey::from_seed(&array(vector.seed.as_ref().ok_or("no seed")?));
+    expect("signed again", &key.sign_stored(&vector.origin, &stored)[..], &vector.stored.0[..])
 }
 
 fn published(keys: &BTreeMap<String, Octets>, id: KwsId) -> Option<PublicKey> {

@@ -1,4 +1,4 @@
-//! What is over is cleared away: [`round`] each minute, [`sweep`] each day.
+//! What is over is cleared away: [`round`] each minute, and again at once while there is more; [`sweep`] each day.
 //!
 //! Promises: nothing is over by a wall clock that has jumped (`docs/time.md`); what fails for one upload is logged, tried again the next time, and holds up no other.
 //!
@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::state::{Change, SETTINGS_LIFE, StoreError};
 use crate::worker::note;
 use hoop_timekeeper::Over;
-use hoop_units::UnixTime;
+use hoop_units::{UnixTime, UploadId};
 use std::time::Duration;
 
 /// Rows of each kind that are looked at in one round.
@@ -24,47 +24,77 @@ const ORPHAN_SECS: u64 = 24 * 3600;
 /// Bodies without an upload that one walk through the folder finds: a megabyte of ids.
 const SWEEP_MAX: usize = 65_536;
 
-/// Expires what is overdue, forgets what has no beginning, deletes bodies that are no longer needed, forgets what nobody asks for.
-pub async fn round(core: &Core) {
+/// Expires what is overdue, forgets what has no beginning, deletes bodies that are no longer needed, forgets what nobody asks for. Whether another
+/// round is due at once: there was more of something than one round takes, and nothing of it failed.
+pub async fn round(core: &Core) -> bool {
     let over = core.over();
+    let mut done = Done::default();
     let overdue = core.store.with(move |index| index.overdue(over, ROUND_MAX)).await;
-    for id in logged("the index could not be asked for what is overdue", overdue) {
-        logged("an upload could not be expired", note(core, id, Change::Expire).await);
+    for id in done.all("the index could not be asked for what is overdue", overdue) {
+        done.one("an upload could not be expired", note(core, id, Change::Expire).await);
     }
     let kept = core.store.with(move |index| index.kept(over, ROUND_MAX)).await;
-    for id in logged("the index could not be asked for bodies that were kept long enough", kept) {
-        logged("a body that was kept could not be let go", note(core, id, Change::LetGo).await);
+    for id in done.all("the index could not be asked for bodies that were kept long enough", kept) {
+        done.one("a body that was kept could not be let go", note(core, id, Change::LetGo).await);
     }
+    let shed = core.store.with(|index| index.shed()).await;
+    done.count("what has ended could not make room", shed);
     let disposable = core.store.with(|index| index.disposable(ROUND_MAX)).await;
-    for id in logged("the index could not be asked for bodies to delete", disposable) {
-        logged("a body could not be deleted", core.store.dispose(id).await);
+    for id in done.all("the index could not be asked for bodies to delete", disposable) {
+        done.one("a body could not be deleted", core.store.dispose(id).await);
     }
     let past = core.clock.past(Duration::from_secs(HEADLESS_SECS.into()));
     let before = UnixTime(past.0.saturating_sub(HEADLESS_SECS));
     let headless = core.store.with(move |index| index.headless(before, ROUND_MAX)).await;
-    for id in logged("the index could not be asked for what has no record 0", headless) {
+    for id in logged("the index could not be asked for what has no record 0", headless).unwrap_or_default() {
+        // What somebody sends now stays, and would be found again at once.
         logged("what has no record 0 could not be forgotten", core.live.discard(core, id).await);
     }
     let forgotten = core.store.with(move |index| index.forget(over, ROUND_MAX)).await;
-    logged("what is long over could not be forgotten", forgotten);
+    done.count("what is long over could not be forgotten", forgotten);
     let forgotten = core.store.with(move |index| index.forget_marks(over, ROUND_MAX)).await;
-    logged("notes of what never came could not be forgotten", forgotten);
+    done.count("notes of what never came could not be forgotten", forgotten);
     let unused = core.clock.over(SETTINGS_LIFE).unwrap_or(Over::NOTHING).before;
     let forgotten = core.store.with(move |index| index.forget_settings(unused, ROUND_MAX)).await;
-    logged("settings that nobody uses could not be forgotten", forgotten);
+    done.count("settings that nobody uses could not be forgotten", forgotten);
+    done.full && !done.failed
+}
+
+/// What a round has done.
+#[derive(Default)]
+struct Done {
+    /// There was as much of something as a round takes.
+    full: bool,
+    /// Something failed, and would fail again at once.
+    failed: bool,
+}
+
+impl Done {
+    fn all(&mut self, what: &'static str, ids: Result<Vec<UploadId>, StoreError>) -> Vec<UploadId> {
+        let ids = self.one(what, ids);
+        self.full |= ids.len() >= ROUND_MAX;
+        ids
+    }
+
+    fn count(&mut self, what: &'static str, count: Result<usize, StoreError>) {
+        self.full |= self.one(what, count) >= ROUND_MAX;
+    }
+
+    fn one<T: Default>(&mut self, what: &'static str, result: Result<T, StoreError>) -> T {
+        let done = logged(what, result);
+        self.failed |= done.is_none();
+        done.unwrap_or_default()
+    }
 }
 
 /// Deletes bodies that no upload has.
 pub async fn sweep(core: &Core) {
     let orphans = core.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
-    for id in logged("the bodies could not be looked through", orphans) {
+    for id in logged("the bodies could not be looked through", orphans).unwrap_or_default() {
         logged("a body without an upload could not be deleted", core.live.remove_orphan(core, id).await);
     }
 }
 
-fn logged<T: Default>(what: &'static str, result: Result<T, StoreError>) -> T {
-    result.unwrap_or_else(|error| {
-        tracing::error!(%error, "{what}");
-        T::default()
-    })
+fn logged<T>(what: &'static str, result: Result<T, StoreError>) -> Option<T> {
+    result.inspect_err(|error| tracing::error!(%error, "{what}")).ok()
 }

@@ -2,6 +2,7 @@
 
 use crate::permits::Permits;
 use crate::routes::Routes;
+use crate::state::ENDED_MAX;
 use hoop_http::{Clock, LeastRate, Origin, ServerLimits};
 use hoop_seal::Keyring;
 use hoop_units::{Backoff, Prefix};
@@ -57,6 +58,10 @@ pub struct Config {
     pub address_quota_bytes: Option<u64>,
     /// What of the disk stays free, in bytes, and a file for each 16 KiB of it. Default 256 MiB: the application has its data there, too.
     pub reserve_bytes: u64,
+    /// The most that is kept of uploads that have ended, in bytes: their answers, receipts and notes; a sixteenth of it for each user or address
+    /// that pays. Beyond that the oldest of whoever has most go, and a row of some 150 bytes stays, by which the upload is known. Default 1 GiB:
+    /// 60,000 of the longest answers, of which one address has 3,800.
+    pub max_ended_bytes: u64,
     /// Tickets that one user whom the application names, or whoever is at one address and has no name, gets in a minute. Default 240: an album's
     /// worth, four a second.
     pub tickets_per_minute: u32,
@@ -111,6 +116,7 @@ impl Config {
             owner_quota_bytes: None,
             address_quota_bytes: None,
             reserve_bytes: 256 << 20,
+            max_ended_bytes: ENDED_MAX,
             tickets_per_minute: 240,
             ticket_lifetime: Duration::from_secs(7 * 24 * 3600),
             connect_timeout: Duration::from_secs(10),

@@ -1,7 +1,9 @@
 //! What all parts of one service share: [`Core`].
 
 use crate::admit::Policy;
+use crate::audit::Audit;
 use crate::config::Config;
+use crate::crowd::LISTS_MAX;
 use crate::events::Streams;
 use crate::intake::Registry;
 use crate::intakes::Intakes;
@@ -11,11 +13,12 @@ use crate::permits::Permits;
 use crate::room::{Limits, Room};
 use crate::state::{LINGER_SECS, Store, StoreError, Upload};
 use hoop_http::{Clock, Code, Connector, Current, Origin, Problem};
+use hoop_seal::Keyring;
 use hoop_timekeeper::Over;
 use hoop_units::{Backoff, Prefix, UnixTime, UploadId};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// How long what is under way may still take when the service stops and nobody is connected any more: attempts that are
 /// past the gate, and messages that are being noted.
@@ -33,6 +36,8 @@ pub struct Core {
     policy: Current<Policy>,
     permits: Current<Permits>,
     pub counters: Counters,
+    /// What owners did.
+    pub audit: Audit,
     /// What is told of fields that the application does not get.
     pub left_behind: LeftBehind,
     pub origin: Origin,
@@ -43,6 +48,8 @@ pub struct Core {
     pub live: Registry,
     /// Readers of events.
     pub streams: Arc<Streams>,
+    /// Lists that may still be made at once.
+    pub lists: Arc<Semaphore>,
     pub clock: Clock,
     /// Rung when there may be something to replay.
     pub work: Notify,
@@ -74,6 +81,7 @@ impl Core {
             policy: Current::new(policy_of(&config)),
             permits: Current::new(config.permits),
             counters: Counters::default(),
+            audit: Audit::default(),
             left_behind: LeftBehind::default(),
             origin: config.origin,
             upstream: config.upstream,
@@ -81,6 +89,7 @@ impl Core {
             store,
             live: Registry::default(),
             streams: Arc::default(),
+            lists: Arc::new(Semaphore::new(LISTS_MAX)),
             work: Notify::new(),
             intakes: Intakes::new(config.intakes),
             room: Room::new(limits, config.state_dir, config.tickets_per_minute, config.clock.clone()),
@@ -133,6 +142,11 @@ impl Core {
 
     /// From now on keys, routes, the longest upload and permits are those of `config`.
     pub fn adopt(&self, config: &Config) {
+        let ids = |keys: &Keyring| keys.signing_keys().map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(" ");
+        let (before, after) = (ids(&self.policy().keys), ids(&config.keys));
+        if before != after {
+            tracing::info!(target: "audit", act = "keys", before, after, "the keys were exchanged");
+        }
         self.policy.set(policy_of(config));
         self.permits.set(config.permits.clone());
     }

@@ -8,7 +8,10 @@
 //!  /hoop/* and /.well-known/hoop     256   the same
 //!  streams of events                 256   the oldest makes way: a browser connects anew
 //!  upgraded (WebSocket)              512   the one whose client has been silent the longest
+//!                              and     8   lists of uploads, two at most of one client: the same as for /hoop/*
 //! ```
+//!
+//! A list may be long, and is in memory until it has gone: so few are made and read at once. Whoever reads none of it makes way.
 //!
 //! A request counts for the client that a trusted proxy names, and a silent connection for its own peer.
 
@@ -16,6 +19,7 @@ use hoop_http::{Crowd, Place, Places, Share};
 use hoop_units::Prefix;
 use http::HeaderValue;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// What a connection is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,24 +32,45 @@ pub enum Use {
     Events = 4,
     /// An upgraded connection.
     Tunnel = 5,
+    /// A list of uploads.
+    List = 6,
 }
 
 /// Of so many connections, those of each use, by its number, in twentieths. The first two are silent: of anybody, and of a trusted proxy.
 const TWENTIETHS: [usize; 6] = [3, 3, 6, 2, 2, 4];
 
-/// Places for so many connections in all. Each use has one at least.
+/// Lists that are made at once, of all clients: each takes some megabytes for some milliseconds.
+pub const LISTS_MAX: usize = 8;
+
+/// How long one may wait for its turn to get a list.
+pub const LIST_WAIT: Duration = Duration::from_secs(5);
+
+/// Lists that one client may have made, or not have read, at once.
+const LISTS_OF_ONE: usize = 2;
+
+/// Places for so many connections in all, and for lists. Each use has one at least.
 pub fn crowd(connections: usize, proxies: Vec<Prefix>) -> Crowd {
     let shares = TWENTIETHS.iter().enumerate().map(|(number, twentieths)| {
         let places = (connections * twentieths / 20).max(1);
         let comes_again = number < 2 || number == Use::Events as usize;
         if comes_again { Share::by_age(places) } else { Share::of(places) }
     });
-    Crowd { places: Places::new(shares.collect()), proxies }
+    let lists = Share { of_one: Some(LISTS_OF_ONE), ..Share::of(LISTS_MAX) };
+    Crowd { places: Places::new(shares.chain([lists]).collect()), proxies }
 }
 
-/// Takes a place for that use, for that client. Whether there is one. A connection without places, as in a server without a crowd, needs none.
-pub fn takes(place: Option<&Place>, what: Use, client: IpAddr) -> bool {
-    place.is_none_or(|place| place.change(what as usize, client))
+/// How long a request waits for a place: while a crowd arrives, nobody is behind for a moment.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// Takes a place for that use, for that client, as soon as there is one. Whether there was. A connection without places, as in a server without a crowd, needs none.
+pub async fn takes(place: Option<&Place>, what: Use, client: IpAddr) -> bool {
+    match place {
+        Some(place) => {
+            let within = if what == Use::List { LIST_WAIT } else { WAIT };
+            place.changed(what as usize, client, within).await
+        }
+        None => true,
+    }
 }
 
 /// Whether a message is a stream of events, by its `Content-Type`, or asks for one and nothing else, by its `Accept`: an `EventSource` does (HTML, "Server-sent
@@ -69,8 +94,22 @@ mod tests {
 
     #[test]
     fn all_connections_are_shared_out_and_each_use_has_some() {
-        assert_eq!(crowd(2_560, Vec::new()).places.total(), 2_560);
-        assert_eq!(crowd(1, Vec::new()).places.total(), TWENTIETHS.len());
+        assert_eq!(crowd(2_560, Vec::new()).places.total(), 2_560 + LISTS_MAX);
+        assert_eq!(crowd(1, Vec::new()).places.total(), TWENTIETHS.len() + LISTS_MAX);
+        assert_eq!(Use::List as usize, TWENTIETHS.len());
+    }
+
+    #[test]
+    fn a_client_has_two_lists_at_once_and_all_have_eight() {
+        let places = crowd(100, Vec::new()).places;
+        let list = |client: [u8; 4]| places.enter(Use::List as usize, client.into());
+        let two = [list([10, 0, 1, 1]).unwrap(), list([10, 0, 1, 1]).unwrap()];
+        assert!(list([10, 0, 1, 1]).is_none());
+        drop(two);
+        let all: Vec<_> = (0..8).map(|n| list([10, 0, n, 1]).unwrap()).collect();
+        assert!(list([10, 0, 9, 1]).is_none(), "each has one, and nobody is slow");
+        drop(all);
+        assert!(list([10, 0, 9, 1]).is_some());
     }
 
     #[test]

@@ -182,6 +182,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::room::Payer;
     use crate::state::Marked;
     use hoop_units::UnixTime;
 
@@ -190,7 +191,7 @@ mod tests {
         let entry = |n: u32, at: u32| {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&n.to_be_bytes());
-            Entry::announced(Marked::new(UploadId(id), [1; 16], UnixTime(at), UnixTime(9)))
+            Entry::announced(Marked::new(UploadId(id), [1; 16], Payer::Owner([1; 16]), UnixTime(at), UnixTime(9)))
         };
         let mut shown = Shown::default();
         assert!(shown.is_news(&entry(1, 1)) && !shown.is_news(&entry(1, 1)) && shown.is_news(&entry(1, 2)));

@@ -219,7 +219,8 @@ fn paused_wait(paused_secs: u32, roll: u32) -> Duration {
 }
 
 fn same(admission: &Admission, prelude: &[u8], total: u64) -> Result<(), Problem> {
-    if admission.prelude.encode() != prelude {
+    // Of what has ended long ago, its beginning alone may be kept (`state::ended`).
+    if !admission.prelude.encode().starts_with(prelude) {
         let detail = "another prelude is known for this upload: was its ticket used for two?";
         return Err(Problem::new(Code::UploadConflict, detail).field("Hoop-Prelude"));
     }
@@ -337,10 +338,13 @@ impl Live {
         if index > 0 {
             return Ok(None);
         }
-        // It was let in in time, whatever a clock says that was set ahead since its ticket was issued.
-        let begun = self.created.min(self.admission.ticket.label.expires);
-        let (_, _, facts) = inspect(policy, &self.admission, plaintext, begun)?;
+        let (_, _, facts) = inspect(policy, &self.admission, plaintext, self.begun())?;
         Ok(Some(facts))
+    }
+
+    /// It was let in in time, whatever a clock says that was set ahead since its ticket was issued.
+    fn begun(&self) -> UnixTime {
+        self.created.min(self.admission.ticket.label.expires)
     }
 
     /// Writes records that opened, unless another sender was faster.
@@ -381,7 +385,7 @@ impl Live {
         let len = usize::try_from(self.admission.layout.record(0).len()).ok()?;
         let mut record = records.get(..len).filter(|_| self.progress().facts.is_none())?.to_vec();
         let plaintext = self.admission.open(0, &mut record).ok()?;
-        let (_, credentials, _) = inspect(policy, &self.admission, plaintext, self.created).ok()?;
+        let (_, credentials, _) = inspect(policy, &self.admission, plaintext, self.begun()).ok()?;
         Some(Payer::of(policy, &credentials))
     }
 
@@ -489,27 +493,9 @@ impl Live {
 
 /// An upload of which so much has come.
 fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: UnixTime) -> Upload {
-    Upload {
-        id: admission.id(),
-        prelude: admission.prelude.encode(),
-        total: admission.layout.total(),
-        received: progress.received,
-        state: State::Receiving,
-        paused: false,
-        facts: progress.facts,
-        payer: progress.payer,
-        created,
-        updated: now,
-        expires: admission.ticket.label.expires,
-        attempts: 0,
-        next_attempt: None,
-        reason: None,
-        answer: None,
-        receipt: None,
-        token: None,
-        failures: 0,
-        kept: false,
-    }
+    let (prelude, total) = (admission.prelude.encode(), admission.layout.total());
+    let begun = Upload::begun(admission.id(), prelude, total, admission.ticket.label.expires, created);
+    Upload { received: progress.received, facts: progress.facts, payer: progress.payer, updated: now, ..begun }
 }
 
 #[cfg(test)]

@@ -10,12 +10,14 @@
 //! is coming in, or waits for the application, and is not paused; no longer once the application says that they are signed out. Neither path nor
 //! credentials are logged.
 //!
-//! Bounds: [`SESSIONS_MAX`] sessions, [`PINGS_MAX`] questions at once, each of [`PING_TIMEOUT`].
+//! Bounds: [`SESSIONS_MAX`] sessions, of those whom the application does not name [`OF_PAYER`] of one address; [`PINGS_MAX`] questions at once, each of [`PING_TIMEOUT`].
+//! Of more, others have their turn each time: anybody can make sessions up, and nobody is to lose theirs to that.
 
 use crate::core::Core;
 use crate::owner::{self, Tag};
 use crate::replay;
 use crate::rules::is_sign_in;
+use crate::state::UnderWay;
 use hoop_http::{Shutdown, read_limited};
 use hoop_units::{UnixTime, UploadId};
 use http::{Response, StatusCode, header};
@@ -26,8 +28,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Sessions that are kept alive; of more, those with the smallest tags. An application with more users at once has a way of its own.
+/// Sessions that are kept alive at a time; whom the application names comes first. An application with more users at once has a way of its own.
 const SESSIONS_MAX: usize = 1_024;
+
+/// Of those whom the application does not name, so many of one address: a household.
+const OF_PAYER: usize = 16;
 
 /// Questions at once: the application's workers are for its users.
 const PINGS_MAX: usize = 4;
@@ -111,11 +116,12 @@ pub async fn run(core: Arc<Core>, mut shutdown: Shutdown) {
 
 /// Asks for each session that is due.
 async fn round(core: &Arc<Core>, rule: &KeepAlive, sessions: &mut BTreeMap<Tag, Session>) {
-    let under_way = match core.store.with(|index| index.under_way(SESSIONS_MAX)).await {
+    let now = core.clock.unix();
+    let turn = turn(now, rule.every_secs);
+    let under_way = match core.store.with(move |index| index.under_way(turn, OF_PAYER, SESSIONS_MAX)).await {
         Ok(under_way) => under_way,
         Err(error) => return tracing::error!(%error, "the index could not be asked whose uploads are under way"),
     };
-    let now = core.clock.unix();
     let mut asking = JoinSet::new();
     for (tag, id) in due(sessions, &under_way, rule.every_secs, now) {
         if asking.len() >= PINGS_MAX {
@@ -129,18 +135,26 @@ async fn round(core: &Arc<Core>, rule: &KeepAlive, sessions: &mut BTreeMap<Tag, 
     }
 }
 
+/// After whom the circle of owners begins: in each period after another, so that wherever one stands, one comes to be among the first.
+fn turn(now: UnixTime, every_secs: u32) -> Tag {
+    // Steps of the golden ratio leave no wide gap.
+    let place = u64::from(now.0 / every_secs).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut turn = [0; 16];
+    turn[..8].copy_from_slice(&place.to_be_bytes());
+    turn
+}
+
 /// Which sessions to ask for, with an upload of each. What has no upload under way is forgotten; one that begins is alive.
 fn due(
     sessions: &mut BTreeMap<Tag, Session>,
-    under_way: &[(Tag, UploadId)],
+    under_way: &[UnderWay],
     every_secs: u32,
     now: UnixTime,
 ) -> Vec<(Tag, UploadId)> {
-    let known: BTreeMap<Tag, Session> =
-        under_way.iter().map(|(tag, _)| (*tag, *sessions.get(tag).unwrap_or(&Session::Asked(now)))).collect();
-    *sessions = known;
+    let known = |of: &UnderWay| *sessions.get(&of.owner).unwrap_or(&Session::Asked(of.began));
+    *sessions = under_way.iter().map(|of| (of.owner, known(of))).collect();
     let is_due = |tag: &Tag| matches!(sessions[tag], Session::Asked(at) if now < at || now.since(at) >= every_secs);
-    under_way.iter().filter(|(tag, _)| is_due(tag)).copied().collect()
+    under_way.iter().filter(|of| is_due(&of.owner)).map(|of| (of.owner, of.id)).collect()
 }
 
 fn take(
@@ -203,19 +217,35 @@ mod tests {
 
     #[test]
     fn a_session_is_asked_for_in_its_time_while_an_upload_is_under_way_and_not_once_it_has_gone() {
-        let (one, two) = (([1; 16], UploadId([1; 16])), ([2; 16], UploadId([2; 16])));
+        let under_way = |n: u8| UnderWay { owner: [n; 16], id: UploadId([n; 16]), began: UnixTime(999 + u32::from(n)) };
+        let (one, two) = (under_way(1), under_way(2));
         let mut sessions = BTreeMap::new();
-        let mut due_at = |under_way: &[_], now| due(&mut sessions, under_way, 600, UnixTime(now));
-        assert_eq!(due_at(&[one], 1_000), [], "its browser has just asked for a ticket");
-        assert_eq!(due_at(&[one, two], 1_599), []);
-        assert_eq!(due_at(&[one, two], 1_600), [one]);
-        take(&mut sessions, Some(Ok((one.0, Some(true)))), UnixTime(1_600));
-        assert_eq!(due(&mut sessions, &[one, two], 600, UnixTime(2_199)), [two]);
-        take(&mut sessions, Some(Ok((two.0, Some(false)))), UnixTime(2_199));
-        assert_eq!(due(&mut sessions, &[one, two], 600, UnixTime(9_000)), [one], "the other has gone");
-        take(&mut sessions, Some(Ok((one.0, None))), UnixTime(9_000));
-        assert_eq!(due(&mut sessions, &[one], 600, UnixTime(9_600)), [one], "no answer is no sign-out");
-        due(&mut sessions, &[], 600, UnixTime(9_600));
+        let due_at = |sessions: &mut _, under_way: &[_], now| -> Vec<u8> {
+            due(sessions, under_way, 600, UnixTime(now)).iter().map(|(tag, _)| tag[0]).collect()
+        };
+        assert_eq!(due_at(&mut sessions, &[one], 1_000), [0; 0], "its browser has just asked for a ticket");
+        assert_eq!(due_at(&mut sessions, &[one, two], 1_599), [0; 0]);
+        assert_eq!(due_at(&mut sessions, &[one, two], 1_600), [1]);
+        take(&mut sessions, Some(Ok((one.owner, Some(true)))), UnixTime(1_600));
+        assert_eq!(due_at(&mut sessions, &[one, two], 2_199), [2]);
+        take(&mut sessions, Some(Ok((two.owner, Some(false)))), UnixTime(2_199));
+        assert_eq!(due_at(&mut sessions, &[one, two], 9_000), [1], "the other has gone");
+        take(&mut sessions, Some(Ok((one.owner, None))), UnixTime(9_000));
+        assert_eq!(due_at(&mut sessions, &[one], 9_600), [1], "no answer is no sign-out");
+        due_at(&mut sessions, &[], 9_600);
         assert!(sessions.is_empty(), "nothing is kept of whoever has nothing under way");
+        assert_eq!(due_at(&mut sessions, &[one], 9_600), [1], "one whose turn it is now has waited since it began");
+    }
+
+    #[test]
+    fn wherever_an_owner_stands_its_turn_comes() {
+        // Of a circle of 64 places the first two are asked for: within a hundred periods each is.
+        let mut asked = [false; 64];
+        for period in 0..100 {
+            let first = usize::from(turn(UnixTime(period * 600 + 7), 600)[0] / 4);
+            (asked[(first + 1) % 64], asked[(first + 2) % 64]) = (true, true);
+        }
+        assert_eq!(asked, [true; 64]);
+        assert_eq!(turn(UnixTime(600), 600), turn(UnixTime(1_199), 600), "it stays for a period");
     }
 }

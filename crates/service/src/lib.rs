@@ -19,6 +19,7 @@
 //! `docs/protocol.md` has the formats, `docs/services.md` the operator's side.
 
 mod admit;
+mod audit;
 mod clean;
 mod config;
 mod core;

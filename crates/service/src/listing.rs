@@ -1,16 +1,19 @@
 //! A user's uploads, as they are listed: [`Entry`], from the index, the notes, and what is coming in right now.
 //!
-//! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON.
+//! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON; no more notes are read than a list has room for. [`LISTS_MAX`](crate::crowd::LISTS_MAX) lists are made at once; who waits for
+//! [`LIST_WAIT`] comes again.
 
 use crate::core::{Core, store_problem};
+use crate::crowd::LIST_WAIT;
 use crate::note::Note;
 use crate::owner::Tag;
 use crate::state::{Marked, State, Upload};
 use crate::status;
-use hoop_http::Problem;
+use hoop_http::{Code, Problem};
 use hoop_units::{UnixTime, UploadId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The most uploads that a list has (`docs/protocol.md` §7).
 pub const LIST_MAX: usize = 100;
@@ -100,7 +103,9 @@ impl Entry {
 
     /// The path that it is for, once that is known.
     pub fn path(&self) -> Option<&str> {
-        Some(self.upload.as_ref()?.facts.as_ref()?.path.as_str())
+        let path = self.upload.as_ref()?.facts.as_ref()?.path.as_str();
+        // An empty one was let go (`state::ended`).
+        Some(path).filter(|path| !path.is_empty())
     }
 
     /// The ticket's end.
@@ -121,8 +126,18 @@ impl Entry {
     }
 }
 
-/// The document of a list: as many of its entries, from the first on, as [`LIST_BYTES_MAX`] has room for.
+/// A list cannot be had now.
+pub fn too_many() -> Problem {
+    Problem::new(Code::TooManyRequests, "too many lists at once").retry_after(Duration::from_secs(5))
+}
+
+/// The document of a list: [`documents`].
 pub fn document(entries: &[Entry]) -> Value {
+    json!({"uploads": documents(entries)})
+}
+
+/// As many entries of a list, from the first on, as [`LIST_BYTES_MAX`] has room for.
+pub fn documents(entries: &[Entry]) -> Vec<Value> {
     let mut left = LIST_BYTES_MAX;
     let fits = |document: &Value| {
         let len = document.to_string().len();
@@ -130,23 +145,34 @@ pub fn document(entries: &[Entry]) -> Value {
         left = left.saturating_sub(len);
         fits
     };
-    json!({"uploads": entries.iter().map(Entry::document).take_while(fits).collect::<Vec<_>>()})
+    entries.iter().map(Entry::document).take_while(fits).collect()
 }
 
-/// The uploads of whoever has these tags, newest first.
+/// The uploads of whoever has these tags, newest first, as far as a list has room for them.
 ///
 /// # Errors
-/// The store's.
+/// `too-many-requests` while too many others want a list, or the store's.
 pub async fn all(core: &Core, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
+    let turn = tokio::time::timeout(LIST_WAIT, core.lists.clone().acquire_owned()).await.ok();
+    let turn = turn.and_then(Result::ok).ok_or_else(too_many)?;
     let coming = core.live.coming(core.clock.unix()).await;
     let own = tags.to_vec();
     let known = core.store.with(move |index| {
+        // Until it is done, also if whoever asked goes away.
+        let _turn = turn;
         let mut entries: BTreeMap<UploadId, Entry> = BTreeMap::new();
+        let mut left = LIST_BYTES_MAX;
         for upload in index.owned(&own, LIST_MAX)? {
             let marked = index.marked(upload.id)?;
+            let len = marked.as_ref().and_then(|marked| marked.note.as_ref()).map_or(0, Note::text_len);
             entries.insert(upload.id, Entry::of(upload, marked));
+            // What is older has no room behind these.
+            match left.checked_sub(len) {
+                Some(rest) => left = rest,
+                None => break,
+            }
         }
-        for marked in index.noted(&own, LIST_MAX)? {
+        for marked in index.noted(&own, LIST_MAX, LIST_BYTES_MAX)? {
             if !entries.contains_key(&marked.id) {
                 let entry = match index.load(marked.id)? {
                     Some(upload) => Entry::of(upload, Some(marked)),

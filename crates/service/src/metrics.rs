@@ -47,6 +47,7 @@ pub async fn run(server: Option<Server>, core: Arc<Core>, shutdown: Shutdown) {
 async fn text(core: &Core) -> Result<String, Problem> {
     let counts = core.store.with(|index| index.counts()).await.map_err(store_problem)?;
     let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?;
+    let ended = core.store.with(|index| index.ended()).await.map_err(store_problem)?;
     let soon = core.clock.unix().plus_secs(SOON_SECS);
     let ending = core.store.with(move |index| index.ending(soon)).await.map_err(store_problem)?;
     let mut families = Families::new("hoop_service_");
@@ -64,6 +65,8 @@ async fn text(core: &Core) -> Result<String, Problem> {
     let help = "What uploads were promised that has not come; it lapses 5 minutes after the last byte.";
     metric("promised_bytes", "gauge", help, &one(core.room.promised()));
     metric("stored_bytes_max", "gauge", "The most of both together (--max-stored).", &one(core.room.max()));
+    let help = "What is kept of uploads that have ended, and can go (--max-ended).";
+    metric("ended_bytes", "gauge", help, &one(ended));
     let full: Vec<_> =
         core.room.refusals().iter().map(|(full, n)| (format!("{{why=\"{}\"}}", full.name()), *n)).collect();
     metric("room_refused_total", "counter", "How often an upload got no room, by what was full.", &full);

@@ -71,6 +71,13 @@ impl Note {
         self.monitor = self.monitor.filter(|monitor| monitor.len() <= MONITOR_MAX);
         self
     }
+
+    /// How long its texts are together, in bytes: as JSON it is longer.
+    pub fn text_len(&self) -> usize {
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let files: usize = self.files.iter().map(|file| file.name.len() + of(&file.media)).sum();
+        files + of(&self.caption) + of(&self.monitor)
+    }
 }
 
 /// Whether it is a link that a page may show: a `javascript:` URL is none.

@@ -5,13 +5,12 @@
 
 use crate::core::Core;
 use crate::html::{self, Asker, Frame, Language, ListView, SettingsView};
-use crate::listing::{self, Entry, LIST_MAX};
+use crate::listing::{self, LIST_MAX};
 use crate::owner::Caller;
 use crate::request::{self, FORM, Wanted};
 use crate::settings;
 use hoop_http::{Body, Problem};
 use http::{HeaderMap, Method, Response, StatusCode};
-use serde_json::Value;
 use std::net::IpAddr;
 
 /// Where a saved form of settings leads to.
@@ -29,8 +28,9 @@ pub async fn uploads(core: &Core, headers: &HeaderMap, address: IpAddr) -> Respo
         Ok(listed) => listed,
         Err(problem) => return refusal(core, language, &problem),
     };
-    let uploads: Vec<Value> = entries.iter().map(Entry::document).collect();
-    let view = ListView { uploads: &uploads, capped: uploads.len() == LIST_MAX, now: core.clock.unix() };
+    let uploads = listing::documents(&entries);
+    let capped = uploads.len() == LIST_MAX || uploads.len() < entries.len();
+    let view = ListView { uploads: &uploads, capped, now: core.clock.unix() };
     html::page(StatusCode::OK, html::list(&frame(core, language, asker), &view))
 }
 

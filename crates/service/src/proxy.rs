@@ -1,7 +1,8 @@
 //! Everything that is not ours goes on to the application as it came: [`Proxy`].
 //!
 //! Promises: bodies stream both ways and are never collected; what has a length keeps it, what was chunked stays chunked;
-//! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); WebSocket passes, and no other upgrade; when the client goes away, the
+//! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); no answer of the application has a `Hoop-*` field, which would be this service's
+//! word; WebSocket passes, and no other upgrade; when the client goes away, the
 //! application's connection is closed, too.
 //!
 //! Bounds: a connection to the application for each request under way, and for each upgraded one (`crowd` says how many); a sender that is slower than
@@ -17,9 +18,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use hyper::body::{Body as _, Incoming};
 use std::time::Duration;
 
-/// Fields that concern one hop alone (RFC 9110 §7.6.1, and those that older software sends).
-const HOP_BY_HOP: [&str; 9] = [
+/// Fields that concern one hop alone (RFC 9110 §7.6.1, RFC 7540 §3.2.1, and those that older software sends).
+const HOP_BY_HOP: [&str; 10] = [
     "connection",
+    "http2-settings",
     "keep-alive",
     "proxy-connection",
     "proxy-authenticate",
@@ -78,11 +80,16 @@ impl Proxy {
         let mut connection = self.connector.connect(&self.upstream).await.map_err(|error| unreachable(&error))?;
         let mut response = connection.send(outgoing).await.map_err(|error| match late.is_late() {
             true => self.too_slow(),
+            false if late.is_broken() => {
+                tracing::debug!(%error, "a client's body broke off, or is malformed");
+                Problem::new(Code::RequestInvalid, "the body broke off, or its chunks are malformed").field("body")
+            }
             false => {
                 tracing::warn!(%error, "the application gave no answer");
                 Problem::new(Code::UpstreamBroken, "")
             }
         })?;
+        drop_own(response.headers_mut());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(near) = near else {
                 return Err(Problem::new(Code::UpstreamBroken, "it switches protocols unasked"));
@@ -102,7 +109,7 @@ impl Proxy {
         drop_hop_by_hop(response.headers_mut());
         if crowd::is_events(response.headers().get(header::CONTENT_TYPE)) {
             // There is always a place: the oldest stream makes way.
-            crowd::takes(place.as_ref(), Use::Events, client.address);
+            crowd::takes(place.as_ref(), Use::Events, client.address).await;
         }
         Ok(response.map(streamed))
     }
@@ -142,6 +149,10 @@ fn outgoing(
         let value =
             HeaderValue::try_from(value).map_err(|error| Problem::new(Code::RequestInvalid, error).field(name))?;
         parts.headers.insert(HeaderName::from_static(name), value);
+    }
+    if body.size_hint().exact().is_none() {
+        // Else hyper sends none with a method that has none as a rule, such as GET.
+        parts.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     if !parts.headers.contains_key(header::HOST) {
         let host = HeaderValue::try_from(&client.host).map_err(|error| Problem::new(Code::RequestInvalid, error))?;
@@ -186,6 +197,12 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     for name in named.iter().map(String::as_str).chain(HOP_BY_HOP) {
         headers.remove(name);
     }
+}
+
+/// In these the service speaks for itself, of uploads, proofs and receipts.
+fn drop_own(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("hoop-")).cloned().collect();
+    names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
 /// What says where a request came from, and was written by somebody whom nobody need believe. A trusted proxy is believed in the usual spelling alone: others are

@@ -1,11 +1,13 @@
 //! A released upload gets the form's token of its owner's new session: [`renew`] (`docs/protocol.md` §7, "Form tokens").
 //!
-//! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, [`crate::csrf::CSRF_MAX`] pages.
+//! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, [`crate::csrf::CSRF_MAX`] pages. A page is read on a blocking thread, and as markup only if it says that it is that.
 
 use crate::core::Core;
-use crate::csrf::{Csrf, is_token, page};
+use crate::csrf::page::{self, Page};
+use crate::csrf::{Csrf, is_token};
 use crate::owner;
 use crate::rules::is_sign_in;
+use crate::state::blocking;
 use crate::token::Credentials;
 use hoop_http::{ReadError, read_limited};
 use http::{StatusCode, header};
@@ -52,11 +54,17 @@ pub async fn renew(
         }
         let path = rule.page_for(target);
         if !pages.contains_key(&path) {
-            let body = fetch(core, &path, rule.json.is_some(), credentials).await?;
-            pages.insert(path.clone(), body);
+            let page = fetch(core, &path, rule.json.is_some(), credentials).await?;
+            pages.insert(path.clone(), page);
         }
         let shown = path.split('?').next().unwrap_or_default();
-        let token = of_cookie(rule, credentials).or_else(|| rule.read(&pages[&path]));
+        let token = match of_cookie(rule, credentials) {
+            Some(token) => Some(token),
+            None => {
+                let (rule, page) = ((*rule).clone(), pages[&path].clone());
+                blocking(move || rule.read(&page)).await.map_err(|error| Trouble::Unreachable(error.to_string()))?
+            }
+        };
         tokens.push(token.ok_or_else(|| missing(&format!("at {shown}")))?);
     }
     Ok(tokens)
@@ -67,7 +75,7 @@ fn of_cookie(rule: &Csrf, credentials: &Credentials) -> Option<String> {
 }
 
 /// Gets a page as the user's browser would.
-async fn fetch(core: &Core, path: &str, json: bool, credentials: &mut Credentials) -> Result<Vec<u8>, Trouble> {
+async fn fetch(core: &Core, path: &str, json: bool, credentials: &mut Credentials) -> Result<Page, Trouble> {
     let unreachable = |error: &dyn std::fmt::Display| Trouble::Unreachable(format!("asked for a fresh token: {error}"));
     let asking = async {
         let mut connection = core.connector.connect(&core.upstream).await.map_err(|error| unreachable(&error))?;
@@ -90,7 +98,7 @@ async fn fetch(core: &Core, path: &str, json: bool, credentials: &mut Credential
             }
             error @ ReadError::Broken(_) => unreachable(&error),
         })?;
-        Ok((head.headers, body.to_vec()))
+        Ok((head.headers, body))
     };
     let asked = tokio::time::timeout(PAGE_TIMEOUT, asking).await;
     let (headers, body) = asked.unwrap_or_else(|_| Err(unreachable(&"no answer in 15 s")))?;
@@ -101,5 +109,6 @@ async fn fetch(core: &Core, path: &str, json: bool, credentials: &mut Credential
             credentials.cookie = Some(cookies).filter(|cookies| !cookies.is_empty());
         }
     }
-    Ok(body)
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    Ok(Page::new(content_type, body))
 }

@@ -70,7 +70,7 @@ impl Router {
         let (target, method) = (Target::of(request.uri().path()), request.method().clone());
         let form = pages::by_form(&method, request.headers());
         let place = request.extensions_mut().remove::<Place>();
-        if !crowd::takes(place.as_ref(), usage(&target, &request), client.address) {
+        if !crowd::takes(place.as_ref(), usage(&target, &request), client.address).await {
             let problem = Problem::new(Code::TooManyRequests, "too many requests at once");
             return problem.retry_after(Duration::from_secs(2)).into_response();
         }
@@ -96,7 +96,7 @@ impl Router {
                 uploads::delete(core, request.headers(), client.address, id).await
             }
             (Target::UploadOf(id), Method::POST) => uploads::act(core, request, client.address, id).await,
-            (Target::UploadOf(id), Method::PUT) => uploads::note(core, request, id).await,
+            (Target::UploadOf(id), Method::PUT) => uploads::note(core, request, client.address, id).await,
             (Target::Uploads, Method::GET) => self.uploads(request.headers(), client.address).await,
             (Target::Settings, Method::GET) => self.settings(&request, client.address).await,
             (Target::Asset, Method::GET | Method::HEAD) => {
@@ -144,6 +144,7 @@ fn usage(target: &Target, request: &Request<Incoming>) -> Use {
         Target::Application if crowd::is_events(headers.get(header::ACCEPT)) => Use::Events,
         Target::Application => Use::Application,
         Target::Uploads if request.method() == Method::GET && Wanted::by(headers) == Wanted::Events => Use::Events,
+        Target::Uploads if request.method() == Method::GET => Use::List,
         // A question that waits for news holds its connection as a stream of events does.
         Target::UploadOf(_) if request.method() == Method::GET && headers.contains_key("prefer") => Use::Events,
         _ => Use::Own,

@@ -66,8 +66,8 @@ impl Service {
         let connector = Connector::new(no_trust()?).with_timeout(config.connect_timeout);
         let path = config.state_dir.clone();
         let opened = crate::state::blocking({
-            let path = path.clone();
-            move || Store::open(&path)
+            let (path, ended_max) = (path.clone(), config.max_ended_bytes);
+            move || Store::open(&path, ended_max)
         });
         let opened = opened.await.map_err(StoreError::from).and_then(|opened| opened);
         let store = opened.map_err(|error| OpenServiceError::State { path, source: Box::new(error) })?;
@@ -113,7 +113,7 @@ impl Service {
         let keeping = keep_alive::run(self.core.clone(), shutdown.clone());
         let telling = metrics::run(self.admin, self.core.clone(), shutdown.clone());
         let time = self.core.clock.clone();
-        let judging = time.run(shutdown.clone());
+        let judging = hoop_http::keep_time(&time, shutdown.clone());
         let renewing = self.reload.follow(shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling, judging, renewing);
         self.core.intakes_done().await;

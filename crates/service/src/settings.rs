@@ -1,10 +1,12 @@
 //! `/hoop/settings`: whether a user's uploads are offered to a gateway (`docs/protocol.md` §7, "Settings").
 
+use crate::audit::Act;
 use crate::core::{Core, store_problem};
 use crate::guard;
 use crate::owner::{self, Caller};
 use crate::pages::SETTINGS_SAVED;
 use crate::request::{self, Form};
+use crate::room::Payer;
 use hoop_http::{Body, Code, Problem, json};
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -205,13 +207,21 @@ pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> R
     let body = request::read(body, SETTINGS_MAX).await?;
     let settings = if by_form { Settings::of_form(&Form::parse(&body))? } else { Settings::parse(&body)? };
     let caller = Caller::of(core, &parts.headers, address).await?;
-    let (tag, now, kept) = (caller.user()?[0], core.clock.unix(), settings.clone());
-    core.room.row()?;
-    core.store.with(move |index| index.save_settings(tag, &kept, now)).await.map_err(store_problem)?;
+    let act = Act { name: "settings", id: None, address, who: caller.tag() };
+    let saved = keep(core, &caller, settings.clone()).await;
+    act.came_to(&core.audit, &core.clock, saved.as_ref().map(|()| "saved"));
+    saved?;
     match by_form {
         true => Ok(request::back_to(SETTINGS_SAVED)),
         false => Ok(json(StatusCode::OK, &shown(&caller, Some(settings)))),
     }
+}
+
+async fn keep(core: &Core, caller: &Caller, settings: Settings) -> Result<(), Problem> {
+    let (tag, now) = (caller.user()?[0], core.clock.unix());
+    let payer = Payer::of(&core.policy(), &caller.credentials);
+    core.room.row()?;
+    core.store.with(move |index| index.save_settings(tag, payer, &settings, now)).await.map_err(store_problem)
 }
 
 #[cfg(test)]

@@ -33,9 +33,15 @@ pub fn document(upload: &Upload) -> Value {
         "attempts": upload.attempts,
         "next_attempt": upload.next_attempt.map(|at| at.0),
         "answer": upload.answer.as_ref().map(|answer| URL_SAFE_NO_PAD.encode(answer)),
+        "shortened": is_shortened(upload),
         "receipt": first.map(|receipt| URL_SAFE_NO_PAD.encode(receipt)),
         "receipt_v2": second.map(|receipt| URL_SAFE_NO_PAD.encode(receipt)),
     })
+}
+
+/// Whether answer, receipt and note made room for newer ones: whatever the application has answered for good has an answer before.
+pub const fn is_shortened(upload: &Upload) -> bool {
+    matches!(upload.state, State::Accepted | State::Rejected) && upload.answer.is_none()
 }
 
 /// The upload's receipts of version 1 and 2. One that was signed before there was a second has the first alone.
@@ -61,6 +67,7 @@ pub fn announced(marked: &Marked, state: &str) -> Value {
         "attempts": 0,
         "next_attempt": null,
         "answer": null,
+        "shortened": false,
         "receipt": null,
         "receipt_v2": null,
     })

@@ -2,6 +2,7 @@
 //! (`docs/protocol.md` §7).
 
 use crate::admit;
+use crate::audit::Act;
 use crate::core::{Core, store_problem};
 use crate::guard;
 use crate::listing::{self, Entry};
@@ -10,6 +11,7 @@ use crate::owner::{self, Caller, Tag};
 use crate::permits;
 use crate::post;
 use crate::request::{self, FORM, Form};
+use crate::room::Payer;
 use crate::state::{Change, Changed, LINGER_SECS, Marked, State, Upload};
 use crate::status;
 use crate::token::Credentials;
@@ -46,7 +48,11 @@ pub async fn show(core: &Core, headers: &HeaderMap, id: UploadId) -> Result<Resp
 pub async fn receipt(core: &Core, id: UploadId) -> Result<Response<Body>, Problem> {
     let upload = core.store.load(id).await.map_err(store_problem)?.ok_or_else(unknown)?;
     let (first, second) = status::receipts(&upload);
-    let receipt = second.or(first).ok_or_else(|| Problem::new(Code::NotFound, "it has no receipt, yet or at all"))?;
+    let why = match status::is_shortened(&upload) {
+        true => "its receipt was let go, to make room for newer ones",
+        false => "it has no receipt, yet or at all",
+    };
+    let receipt = second.or(first).ok_or_else(|| Problem::new(Code::NotFound, why))?;
     let keys = permits::signing_keys(&core.policy());
     let kept = json!({"hoop": "receipt", "origin": core.origin.as_str(), "receipt": URL_SAFE_NO_PAD.encode(receipt), "signing_keys": keys});
     let mut response = json(StatusCode::OK, &kept);
@@ -70,7 +76,12 @@ pub async fn list(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<V
 ///
 /// # Errors
 /// What is wrong with it or its token, `sign-in-required`, `upload-stopped`, `spool-full`, or the store's.
-pub async fn note(core: &Core, request: Request<Incoming>, id: UploadId) -> Result<Response<Body>, Problem> {
+pub async fn note(
+    core: &Core,
+    request: Request<Incoming>,
+    address: IpAddr,
+    id: UploadId,
+) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
     guard::hoop_version(&parts.headers)?;
     guard::own_page(&parts.headers, &core.origin)?;
@@ -86,18 +97,24 @@ pub async fn note(core: &Core, request: Request<Incoming>, id: UploadId) -> Resu
         return Err(owner::stranger());
     }
     let note = Note::parse(&request::read(body, NOTE_MAX).await?)?;
-    let new = Marked::new(id, owner::of(&core.policy(), &token), now, expires);
+    let owner = owner::of(&core.policy(), &token);
+    let act = Act { name: "note", id: Some(id), address, who: Some(owner) };
+    let new = Marked::new(id, owner, Payer::of(&core.policy(), &token), now, expires);
     let take = move |marked: &mut Marked| {
         if !marked.stopped {
             marked.note = Some(note.clone());
         }
     };
-    core.room.row()?;
-    let marked = mark(core, new, token.user.is_some(), take).await?;
-    if marked.stopped {
-        return Err(Problem::new(Code::UploadStopped, ""));
-    }
-    Ok(no_content())
+    let noted = async {
+        core.room.row()?;
+        match mark(core, new, take).await?.stopped {
+            true => Err(Problem::new(Code::UploadStopped, "")),
+            false => Ok(no_content()),
+        }
+    };
+    let noted = noted.await;
+    act.came_to(&core.audit, &core.clock, noted.as_ref().map(|_| "saved"));
+    noted
 }
 
 /// `DELETE /hoop/uploads/{id}`: its owner stops it.
@@ -110,8 +127,7 @@ pub async fn delete(
     address: IpAddr,
     id: UploadId,
 ) -> Result<Response<Body>, Problem> {
-    let leave = leave(core, headers, address, id, Action::Stop).await?;
-    let entry = stop(core, id, &leave).await?;
+    let entry = perform(core, headers, address, id, Action::Stop, None).await?;
     Ok(match &entry.upload {
         Some(upload) => status::response(StatusCode::OK, upload),
         None => no_content(),
@@ -183,15 +199,49 @@ pub async fn act(
     }
     let body = request::read(body, ACTION_MAX).await?;
     let Wanted { action, risk } = if by_form { Wanted::of_form(&body) } else { Wanted::of_json(&body) }?;
-    let leave = leave(core, &parts.headers, address, id, action).await?;
-    let entry = match action {
-        Action::Release => release(core, id, leave, risk == Some(Risk::Twice)).await?,
-        Action::Pause => pause(core, id, &leave).await?,
-        Action::Resume => resume(core, id, &leave).await?,
-        Action::Stop => stop(core, id, &leave).await?,
-    };
-    tracing::info!(%id, ?action, state = entry.state(), "its owner acts");
+    let entry = perform(core, &parts.headers, address, id, action, risk).await?;
     Ok(if by_form { request::back_to("/hoop/uploads") } else { entry_response(&entry) })
+}
+
+/// Does that if whoever asks may, and writes it down. What nobody knows anything of is not written down: there is nothing to do to it.
+async fn perform(
+    core: &Core,
+    headers: &HeaderMap,
+    address: IpAddr,
+    id: UploadId,
+    action: Action,
+    risk: Option<Risk>,
+) -> Result<Entry, Problem> {
+    let mut act = Act { name: action.name(risk), id: Some(id), address, who: None };
+    let done = match leave(core, headers, address, id, action).await {
+        Err(problem) => Err(problem),
+        Ok(leave) => {
+            act.who = Some(leave.owner);
+            match action {
+                Action::Release => release(core, id, leave, risk == Some(Risk::Twice)).await,
+                Action::Pause => pause(core, id, &leave).await,
+                Action::Resume => resume(core, id, &leave).await,
+                Action::Stop => stop(core, id, &leave).await,
+            }
+        }
+    };
+    if !matches!(&done, Err(problem) if problem.code == Code::UploadUnknown) {
+        act.came_to(&core.audit, &core.clock, done.as_ref().map(Entry::state));
+    }
+    done
+}
+
+impl Action {
+    /// Its name in the log. What may be there twice then is told apart.
+    const fn name(self, risk: Option<Risk>) -> &'static str {
+        match (self, risk) {
+            (Self::Release, Some(Risk::Twice)) => "release-twice",
+            (Self::Release, None) => "release",
+            (Self::Pause, _) => "pause",
+            (Self::Resume, _) => "resume",
+            (Self::Stop, _) => "stop",
+        }
+    }
 }
 
 async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
@@ -209,7 +259,7 @@ async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem
         },
         Changed::Refused(upload) => return Err(done(&upload)),
         Changed::Unknown => {
-            Entry::announced(mark(core, leave.new_mark(core, id), leave.user, |marked| marked.stopped = true).await?)
+            Entry::announced(mark(core, leave.new_mark(core, id), |marked| marked.stopped = true).await?)
         }
     };
     core.live.halt(id, Some(Code::UploadStopped)).await;
@@ -226,7 +276,7 @@ async fn pause(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Proble
         // What is over stays over: how it stands is the answer.
         Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
         Changed::Unknown => {
-            Entry::announced(mark(core, leave.new_mark(core, id), leave.user, |marked| marked.paused = true).await?)
+            Entry::announced(mark(core, leave.new_mark(core, id), |marked| marked.paused = true).await?)
         }
     };
     if entry.is_paused() {
@@ -238,7 +288,7 @@ async fn pause(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Proble
 async fn resume(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
     // What was paused before it came has its flag in its mark, too. Without a mark there is none to take back.
     let marked = match leave.known.as_ref().and_then(|known| known.marked.clone()) {
-        Some(marked) => Some(mark(core, marked, leave.user, |marked| marked.paused = false).await?),
+        Some(marked) => Some(mark(core, marked, |marked| marked.paused = false).await?),
         None => None,
     };
     let entry = match apply(core, id, Change::Resume).await? {
@@ -289,14 +339,9 @@ async fn note_what_comes(core: &Core, id: UploadId) -> Result<(), Problem> {
 }
 
 /// Changes what is known of an upload besides what has come of it.
-async fn mark(
-    core: &Core,
-    new: Marked,
-    user: bool,
-    change: impl Fn(&mut Marked) + Send + 'static,
-) -> Result<Marked, Problem> {
+async fn mark(core: &Core, new: Marked, change: impl Fn(&mut Marked) + Send + 'static) -> Result<Marked, Problem> {
     let id = new.id;
-    let marked = core.store.with(move |index| index.mark(&new, user, &change)).await.map_err(store_problem)?;
+    let marked = core.store.with(move |index| index.mark(&new, &change)).await.map_err(store_problem)?;
     core.store.announce(id);
     marked.ok_or_else(|| {
         let problem =
@@ -311,8 +356,8 @@ struct Leave {
     known: Option<Entry>,
     /// Whose it is.
     owner: Tag,
-    /// Whether it is of somebody whom the application knows.
-    user: bool,
+    /// Who pays for what is noted of it.
+    payer: Payer,
     /// The ticket's end.
     expires: UnixTime,
     /// Who asks, if that was looked into.
@@ -321,7 +366,7 @@ struct Leave {
 
 impl Leave {
     fn new_mark(&self, core: &Core, id: UploadId) -> Marked {
-        Marked::new(id, self.owner, core.clock.unix(), self.expires)
+        Marked::new(id, self.owner, self.payer, core.clock.unix(), self.expires)
     }
 }
 
@@ -340,16 +385,16 @@ async fn leave(
         let token = token.map_err(|_| not_owner().field("Hoop-Token"))?;
         let caller = other_than_nobody(core, headers, address, &token, action).await?;
         let owner = owner::of(&core.policy(), &token);
-        let (user, expires) = (token.user.is_some(), expires.unwrap_or(UnixTime(token.expires)));
-        return Ok(Leave { known, owner, user, expires, caller: Some(caller) });
+        let (payer, expires) = (Payer::of(&core.policy(), &token), expires.unwrap_or(UnixTime(token.expires)));
+        return Ok(Leave { known, owner, payer, expires, caller: Some(caller) });
     }
     let (Some(entry), Some(expires)) = (known, expires) else { return Err(unknown()) };
     let caller = Caller::of(core, headers, address).await?;
     // Whoever fetched a ticket without credentials is not told apart by sending none: that takes T.
     match entry.owner().filter(|owner| caller.is(*owner)) {
         Some(owner) => {
-            let user = caller.credentials.user.is_some();
-            Ok(Leave { known: Some(entry), owner, user, expires, caller: Some(caller) })
+            let payer = Payer::of(&core.policy(), &caller.credentials);
+            Ok(Leave { known: Some(entry), owner, payer, expires, caller: Some(caller) })
         }
         None => Err(not_owner()),
     }

@@ -4,16 +4,17 @@
 //! before left in the middle is taken up again, or called unknown where the application may have it; an upload whose
 //! row or body is broken holds up no other.
 //!
-//! Bounds: `replays` attempts at once; [`ROUND_MAX`] rows at a time.
+//! Bounds: `replays` attempts at once, half of them for one payer while another has something due; [`ROUND_MAX`] rows at a time.
 
 use crate::clean;
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::replay::{self, Outcome};
+use crate::room::Payer;
 use crate::state::{Change, Changed, Reason, State, StoreError, Upload};
 use crate::verdict::{again, judged, lost, may_have_it_twice};
 use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -42,12 +43,14 @@ pub struct Worker {
     core: Arc<Core>,
     shutdown: Shutdown,
     attempts: Attempts,
+    /// Who had the last turn.
+    last: Option<Payer>,
 }
 
 impl Worker {
     /// A worker for this service.
     pub fn new(core: Arc<Core>, shutdown: Shutdown) -> Self {
-        Self { core, shutdown, attempts: Attempts::default() }
+        Self { core, shutdown, attempts: Attempts::default(), last: None }
     }
 
     /// Takes up what was interrupted and replays what is due, until `shutdown`.
@@ -57,8 +60,9 @@ impl Worker {
         while !self.shutdown.is_requested() {
             if Instant::now() >= next_round {
                 self.take_up(next_round == started).await;
-                clean::round(&self.core).await;
-                next_round = Instant::now() + ROUND;
+                // What is due is started between rounds of which one does not do.
+                let more = clean::round(&self.core).await;
+                next_round = Instant::now() + if more { Duration::ZERO } else { ROUND };
             }
             if Instant::now() >= next_sweep {
                 clean::sweep(&self.core).await;
@@ -76,7 +80,7 @@ impl Worker {
                     next_round = Instant::now();
                 },
                 () = self.core.work.notified() => {}
-                () = tokio::time::sleep(wait.min(ROUND)) => {}
+                () = tokio::time::sleep(wait.min(next_round.saturating_duration_since(Instant::now()))) => {}
             }
         }
         let finished = async { while self.attempts.ended().await.is_some() {} };
@@ -91,19 +95,22 @@ impl Worker {
         if self.attempts.len() >= self.core.replays {
             return Ok(ROUND);
         }
-        for id in self.core.store.with(move |index| index.due(now, ROUND_MAX)).await? {
-            if self.attempts.len() >= self.core.replays {
-                return Ok(ROUND);
-            }
+        let last = self.last;
+        let mut waiting = Waiting::new(self.core.store.with(move |index| index.due(last, now)).await?);
+        while let Some((payer, id)) = waiting.next(|payer| self.attempts.of(payer), self.core.replays) {
             // The claim is made here, so that no second look finds the same upload.
             match self.core.store.apply(id, Change::Claim, now).await {
                 Ok(Changed::Done(upload)) => {
                     let (core, shutdown) = (self.core.clone(), self.shutdown.clone());
-                    self.attempts.start(id, async move { replay_one(&core, upload, shutdown).await });
+                    self.attempts.start(id, payer, async move { replay_one(&core, upload, shutdown).await });
+                    self.last = payer;
                 }
                 Ok(Changed::Refused(_) | Changed::Unknown) => {}
                 // It holds up no other.
                 Err(error) => tracing::error!(%id, %error, "an upload could not be claimed"),
+            }
+            if self.attempts.len() >= self.core.replays {
+                return Ok(ROUND);
             }
         }
         let next = self.core.store.with(move |index| index.next_due(now)).await?;
@@ -146,16 +153,38 @@ impl Worker {
     }
 }
 
+/// What is due, by payer; who is first has the next turn.
+struct Waiting(VecDeque<(Option<Payer>, VecDeque<UploadId>)>);
+
+impl Waiting {
+    fn new(due: Vec<(Option<Payer>, UploadId)>) -> Self {
+        let payers = due.chunk_by(|one, other| one.0 == other.0);
+        Self(payers.map(|of| (of[0].0, of.iter().map(|(_, id)| *id).collect())).collect())
+    }
+
+    /// The next to be replayed. Whoever has half of the replays, or more, is passed over while another has something due.
+    fn next(&mut self, has: impl Fn(Option<Payer>) -> usize, replays: usize) -> Option<(Option<Payer>, UploadId)> {
+        let alone = self.0.len() == 1;
+        let at = self.0.iter().position(|(payer, _)| alone || has(*payer) < replays.div_ceil(2))?;
+        let (payer, mut ids) = self.0.remove(at)?;
+        let id = ids.pop_front()?;
+        if !ids.is_empty() {
+            self.0.push_back((payer, ids));
+        }
+        Some((payer, id))
+    }
+}
+
 /// Attempts that are under way.
 #[derive(Default)]
 struct Attempts {
     tasks: JoinSet<()>,
-    ids: BTreeMap<tokio::task::Id, UploadId>,
+    ids: BTreeMap<tokio::task::Id, (UploadId, Option<Payer>)>,
 }
 
 impl Attempts {
-    fn start(&mut self, id: UploadId, attempt: impl Future<Output = ()> + Send + 'static) {
-        self.ids.insert(self.tasks.spawn(attempt).id(), id);
+    fn start(&mut self, id: UploadId, payer: Option<Payer>, attempt: impl Future<Output = ()> + Send + 'static) {
+        self.ids.insert(self.tasks.spawn(attempt).id(), (id, payer));
     }
 
     /// Waits for one to end; whether it came to its own end. None: there is none.
@@ -174,7 +203,12 @@ impl Attempts {
     }
 
     fn has(&self, id: UploadId) -> bool {
-        self.ids.values().any(|other| *other == id)
+        self.ids.values().any(|(other, _)| *other == id)
+    }
+
+    /// How many a payer has.
+    fn of(&self, payer: Option<Payer>) -> usize {
+        self.ids.values().filter(|(_, other)| *other == payer).count()
     }
 }
 
@@ -257,31 +291,12 @@ pub async fn note(core: &Core, id: UploadId, change: Change) -> Result<(), Store
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hoop_units::{RangeSet, UnixTime};
+    use hoop_units::UnixTime;
 
     #[test]
     fn at_shutdown_only_an_attempt_that_is_known_to_be_before_its_gate_is_let_go() {
-        let upload = |state| Upload {
-            id: UploadId([1; 16]),
-            prelude: Vec::new(),
-            total: 1,
-            received: RangeSet::new(),
-            state,
-            paused: false,
-            facts: None,
-            payer: None,
-            created: UnixTime(1),
-            updated: UnixTime(1),
-            expires: UnixTime(1),
-            attempts: 1,
-            next_attempt: None,
-            reason: None,
-            answer: None,
-            receipt: None,
-            token: None,
-            failures: 0,
-            kept: false,
-        };
+        let begun = || Upload::begun(UploadId([1; 16]), Vec::new(), 1, UnixTime(1), UnixTime(1));
+        let upload = |state| Upload { state, attempts: 1, ..begun() };
         for state in State::ALL {
             let before = matches!(state, State::Replaying | State::Stopped);
             assert_eq!(may_let_go(&Ok(Some(upload(state)))), before, "{state:?}");
@@ -290,14 +305,35 @@ mod tests {
         assert!(!may_let_go(&Err(StoreError::Damaged("for once"))), "the gate may have been passed");
     }
 
+    #[test]
+    fn one_payer_has_half_of_the_replays_while_another_has_something_due() {
+        let [one, two] = [1, 2].map(|n| Some(Payer::Owner([n; 16])));
+        let started = |due: &[Option<Payer>], before: &[Option<Payer>], replays: usize| {
+            let due = due.iter().enumerate().map(|(n, payer)| (*payer, UploadId([n as u8; 16]))).collect();
+            let (mut waiting, mut under_way) = (Waiting::new(due), before.to_vec());
+            while under_way.len() < replays {
+                let has = |payer| under_way.iter().filter(|other| **other == payer).count();
+                let Some((payer, _)) = waiting.next(has, replays) else { break };
+                under_way.push(payer);
+            }
+            under_way.split_off(before.len())
+        };
+        assert_eq!(started(&[one, one, one, one, one, two, two, two], &[], 4), [one, two, one, two]);
+        assert_eq!(started(&[one, one, one, two], &[], 4), [one, two, one, one], "the other has no more");
+        assert_eq!(started(&[one, one, two], &[one, one, one], 4), [two]);
+        assert_eq!(started(&[one, one], &[one, one], 4), [one, one]);
+        assert_eq!(started(&[one, two], &[], 1), [one]);
+        assert_eq!(started(&[None, one, two], &[one, two], 3), [None]);
+    }
+
     #[tokio::test]
     async fn an_attempt_that_panics_is_no_longer_under_way() {
         let mut attempts = Attempts::default();
-        attempts.start(UploadId([1; 16]), async { panic!("meant to") });
+        attempts.start(UploadId([1; 16]), None, async { panic!("meant to") });
         assert!(attempts.has(UploadId([1; 16])));
         assert_eq!(attempts.ended().await, Some(false));
         assert!(!attempts.has(UploadId([1; 16])) && attempts.len() == 0);
-        attempts.start(UploadId([2; 16]), async {});
+        attempts.start(UploadId([2; 16]), None, async {});
         assert_eq!((attempts.ended().await, attempts.ended().await), (Some(true), None));
     }
 }

@@ -43,9 +43,9 @@ fn a_small_upload_costs_one_transaction_until_it_is_stored_and_one_until_it_is_s
     let [stored, sent, over] = sums.map(|sum| Cost { pages: 0, ..sum });
     assert_eq!(stored, of_each(1, 9), "from the first octet to `stored`");
     assert_eq!(sent, of_each(1, 15), "from `stored` to the first octet sent");
-    assert_eq!(over, of_each(2, 10), "`received` and `accepted`");
+    assert_eq!(over, of_each(2, 11), "`received` and `accepted`");
     // With what the splitting of pages takes.
-    let most = [10, 5, 13].map(|pages| pages * UPLOADS);
+    let most = [10, 5, 16].map(|pages| pages * UPLOADS);
     assert!(sums.iter().zip(most).all(|(sum, most)| sum.pages > 0 && sum.pages <= most), "{sums:?}, at most {most:?}");
 }
 

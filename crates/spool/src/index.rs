@@ -6,11 +6,13 @@
 
 use crate::KEEP_SECS;
 use crate::committer::Step;
+use crate::ended::ENDED;
 use crate::error::StoreError;
+use crate::life::Overdue;
 use crate::resource::RESOURCES;
 use crate::state::State;
 use crate::sums::{self, Part, Sums};
-use crate::upload::{Change, Offer, Overdue, Reason, Upload, decode_ranges, encode_ranges, undelivered};
+use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
@@ -24,7 +26,7 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 
 /// What each format changes in the one before it, the first included. A folder of format *n* is brought to the latest by the steps
 /// after its own, in one transaction; a new one by all of them.
-const STEPS: [&str; 7] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER];
+const STEPS: [&str; 8] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED];
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -249,6 +251,8 @@ pub struct Changed {
     pub state: State,
     /// Bytes that no longer count, if the payload is to be removed.
     pub freed: Option<u64>,
+    /// Whether it came to its end with this.
+    pub ended: bool,
 }
 
 pub struct Index {
@@ -723,7 +727,7 @@ pub fn change(
     let Known { payload, bytes, expires, .. } = known;
     let before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
     if before.is_final() {
-        return Ok(Some(Changed { state: before, freed: None }));
+        return Ok(Some(Changed { state: before, freed: None, ended: false }));
     }
     let state = change.state.filter(|next| before.may_become(*next)).unwrap_or(before);
     let freed = (payload && !state.keeps_payload()).then_some(bytes.unsigned_abs());
@@ -774,7 +778,7 @@ pub fn change(
     if let Some(bytes) = freed {
         tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
     }
-    Ok(Some(Changed { state, freed }))
+    Ok(Some(Changed { state, freed, ended: state.is_final() }))
 }
 
 fn write_sums(tx: &Connection, seq: i64, sums: &Sums, more: bool) -> Result<(), rusqlite::Error> {
@@ -803,7 +807,7 @@ pub type Row3 = (i64, bool, Result<Upload, StoreError>);
 const AFTER: &str = "SELECT * FROM upload WHERE seq > ?1 ORDER BY seq LIMIT 1";
 
 /// What triggers and transactions keep: its name, how it stands there, and what the rows come to.
-const SUMS_OF: [(&str, &str, &str); 4] = [
+const SUMS_OF: [(&str, &str, &str); 5] = [
     (
         "tally",
         "SELECT state, uploads, bytes FROM tally WHERE uploads <> 0 OR bytes <> 0",
@@ -814,7 +818,16 @@ const SUMS_OF: [(&str, &str, &str); 4] = [
         "SELECT device, uploads, bytes FROM holding",
         "SELECT device, count(*), sum(stored_bytes) FROM upload WHERE payload = 1 GROUP BY device",
     ),
-    ("room", "SELECT kept FROM room", "SELECT coalesce(sum(stored_bytes), 0) FROM upload WHERE payload = 1"),
+    (
+        "room",
+        "SELECT kept, ended FROM room",
+        "SELECT coalesce(sum(iif(payload = 1, stored_bytes, 0)), 0), coalesce(sum(weight), 0) FROM upload",
+    ),
+    (
+        "ended",
+        "SELECT device, bytes FROM ended",
+        "SELECT device, sum(weight) FROM upload WHERE finished_at IS NOT NULL GROUP BY device",
+    ),
     (
         "sums",
         "SELECT DISTINCT upload FROM sums",
@@ -947,6 +960,7 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ended::OLDEST;
 
     #[test]
     fn a_commit_of_the_index_waits_for_the_disk() {
@@ -1010,6 +1024,7 @@ mod tests {
             HELD_BY.to_owned(),
             SUMS.to_owned(),
             AFTER.to_owned(),
+            OLDEST.to_owned(),
             "SELECT id FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT 9".to_owned(),
         ];
         let ready = [Queue::Send, Queue::Small, Queue::Ask].map(|queue| [ready_device(queue), ready_of(queue)]);

@@ -6,13 +6,13 @@
 
 use crate::SPANS_MAX;
 use crate::error::{CommitError, StoreError, WriteError};
-use crate::index::Stored;
+use crate::index::{Held, Stored};
 use crate::spool::Shared;
 use crate::state::State;
 use crate::sums::{self, Running, Sums};
 use crate::sys::{self, Disk, Source};
 use crate::upload::Offer;
-use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -28,7 +28,8 @@ const WRITEBACK_BYTES: u64 = 4 << 20;
 /// whatever else runs there, its memory.
 const CACHED_BYTES: u64 = 16 << 20;
 
-/// Room is promised to a sender that does not tell its length, or is past [`PROMISED_MAX`], in steps of this size.
+/// Room is promised to a sender that does not tell its length, or is past [`PROMISED_MAX`], in steps of this size: what such a sender keeps
+/// from others at most.
 const PROMISE_STEP: u64 = 4 << 20;
 
 /// The most that an upload is promised before it comes: to name a length costs a sender nothing. Photos are sure of their room from their
@@ -206,6 +207,29 @@ impl Intake {
         room.promised += more;
         live.promised += more;
         Ok(())
+    }
+
+    /// Promises room for the next bytes of a sender that does not tell its length: as many as `allow` makes of what the upload's device has
+    /// here, this upload included, but no more than the next step. Returns how many it may write now. Nobody begins anything
+    /// meanwhile, so `allow` must not wait.
+    ///
+    /// # Errors
+    /// If the index or the file system fails, and those of `allow`.
+    pub fn promise_next(
+        &self,
+        allow: impl FnOnce(DeviceId, Held) -> Result<u64, StoreError>,
+    ) -> Result<u64, StoreError> {
+        let lives = self.shared.lives();
+        let device = self.live.state().offer.device;
+        let allowed = allow(device, self.shared.held_of(&lives, device, None)?)?;
+        let disk = sys::free(&self.shared.folder)?;
+        let mut live = self.live.state();
+        let mut room = self.shared.room();
+        let more = PROMISE_STEP.saturating_sub(live.promised).min(allowed).min(room.free(disk));
+        room.promised += more;
+        live.promised += more;
+        // Another sender, who told a length, may have had more promised than the device has left.
+        Ok(if allowed == 0 { 0 } else { live.promised })
     }
 
     /// Tells the upload's length, for a sender that could not at the beginning.

@@ -16,11 +16,13 @@
 mod committer;
 #[cfg(test)]
 mod cost;
+mod ended;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
 mod intake;
+mod life;
 mod outside;
 mod payload;
 mod resource;
@@ -34,13 +36,14 @@ mod upload;
 pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
 pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
 pub use intake::Intake;
+pub use life::{LIFE_SECS, Overdue, late_by, ticket_end};
 pub use outside::{Checked, Damage, Finding, View, check};
 pub use payload::Payload;
 pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
 pub use spool::{Begin, HeldBy, Settings, Spool};
 pub use state::State;
 pub use sys::Source;
-pub use upload::{Change, Offer, Overdue, Reason, Upload};
+pub use upload::{Change, Offer, Reason, Upload};
 
 /// The most separate spans that one upload may be stored in: 16 KiB of index per upload at worst. Senders that cut an
 /// upload of 16 GiB into messages of 16 MiB and send them in any order stay below it.

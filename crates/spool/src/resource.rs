@@ -13,7 +13,7 @@ use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 /// The most resources at once: with a [`Resource::tail`] each, 16 MiB of index.
 pub const RESOURCES_MAX: usize = 256;
 
-/// The most resources of one device: more than anything uploads at once, and it takes four to shut the others out.
+/// The most resources of one device: more than anything uploads at once.
 pub const RESOURCES_OF_DEVICE_MAX: usize = 64;
 
 /// The table of resources.
@@ -36,6 +36,12 @@ CREATE INDEX resource_expires ON resource (expires);
 const DROP_DONE: &str = "
 DELETE FROM resource WHERE token =
     (SELECT token FROM resource WHERE done = 1 AND (?1 IS NULL OR device = ?1) ORDER BY expires LIMIT 1)";
+
+/// One of the device that has most, if that is more than so many: the oldest that is empty, else the one whose last part came longest ago.
+const MAKE_WAY: &str = "
+DELETE FROM resource WHERE token = (SELECT token FROM resource WHERE device =
+    (SELECT device FROM resource GROUP BY device HAVING count(*) > ?1 ORDER BY count(*) DESC LIMIT 1)
+    ORDER BY upload IS NOT NULL, expires LIMIT 1)";
 
 /// The name of a resource: whoever knows it may go on with the upload, so it is drawn at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -70,7 +76,7 @@ impl Resource {
 }
 
 impl Index {
-    /// Adds a resource; `false` if there are too many.
+    /// Adds a resource; `false` if there are too many, and no other device has more.
     pub fn add_resource(&mut self, token: Token, new: &Resource, over: Over) -> Result<bool, StoreError> {
         let tx = self.transaction()?;
         let expired = "DELETE FROM resource WHERE expires < ?1 OR expires > ?2";
@@ -80,13 +86,18 @@ impl Index {
             let sql = "SELECT count(*) FROM resource WHERE ?1 IS NULL OR device = ?1";
             tx.prepare_cached(sql)?.query_row([device], |row| row.get::<_, u32>(0)).map(|count| count as usize)
         };
-        for (device, most) in [(Some(new.device), RESOURCES_OF_DEVICE_MAX), (None, RESOURCES_MAX)] {
-            // One that is done is only there for whoever missed the answer.
-            if count(&tx, device)? >= most
-                && tx.prepare_cached(DROP_DONE)?.execute([device.map(|device| device.0)])? == 0
-            {
-                return Ok(false);
-            }
+        // One that is done is only there for whoever missed the answer.
+        let drop_done =
+            |device: Option<DeviceId>| tx.prepare_cached(DROP_DONE)?.execute([device.map(|device| device.0)]);
+        let own = count(&tx, Some(new.device))?;
+        if own >= RESOURCES_OF_DEVICE_MAX && drop_done(Some(new.device))? == 0 {
+            return Ok(false);
+        }
+        if count(&tx, None)? >= RESOURCES_MAX
+            && drop_done(None)? == 0
+            && tx.prepare_cached(MAKE_WAY)?.execute([signed(own as u64)])? == 0
+        {
+            return Ok(false);
         }
         tx.prepare_cached("INSERT INTO resource VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(params![
             token.0.as_slice(),

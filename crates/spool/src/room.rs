@@ -1,8 +1,9 @@
 //! How much may still come in: [`Room`].
 //!
-//! Three sums, since the disk and the quota count differently: bytes *promised* to senders are not on the disk yet, bytes
-//! *written* are and may still be lost, bytes *kept* are recorded in the index.
+//! Sums of their own, since the disk and the quota count differently: bytes *promised* to senders are not on the disk yet, bytes
+//! *written* are and may still be lost, bytes *kept* are recorded in the index, and what has *ended* is in the index itself.
 
+use crate::ended::ENDED_MAX;
 use crate::sys::Free;
 
 /// A file system is made with a file for so many bytes, as ext4 is unless it is told otherwise. So a reserve of bytes is one of files, too.
@@ -21,6 +22,8 @@ pub struct Room {
     pub written: u64,
     /// To come.
     pub promised: u64,
+    /// Rows and answers of what has ended.
+    pub ended: u64,
 }
 
 impl Room {
@@ -29,11 +32,18 @@ impl Room {
         disk.files > self.reserve / BYTES_A_FILE
     }
 
+    /// The most that what has ended may take, with so much free on the disk. Within the reserve it does not grow further; a MiB is left to
+    /// what ends just now.
+    pub fn ended_most(&self, disk: Free) -> u64 {
+        let most = self.quota.map_or(ENDED_MAX, |quota| ENDED_MAX.min(quota / 4));
+        if disk.bytes > self.reserve { most } else { most.min(self.ended.max(1 << 20)) }
+    }
+
     /// How many more bytes could be promised, with so much free on the disk.
     pub fn free(&self, disk: Free) -> u64 {
         let disk = disk.bytes.saturating_sub(self.reserve).saturating_sub(self.promised);
         let quota = self.quota.unwrap_or(u64::MAX);
-        disk.min(quota.saturating_sub(self.kept + self.written + self.promised))
+        disk.min(quota.saturating_sub(self.kept + self.written + self.promised + self.ended))
     }
 }
 
@@ -43,11 +53,20 @@ mod tests {
 
     #[test]
     fn what_is_written_counts_against_the_quota_but_not_twice_against_the_disk() {
-        let room = Room { quota: Some(1000), reserve: 10, kept: 100, written: 200, promised: 300 };
+        let room = Room { quota: Some(1000), reserve: 10, kept: 50, written: 200, promised: 300, ended: 50 };
         let disk = |bytes| Free { bytes, files: 1 };
         assert_eq!(room.free(disk(10_000)), 400, "the quota decides");
         assert_eq!(room.free(disk(500)), 190, "the disk decides; the written bytes are gone from it already");
         assert_eq!(room.free(disk(300)), 0);
+    }
+
+    #[test]
+    fn what_has_ended_grows_no_further_within_the_reserve() {
+        let room = |quota, ended| Room { quota, reserve: 10, ended, ..Room::default() };
+        let most = |room: Room, bytes| room.ended_most(Free { bytes, files: 1 });
+        assert_eq!(most(room(None, 0), 11), ENDED_MAX);
+        assert_eq!(most(room(Some(1000), 0), 11), 250);
+        assert_eq!([2 << 20, 0].map(|ended| most(room(None, ended), 10)), [2 << 20, 1 << 20]);
     }
 
     #[test]

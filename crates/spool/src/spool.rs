@@ -6,13 +6,14 @@ use crate::index::{
     self, Changed, DueOf, FORMAT, Held, Index, IndexOpenError, Outcome, Over, Place, Queue, Rules, Stored, Tally,
 };
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
+use crate::life::Overdue;
 use crate::payload::{Payload, Sealed};
 use crate::resource::{Resource, Token};
 use crate::room::Room;
 use crate::state::State;
 use crate::sums::{Grid, Part};
 use crate::sys::{self, Disk};
-use crate::upload::{Change, Offer, Overdue, Reason, Upload};
+use crate::upload::{Change, Offer, Reason, Upload};
 use crate::{EARLY_MAX, SPANS_MAX};
 use hoop_files::LockError;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
@@ -67,7 +68,7 @@ pub struct Spool {
 }
 
 /// What is being received.
-type Lives = BTreeMap<UploadId, Arc<Live>>;
+pub type Lives = BTreeMap<UploadId, Arc<Live>>;
 
 /// Tells what a device has here.
 pub type HeldBy<'a> = dyn Fn(DeviceId) -> Result<Held, StoreError> + 'a;
@@ -137,8 +138,23 @@ impl Shared {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lives(&self) -> MutexGuard<'_, Lives> {
+    pub fn lives(&self) -> MutexGuard<'_, Lives> {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `device` has here, early uploads other than `but` counted.
+    pub fn held_of(&self, lives: &Lives, device: DeviceId, but: Option<UploadId>) -> Result<Held, StoreError> {
+        let mut held = self.index().held_by(device)?;
+        for live in lives.values() {
+            let state = live.state();
+            if state.offer.device == device {
+                held.uploads += u64::from(state.stored.is_empty());
+                held.bytes += state.written.len() - state.stored.len() + state.promised;
+            }
+        }
+        let early = self.early();
+        held.early = early.iter().filter(|(id, other)| **other == device && Some(**id) != but).count();
+        Ok(held)
     }
 
     /// Something was recorded.
@@ -200,7 +216,8 @@ impl Spool {
         let unreadable = |source| OpenError::Index { path: path.clone(), source };
         let kept = index.kept().map_err(unreadable)?;
         let early = index.early().map_err(unreadable)?;
-        let room = Room { quota, reserve, kept, ..Room::default() };
+        let ended = index.ended().map_err(unreadable)?;
+        let room = Room { quota, reserve, kept, ended, ..Room::default() };
         let shared = Shared {
             folder: path,
             sync,
@@ -240,17 +257,18 @@ impl Spool {
         let shared = &self.shared;
         let mut lives = shared.lives();
         let known = shared.index().get(offer.id).map_err(BeginError::from)?;
-        let admitted = admit(known.as_ref(), &|device| self.held_of(&lives, device, Some(offer.id)))?;
+        let admitted = admit(known.as_ref(), &|device| shared.held_of(&lives, device, Some(offer.id)))?;
         let live = match self.live(&mut lives, offer, known)? {
             Ok(live) => live,
             Err(upload) => return Ok((Begin::Complete(upload), admitted)),
         };
         live.state().senders += 1;
+        let intake = Intake::new(shared.clone(), live);
+        // Before anybody else is weighed.
+        let room = self.admit(&intake, offer.total);
         // From here on a failure drops the intake, which gives everything back.
         drop(lives);
-        let intake = Intake::new(shared.clone(), live);
-        self.admit(&intake, offer.total)?;
-        Ok((Begin::Take(intake), admitted))
+        room.map(|()| (Begin::Take(intake), admitted)).map_err(E::from)
     }
 
     /// What is being received of an upload, begun if need be; or the upload, if all of it is here.
@@ -410,6 +428,16 @@ impl Spool {
     /// # Errors
     /// If the index fails; then nothing changed.
     pub fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<State>, StoreError> {
+        let changed = self.make(id, change, now)?;
+        if changed.as_ref().is_some_and(|changed| changed.ended) {
+            // The change is made. Should this fail, the next that ends makes up for it.
+            let _ = self.trim();
+        }
+        Ok(changed.map(|changed| changed.state))
+    }
+
+    /// Makes a change, and removes the payload with it.
+    fn make(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
         let Some(changed) = self.shared.change(id, change, now)? else { return Ok(None) };
         self.shared.changed();
         if let Some(bytes) = changed.freed {
@@ -417,7 +445,7 @@ impl Spool {
             // Should this fail, or never come about, the sweep finds the file.
             let _ = fs::remove_file(self.shared.file(id));
         }
-        Ok(Some(changed.state))
+        Ok(Some(changed))
     }
 
     /// The next devices after `after` that have something in a queue that is due at `now`, in ascending order, at most `limit`.
@@ -466,21 +494,7 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
-        self.held_of(&self.shared.lives(), device, None)
-    }
-
-    fn held_of(&self, lives: &Lives, device: DeviceId, but: Option<UploadId>) -> Result<Held, StoreError> {
-        let mut held = self.shared.index().held_by(device)?;
-        for live in lives.values() {
-            let state = live.state();
-            if state.offer.device == device {
-                held.uploads += u64::from(state.stored.is_empty());
-                held.bytes += state.written.len() - state.stored.len() + state.promised;
-            }
-        }
-        let early = self.shared.early();
-        held.early = early.iter().filter(|(id, other)| **other == device && Some(**id) != but).count();
-        Ok(held)
+        self.shared.held_of(&self.shared.lives(), device, None)
     }
 
     /// When the next upload will be due that is not due at `now`.
@@ -521,6 +535,9 @@ impl Spool {
                 ended += 1;
             }
         }
+        if ended > 0 {
+            self.trim()?;
+        }
         Ok(ended)
     }
 
@@ -534,7 +551,7 @@ impl Spool {
             return Ok(());
         }
         let change = Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
-        self.change(over.id, &change, now).map(|_| ())
+        self.make(over.id, &change, now).map(|_| ())
     }
 
     fn drop_early(&self, id: UploadId) -> Result<(), StoreError> {
@@ -549,7 +566,7 @@ impl Spool {
     }
 
     /// Remembers a resource by its token; `false` if there are too many, of its device or in all. Room is made by what is `over`,
-    /// and by what is done.
+    /// by what is done, and by the device that has most, if this one has fewer.
     ///
     /// # Errors
     /// If the index fails.

@@ -2,7 +2,6 @@
 
 use crate::error::StoreError;
 use crate::state::State;
-use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 
 /// What a sender says of an upload. All but the last two must be the same whenever the same id comes again.
@@ -178,21 +177,5 @@ mod tests {
         assert_eq!(reason.detail.len(), Reason::DETAIL_MAX);
         let reason = Reason::new("x", format!("a{}", "ä".repeat(1000)));
         assert_eq!(reason.detail.len(), Reason::DETAIL_MAX - 1);
-    }
-}
-
-/// What is over, by whoever judges the time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overdue {
-    /// Of uploads whose prelude has not come, which live for minutes ([`EARLY_SECS`](crate::EARLY_SECS)).
-    pub early: Over,
-    /// Of all others.
-    pub kept: Over,
-}
-
-impl From<UnixTime> for Overdue {
-    /// What is over at that time, by a clock that is right.
-    fn from(now: UnixTime) -> Self {
-        Self { early: now.into(), kept: now.into() }
     }
 }

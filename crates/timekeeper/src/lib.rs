@@ -10,7 +10,7 @@
 //!   whatever was promised a lifetime gets it in run time, too, whoever sets the clock, and however plausibly.
 //!
 //! After a jump of over [`JUMP`], either way, and after a start that finds one against the last good time, nothing is over until time was
-//! confirmed ([`Timekeeper::is_sure`]); what lives for less than [`JUMP`] goes by steady time alone.
+//! confirmed ([`Timekeeper::is_sure`]). What lives for less than [`JUMP`] goes on ending meanwhile, within some two hours of run time at worst.
 //!
 //! The crate is pure: readings of clocks come in, and what to save goes out ([`Timekeeper::saved`]).
 #![no_std]
@@ -18,6 +18,7 @@
 extern crate alloc;
 
 mod saved;
+pub mod simulated;
 mod timekeeper;
 mod witness;
 

@@ -67,6 +67,9 @@ pub enum Start {
     Doubtful {
         /// How far the wall clock was ahead of the last good time.
         ahead_us: u64,
+        /// The run time then, in seconds. Not known of files of earlier versions: they count as if it were now.
+        #[serde(default = "never")]
+        run: u64,
     },
     /// At the last good time, since the wall clock was behind it: it has no battery, and is not believed however long it stands.
     Behind,
@@ -99,7 +102,9 @@ impl Timekeeper {
         keeper.start = Start::Known;
         match i128::from(reading.wall_us) - i128::from(keeper.steady_us) {
             ahead @ 0.. if ahead <= JUMP.as_micros().cast_signed() => keeper.set(clamp(ahead)),
-            ahead @ 0.. => keeper.start = Start::Doubtful { ahead_us: clamp(ahead).unsigned_abs() },
+            ahead @ 0.. => {
+                keeper.start = Start::Doubtful { ahead_us: clamp(ahead).unsigned_abs(), run: keeper.run.as_secs() };
+            }
             _ => keeper.start = Start::Behind,
         }
         keeper.fell(before);
@@ -116,7 +121,7 @@ impl Timekeeper {
             back_run: None,
             peak: 0,
             doubt: None,
-            start: Start::Doubtful { ahead_us: 0 },
+            start: Start::Doubtful { ahead_us: 0, run: 0 },
             witnesses: Witnesses::default(),
         };
         keeper.observe(reading);
@@ -206,7 +211,7 @@ impl Timekeeper {
     /// The time: steady, and as good a guess as can be made. Where the machine was off for long, that is the wall clock as it was at the start.
     pub fn now(&self) -> UnixTime {
         let guess = match self.start {
-            Start::Doubtful { ahead_us } => ahead_us,
+            Start::Doubtful { ahead_us, .. } => ahead_us,
             Start::Known | Start::Behind => 0,
         };
         secs(self.steady_us.saturating_add(guess))
@@ -230,23 +235,32 @@ impl Timekeeper {
     /// The time that has certainly come for whatever lives no longer than `life`: nothing that was given a time to live, of `life` at most, has
     /// come to its end by this before it has lived that long in run time.
     pub fn past(&self, life: Duration) -> UnixTime {
-        let run = self.run.as_secs();
-        let recent = self.steps.iter().rev().take_while(|step| run.saturating_sub(step.run) <= life.as_secs());
+        let recent = self.steps.iter().rev().take_while(|step| !self.has_lived(life, step.run));
         let lag = recent.fold(0_u64, |lag, step| lag.saturating_add(step.by));
-        let steady = secs(self.steady_us);
+        // What was made since the start has the guess in its end. It is a step like others to what was made before.
+        let guess = match self.start {
+            Start::Doubtful { ahead_us, run } if self.has_lived(life, run) => ahead_us,
+            _ => 0,
+        };
+        let steady = secs(self.steady_us.saturating_add(guess));
         UnixTime(steady.0.saturating_sub(u32::try_from(lag).unwrap_or(u32::MAX)))
     }
 
     /// The time after which nothing ends that was given a time to live, of `life` at most, and has not lived that long in run time: what ends later
     /// was made while the clock was far ahead, and has had its time. 2106 where the clock was not set back, or less than `life` ago.
     pub fn after(&self, life: Duration) -> UnixTime {
-        let long_ago = |back: u64| self.run.as_secs().saturating_sub(back) > life.as_secs();
         let secs = u32::try_from(life.as_secs()).unwrap_or(u32::MAX);
+        // What had passed since it was saved last is lost with a crash.
+        let more = if life < JUMP { JUMP } else { DAY };
         match self.back_run {
-            // A day more: what had passed since it was saved last is lost with a crash.
-            Some(back) if long_ago(back) => self.now().plus_secs(secs).plus_secs(DAY.as_secs() as u32),
+            Some(back) if self.has_lived(life, back) => self.now().plus_secs(secs).plus_secs(more.as_secs() as u32),
             _ => UnixTime(u32::MAX),
         }
+    }
+
+    /// Whether more than `life` of run time has passed since then.
+    fn has_lived(&self, life: Duration, since: u64) -> bool {
+        self.run.as_secs().saturating_sub(since) > life.as_secs()
     }
 
     /// What may be deleted of things that live no longer than `life`; none: nothing, now.
@@ -269,6 +283,10 @@ impl Timekeeper {
             start: self.start,
         }
     }
+}
+
+const fn never() -> u64 {
+    u64::MAX
 }
 
 fn micros(time: Duration) -> u64 {

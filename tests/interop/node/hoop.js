@@ -225,6 +225,41 @@ export async function requestDigest(key, id, method, path) {
   return toHex(new Uint8Array(await subtle.digest("SHA-256", text)));
 }
 
+/** A gateway's name. */
+async function nameOf(key) {
+  return toHex(new Uint8Array(await subtle.digest("SHA-256", key)).subarray(0, 16));
+}
+
+/** Opens a gateway's answer to a nonce, as a device does that has asked at `authority`. */
+export async function openPresence(authority, nonce, presence) {
+  const refuse = (reason) => new Refused("presence-failure", { reason });
+  if (presence.length !== 96) throw refuse("length");
+  const [key, signature] = [presence.slice(0, 32), presence.subarray(32)];
+  if (await verified(key, "hoop-gateway-here-v1", authority, nonce, signature) === null) throw refuse("unauthentic");
+  return { gateway: await nameOf(key) };
+}
+
+/** Opens a gateway's word on what it has stored of an upload to the service of `origin`. */
+export async function openStored(origin, stored) {
+  const refuse = (reason) => new Refused("stored-failure", { reason });
+  if (stored.length < 126 || stored.length > 126 + 1344) throw refuse("length");
+  if (stored[0] !== 1) throw refuse("version");
+  const [body, signature] = [stored.slice(0, -64), stored.subarray(-64)];
+  const key = body.slice(1, 33);
+  if (await verified(key, "hoop-stored-v1", origin, body, signature) === null) throw refuse("unauthentic");
+  const state = [, "receiving", "stored", "delivering"][body[49]];
+  if (state === undefined) throw refuse("unsupported");
+  const view = new DataView(body.buffer);
+  return {
+    gateway: await nameOf(key),
+    upload_id: toHex(body.subarray(33, 49)),
+    state,
+    time: view.getUint32(50),
+    total: Number(view.getBigUint64(54)),
+    missing: new TextDecoder().decode(body.subarray(62)),
+  };
+}
+
 /** Opens what a gateway sends with an upload, as the service of `origin` does. */
 export async function openProof(origin, uploadId, proof) {
   const refuse = (reason) => new Refused("proof-failure", { reason });
@@ -232,6 +267,5 @@ export async function openProof(origin, uploadId, proof) {
   const [key, time, signature] = [proof.slice(0, 32), proof.slice(32, 36), proof.subarray(36)];
   const body = concat([fromHex(uploadId), time]);
   if (await verified(key, "hoop-gateway-v1", origin, body, signature) === null) throw refuse("unauthentic");
-  const hash = new Uint8Array(await subtle.digest("SHA-256", key));
-  return { gateway: toHex(hash.subarray(0, 16)), time: new DataView(time.buffer).getUint32(0) };
+  return { gateway: await nameOf(key), time: new DataView(time.buffer).getUint32(0) };
 }

@@ -2,13 +2,13 @@
 // opened whole, in odd pieces, and octet by octet.
 
 import {
-  Refused, concat, fromBase64url, openAnswer, openBody, openPermit, openProof, openReceipt, openTicket, openToken, requestDigest,
+  Refused, concat, fromBase64url, openAnswer, openBody, openPermit, openPresence, openProof, openReceipt, openStored, openTicket, openToken, requestDigest,
   toBase64url, toHex,
 } from "./hoop.js";
 
 const CHECKS = {
   body: checkBody, upload: checkUpload, ticket: checkTicket, token: checkToken, answer: checkAnswer,
-  permit: checkPermit, receipt: checkReceipt, proof: checkProof,
+  permit: checkPermit, receipt: checkReceipt, proof: checkProof, presence: checkPresence, stored: checkStored,
 };
 
 /** So few that bodies have several segments, and many that most segments have several records. */
@@ -144,6 +144,18 @@ async function checkReceipt({ signing_keys: keys, origin, receipt, asked, ...vec
 
 async function checkProof({ origin, upload_id: id, proof, ...vector }) {
   const came = await outcome(() => openProof(origin, id, fromBase64url(proof)));
+  sameOutcome(vector, came);
+  same(came.value, vector.content, "content");
+}
+
+async function checkPresence({ authority, nonce, presence, ...vector }) {
+  const came = await outcome(() => openPresence(authority, fromBase64url(nonce), fromBase64url(presence)));
+  sameOutcome(vector, came);
+  same(came.value, vector.content, "content");
+}
+
+async function checkStored({ origin, stored, ...vector }) {
+  const came = await outcome(() => openStored(origin, fromBase64url(stored)));
   sameOutcome(vector, came);
   same(came.value, vector.content, "content");
 }

@@ -69,10 +69,16 @@ export interface Answer extends Message<"answer"> {
     seq: number;
     /** HTTP's; 0: the gateway could not be reached, or the user stopped it (`code` is `aborted`). */
     status: number;
+    /** `Hoop-Upload-Id`; of a `put`, only if the document of the answer names the same. */
+    id?: string;
     /** `Hoop-State`, if the gateway said it. */
     state?: string;
     /** `Hoop-Missing`: spans `first-last, …`, empty for none. */
     missing?: string;
+    /** `Hoop-Total`. */
+    total?: string;
+    /** `Hoop-Receipt`. */
+    receipt?: string;
     /** Of a refusal: the problem's code. The bridge itself says `range-invalid`, `too-many-requests` and `aborted`. */
     code?: string;
     detail?: string;

@@ -5,6 +5,8 @@ import type { Answer } from "./way.ts";
 export interface News {
     phase: Phase;
     answer?: Response;
+    /** Where it points. */
+    location?: string;
     error?: HoopError;
     /** Nothing more can come. */
     final: boolean;
@@ -15,6 +17,8 @@ export interface Carrier {
     look?(): Promise<Answer>;
     /** Sends what the service lacks past it. */
     mend(): Promise<void>;
+    /** It is not relied on. */
+    stranger: boolean;
 }
-/** Asks until the end, or until aborted; `tell` gets each change. Believes the service alone, never a gateway; what a gateway does not deliver is sent past it. */
-export declare function follow(ticket: Ticket, tell: (news: News) => void, signal: AbortSignal, carrier?: Carrier): Promise<void>;
+/** Asks until the end, or until aborted; `tell` gets each change of what was sent to `url`. Believes the service alone, never a gateway; what a gateway does not deliver is sent past it. */
+export declare function follow(ticket: Ticket, url: URL, tell: (news: News) => void, signal: AbortSignal, carrier?: Carrier): Promise<void>;

@@ -29,7 +29,7 @@ export type Step = {
 export declare class Handover {
     #private;
     /** `sent`: the segments that were sent before, to anybody; then it begins with a look. */
-    constructor(layout: Layout, parallel: number, sent?: Iterable<number>);
+    constructor(id: string, layout: Layout, parallel: number, sent?: Iterable<number>);
     /** What to do now. A `put` is taken to be under way from then on. */
     step(): Step;
     /** Takes the answer to a `put` of `segment`, or to a `look`. */
@@ -38,6 +38,4 @@ export declare class Handover {
     get octets(): number;
     /** Whether any of a segment is still to be sent, perhaps again. */
     wants(segment: number): boolean;
-    /** Whether nothing is left here: all that is not handed over fulfils `isOut`. */
-    allOut(isOut: (segment: number) => boolean): boolean;
 }

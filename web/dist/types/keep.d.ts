@@ -20,7 +20,8 @@ export declare const KEPT_MAX = 50;
 export declare const drop: (id: string) => Promise<unknown>;
 /** Keeps an upload; false if that cannot be. */
 export declare function keep(kept: Kept): Promise<boolean>;
-/** The upload of `owner`, or undefined for whomever's, with this key, if one is kept that has not expired; the newest of several. */
+/** The upload of `owner`, or undefined for whomever's, with this key, if one is kept that has not expired; the newest of several. `now` is the service's
+ *  time (`time`); where it has not said, none has expired. */
 export declare function find(owner: string | undefined, key: string, now?: number): Promise<Kept | undefined>;
 /** Keeps the print of a segment; resolves when it is on disk, rejects if it does not get there: then the segment must not be sent while
  *  the upload is kept. */

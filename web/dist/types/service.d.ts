@@ -44,6 +44,9 @@ export interface Note {
     caption?: string;
     monitor?: string;
 }
+/** What time it is by the service, in milliseconds since 1970; NaN until it has said. What a ticket's end is compared with: the device's own clock may
+ *  be years off. */
+export declare const time: () => number;
 /** A ticket for one upload to this page's origin. While the service asks to wait for it, `onbusy` says so. */
 export declare function ticket(wanted: Wanted, authorization: string | undefined, signal: AbortSignal, onbusy: () => void): Promise<Ticket>;
 /** Asks for the settings before they are needed. */

@@ -1,4 +1,4 @@
-import type { HoopError, Question, State } from "./types.ts";
+import type { HoopError, Question, State, Stranger } from "./types.ts";
 /** A heading and a sentence or two below it. */
 export type Text = readonly [title: string, body: string];
 export interface Texts {
@@ -13,9 +13,9 @@ export interface Texts {
     settings: string;
     /** `site` is empty when it goes to the Hoop box. */
     handing: (site: string) => Text;
+    stranger: Record<Stranger, (site: string) => Text>;
     resumed: string;
     busy: (site: string) => Text;
-    windowOnly: Text;
     free: (site: string) => Text;
     received: (site: string) => Text;
     delivered: (site: string) => Text;
@@ -53,7 +53,7 @@ export declare function mayHelp(error?: HoopError): boolean;
 /** What a held upload waits for, by its error. */
 export declare function waiting(error?: HoopError): Waiting;
 /** What is said of a state. */
-export declare function words(t: Texts, { phase, question, windowOnly, way, error, busy }: State, site: string): Text;
+export declare function words(t: Texts, { phase, question, stranger, way, error, busy }: State, site: string): Text;
 /** `34 MB`, `34 Mo`: of decimal units, since file managers and phones count so. */
 export declare function size(language: Language, octets: number): string;
 /** `7 seconds`, `12 minutes`: coarse, so that it does not flicker. */

@@ -4,8 +4,6 @@ import type { Ticket } from "./service.ts";
 import type { Parcel, Way } from "./way.ts";
 export interface Progress {
     sent: number;
-    /** The other side has, or is being sent, all that is left: nothing more is read here. */
-    allOut: boolean;
     monitor?: string;
 }
 export interface Upload {

@@ -1,14 +1,18 @@
-import type { Way as Name } from "./types.ts";
+import type { Stranger, Way as Name } from "./types.ts";
 /** What came of a `put` or `look`, from a stranger: read only through strict parsers. */
 export interface Answer {
     /** HTTP's; 0: nobody answered. */
     status: number;
+    /** `Hoop-Upload-Id`; of a `put`, only if the answer's document names the same. */
+    id?: string | null;
     /** `Hoop-State`. */
     state?: string | null;
     /** `Hoop-Missing`. */
     missing?: string | null;
     /** `Hoop-Total`. */
     total?: string | null;
+    /** `Hoop-Receipt`. */
+    receipt?: string | null;
     /** Of a refusal. */
     code?: string;
     /** Nobody answered, and for so long that it was given up. */
@@ -32,6 +36,8 @@ export interface Way {
     look(signal: AbortSignal): Promise<Answer>;
     /** Nothing more comes. */
     close(): void;
+    /** Once a gateway has all of it: why it is not relied on, undefined if it is. */
+    stranger?(): Promise<Stranger | undefined>;
 }
 /** An upload, as a way needs to know it. */
 export interface Parcel {

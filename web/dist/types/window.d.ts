@@ -3,7 +3,9 @@ import type { Parcel, Way } from "./way.ts";
 export type NoWindow = "popup-blocked" | "window-closed" | "no-gateway";
 export interface Bridge {
     /** Hands it an upload; resolves to a way, or to why not. */
-    begin(parcel: Parcel): Promise<Way | string>;
+    way(parcel: Parcel): Promise<Way | string>;
+    /** Closes it and opens another, from within a click. */
+    again(): Promise<Bridge | NoWindow>;
     close(): void;
 }
 /** Opens the window: within a user's gesture, and at once. Resolves when it has said hello. */

@@ -4,13 +4,14 @@ use super::driver::{Conversation, Manner, violated};
 use super::frames::{Frames, Role, Violation};
 use super::upgrade::asked;
 use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
-use crate::peers::Peers;
+use crate::peers::{Full, Peers, Place};
 use crate::tcp::Tcp;
 use crate::tls::exported;
 use bytes::BytesMut;
 use hoop_flow::Binding;
 use hoop_flow::frame::Frame;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use socket2::SockRef;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -20,7 +21,14 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::server::Acceptor;
+
+/// Connections that the kernel keeps until they are accepted: as many as it will (`net.core.somaxconn`). Who finds no room there comes again only after a second.
+const BACKLOG: i32 = i32::MAX;
+
+/// How soon a place for a handshake is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// After an error of the listening socket (no more descriptors, say) it rests for so long.
 const REST: Duration = Duration::from_millis(100);
@@ -84,9 +92,10 @@ impl WebSocketListener {
             let mut tls = tls.clone();
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
             tls.max_early_data_size = 0;
-            TlsAcceptor::from(Arc::new(tls))
+            Arc::new(tls)
         });
         let listener = TcpListener::bind(address).await?;
+        SockRef::from(&listener).listen(BACKLOG)?;
         let address = listener.local_addr()?;
         let (hand_over, accepted) = mpsc::channel(1);
         let admitting = Arc::new(Admitting {
@@ -127,7 +136,7 @@ impl WebSocketListener {
 
 /// The task of a listener, and what its handshakes share.
 struct Admitting {
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<rustls::ServerConfig>>,
     options: WebSocketOptions,
     limits: WebSocketLimits,
     connections: Arc<Semaphore>,
@@ -139,19 +148,26 @@ impl Admitting {
     async fn run(self: Arc<Self>, listener: TcpListener) {
         loop {
             match listener.accept().await {
-                Ok((stream, peer)) => self.admit(stream, peer),
+                Ok((stream, peer)) => self.admit(stream, peer).await,
                 Err(_) => tokio::time::sleep(REST).await,
             }
         }
     }
 
-    fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+    async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let Ok(connection) = self.connections.clone().try_acquire_owned() else { return };
-        let Some(place) = self.peers.take(peer.ip(), true) else { return };
+        let place = loop {
+            match self.peers.take_settled(peer.ip()) {
+                Ok(place) => break place,
+                Err(Full::OfPeer) => return,
+                // More wait in the kernel's backlog.
+                Err(Full::ForAMoment) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        };
         let (admitting, key) = (self.clone(), place.key());
         let task = tokio::spawn(async move {
             let limit = admitting.limits.handshake_time;
-            let shaking = admitting.shake_hands(stream, peer, connection);
+            let shaking = admitting.shake_hands(stream, peer, connection, &place);
             let Ok(Ok(carrier)) = tokio::time::timeout(limit, shaking).await else { return };
             let shared = carrier.handle.0.clone();
             tokio::select! {
@@ -168,13 +184,16 @@ impl Admitting {
         stream: TcpStream,
         peer: SocketAddr,
         connection: OwnedSemaphorePermit,
+        place: &Place,
     ) -> io::Result<WebSocketCarrier> {
         let tcp = Tcp::new(stream)?;
         let watch = tcp.watch();
         let shared = Shared::new(false);
         let binding = match &self.tls {
             Some(tls) => {
-                let stream = tls.accept(tcp).await?;
+                let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await?;
+                place.speaks();
+                let stream = hello.into_stream(tls.clone()).await?;
                 let exported = exported(stream.get_ref().1)?;
                 self.begin(stream, Some(exported), &shared, connection).await?
             }

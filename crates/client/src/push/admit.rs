@@ -72,7 +72,7 @@ impl Push<'_> {
     /// Whether the gateway there has shown that it is one of those that are known, or is to be relied on in any case.
     pub(super) fn is_known(&self, origin: &Origin) -> bool {
         let Some(met) = self.met.get(origin) else { return false };
-        let known = met.shown.key().is_some_and(|key| self.known.at(&met.place).contains(&key));
+        let known = met.shown.is_one_of(&self.known.at(&met.place));
         (known || self.options.trust_new_gateway) && !matches!(met.shown, Shown::False(_))
     }
 

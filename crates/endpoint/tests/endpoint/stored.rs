@@ -5,7 +5,7 @@ use hoop_endpoint::{
     Device, FlowError, FlowEvent, FlowName, FlowOptions, FlowStream, Keeps, Server, ServerConfig, ended,
 };
 use hoop_flow_store::{FlowStore, Found, MemoryStore, OctetStore, Settings, Store, StoreError, When};
-use hoop_units::{ByteRange, UnixTime};
+use hoop_units::ByteRange;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -252,7 +252,7 @@ async fn what_comes_for_an_application_that_is_gone_is_acknowledged_once_that_is
 async fn what_the_store_has_given_up_for_its_age_is_given_up_where_it_is_attached() {
     static TIME: AtomicU32 = AtomicU32::new(NOW.0);
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { clock: || UnixTime(TIME.load(Ordering::Relaxed)), ..Settings::new(folder.path()) };
+    let settings = Settings { clock: right(|| TIME.load(Ordering::Relaxed)), ..Settings::new(folder.path()) };
     let store = Arc::new(Store::open(&settings).unwrap());
     let world = World::with(stored(store.clone(), store.clone()));
     let carrier = world.connect("wifi");
@@ -352,7 +352,7 @@ async fn pass(secs: u32) {
 async fn a_flow_is_live_quiet_parked_spilled_and_expired_and_its_application_does_nothing_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::new(folder.path());
-    settings.clock = || UnixTime(STORE_TIME.load(Ordering::Relaxed));
+    settings.clock = right(|| STORE_TIME.load(Ordering::Relaxed));
     // Memory for some flows that are not spilled.
     settings.limits.memory = 4_000;
     let store = Arc::new(Store::open(&settings).unwrap());
@@ -429,4 +429,9 @@ async fn a_quiet_flow_that_stays_offline_is_parked_and_one_that_has_something_to
     let mut five = [0; 5];
     again.read_exact(&mut five).await.unwrap();
     assert_eq!(&five, b"hello");
+}
+
+/// A store's clock that is right, whatever it says, in seconds since 1970.
+fn right(now: fn() -> u32) -> hoop_flow_store::Clock {
+    hoop_flow_store::Clock::with_wall(move || std::time::UNIX_EPOCH + std::time::Duration::from_secs(now().into()))
 }

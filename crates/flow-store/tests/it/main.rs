@@ -1,16 +1,17 @@
 //! The store on disk, from outside.
 #![allow(missing_docs)]
 
+mod clocks;
 mod damage;
 mod disk;
 mod model;
 mod scale;
 
 use hoop_flow::{FlowId, FlowKey, FlowName, HostId, Record};
-use hoop_flow_store::{Kept, Settings};
+use hoop_flow_store::{Clock, Kept, Settings};
 use hoop_powercut::{folder, seed};
-use hoop_units::UnixTime;
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Flow `number` of one of ten devices.
 pub fn name(number: u64) -> FlowName {
@@ -25,5 +26,10 @@ pub fn kept(number: u64, written: u64, spools: bool) -> Kept {
 
 /// Short files, so that they begin and go often.
 pub fn settings(folder: &Path) -> Settings {
-    Settings { segment_len: 1, clock: || UnixTime(1_000_000), ..Settings::new(folder) }
+    Settings { segment_len: 1, clock: right(|| 1_000_000), ..Settings::new(folder) }
+}
+
+/// A clock that is right, whatever it says, in seconds since 1970.
+pub fn right(now: fn() -> u32) -> Clock {
+    Clock::with_wall(move || UNIX_EPOCH + Duration::from_secs(now().into()))
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 fn a_hundred_thousand_flows_are_parked_spilled_found_again_after_a_restart_and_taken() {
     let flows = std::env::var("HOOP_FLOWS").map_or(100_000, |number| number.parse().expect("HOOP_FLOWS is a number"));
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { clock: || UnixTime(1_000_000), ..Settings::new(folder.path()) };
+    let settings = Settings { clock: crate::right(|| 1_000_000), ..Settings::new(folder.path()) };
     let store = Store::open(&settings).unwrap();
     let begun = Instant::now();
     for number in 0..flows {
@@ -82,7 +82,7 @@ static NOW: AtomicU32 = AtomicU32::new(1_000);
 fn a_flow_expires_by_its_deadline_or_its_age_wherever_it_is_and_quiet_ones_are_to_be_parked() {
     let folder = crate::folder();
     let settings = Settings {
-        clock: || UnixTime(NOW.load(Ordering::Relaxed)),
+        clock: crate::right(|| NOW.load(Ordering::Relaxed)),
         lifetimes: Lifetimes { quiet: 30, grace: 100, age: 1_000, ends: 500 },
         ..settings(folder.path())
     };

@@ -113,7 +113,8 @@ impl Append {
     async fn consent(&self, offer: &Offer) -> Result<UnixTime, Problem> {
         let dest = self.shared.destinations.get().check(&offer.dest)?;
         let permit = self.permit.as_deref();
-        let offered = Offered { dest: &dest, id: offer.id, total: Some(self.total), early: false, permit };
+        let device = self.resource.device;
+        let offered = Offered { dest: &dest, device, id: offer.id, total: Some(self.total), early: false, permit };
         let permit = door::consent(&self.shared, &offered).await?;
         Ok(permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires)))
     }

@@ -2,18 +2,22 @@
 
 use crate::support::service::{Service, Weather, plain};
 use crate::support::{
-    GENEROUS, LATER, Running, border, config, head, id_of, post, prelude_header, sealed, start, until_state,
+    GENEROUS, LATER, Running, border, config, get, head, id_of, post, prelude_header, sealed, start, until_state,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_gateway::{Config, DeviceLimits, Patience};
 use hoop_http::ServerLimits;
-use http::Method;
+use hoop_units::ContentRange;
+use http::{HeaderValue, Method, StatusCode};
+use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
-async fn gateway_with(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
+pub(crate) async fn gateway_with(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path());
     change(&mut config);
@@ -21,7 +25,7 @@ async fn gateway_with(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
 }
 
 /// No limits but these, which hold on loopback, too.
-fn limits(change: impl FnOnce(&mut DeviceLimits)) -> DeviceLimits {
+pub(crate) fn limits(change: impl FnOnce(&mut DeviceLimits)) -> DeviceLimits {
     let mut limits = DeviceLimits {
         quota_bytes: Some(0),
         uploads: 0,
@@ -36,17 +40,17 @@ fn limits(change: impl FnOnce(&mut DeviceLimits)) -> DeviceLimits {
 
 /// A device: an address of loopback's network.
 #[derive(Clone, Copy)]
-struct Device(u8);
+pub(crate) struct Device(pub u8);
 
 impl Device {
-    async fn connect(self, to: SocketAddr) -> TcpStream {
+    pub(crate) async fn connect(self, to: SocketAddr) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((Ipv4Addr::new(127, 0, 0, self.0), 0).into()).unwrap();
         socket.connect(to).await.unwrap()
     }
 
     /// Sends a request and returns the answer's text.
-    async fn say(self, to: SocketAddr, head: &str, body: &[u8]) -> String {
+    pub(crate) async fn say(self, to: SocketAddr, head: &str, body: &[u8]) -> String {
         let mut stream = self.connect(to).await;
         let head =
             format!("{head} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -56,25 +60,25 @@ impl Device {
         answer(&mut stream).await
     }
 
-    async fn post(self, to: SocketAddr, dest: &str, z: &[u8]) -> String {
+    pub(crate) async fn post(self, to: SocketAddr, dest: &str, z: &[u8]) -> String {
         self.say(to, &format!("POST /offload?dest={dest}"), z).await
     }
 }
 
 /// What comes until the connection ends.
-async fn answer(stream: &mut TcpStream) -> String {
+pub(crate) async fn answer(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
     let read = tokio::time::timeout(GENEROUS, stream.read_to_end(&mut text)).await.expect("the connection should end");
     let _ = read;
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn status(answer: &str) -> &str {
+pub(crate) fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
 }
 
 /// A service that nothing is delivered to, so that what is handed over stays.
-async fn shut() -> Service {
+pub(crate) async fn shut() -> Service {
     Service::start(
         |_, method, _, _| if *method == Method::PUT { Weather::Answer(plain(503, "")) } else { Weather::Fair },
     )
@@ -143,6 +147,88 @@ async fn a_device_that_fills_its_share_leaves_the_others_theirs() {
     gateway.stop().await;
 }
 
+/// Begins an upload without a length, in chunks.
+async fn begin_chunked(device: Device, to: SocketAddr, dest: &str, z: &[u8]) -> TcpStream {
+    let mut stream = device.connect(to).await;
+    let head = format!(
+        "POST /offload?dest={dest} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let _ = stream.write_all(format!("{:x}\r\n", z.len()).as_bytes()).await;
+    // An answer may come before all of it was taken.
+    let _ = stream.write_all(z).await;
+    let _ = stream.write_all(b"\r\n").await;
+    stream
+}
+
+/// Hands over an upload without its length.
+async fn post_chunked(device: Device, to: SocketAddr, dest: &str, z: &[u8]) -> String {
+    let mut stream = begin_chunked(device, to, dest, z).await;
+    let _ = stream.write_all(b"0\r\n\r\n").await;
+    answer(&mut stream).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_without_a_length_stay_within_their_devices_share_together() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| limits.quota_bytes = Some(20 << 20));
+        config.sync = false;
+    })
+    .await;
+    let (to, dest) = (gateway.address, service.dest());
+    let greedy = Device(2);
+    let bodies = [1, 2, 3].map(|seed| sealed(seed, 8 << 20, LATER));
+    let [one, two, three] = &bodies;
+    let answers = tokio::join!(
+        post_chunked(greedy, to, &dest, one),
+        post_chunked(greedy, to, &dest, two),
+        post_chunked(greedy, to, &dest, three)
+    );
+    let answers = <[String; 3]>::from(answers);
+    let taken = answers.iter().filter(|answer| status(answer) == "201").count();
+    let full = answers.iter().filter(|answer| status(answer) == "507" && answer.contains("spool-full")).count();
+    assert!((1..=2).contains(&taken) && taken + full == 3, "{answers:?}");
+    assert_eq!(status(&Device(3).post(to, &dest, &sealed(4, 8 << 20, LATER)).await), "201");
+    // What is known of an upload from another message does not make it shorter.
+    let long = sealed(5, 21 << 20, LATER);
+    let other = Device(4);
+    let range = format!("Content-Range: bytes 0-{}/{}", border(1) - 1, long.len());
+    let head = format!("PUT /offload/{}?dest={dest} HTTP/1.1\r\nHost: {to}\r\nConnection: close", id_of(&long));
+    let mut stream = other.connect(to).await;
+    let head = format!(
+        "{head}\r\nContent-Length: {}\r\n{range}\r\nHoop-Prelude: {}\r\n\r\n",
+        border(1),
+        prelude_header(&long)
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&long[..border(1) as usize]).await.unwrap();
+    let part = answer(&mut stream).await;
+    assert_eq!(status(&part), "202", "{part}");
+    let refused = post_chunked(other, to, &dest, &long).await;
+    assert!(refused.contains("507") && refused.contains("spool-full"), "{refused}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_without_a_length_leaves_its_device_room_for_the_next() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| limits.quota_bytes = Some(20 << 20));
+        config.sync = false;
+    })
+    .await;
+    let (to, dest) = (gateway.address, service.dest());
+    let z = sealed(1, 1 << 20, LATER);
+    let mut waiting = begin_chunked(Device(2), to, &dest, &z).await;
+    assert_eq!(status(&Device(2).post(to, &dest, &sealed(2, 12 << 20, LATER)).await), "201");
+    let refused = Device(2).post(to, &dest, &sealed(3, 12 << 20, LATER)).await;
+    assert!(refused.contains("spool-full"), "{refused}");
+    waiting.write_all(b"0\r\n\r\n").await.unwrap();
+    assert_eq!(status(&answer(&mut waiting).await), "201");
+    gateway.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_delivered_makes_room_in_a_devices_share() {
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
@@ -153,6 +239,56 @@ async fn what_was_delivered_makes_room_in_a_devices_share() {
         assert_eq!(status(&Device(2).post(gateway.address, &service.dest(), &z).await), "201");
         until_state(gateway.address, id_of(&z), "accepted").await;
     }
+    gateway.stop().await;
+}
+
+/// A service that rejects whatever it gets, with the longest sealed answer that there may be.
+async fn talkative() -> Service {
+    let answer = URL_SAFE_NO_PAD.encode(vec![7; 32 << 10]);
+    Service::start(move |_, method, path, headers| {
+        if *method != Method::PUT {
+            return Weather::Fair;
+        }
+        let id = path.rsplit('/').next().unwrap();
+        let range: ContentRange = headers["content-range"].to_str().unwrap().parse().unwrap();
+        let status = json!({"id": id, "state": "rejected", "missing": "", "answer": answer, "reason": null});
+        let mut response = hoop_http::json(StatusCode::OK, &status);
+        let fields = [("hoop-upload-id", id), ("hoop-state", "rejected"), ("hoop-missing", "")];
+        for (name, value) in fields {
+            response.headers_mut().insert(name, HeaderValue::from_str(value).unwrap());
+        }
+        response.headers_mut().insert("hoop-total", range.total.into());
+        Weather::Answer(response)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_ended_takes_a_bounded_part_of_the_disk() {
+    const UPLOADS: u8 = 200;
+    let service = talkative().await;
+    let (gateway, folder) = gateway_with(|config| {
+        config.quota_bytes = Some(4 << 20);
+        config.device = limits(|_| {});
+        config.sync = false;
+    })
+    .await;
+    let (to, dest) = (gateway.address, service.dest());
+    let first = sealed(UPLOADS + 1, 10, LATER);
+    assert_eq!(status(&Device(3).post(to, &dest, &first).await), "201");
+    until_state(to, id_of(&first), "rejected").await;
+    for seed in 1..=UPLOADS {
+        let z = sealed(seed, 10, LATER);
+        assert_eq!(status(&Device(2).post(to, &dest, &z).await), "201");
+        until_state(to, id_of(&z), "rejected").await;
+    }
+    // The log has a MiB of its own.
+    let files = ["index.db", "index.db-wal"].map(|name| std::fs::metadata(folder.path().join(name)).unwrap().len());
+    assert!(files.iter().sum::<u64>() < 4 << 20, "{files:?}");
+    let answer = async |z: &[u8]| get(to, &format!("/monitor?ID={}", id_of(z))).await.json()["answer"].clone();
+    assert!(answer(&first).await.is_string(), "another device's");
+    assert!(answer(&sealed(UPLOADS, 10, LATER)).await.is_string(), "the latest");
+    assert!(answer(&sealed(1, 10, LATER)).await.is_null(), "the oldest of the device that has most");
     gateway.stop().await;
 }
 
@@ -296,29 +432,19 @@ async fn a_device_that_takes_every_connection_locks_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_so_many_that_wait_a_device_is_refused() {
+async fn beyond_so_many_that_wait_a_devices_oldest_makes_way() {
     let (gateway, _folder) = gateway_with(|config| config.device = limits(|limits| limits.connections = 1)).await;
     let mut held = Vec::new();
-    let mut refused = None;
-    for _ in 0..200 {
-        let mut stream = Device(2).connect(gateway.address).await;
-        let mut first = [0; 512];
-        if let Ok(Ok(read)) = tokio::time::timeout(Duration::from_millis(20), stream.read(&mut first)).await {
-            refused = Some(String::from_utf8_lossy(&first[..read]).into_owned());
-            break;
-        }
-        held.push(stream);
+    for _ in 0..64 {
+        held.push(Device(2).connect(gateway.address).await);
     }
-    let refused = refused.expect("a device may not wait without end");
-    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("too-many-requests"), "{refused}");
-    assert!(held.len() >= 64, "{}", held.len());
-    drop(held);
-    // Those that waited are served in turn, which is when it shows that they have gone.
-    let end = tokio::time::Instant::now() + GENEROUS;
-    while status(&Device(2).say(gateway.address, "GET /test", b"").await) != "200" {
-        assert!(tokio::time::Instant::now() < end, "it is never served again");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    // Long enough for none of them to have come just now.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(held.iter().all(|stream| stream.try_read(&mut [0]).is_err()), "all are there");
+    held.push(Device(2).connect(gateway.address).await);
+    assert_eq!(answer(&mut held[0]).await, "", "the oldest has gone");
+    assert_eq!(status(&Device(2).say(gateway.address, "GET /test", b"").await), "200");
+    assert_eq!(status(&Device(3).say(gateway.address, "GET /test", b"").await), "200");
     gateway.stop().await;
 }
 

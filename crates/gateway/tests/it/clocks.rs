@@ -4,7 +4,7 @@ use crate::support::*;
 use hoop_gateway::Config;
 use hoop_http::{Clock, Readings};
 use hoop_timekeeper::Reading;
-use hoop_units::{Timestamp, UnixTime};
+use hoop_units::{ByteRange, Timestamp, UnixTime};
 use std::sync::{Arc, Mutex};
 
 const DAY: u64 = 86_400;
@@ -68,4 +68,28 @@ async fn an_upload_outlives_a_clock_that_jumps_and_expires_when_its_time_has_pas
     let late = begin().await;
     until_state(late.address, id_of(&z), "expired").await;
     late.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_its_prelude_is_dropped_after_ten_minutes_in_doubt_too() {
+    let clocks = Arc::new(Faked(Mutex::new((1, 0, START))));
+    let folder = tempfile::tempdir().unwrap();
+    let begin = async |boot, mono, wall| {
+        clocks.set(boot, mono, wall);
+        start(Config { clock: Clock::with_readings(clocks.clone()), ..config(folder.path()) }).await
+    };
+    begin(1, 0, START).await.stop().await;
+    // The box was off for three days, and nobody says that its clock is right.
+    let late = START + 3 * DAY;
+    let one = begin(2, 0, late).await;
+    let z = sealed(1, 300_000, UnixTime(late as u32 + 7 * DAY as u32));
+    let rest = ByteRange::new(border(1), z.len() as u64);
+    assert_eq!(put_early(one.address, "http://127.0.0.1:9/hoop/post", &z, rest).await.status, 202);
+    one.stop().await;
+    let soon = begin(2, 500, late + 500).await;
+    assert_eq!(head(soon.address, id_of(&z)).await.status, 200);
+    soon.stop().await;
+    let over = begin(2, 700, late + 700).await;
+    until_dropped(over.address, id_of(&z)).await;
+    over.stop().await;
 }

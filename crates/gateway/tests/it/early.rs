@@ -2,12 +2,12 @@
 
 use crate::support::service::{Service, Weather};
 use crate::support::{
-    self, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, put, put_request, sealed, send, start,
-    status, until_state,
+    self, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, put, put_early, put_request, sealed, send,
+    start, status, until_dropped, until_state,
 };
 use hoop_gateway::Config;
 use hoop_http::{Clock, full};
-use hoop_units::{ByteRange, ContentRange};
+use hoop_units::ByteRange;
 use http::{Method, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,15 +21,6 @@ async fn gateway_with(change: impl FnOnce(&mut Config)) -> (Running, TempDir) {
     let mut config = config(folder.path());
     change(&mut config);
     (start(config).await, folder)
-}
-
-/// Puts bytes `range` of `z` without its prelude.
-async fn put_early(gateway: &Running, dest: &str, z: &[u8], range: ByteRange) -> Reply {
-    let content_range = ContentRange { range, total: z.len() as u64 }.to_string();
-    let request = Request::put(format!("/offload/{}?dest={dest}", id_of(z)))
-        .header("content-range", content_range)
-        .header("hoop-early", "?1");
-    send(gateway.address, request, full(z[range.start as usize..range.end as usize].to_vec())).await
 }
 
 /// All but the prelude and record 0.
@@ -51,7 +42,7 @@ async fn early_records_are_not_delivered_before_the_prelude_and_are_delivered_af
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
     let (gateway, _folder) = gateway_with(|_| {}).await;
     let (z, whole) = (sealed(1, 300_000, LATER), sealed(2, 300_000, LATER));
-    let reply = put_early(&gateway, &service.dest(), &z, rest(&z)).await;
+    let reply = put_early(gateway.address, &service.dest(), &z, rest(&z)).await;
     assert_eq!((reply.status.as_u16(), &reply.json()["state"]), (202, &"receiving".into()), "{reply:?}");
     assert_eq!(reply.header("hoop-missing"), format!("0-{}", border(1) - 1), "the prelude too");
     assert_eq!(status(gateway.address, id_of(&z)).await["state"], "receiving");
@@ -64,7 +55,7 @@ async fn early_records_are_not_delivered_before_the_prelude_and_are_delivered_af
     assert_eq!((reply.status.as_u16(), reply.header("hoop-missing")), (201, ""), "{reply:?}");
     until_state(gateway.address, id_of(&z), "accepted").await;
     assert_eq!(service.bytes(id_of(&z)), z);
-    let again = put_early(&gateway, &service.dest(), &z, rest(&z)).await;
+    let again = put_early(gateway.address, &service.dest(), &z, rest(&z)).await;
     assert_eq!(again.status, 201, "the same again gives the same answer");
 }
 
@@ -80,7 +71,7 @@ async fn early_records_off_the_grid_and_record_0_are_refused_by_name() {
         (ByteRange::new(border(1), border(2) - 1), 416, "range-off-grid", "Content-Range"),
         (ByteRange::new(5, PRELUDE_LEN), 416, "range-off-grid", "Content-Range"),
     ] {
-        refused(&put_early(&gateway, NOWHERE, &z, range).await, status, code, field);
+        refused(&put_early(gateway.address, NOWHERE, &z, range).await, status, code, field);
     }
     let unmarked = Request::put(format!("/offload/{}?dest={NOWHERE}", id_of(&z)))
         .header("content-range", format!("bytes {}/{}", rest(&z), z.len()));
@@ -93,7 +84,7 @@ async fn early_records_off_the_grid_and_record_0_are_refused_by_name() {
 async fn a_prelude_that_contradicts_the_early_records_is_refused_and_they_stay() {
     let (gateway, _folder) = gateway_with(|_| {}).await;
     let (z, other) = (sealed(1, 300_000, LATER), sealed(2, 300_000, LATER));
-    assert_eq!(put_early(&gateway, NOWHERE, &z, rest(&z)).await.status, 202);
+    assert_eq!(put_early(gateway.address, NOWHERE, &z, rest(&z)).await.status, 202);
     let longer = sealed(1, 300_001, LATER);
     refused(&put(gateway.address, NOWHERE, &longer, FIRST).await, 409, "upload-conflict", "Content-Range");
     refused(&put(gateway.address, "http://127.0.0.1:9/post", &z, FIRST).await, 409, "upload-conflict", "dest");
@@ -115,7 +106,7 @@ async fn an_early_upload_survives_a_restart_and_is_dropped_when_its_prelude_does
     };
     let (gateway, folder) = gateway_with(|config| config.clock = clock()).await;
     let z = sealed(1, 300_000, LATER);
-    assert_eq!(put_early(&gateway, NOWHERE, &z, rest(&z)).await.status, 202);
+    assert_eq!(put_early(gateway.address, NOWHERE, &z, rest(&z)).await.status, 202);
     gateway.stop().await;
     offset.store(500, Ordering::Relaxed);
     let gateway = start(Config { clock: clock(), ..config(folder.path()) }).await;
@@ -124,26 +115,22 @@ async fn an_early_upload_survives_a_restart_and_is_dropped_when_its_prelude_does
     offset.store(700, Ordering::Relaxed);
     // A gateway keeps house when it begins.
     let again = start(Config { clock: clock(), ..config(folder.path()) }).await;
-    let until = tokio::time::Instant::now() + support::GENEROUS;
-    while head(again.address, id_of(&z)).await.status != 404 {
-        assert!(tokio::time::Instant::now() < until, "it is never dropped");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_dropped(again.address, id_of(&z)).await;
 }
 
 #[tokio::test]
 async fn a_gateway_that_takes_no_early_records_or_has_too_many_says_that_the_prelude_is_needed() {
     let (strict, _folder) = gateway_with(|config| config.early = false).await;
     let z = sealed(1, 100_000, LATER);
-    refused(&put_early(&strict, NOWHERE, &z, rest(&z)).await, 428, "prelude-needed", "Hoop-Early");
+    refused(&put_early(strict.address, NOWHERE, &z, rest(&z)).await, 428, "prelude-needed", "Hoop-Early");
     assert_eq!(put(strict.address, NOWHERE, &z, rest(&z)).await.status, 202);
     let (gateway, _folder) = gateway_with(|_| {}).await;
     for seed in 0..64 {
         let z = sealed(seed, 100_000, LATER);
-        assert_eq!(put_early(&gateway, NOWHERE, &z, rest(&z)).await.status, 202, "{seed}");
+        assert_eq!(put_early(gateway.address, NOWHERE, &z, rest(&z)).await.status, 202, "{seed}");
     }
     let more = sealed(64, 100_000, LATER);
-    refused(&put_early(&gateway, NOWHERE, &more, rest(&more)).await, 428, "prelude-needed", "Hoop-Early");
+    refused(&put_early(gateway.address, NOWHERE, &more, rest(&more)).await, 428, "prelude-needed", "Hoop-Early");
     assert_eq!(put(gateway.address, NOWHERE, &sealed(0, 100_000, LATER), FIRST).await.status, 201);
-    assert_eq!(put_early(&gateway, NOWHERE, &more, rest(&more)).await.status, 202, "one has its prelude now");
+    assert_eq!(put_early(gateway.address, NOWHERE, &more, rest(&more)).await.status, 202, "one has its prelude now");
 }

@@ -48,7 +48,7 @@ fn unreadable(reply: &Reply, status: u16, code: &str) {
 #[track_caller]
 fn readable(reply: &Reply, origin: &str) {
     assert_eq!(reply.header("access-control-allow-origin"), origin, "{reply:?}");
-    let exposed = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Location, Retry-After, \
+    let exposed = "Hoop-Upload-Id, Hoop-State, Hoop-Total, Hoop-Missing, Hoop-Receipt, Location, Retry-After, \
                    Upload-Complete, Upload-Incomplete, Upload-Length, Upload-Limit, Upload-Offset";
     assert_eq!(reply.header("access-control-expose-headers"), exposed);
     assert!(!reply.headers.contains_key("access-control-allow-credentials"));

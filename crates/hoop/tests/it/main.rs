@@ -1,7 +1,10 @@
 //! The tests of the `hoop` program, one binary of them: each file is a module, and `cargo test -p hoop push::` runs one.
 
+mod audit;
 mod cli;
+mod clocks;
 mod common;
+mod confined;
 mod early;
 mod fakes;
 mod files;

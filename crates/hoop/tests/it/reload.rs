@@ -72,8 +72,15 @@ fn a_service_takes_new_keys_permits_and_routes_and_drops_nothing() {
     push(folder, &gateway, &service);
     assert_eq!(app.uploads().len(), 3, "two uploads, and what waited");
 
-    // Whatever cannot be used changes nothing.
-    for (file, text) in [("service.toml", "max-bites = 1\n"), ("service.toml", "replays = 0\n"), ("kws", "no key\n")] {
+    // Whatever cannot be used changes nothing; nor does a file that an editor has emptied to write it anew.
+    let unusable = [
+        ("service.toml", "max-bites = 1\n"),
+        ("service.toml", "replays = 0\n"),
+        ("service.toml", ""),
+        ("kws", "no key\n"),
+        ("kws", ""),
+    ];
+    for (file, text) in unusable {
         let good = fs::read(folder.join(file)).unwrap();
         fs::write(folder.join(file), text).unwrap();
         reload(&service, NOTHING);
@@ -81,6 +88,40 @@ fn a_service_takes_new_keys_permits_and_routes_and_drops_nothing() {
         fs::write(folder.join(file), good).unwrap();
     }
     reload(&service, DONE);
+    let audited = service.log();
+    assert!(audited.contains("audit: ") && audited.contains("act=\"reload\" outcome=\"refused\""), "{audited}");
+}
+
+#[test]
+fn a_file_that_is_written_while_it_is_read_again_is_taken_whole() {
+    let world = tempfile::tempdir().unwrap();
+    let folder = world.path();
+    let app = App::start();
+    let (config, routes) = (folder.join("service.toml"), folder.join("routes.toml"));
+    let rule = |path: &str| format!("[[route]]\npath = \"{path}\"\nmax_bytes = 1000\n");
+    fs::write(&config, "routes = \"routes.toml\"\n").unwrap();
+    fs::write(&routes, rule("/old")).unwrap();
+    let port = free_port();
+    let service = service_at(folder, &app, port, &format!("http://127.0.0.1:{port}"), &["--config", "service.toml"]);
+    // An empty file of routes would let everything through, by the generic rules.
+    fs::write(&routes, "").unwrap();
+    reload(&service, NOTHING);
+    assert!(service.log().contains("routes.toml is not taken"), "{}", service.log());
+    // What is whole in itself so far is a mistake at its end.
+    let writing = routes.clone();
+    let writer = std::thread::spawn(move || {
+        let mut file = fs::File::create(&writing).unwrap();
+        for line in ["# a route\n", "[[route]]\n", "path = \"/new\"\n", "no such member = 1\n"] {
+            file.write_all(line.as_bytes()).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    });
+    while fs::read_to_string(&routes).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    reload(&service, NOTHING);
+    writer.join().unwrap();
+    assert!(service.log().contains("routes.toml has a mistake"), "{}", service.log());
 }
 
 #[test]

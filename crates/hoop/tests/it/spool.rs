@@ -1,29 +1,9 @@
 //! `hoop spool`: transcripts of an operator at a gateway's folder.
 
-use crate::common::{App, Ran, eventually, free_port, gateway, noise_file, run, service_at};
+use crate::common::{App, Ran, eventually, free_port, gateway, noise_file, post, run, service_at};
 use std::fs::OpenOptions;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-
-/// Posts a body as `curl --data-binary` does; returns the answer.
-fn post(url: &str, body: &[u8]) -> String {
-    let rest = url.strip_prefix("http://").unwrap();
-    let (authority, target) = rest.split_once('/').unwrap();
-    let mut stream = TcpStream::connect(authority).unwrap();
-    write!(
-        stream,
-        "POST /{target} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    )
-    .unwrap();
-    stream.write_all(body).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
 
 fn spool(folder: &Path, arguments: &[&str]) -> Ran {
     run(folder, &[&["spool", "--spool", "spool"], arguments].concat())

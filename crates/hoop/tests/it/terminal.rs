@@ -144,6 +144,76 @@ fn a_log_has_an_event_a_line_whatever_it_tells() {
 }
 
 #[test]
+fn a_relays_and_a_devices_names_and_files_do_nothing_to_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let file = "\u{1b}[2J\u{202e}\nhoop: you may leave";
+    let server = format!("{HOSTILE}:4669");
+    let certificate = format!("-----BEGIN CERTIFICATE-----\n{HOSTILE}\n-----END CERTIFICATE-----\n");
+    write("cert.pem", &certificate);
+    write("garbage", HOSTILE);
+    write("devices.toml", &format!("[\"{file}\"]\n{HOSTILE} = 1\n"));
+    write(file, HOSTILE);
+    for arguments in [
+        &[&server, "--devices", "new.toml"][..],
+        &["relay.example:4669", "--devices", "devices.toml"],
+        &["relay.example:4669", "--devices", file],
+        &["relay.example:4669", "--devices", "new.toml", "--cert", "cert.pem"],
+        &["relay.example:4669", "--devices", "new.toml", "--cert", file],
+        &["relay.example:4669", "--devices", "new.toml", "--address", HOSTILE],
+        &["relay.example:4669", "--devices", "new.toml", "--name", HOSTILE],
+        &["relay.example:4669", "--devices", "new.toml", "--output", &format!("{file}/no/folder")],
+    ] {
+        is_plain("introduce", &run(folder.path(), &[&["introduce"], arguments].concat()));
+    }
+    run(folder.path(), &["introduce", "localhost:9", "--devices", "mine.toml", "-o", "told.toml"]).exits(0);
+    let told = std::fs::read_to_string(folder.path().join("told.toml")).unwrap();
+    let escaped = HOSTILE.chars().fold(String::new(), |text, letter| text + &format!("\\U{:08x}", u32::from(letter)));
+    write("hostile-server.toml", &told.replace("localhost:9", &format!("{escaped}:9")));
+    write("hostile-member.toml", &format!("\"{escaped}\" = 1\n{told}"));
+    for arguments in [
+        &["--relay", file, "true"][..],
+        &["--relay", "garbage", "true"],
+        &["--relay", "hostile-server.toml", "true"],
+        &["--relay", "hostile-member.toml", "true"],
+        &["--relay", "told.toml", "--interface", HOSTILE, "true"],
+        &["--relay", "told.toml", file],
+        &["--relay", "told.toml", HOSTILE],
+        &["--relay", "told.toml", "--\u{1b}[2J\u{202e}\nhoop: you may leave"],
+    ] {
+        is_plain("run", &run(folder.path(), &[&["run"], arguments].concat()));
+    }
+}
+
+#[test]
+fn what_a_certificate_says_does_nothing_to_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = App::start();
+    noise_file(folder.path(), "file", 100);
+    // Names in a certificate are ASCII, which has all that is needed.
+    let hostile: String = HOSTILE.chars().filter(char::is_ascii).collect();
+    let name = |text: &str| rcgen::SanType::DnsName(text.try_into().unwrap());
+    let mut parameters = rcgen::CertificateParams::default();
+    parameters.subject_alt_names = vec![name(&hostile), name("other.example")];
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, HOSTILE);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = parameters.self_signed(&key).unwrap();
+    std::fs::write(folder.path().join("cert.pem"), certificate.pem()).unwrap();
+    std::fs::write(folder.path().join("key.pem"), key.serialize_pem()).unwrap();
+    let port = common::free_port();
+    let tls = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
+    let _service = common::service_at(folder.path(), &app, port, &format!("https://localhost:{port}"), &tls);
+    let url = format!("https://localhost:{port}/f");
+    for trust in [&["--ca", "cert.pem"][..], &[]] {
+        for command in [&["push", "-v", "-T", "file"][..], &["push", "--json", "-T", "file"], &["tickets"]] {
+            let ran = run(folder.path(), &[command, trust, &[&url]].concat());
+            assert_ne!(ran.code, 0, "{ran}");
+            is_plain("a certificate", &ran);
+        }
+    }
+}
+
+#[test]
 fn a_monitor_link_to_another_origin_is_not_printed() {
     let folder = tempfile::tempdir().unwrap();
     let app = App::start();

@@ -1,11 +1,15 @@
 //! Where a field's value stands in a body: [`find`], in `multipart/form-data` (RFC 7578), `application/x-www-form-urlencoded` and JSON.
 //!
-//! Bounds: it sees the first and the last [`WINDOW`] bytes of a body, so that neither a file before the token nor one after it has to be read.
+//! Bounds: it sees the first and the last [`WINDOW`] bytes of a body, so that neither a file before the token nor one after it has to be read; it tells the first
+//! [`PLACES_MAX`] places.
 
 use std::ops::Range;
 
 /// What is looked at of a body, at each end: the fields of a form without its files.
 pub const WINDOW: u64 = 256 * 1024;
+
+/// The most places that are told: a form has its token once. Each may get a token of kilobytes.
+pub const PLACES_MAX: usize = 64;
 
 /// How a value has to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +68,7 @@ pub fn find(content_type: &str, field: &str, pieces: &[Piece<'_>]) -> Vec<Range<
         };
         places.into_iter().map(|range| piece.at + range.start as u64..piece.at + range.end as u64)
     });
-    found.collect()
+    found.take(PLACES_MAX).collect()
 }
 
 /// A parameter of a header's value; quotes are taken off, and what they escape is left as it is.
@@ -240,6 +244,15 @@ mod tests {
         let quoted = "Multipart/Form-Data; charset=x; boundary=\"XX\"";
         assert_eq!(values(quoted, "token", &form(&[("name=\"token\"", "abc")])), ["abc"]);
         assert_eq!(values("multipart/form-data", "token", &form(&[("name=\"token\"", "abc")])), [""; 0]);
+    }
+
+    #[test]
+    fn of_a_field_that_stands_everywhere_few_places_are_told() {
+        let pair = "application/x-www-form-urlencoded";
+        let many = PLACES_MAX + 1;
+        assert_eq!(values(pair, "t", &"t=x&".repeat(many)).len(), PLACES_MAX);
+        assert_eq!(values(FORM, "t", &form(&vec![("name=\"t\"", "x"); many])).len(), PLACES_MAX);
+        assert_eq!(values("application/json", "t", &format!("{{{}}}", "\"t\":\"x\",".repeat(many))).len(), PLACES_MAX);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod edit;
 pub mod find;
 pub mod page;
 
+use self::page::Page;
 use crate::paths;
 use serde::Deserialize;
 
@@ -104,11 +105,16 @@ impl Csrf {
         }
     }
 
-    /// The token that a page has, if it has one that can stand in a request.
-    pub fn read(&self, body: &[u8]) -> Option<String> {
+    /// The token that a page has, if it has one that can stand in a request. A megabyte takes some milliseconds.
+    pub fn read(&self, page: &Page) -> Option<String> {
+        let body = &page.body;
+        let in_html = |tag, name: &Option<String>, wanted| {
+            let name = name.as_deref().filter(|_| page.is_html)?;
+            page::attribute(body, tag, name, wanted)
+        };
         let found = self.json.as_ref().and_then(|pointer| page::of_json(body, pointer));
-        let found = found.or_else(|| page::attribute(body, "input", self.input.as_deref()?, "value"));
-        let found = found.or_else(|| page::attribute(body, "meta", self.meta.as_deref()?, "content"));
+        let found = found.or_else(|| in_html("input", &self.input, "value"));
+        let found = found.or_else(|| in_html("meta", &self.meta, "content"));
         found.filter(|token| is_token(token))
     }
 }
@@ -132,8 +138,13 @@ mod tests {
         assert_eq!(own.page_for("/up?a=b"), "/up?a=b");
         let query = rule("field = \"t\"\npage = \"?x=y\"\njson = \"/t\"").unwrap();
         assert_eq!(query.page_for("/w/api.php?action=upload"), "/w/api.php?x=y");
-        assert_eq!(query.read(b"{\"t\":\"abc+\\\\\"}").as_deref(), Some("abc+\\"));
-        assert_eq!(query.read(b"{\"t\":\"a\\r\\nb\"}"), None, "it would end the part");
+        let page = |media: &str, body: &'static str| Page::new(media, body.into());
+        let json = |body| page("application/json", body);
+        assert_eq!(query.read(&json("{\"t\":\"abc+\\\\\"}")).as_deref(), Some("abc+\\"));
+        assert_eq!(query.read(&json("{\"t\":\"a\\r\\nb\"}")), None, "it would end the part");
+        let form = "<input name=t value=x>";
+        assert_eq!(own.read(&page("text/html; charset=utf-8", form)).as_deref(), Some("x"));
+        assert_eq!(own.read(&page("text/plain", form)), None, "no browser sees a form there");
         for (text, field) in [
             ("cookie = \"c\"", "csrf"),
             ("field = \"t\"", "csrf"),

@@ -1,9 +1,37 @@
 //! What an application's page says: attributes of its elements, members of its JSON, and cookies.
+//!
+//! A page may be a stranger's text, so each of these reads it once from its begin to its end.
 
+use bytes::Bytes;
 use serde_json::Value;
 
-/// The text that a pointer leads to.
+/// A page that the application gave.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Its bytes.
+    pub body: Bytes,
+    /// Whether it says that it is HTML: a browser shows no form in anything else.
+    pub is_html: bool,
+}
+
+impl Page {
+    /// A page with this `Content-Type`.
+    pub fn new(content_type: &str, body: Bytes) -> Self {
+        let media = content_type.split(';').next().unwrap_or_default().trim();
+        let is_html = ["text/html", "application/xhtml+xml"].iter().any(|html| media.eq_ignore_ascii_case(html));
+        Self { body, is_html }
+    }
+}
+
+/// The longest JSON that is read, in bytes: as values in memory it takes some seventy times as much.
+const JSON_MAX: usize = 64 * 1024;
+
+/// The longest reference that is read, from `&` to `;`, in bytes.
+const REFERENCE_MAX: usize = 9;
+
+/// The text that a pointer leads to, in JSON of at most [`JSON_MAX`] bytes.
 pub fn of_json(body: &[u8], pointer: &str) -> Option<String> {
+    let body = Some(body).filter(|body| body.len() <= JSON_MAX)?;
     let document: Value = serde_json::from_slice(body).ok()?;
     document.pointer(pointer)?.as_str().map(str::to_owned)
 }
@@ -17,24 +45,24 @@ pub fn attribute(body: &[u8], tag: &str, name: &str, wanted: &str) -> Option<Str
         let is_tag = rest.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag));
         let ends = rest.as_bytes().get(tag.len()).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == b'/');
         if is_tag && ends {
-            let attributes = attributes(&rest[tag.len()..]);
-            let of = |wanted: &str| attributes.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
-            if of("name").is_some_and(|(_, value)| value == name) {
-                return of(wanted).map(|(_, value)| value.clone());
+            let (named, found);
+            ([named, found], rest) = attributes(&rest[tag.len()..], ["name", wanted]);
+            if named.is_some_and(|value| unescaped(value) == name) {
+                return found.map(unescaped);
             }
         }
     }
     None
 }
 
-/// The attributes up to the end of a tag.
-fn attributes(text: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+/// The values of the attributes `wanted` up to the end of a tag, of each its first, and what follows what was read. A quote that nothing closes holds all of the rest.
+fn attributes<'a>(text: &'a str, wanted: [&str; 2]) -> ([Option<&'a str>; 2], &'a str) {
+    let mut found = [None; 2];
     let mut rest = text;
     loop {
         rest = rest.trim_start_matches(|letter: char| letter.is_ascii_whitespace() || letter == '/');
         let end = rest.find(|letter: char| letter.is_ascii_whitespace() || matches!(letter, '=' | '>' | '/'));
-        let Some(end) = end.filter(|end| *end > 0) else { return found };
+        let Some(end) = end.filter(|end| *end > 0) else { return (found, rest) };
         let (name, after) = rest.split_at(end);
         let after = after.trim_start();
         let (value, after) = match after.strip_prefix('=').map(str::trim_start) {
@@ -42,7 +70,7 @@ fn attributes(text: &str) -> Vec<(String, String)> {
             Some(value) => match value.chars().next().filter(|letter| matches!(letter, '"' | '\'')) {
                 Some(quote) => match value[1..].split_once(quote) {
                     Some(two) => two,
-                    None => return found,
+                    None => return (found, ""),
                 },
                 None => {
                     let end = value.find(|letter: char| letter.is_ascii_whitespace() || letter == '>');
@@ -50,7 +78,11 @@ fn attributes(text: &str) -> Vec<(String, String)> {
                 }
             },
         };
-        found.push((name.to_owned(), unescaped(value)));
+        for (wanted, found) in wanted.iter().zip(&mut found) {
+            if name.eq_ignore_ascii_case(wanted) {
+                found.get_or_insert(value);
+            }
+        }
         rest = after;
     }
 }
@@ -62,7 +94,8 @@ fn unescaped(text: &str) -> String {
     while let Some(at) = rest.find('&') {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let reference = rest.find(';').filter(|end| *end <= 8).map(|end| (&rest[1..end], end + 1));
+        let end = rest.bytes().take(REFERENCE_MAX).position(|byte| byte == b';');
+        let reference = end.map(|end| (&rest[1..end], end + 1));
         match reference.and_then(|(name, len)| Some((letter(name)?, len))) {
             Some((letter, len)) => {
                 out.push(letter);
@@ -139,6 +172,40 @@ mod tests {
         {
             assert_eq!(of(other, "input", "t", "value"), None, "{other}");
         }
+    }
+
+    /// Shapes that had each `<` or `&` read all that follows it: a megabyte of them took minutes.
+    #[test]
+    fn a_hostile_page_is_read_once() {
+        let shapes =
+            ["<", "<meta ", "<meta a=", "<meta a=\"", "<meta a='\"", "<meta name=x a", "a='<meta b=\" ", "&", "&#"];
+        let whole = ["<meta name=\"x\" content=\"", "<meta name='", ""];
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for (shape, begin) in shapes.iter().flat_map(|shape| whole.map(|begin| (shape, begin))) {
+                let page = [begin, &shape.repeat((1 << 20) / shape.len()), "\" x='' y=\"\" name=z content=z>"].concat();
+                let found = attribute(page.as_bytes(), "meta", "t", "content");
+                tell.send((*shape, begin, found)).unwrap();
+            }
+        });
+        for _ in 0..shapes.len() * whole.len() {
+            let (shape, begin, found) = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it ends");
+            assert_eq!(found, None, "{begin}{shape}…");
+        }
+    }
+
+    #[test]
+    fn only_html_is_html() {
+        let is_html = |content_type| Page::new(content_type, Bytes::new()).is_html;
+        assert!(is_html("text/html") && is_html("Text/HTML; charset=utf-8") && is_html("application/xhtml+xml"));
+        assert!(!["", "text/plain", "text/htmlx", "application/json", "x; text/html"].map(is_html).contains(&true));
+    }
+
+    #[test]
+    fn long_json_is_not_read() {
+        let json = |len: usize| format!("{{\"t\":\"abc\",\"x\":\"{}\"}}", "x".repeat(len)).into_bytes();
+        assert_eq!(of_json(&json(JSON_MAX - 100), "/t").as_deref(), Some("abc"));
+        assert_eq!(of_json(&json(JSON_MAX), "/t"), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use settings::{SettingsView, settings};
 pub use words::Language;
 
 use hoop_http::page::text;
-use hoop_http::{Body, Code, Origin, Problem, empty, full};
+use hoop_http::{Body, Code, Origin, Problem, empty, full, in_pieces};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use ring::digest;
 use words::Words;
@@ -50,7 +50,7 @@ pub struct Frame<'a> {
 
 /// A page as an answer.
 pub fn page(status: StatusCode, html: String) -> Response<Body> {
-    let mut response = Response::new(full(html));
+    let mut response = Response::new(in_pieces(html));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     for (name, value) in [

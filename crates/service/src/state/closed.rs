@@ -59,13 +59,14 @@ pub fn close(transaction: &Connection, table: &str, which: &str, params: impl Pa
 
 #[cfg(test)]
 mod tests {
+    use super::super::ENDED_MAX;
     use super::*;
     use hoop_timekeeper::Over;
 
     #[test]
     fn a_ticket_ends_on_the_next_day_that_is_open() {
         let dir = tempfile::tempdir().unwrap();
-        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         index.lock().execute_batch("INSERT INTO closed VALUES (5), (6), (8)").unwrap();
         let end = |wanted| index.open_end(UnixTime(wanted)).unwrap().0;
         assert_eq!(

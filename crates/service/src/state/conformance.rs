@@ -1,7 +1,8 @@
 //! What any index and any bodies must do, whatever they are made of: [`check`] runs it against an implementation, so that the next one (PostgreSQL,
 //! S3) has only to call it.
 
-use super::{Bodies, Change, Changed, Facts, Index, KEPT_SECS, LINGER_SECS, Marked, Reason, State, Upload};
+use super::{Bodies, Change, Changed, Facts, Index, KEPT_SECS, LINGER_SECS, Marked, Reason, State, UnderWay, Upload};
+use crate::owner::Tag;
 use crate::room::{Payer, Sum};
 use hoop_http::Code;
 use hoop_units::{ByteRange, UnixTime, UploadId};
@@ -50,31 +51,19 @@ fn id(n: u8) -> UploadId {
     UploadId([n; 16])
 }
 
-fn progress(n: u8, end: u64) -> Upload {
+/// What has come of an upload of the owner 0 or 1.
+pub fn progress(n: u8, end: u64) -> Upload {
+    let begun = Upload::begun(id(n), vec![n; 128], TOTAL, UnixTime(1_000), UnixTime(100 + u32::from(n)));
     Upload {
-        id: id(n),
-        prelude: vec![n; 128],
-        total: TOTAL,
         received: [ByteRange::new(0, end)].into_iter().collect(),
-        state: State::Receiving,
-        paused: false,
         facts: Some(Facts { method: "POST".into(), path: "/up".into(), owner: [n % 2; 16] }),
         payer: Some(Payer::Owner([n % 2; 16])),
-        created: UnixTime(100 + u32::from(n)),
-        updated: UnixTime(100 + u32::from(n)),
-        expires: UnixTime(1_000),
-        attempts: 0,
-        next_attempt: None,
-        reason: None,
-        answer: None,
-        receipt: None,
-        token: None,
-        failures: 0,
-        kept: false,
+        ..begun
     }
 }
 
-fn done(changed: Changed) -> Upload {
+/// The upload after a change that was made.
+pub fn done(changed: Changed) -> Upload {
     match changed {
         Changed::Done(upload) => upload,
         other => panic!("{other:?}"),
@@ -176,10 +165,12 @@ fn what_is_due_comes_in_order_and_never_while_it_is_paused(index: &Arc<dyn Index
     let reason = Reason::new(Code::UpstreamBusy, "for once");
     done(apply(index, 1, Change::Retry { at: UnixTime(700), reason }));
     done(apply(index, 3, Change::Pause));
-    assert_eq!(index.due(UnixTime(600), 9).unwrap(), [id(2), id(4)]);
-    assert_eq!(index.due(UnixTime(600), 1).unwrap(), [id(2)]);
+    received(index, 5);
+    let (even, odd) = (Some(Payer::Owner([0; 16])), Some(Payer::Owner([1; 16])));
+    assert_eq!(index.due(None, UnixTime(600)).unwrap(), [(even, id(2)), (even, id(4)), (odd, id(5))]);
+    assert_eq!(index.due(even, UnixTime(600)).unwrap(), [(odd, id(5)), (even, id(2)), (even, id(4))]);
     assert_eq!(index.next_due(UnixTime(600)).unwrap(), Some(UnixTime(700)));
-    assert!(index.due(UnixTime(700), 9).unwrap().contains(&id(1)));
+    assert!(index.due(None, UnixTime(700)).unwrap().contains(&(odd, id(1))));
     assert_eq!(index.next_due(UnixTime(700)).unwrap(), None);
 }
 
@@ -202,14 +193,29 @@ fn an_owner_sees_the_newest_first_and_only_what_is_theirs(index: &Arc<dyn Index>
 fn whoever_has_an_upload_under_way_is_found_once(index: &Arc<dyn Index>) {
     (1..=4).for_each(|n| drop(received(index, n)));
     index.receive(&Upload { facts: None, ..progress(5, 9) }, true).unwrap();
-    let owners = |limit| index.under_way(limit).unwrap().iter().map(|(tag, _)| *tag).collect::<Vec<_>>();
+    let under_way = |turn, of_payer, limit| index.under_way([turn; 16], of_payer, limit).unwrap();
+    let of =
+        |turn, of_payer, limit| -> Vec<Tag> { under_way(turn, of_payer, limit).iter().map(|of| of.owner).collect() };
+    let owners = |limit| of(9, 9, limit);
     assert_eq!((owners(9), owners(1)), (vec![[0; 16], [1; 16]], vec![[0; 16]]));
     for n in [1, 3] {
         done(apply(index, n, Change::Pause));
     }
     assert_eq!(owners(9), [[0; 16]], "a pause is none of the session's");
     done(apply(index, 2, Change::Claim));
-    assert_eq!(index.under_way(9).unwrap(), [([0; 16], id(4))]);
+    assert_eq!(under_way(9, 9, 9), [UnderWay { owner: [0; 16], id: id(4), began: progress(4, 9).created }]);
+    // Strangers: of one payer so many, and behind those whom the application names.
+    for n in 21..=26 {
+        let owner = [n + 100; 16];
+        let payer = Some(Payer::Address([n / 26; 16]));
+        let facts = Some(Facts { method: "POST".into(), path: "/".into(), owner });
+        index.receive(&Upload { facts, payer, ..progress(n, 9) }, true).unwrap();
+    }
+    let strangers =
+        |turn, of_payer| of(turn, of_payer, 9).split_off(1).iter().map(|tag| tag[0] - 100).collect::<Vec<_>>();
+    assert_eq!((strangers(0, 9), of(0, 9, 1)), (vec![21, 22, 23, 24, 25, 26], vec![[0; 16]]));
+    assert_eq!(strangers(0, 2), [21, 22, 26], "an address has so many");
+    assert_eq!((strangers(122, 2), strangers(124, 2)), (vec![23, 24, 26], vec![25, 26, 21]), "and each has its turn");
 }
 
 fn a_body_counts_until_it_is_disposed_of(index: &Arc<dyn Index>) {
@@ -243,7 +249,7 @@ fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dy
     done(apply(index, 2, release()));
     assert!(matches!(apply(index, 1, release()), Changed::Refused(_)), "its body may be gone");
     assert_eq!((index.disposable(9).unwrap(), index.longest_kept(None, 9).unwrap()), (vec![id(1)], vec![id(3)]));
-    assert_eq!(index.due(UnixTime(600), 9).unwrap(), [id(2)]);
+    assert_eq!(index.due(None, UnixTime(600)).unwrap().iter().map(|(_, id)| *id).collect::<Vec<_>>(), [id(2)]);
 }
 
 fn only_what_is_long_over_and_disposed_of_is_forgotten(index: &Arc<dyn Index>) {
@@ -290,8 +296,8 @@ fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {
 
 fn a_pause_or_a_stop_before_anything_has_come_holds(index: &Arc<dyn Index>) {
     let mark = |n: u8, change: fn(&mut Marked)| {
-        let new = Marked::new(id(n), [1; 16], UnixTime(50), UnixTime(1_000));
-        index.mark(&new, true, &change).unwrap().unwrap()
+        let new = Marked::new(id(n), [1; 16], Payer::Owner([1; 16]), UnixTime(50), UnixTime(1_000));
+        index.mark(&new, &change).unwrap().unwrap()
     };
     assert!(mark(1, |marked| marked.paused = true).paused);
     assert!(mark(2, |marked| marked.stopped = true).stopped);
@@ -339,6 +345,7 @@ fn idle_bodies_are_found(bodies: &Arc<dyn Bodies>) {
 }
 
 mod tests {
+    use super::super::ENDED_MAX;
     use super::super::folder::Folder;
     use super::super::sqlite::SqliteIndex;
     use super::*;
@@ -349,7 +356,7 @@ mod tests {
         let folders = RefCell::new(Vec::new());
         check(|| {
             let dir = tempfile::tempdir().unwrap();
-            let index = Arc::new(SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap());
+            let index = Arc::new(SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap());
             let bodies = Arc::new(Folder::open(&dir.path().join("bodies")).unwrap());
             folders.borrow_mut().push(dir);
             Fresh { index, bodies }

@@ -4,25 +4,24 @@
 //! jump, machines are switched off, processes end, NTP says what is right or what is wrong. `HOOP_JUMPS` is how many jumps there are in all.
 
 use super::sqlite::SqliteIndex;
-use super::{Change, Changed, Closed as _, Index as _, LINGER_SECS, Notes as _, State, Upload};
+use super::{Change, Changed, Closed as _, ENDED_MAX, Index as _, LINGER_SECS, Notes as _, State, Upload};
 use crate::admit::{GRACE_SECS, in_time};
-use hoop_spool::{Begin, EARLY_SECS, KEEP_SECS, Offer, Overdue, Reason as Why, Settings, Spool};
-use hoop_timekeeper::{Over, Reading, SETTLE, Saved, Timekeeper};
-use hoop_units::{ByteRange, DeviceId, Timestamp, UnixTime, UploadId};
+use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason as Why, Settings, Spool, late_by, ticket_end};
+use hoop_timekeeper::simulated::Machine;
+use hoop_timekeeper::{Over, SETTLE};
+use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tempfile::TempDir;
 
-const START: i64 = 1_795_000_000;
+const START: u64 = 1_795_000_000;
 const DAY: u64 = 86_400;
 /// What a ticket of this service lasts.
 const LIFETIME: u32 = 7 * DAY as u32;
-/// As in `core`, and in the gateway's `offload`.
+/// As in `core`.
 const TICKET_LIFE: u64 = 30 * DAY;
-/// How often what time it is is written down.
-const SAVE: Duration = Duration::from_secs(300);
 /// Whole seconds, at several places.
 const SLACK: u64 = 5;
 /// Jumps in one world; then another begins, so that what was forgotten does not heap up.
@@ -35,114 +34,56 @@ enum By {
     Wall,
 }
 
-/// A machine with its clocks, and what is on its disk of them.
-struct Machine {
+/// A machine whose clocks jump, and whom it believes.
+struct End {
     by: By,
-    /// Seconds since it was started.
-    mono: u64,
-    /// What time it is.
-    truth: i64,
-    /// How far off the wall clock is.
-    off: i64,
-    /// Whether NTP has synchronised it, right or wrong.
-    ntp: bool,
-    boot: u32,
-    /// Seconds that it has run.
-    run: u64,
-    keeper: Timekeeper,
-    disk: Saved,
+    machine: Machine,
 }
 
-impl Machine {
-    fn new(by: By, truth: i64) -> Self {
-        let reading = Reading { mono: Timestamp::ZERO, wall_us: truth.unsigned_abs() * 1_000_000, ntp_us: None };
-        let keeper = Timekeeper::new(None, "0", reading);
-        let disk = keeper.saved("0");
-        Self { by, mono: 0, truth, off: 0, ntp: true, boot: 0, run: 0, keeper, disk }
+impl End {
+    fn new(by: By) -> Self {
+        let mut machine = Machine::new(START);
+        machine.ntp = Some(0);
+        Self { by, machine }
     }
 
-    fn wall(&self) -> UnixTime {
-        UnixTime(u32::try_from((self.truth + self.off).max(0)).unwrap_or(u32::MAX))
-    }
-
-    fn reading(&self) -> Reading {
-        let wall_us = u64::from(self.wall().0) * 1_000_000;
-        Reading { mono: Timestamp::from_secs(self.mono), wall_us, ntp_us: self.ntp.then_some(wall_us) }
-    }
-
-    fn looks(&mut self) {
-        if self.keeper.observe(self.reading()) {
-            self.saves();
-        }
-    }
-
-    fn saves(&mut self) {
-        self.disk = self.keeper.saved(&self.boot.to_string());
-    }
-
-    /// It runs, looks at its clocks some times, and writes down what time it is.
-    fn runs(&mut self, secs: u64) {
-        let step = (secs / 20).clamp(10, 3_600);
-        let mut left = secs;
-        self.looks();
-        while left > 0 {
-            let passed = step.min(left);
-            left -= passed;
-            (self.mono, self.run, self.truth) =
-                (self.mono + passed, self.run + passed, self.truth + passed.cast_signed());
-            self.looks();
-            // As `hoop_http::Clock` does: what has passed since is lost with a crash.
-            if self.keeper.run() >= Duration::from_micros(self.disk.run_us) + SAVE {
-                self.saves();
-            }
-        }
-    }
-
-    fn restarts(&mut self) {
-        self.keeper = Timekeeper::new(Some(self.disk.clone()), &self.boot.to_string(), self.reading());
-        self.saves();
-    }
-
-    /// It is switched off for so long, and starts with its wall clock so far off.
-    fn is_off(&mut self, secs: u64, off: i64) {
-        self.boot += 1;
-        self.truth += secs.cast_signed();
-        (self.mono, self.off, self.ntp) = (5, off, false);
-        self.restarts();
+    /// Its wall clock is so far off from now on, and NTP says so, too, or nothing.
+    fn jumps(&mut self, off: i64, ntp: bool) {
+        (self.machine.off, self.machine.ntp) = (off, ntp.then_some(off));
     }
 
     fn now(&self) -> UnixTime {
         match self.by {
-            By::Judgement => self.keeper.now(),
-            By::Wall => self.wall(),
+            By::Judgement => self.machine.keeper().now(),
+            By::Wall => self.machine.wall(),
         }
     }
 
     fn peak(&self) -> UnixTime {
         match self.by {
-            By::Judgement => self.keeper.peak(),
-            By::Wall => self.wall(),
+            By::Judgement => self.machine.keeper().peak(),
+            By::Wall => self.machine.wall(),
         }
     }
 
     fn past(&self, life: u64) -> UnixTime {
         match self.by {
-            By::Judgement => self.keeper.past(Duration::from_secs(life)),
-            By::Wall => self.wall(),
+            By::Judgement => self.machine.keeper().past(Duration::from_secs(life)),
+            By::Wall => self.machine.wall(),
         }
     }
 
     fn after(&self, life: u64) -> UnixTime {
         match self.by {
-            By::Judgement => self.keeper.after(Duration::from_secs(life)),
+            By::Judgement => self.machine.keeper().after(Duration::from_secs(life)),
             By::Wall => UnixTime(u32::MAX),
         }
     }
 
-    fn over(&self, life: u64) -> Over {
+    fn over(&self, life: u64) -> Option<Over> {
         match self.by {
-            By::Judgement => self.keeper.over(Duration::from_secs(life)).unwrap_or(Over::NOTHING),
-            By::Wall => self.wall().into(),
+            By::Judgement => self.machine.keeper().over(Duration::from_secs(life)),
+            By::Wall => Some(self.machine.wall().into()),
         }
     }
 }
@@ -161,9 +102,9 @@ struct Sent {
 /// A gateway and a service, and all that was sent.
 struct World {
     dice: Pcg64Mcg,
-    gateway: Machine,
+    gateway: End,
     spool: Spool,
-    service: Machine,
+    service: End,
     index: SqliteIndex,
     sent: BTreeMap<UploadId, Sent>,
     wrong: Vec<String>,
@@ -174,14 +115,14 @@ impl World {
     fn new(seed: u64, by: By) -> Self {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let spool = Spool::open(Settings { sync: false, ..Settings::new(folders[0].path()) }).unwrap();
-        let index = SqliteIndex::open(&folders[1].path().join("index.sqlite")).unwrap();
+        let index = SqliteIndex::open(&folders[1].path().join("index.sqlite"), ENDED_MAX).unwrap();
         // Nothing here is cut off from power, and syncs take time.
         index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
         let mut world = Self {
             dice: Pcg64Mcg::new(u128::from(seed) << 1 | 1),
-            gateway: Machine::new(by, START),
+            gateway: End::new(by),
             spool,
-            service: Machine::new(by, START),
+            service: End::new(by),
             index,
             sent: BTreeMap::new(),
             wrong: Vec::new(),
@@ -207,8 +148,8 @@ impl World {
     }
 
     fn runs(&mut self, secs: u64) {
-        self.gateway.runs(secs);
-        self.service.runs(secs);
+        self.gateway.machine.runs(secs);
+        self.service.machine.runs(secs);
     }
 
     /// One clock jumps, by minutes to years; and stays so, or not.
@@ -217,16 +158,14 @@ impl World {
         let off = if self.one_in(2) { by } else { -by };
         let (ntp, stays, off_for) = (self.one_in(4), self.some(4 * DAY), self.some(30 * DAY));
         let how = self.below(8);
-        let machine = if self.one_in(2) { &mut self.gateway } else { &mut self.service };
+        let end = if self.one_in(2) { &mut self.gateway } else { &mut self.service };
+        end.jumps(off, ntp && how > 1);
         match how {
-            0 => machine.is_off(off_for, off),
-            1 => {
-                (machine.off, machine.ntp) = (off, false);
-                machine.restarts();
-            }
-            _ => (machine.off, machine.ntp) = (off, ntp),
+            0 => end.machine.is_off(off_for, off),
+            1 => end.machine.restarts(),
+            _ => {}
         }
-        machine.looks();
+        end.machine.looks();
         self.house();
         self.traffic();
         // A minute, a day, or weeks: some are undone before they are believed, and some are not.
@@ -235,9 +174,9 @@ impl World {
         self.house();
         self.traffic();
         if !self.one_in(4) {
-            for machine in [&mut self.gateway, &mut self.service] {
-                (machine.off, machine.ntp) = (0, true);
-                machine.looks();
+            for end in [&mut self.gateway, &mut self.service] {
+                end.jumps(0, true);
+                end.machine.looks();
             }
             self.house();
             self.traffic();
@@ -251,7 +190,7 @@ impl World {
         let id = UploadId(id);
         let not_before = self.service.now();
         let expires = self.index.open_end(not_before.plus_secs(LIFETIME)).unwrap();
-        let issued = self.service.run;
+        let issued = self.service.machine.run;
         self.sent.insert(id, Sent { not_before, expires, issued, stored: None, received: None, accepted: 0 });
         if self.one_in(2) {
             let waits = self.some(8 * DAY);
@@ -272,8 +211,9 @@ impl World {
 
     /// What a gateway does with an upload that a device brings.
     fn store(&mut self, id: UploadId) {
-        let expires = self.sent[&id].expires.min(self.gateway.now().plus_secs(TICKET_LIFE as u32));
-        if self.gateway.past(TICKET_LIFE) > expires.plus_secs(GRACE_SECS) {
+        let expires = ticket_end(self.sent[&id].expires, self.gateway.now());
+        let known = self.spool.get(id).unwrap().is_some();
+        if late_by(expires, known, |life| self.gateway.past(life.into())).is_some() {
             return;
         }
         let offer = Offer {
@@ -288,7 +228,7 @@ impl World {
         if let Begin::Take(mut intake) = self.spool.begin(&offer).unwrap() {
             intake.write_at(0, &[7; 9]).unwrap();
             intake.commit(ByteRange::new(0, 9), self.gateway.now()).unwrap();
-            self.sent.get_mut(&id).unwrap().stored = Some(self.gateway.run);
+            self.sent.get_mut(&id).unwrap().stored = Some(self.gateway.machine.run);
         }
     }
 
@@ -303,7 +243,7 @@ impl World {
                 let (over, peak) = (Over { before: self.service.past(TICKET_LIFE), after }, self.service.peak());
                 let refused = in_time(sent.not_before, sent.expires, over, peak).err().map(|problem| problem.code);
                 if closed || refused.is_some() {
-                    let lived = self.service.run - sent.issued;
+                    let lived = self.service.machine.run - sent.issued;
                     if sent.accepted == 0 && lived + SLACK < u64::from(LIFETIME) {
                         let (not_before, expires) = (sent.not_before, sent.expires);
                         self.wrong.push(format!(
@@ -315,7 +255,7 @@ impl World {
                 }
                 let upload = upload(id, sent.expires, self.service.now());
                 assert!(matches!(self.index.receive(&upload, true).unwrap(), Changed::Done(_)));
-                self.sent.get_mut(&id).unwrap().received = Some(self.service.run);
+                self.sent.get_mut(&id).unwrap().received = Some(self.service.machine.run);
             }
         }
         let known = self.index.load(id).unwrap().unwrap();
@@ -329,7 +269,7 @@ impl World {
     /// The application takes some of what is due.
     fn replay(&mut self) {
         let now = self.service.now();
-        for id in self.index.due(now, 9).unwrap() {
+        for (_, id) in self.index.due(None, now).unwrap() {
             if self.one_in(4) {
                 continue;
             }
@@ -347,11 +287,11 @@ impl World {
 
     /// What both ends do each minute.
     fn house(&mut self) {
-        let over = self.service.over(TICKET_LIFE + 2 * u64::from(LINGER_SECS));
+        let over = self.service.over(TICKET_LIFE + 2 * u64::from(LINGER_SECS)).unwrap_or(Over::NOTHING);
         let now = self.service.now();
         for id in self.index.overdue(over, 99).unwrap() {
             self.index.apply(id, Change::Expire, now).unwrap();
-            self.ended(id, "the service", |sent| sent.received, self.service.run, LINGER_SECS);
+            self.ended(id, "the service", |sent| sent.received, self.service.machine.run, LINGER_SECS);
         }
         for id in self.index.disposable(99).unwrap() {
             self.index.disposed(id).unwrap();
@@ -361,12 +301,11 @@ impl World {
 
         let waiting = |upload: &hoop_spool::Upload| (!upload.state.is_final()).then_some(upload.id);
         let before = self.spool.all(waiting).unwrap();
-        let early = self.gateway.over(EARLY_SECS.into());
-        let time = Overdue { early, kept: self.gateway.over(TICKET_LIFE + u64::from(KEEP_SECS)) };
+        let time = Overdue::by(|life| self.gateway.over(life.into()));
         while self.spool.end_overdue(&Why::new("x", ""), &time, self.gateway.now(), 99).unwrap() > 0 {}
         for id in before {
             if self.spool.get(id).unwrap().is_none_or(|upload| upload.state.is_final()) {
-                self.ended(id, "the gateway", |sent| sent.stored, self.gateway.run, KEEP_SECS);
+                self.ended(id, "the gateway", |sent| sent.stored, self.gateway.machine.run, KEEP_SECS);
             }
         }
     }
@@ -381,8 +320,8 @@ impl World {
 
     /// All clocks are right from now on, and months pass: nothing is kept for ever.
     fn ends(&mut self) {
-        for machine in [&mut self.gateway, &mut self.service] {
-            (machine.off, machine.ntp) = (0, true);
+        for end in [&mut self.gateway, &mut self.service] {
+            end.jumps(0, true);
         }
         for _ in 0..5 {
             self.runs(30 * DAY);
@@ -403,27 +342,8 @@ impl World {
 
 /// An upload that is whole.
 fn upload(id: UploadId, expires: UnixTime, now: UnixTime) -> Upload {
-    Upload {
-        id,
-        prelude: vec![1],
-        total: 9,
-        received: [ByteRange::new(0, 9)].into_iter().collect(),
-        state: State::Receiving,
-        paused: false,
-        facts: None,
-        created: now,
-        updated: now,
-        expires,
-        attempts: 0,
-        next_attempt: None,
-        reason: None,
-        answer: None,
-        receipt: None,
-        token: None,
-        failures: 0,
-        kept: false,
-        payer: None,
-    }
+    let received = [ByteRange::new(0, 9)].into_iter().collect();
+    Upload { received, ..Upload::begun(id, vec![1], 9, expires, now) }
 }
 
 /// So many jumps in one world; what went wrong.

@@ -10,6 +10,7 @@
 mod closed;
 #[cfg(test)]
 pub mod conformance;
+mod ended;
 pub mod folder;
 #[cfg(test)]
 mod jumps;
@@ -17,6 +18,7 @@ pub mod notes;
 pub mod settings;
 pub mod sqlite;
 mod store;
+mod turns;
 mod upload;
 
 use crate::owner::Tag;
@@ -27,6 +29,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use closed::Closed;
+pub use ended::ENDED_MAX;
 pub use notes::{Marked, Notes};
 pub use settings::{SETTINGS_LIFE, SavedSettings};
 pub use store::{Store, blocking};
@@ -62,6 +65,17 @@ impl StoreError {
     }
 }
 
+/// An owner who has something under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnderWay {
+    /// Who.
+    pub owner: Tag,
+    /// One of theirs.
+    pub id: UploadId,
+    /// When the latest of theirs began.
+    pub began: UnixTime,
+}
+
 /// What came of a change.
 #[derive(Debug)]
 pub enum Changed {
@@ -83,16 +97,18 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn discard(&self, id: UploadId) -> Result<(), StoreError>;
     /// Applies a change.
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError>;
-    /// Uploads to replay now, the longest waiting first.
-    fn due(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    /// Uploads to replay now and who pays for them: of whoever comes after `last` first, then in a circle. Of each payer those that have been due the longest, the first
+    /// few; so there may be more.
+    fn due(&self, last: Option<Payer>, now: UnixTime) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError>;
     /// When the next replay is due that is not yet.
     fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError>;
     /// Uploads that are being replayed, as far as the index knows, by id and from after this one.
     fn interrupted(&self, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
-    /// The uploads of whoever has one of these tags, newest first.
+    /// The uploads of whoever has one of these tags, newest first, without their answers.
     fn owned(&self, tags: &[Tag], limit: usize) -> Result<Vec<Upload>, StoreError>;
-    /// Whose uploads are coming in or wait to be replayed, and are not paused: each owner once, with one of theirs, by tag.
-    fn under_way(&self, limit: usize) -> Result<Vec<(Tag, UploadId)>, StoreError>;
+    /// Whose uploads are coming in or wait to be replayed, and are not paused: each owner once. Those whom the application names first; of the others so many of each
+    /// payer; all in a circle of tags, from after `turn` on.
+    fn under_way(&self, turn: Tag, of_payer: usize, limit: usize) -> Result<Vec<UnderWay>, StoreError>;
     /// Uploads that wait for something although their time has run out.
     fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.
@@ -111,6 +127,11 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError>;
     /// How many uploads there are in each state.
     fn counts(&self) -> Result<Vec<(State, u64)>, StoreError>;
+    /// What is kept of uploads that have ended, and can go, in bytes.
+    fn ended(&self) -> Result<u64, StoreError>;
+    /// Lets go of answers and what else is not needed of uploads that have ended, as long as somebody has too much of it, or all have; of how
+    /// many, of a bounded number. Each [`Index::apply`] that ends one does the same.
+    fn shed(&self) -> Result<usize, StoreError>;
     /// Notes that a body was deleted.
     fn disposed(&self, id: UploadId) -> Result<(), StoreError>;
     /// Forgets uploads that nobody may ask for any more, and closes the days on which their tickets end ([`Closed`]); how many.

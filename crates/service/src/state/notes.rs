@@ -3,27 +3,31 @@
 //! One row an upload: its owner, the note if there is one, and whether it is paused or stopped before anything of it has come.
 //! Once something has come, `arrived` is set, and the upload's own row says whether it is paused or stopped.
 //!
-//! Bounds, of rows that wait for their uploads: [`NOTES_MAX`] notes of one owner and [`NOTES_ALL_MAX`] in all; [`MARKS_MAX`] marks of one
-//! user and [`MARKS_ALL_MAX`] of strangers. A mark, that an upload is paused or stopped, goes only with its ticket's time: were it to go
+//! Bounds, of rows that wait for their uploads: [`NOTES_MAX`] notes of one owner, as many of one payer, and [`NOTES_ALL_MAX`] in all, when whoever
+//! has most loses the oldest; [`MARKS_MAX`] marks of one user, [`MARKS_OF_ADDRESS`] of one address and [`MARKS_ALL_MAX`] of strangers. A mark, that an upload is paused or stopped, goes only with its ticket's time: were it to go
 //! for a note, what was stopped would be delivered.
 
 use super::sqlite::SqliteIndex;
-use super::{LINGER_SECS, StoreError, closed};
+use super::{LINGER_SECS, StoreError, closed, ended};
 use crate::note::Note;
 use crate::owner::Tag;
+use crate::room::Payer;
 use hoop_http::Code;
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
-/// Notes of one owner (`docs/protocol.md` §7, "Notes"); then the oldest of an upload that is not marked goes.
+/// Notes of one owner or payer (`docs/protocol.md` §7, "Notes"); then the oldest of an upload that is not marked goes.
 const NOTES_MAX: u32 = 1_000;
 
-/// Notes in all: whoever invents owners fills a gigabyte at the most, and is told then that there is no room.
+/// Notes in all, a gigabyte at the most; then whoever has most of them loses the oldest.
 const NOTES_ALL_MAX: u32 = 16_384;
 
 /// Marks of one user whom the application knows: more than anybody stops or pauses in two weeks, and nobody else's affair.
 const MARKS_MAX: u32 = 4_096;
+
+/// Marks of whoever is at one address and has no name: more than a household stops or pauses before it comes.
+const MARKS_OF_ADDRESS: u32 = 1_024;
 
 /// Marks, beyond which those of strangers are refused: with notes another gigabyte.
 const MARKS_ALL_MAX: u32 = 16_384;
@@ -40,7 +44,14 @@ CREATE INDEX notes_marks ON notes (owner) WHERE NOT arrived AND (paused OR stopp
 CREATE INDEX notes_expires ON notes (expires) WHERE NOT arrived;
 ";
 
-const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped";
+/// The part of a later one: who pays.
+pub const PAYERS: &str = "
+ALTER TABLE notes ADD COLUMN payer BLOB;
+CREATE INDEX notes_paid ON notes (payer, created) WHERE NOT arrived AND note IS NOT NULL;
+CREATE INDEX notes_marks_paid ON notes (payer) WHERE NOT arrived AND (paused OR stopped);
+";
+
+const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped, payer";
 
 /// What is known of an upload from its device or owner alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +60,8 @@ pub struct Marked {
     pub id: UploadId,
     /// Whose it is, by its token.
     pub owner: Tag,
+    /// Whose share it takes from; none: it is of an older version.
+    pub payer: Option<Payer>,
     /// What its device says of it.
     pub note: Option<Note>,
     /// When it was first heard of.
@@ -63,8 +76,8 @@ pub struct Marked {
 
 impl Marked {
     /// One of which nothing is known yet but whose it is.
-    pub const fn new(id: UploadId, owner: Tag, created: UnixTime, expires: UnixTime) -> Self {
-        Self { id, owner, note: None, created, expires, paused: false, stopped: false }
+    pub const fn new(id: UploadId, owner: Tag, payer: Payer, created: UnixTime, expires: UnixTime) -> Self {
+        Self { id, owner, payer: Some(payer), note: None, created, expires, paused: false, stopped: false }
     }
 }
 
@@ -83,51 +96,65 @@ impl Marked {
 pub trait Notes {
     /// What is known of an upload besides its row.
     fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError>;
-    /// Changes what is known, beginning with `new` if nothing is. `user`: it is of somebody whom the application knows. None: there is
-    /// no room for another note or mark; to take a mark away needs none.
-    fn mark(&self, new: &Marked, user: bool, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError>;
-    /// The notes of whoever has one of these tags, newest first.
-    fn noted(&self, tags: &[Tag], limit: usize) -> Result<Vec<Marked>, StoreError>;
+    /// Changes what is known, beginning with `new` if nothing is. None: there is no room for another note or mark; to take a mark away needs none.
+    fn mark(&self, new: &Marked, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError>;
+    /// The notes of whoever has one of these tags, newest first: of each tag so many, and no more once they have `bytes` together.
+    fn noted(&self, tags: &[Tag], limit: usize, bytes: usize) -> Result<Vec<Marked>, StoreError>;
     /// Forgets those whose uploads never came, and closes the days of the tickets of those that were stopped or paused ([`super::Closed`]); how many.
     fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }
 
 impl Notes for SqliteIndex {
     fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError> {
-        load(&self.reader(), id)
+        // Others do not wait until a note has been parsed.
+        let found = found(&self.reader(), id)?;
+        found.map(parsed).transpose()
     }
 
-    fn mark(&self, new: &Marked, user: bool, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError> {
+    fn mark(&self, new: &Marked, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError> {
         let mut connection = self.lock();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let before = load(&transaction, new.id)?.unwrap_or_else(|| new.clone());
         let mut marked = before.clone();
+        // Whom the application names now pays, whoever did before.
+        marked.payer = marked.payer.filter(|payer| matches!(payer, Payer::Owner(_))).or(new.payer);
         change(&mut marked);
         // What belongs to an upload that has begun to come is as bounded as uploads are.
         let waits = super::sqlite::load(&transaction, new.id)?.is_none();
         let noted = waits && marked.note.is_some() && before.note.is_none();
         let held = waits && marked.refusal().is_some() && before.refusal().is_none();
-        if noted && !make_room(&transaction, marked.owner)? || held && !may_mark(&transaction, marked.owner, user)? {
+        if noted && !make_room(&transaction, &marked)? || held && !may_mark(&transaction, &marked)? {
             return Ok(None);
         }
         save(&transaction, &marked)?;
+        let len = |of: &Marked| text(of).map_or(0, |text| text.len());
+        ended::noted(&transaction, marked.id, len(&before), len(&marked))?;
+        ended::shed(&transaction, self.ended_max, ended::AT_ONCE)?;
         let sql = "DELETE FROM notes WHERE id = ?1 AND NOT arrived AND note IS NULL AND NOT paused AND NOT stopped";
         transaction.prepare_cached(sql)?.execute([marked.id.0])?;
         transaction.commit()?;
         Ok(Some(marked))
     }
 
-    fn noted(&self, tags: &[Tag], limit: usize) -> Result<Vec<Marked>, StoreError> {
+    fn noted(&self, tags: &[Tag], limit: usize, bytes: usize) -> Result<Vec<Marked>, StoreError> {
         let sql =
             format!("SELECT {COLUMNS} FROM notes WHERE owner = ?1 AND note IS NOT NULL ORDER BY created DESC LIMIT ?2");
-        let connection = self.reader();
-        let mut statement = connection.prepare_cached(&sql)?;
-        let mut notes = Vec::new();
+        let mut rows = Vec::new();
         for tag in tags {
-            for row in statement.query_map(params![tag, super::sqlite::rows(limit)], |row| Ok(read(row)))? {
-                notes.push(row??);
+            let connection = self.reader();
+            let mut statement = connection.prepare_cached(&sql)?;
+            let mut left = bytes;
+            for row in statement.query_map(params![tag, super::sqlite::rows(limit)], found_in)? {
+                let row = row?;
+                let len = row.1.as_ref().map_or(0, String::len);
+                rows.push(row);
+                match left.checked_sub(len) {
+                    Some(rest) => left = rest,
+                    None => break,
+                }
             }
         }
+        let mut notes = rows.into_iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
         notes.sort_by_key(|marked| std::cmp::Reverse(marked.created));
         notes.truncate(limit);
         Ok(notes)
@@ -153,28 +180,45 @@ impl Notes for SqliteIndex {
     }
 }
 
-/// Makes room for one more note of this owner; false if there is none.
-fn make_room(transaction: &Transaction<'_>, owner: Tag) -> Result<bool, StoreError> {
-    let waiting = "NOT arrived AND note IS NOT NULL";
-    let own = count(transaction, &format!("{waiting} AND owner = ?1"), &[&owner])?;
-    if own >= NOTES_MAX {
-        let sql = format!(
-            "DELETE FROM notes WHERE id = (SELECT id FROM notes WHERE {waiting} AND owner = ?1 AND NOT paused AND NOT \
-             stopped ORDER BY created LIMIT 1)"
-        );
-        return Ok(transaction.prepare_cached(&sql)?.execute([owner])? > 0);
+/// Notes that wait for their uploads.
+const WAITING: &str = "NOT arrived AND note IS NOT NULL";
+
+/// Makes room for one more note; false if there is none.
+fn make_room(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
+    if count(transaction, &format!("{WAITING} AND owner = ?1"), &[&new.owner])? >= NOTES_MAX {
+        return forget_oldest(transaction, "owner", &new.owner);
     }
-    Ok(count(transaction, waiting, &[])? < NOTES_ALL_MAX)
+    if count(transaction, &format!("{WAITING} AND payer IS ?1"), &[&new.payer])? >= NOTES_MAX {
+        return forget_oldest(transaction, "payer", &new.payer);
+    }
+    if count(transaction, WAITING, &[])? < NOTES_ALL_MAX {
+        return Ok(true);
+    }
+    let sql = format!(
+        "SELECT payer FROM notes WHERE {WAITING} AND NOT paused AND NOT stopped GROUP BY payer ORDER BY count(*) DESC LIMIT 1"
+    );
+    let most = transaction.prepare_cached(&sql)?.query_row([], |row| row.get::<_, Option<Payer>>(0)).optional()?;
+    most.map_or(Ok(false), |most| forget_oldest(transaction, "payer", &most))
 }
 
-/// Whether one more upload of this owner may be paused or stopped before it has come. A user is counted alone, so that no stranger
-/// keeps one from stopping an upload.
-fn may_mark(transaction: &Transaction<'_>, owner: Tag, user: bool) -> Result<bool, StoreError> {
+/// Forgets the oldest note that waits of the uploads of one owner or payer which are not marked; whether there was one.
+fn forget_oldest(transaction: &Transaction<'_>, of: &str, who: &dyn rusqlite::ToSql) -> Result<bool, StoreError> {
+    let sql = format!(
+        "DELETE FROM notes WHERE id = (SELECT id FROM notes WHERE {WAITING} AND {of} IS ?1 AND NOT paused AND NOT stopped \
+         ORDER BY created LIMIT 1)"
+    );
+    Ok(transaction.prepare_cached(&sql)?.execute([who])? > 0)
+}
+
+/// Whether one more upload may be paused or stopped before it has come. A user is counted alone, so that no stranger keeps one from stopping an
+/// upload; and an address has a share, so that it keeps no other from that.
+fn may_mark(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
     let marks = "NOT arrived AND (paused OR stopped)";
-    Ok(match user {
-        true => count(transaction, &format!("{marks} AND owner = ?1"), &[&owner])? < MARKS_MAX,
-        false => count(transaction, marks, &[])? < MARKS_ALL_MAX,
-    })
+    if let Some(Payer::Owner(_)) = new.payer {
+        return Ok(count(transaction, &format!("{marks} AND owner = ?1"), &[&new.owner])? < MARKS_MAX);
+    }
+    let own = count(transaction, &format!("{marks} AND payer IS ?1"), &[&new.payer])?;
+    Ok(own < MARKS_OF_ADDRESS && count(transaction, marks, &[])? < MARKS_ALL_MAX)
 }
 
 fn count(transaction: &Transaction<'_>, which: &str, params: &[&dyn rusqlite::ToSql]) -> Result<u32, StoreError> {
@@ -184,25 +228,42 @@ fn count(transaction: &Transaction<'_>, which: &str, params: &[&dyn rusqlite::To
 
 /// What is known of an upload besides its row.
 pub fn load(connection: &Connection, id: UploadId) -> Result<Option<Marked>, StoreError> {
+    found(connection, id)?.map(parsed).transpose()
+}
+
+/// A row, and its note as it is kept.
+type Found = (Marked, Option<String>);
+
+fn found(connection: &Connection, id: UploadId) -> Result<Option<Found>, StoreError> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM notes WHERE id = ?1"))?;
-    statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
+    Ok(statement.query_row([id.0], found_in).optional()?)
+}
+
+fn parsed((marked, note): Found) -> Result<Marked, StoreError> {
+    let note = note.map(|text| serde_json::from_str(&text).map_err(|_| StoreError::Damaged("a note that is none")));
+    Ok(Marked { note: note.transpose()?.map(Note::bounded), ..marked })
+}
+
+/// The note, as it is kept.
+fn text(marked: &Marked) -> Option<String> {
+    marked.note.as_ref().map(|note| serde_json::to_string(note).expect("a note has a JSON form"))
 }
 
 fn save(transaction: &Transaction<'_>, marked: &Marked) -> Result<(), StoreError> {
     let sql = format!(
-        "INSERT INTO notes ({COLUMNS}, arrived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, EXISTS (SELECT 1 FROM uploads WHERE \
+        "INSERT INTO notes ({COLUMNS}, arrived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, EXISTS (SELECT 1 FROM uploads WHERE \
          id = ?1)) ON CONFLICT (id) DO UPDATE SET note = excluded.note, paused = excluded.paused, stopped = \
-         excluded.stopped"
+         excluded.stopped, payer = excluded.payer"
     );
-    let note = marked.note.as_ref().map(|note| serde_json::to_string(note).expect("a note has a JSON form"));
     transaction.prepare_cached(&sql)?.execute(params![
         marked.id.0,
         marked.owner,
-        note,
+        text(marked),
         marked.created.0,
         marked.expires.0,
         marked.paused,
         marked.stopped,
+        marked.payer,
     ])?;
     Ok(())
 }
@@ -213,29 +274,28 @@ pub fn set_arrived(connection: &Connection, id: UploadId, arrived: bool) -> Resu
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> Result<Marked, StoreError> {
-    let note: Option<String> = row.get("note")?;
-    let note = note.map(|text| serde_json::from_str(&text).map_err(|_| StoreError::Damaged("a note that is none")));
-    let note = note.transpose()?.map(Note::bounded);
-    Ok(Marked {
+fn found_in(row: &Row<'_>) -> rusqlite::Result<Found> {
+    let marked = Marked {
         id: UploadId(row.get("id")?),
         owner: row.get("owner")?,
-        note,
+        payer: row.get("payer")?,
+        note: None,
         created: UnixTime(row.get("created")?),
         expires: UnixTime(row.get("expires")?),
         paused: row.get("paused")?,
         stopped: row.get("stopped")?,
-    })
+    };
+    Ok((marked, row.get("note")?))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Closed as _;
+    use super::super::{Closed as _, ENDED_MAX};
     use super::*;
 
     fn index() -> (tempfile::TempDir, SqliteIndex) {
         let dir = tempfile::tempdir().unwrap();
-        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         // A thousand syncs would only take time.
         index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
         (dir, index)
@@ -244,24 +304,31 @@ mod tests {
     fn note(index: &SqliteIndex, n: u32, owner: u8) -> Option<Marked> {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&n.to_be_bytes());
-        let new = Marked::new(UploadId(id), [owner; 16], UnixTime(n), UnixTime(5_000));
+        note_at(index, UploadId(id), owner, owner, n)
+    }
+
+    /// Notes an upload of that owner at that address.
+    fn note_at(index: &SqliteIndex, id: UploadId, owner: u8, address: u8, now: u32) -> Option<Marked> {
+        let new = Marked::new(id, [owner; 16], Payer::Address([address; 16]), UnixTime(now), UnixTime(5_000));
         let note = Note::parse(b"{\"total\":9}").unwrap();
-        index.mark(&new, false, &|marked| marked.note = Some(note.clone())).unwrap()
+        index.mark(&new, &|marked| marked.note = Some(note.clone())).unwrap()
     }
 
     /// Stops, or else pauses, an upload of which nothing is known.
     fn hold(index: &SqliteIndex, n: u32, owner: u8, user: bool, stop: bool) -> Option<Marked> {
         let mut id = [0xff; 16];
         id[..4].copy_from_slice(&n.to_be_bytes());
-        let new = Marked::new(UploadId(id), [owner; 16], UnixTime(0), UnixTime(5_000));
-        index.mark(&new, user, &|marked| if stop { marked.stopped = true } else { marked.paused = true }).unwrap()
+        let payer = if user { Payer::Owner([owner; 16]) } else { Payer::Address([owner; 16]) };
+        let new = Marked::new(UploadId(id), [owner; 16], payer, UnixTime(0), UnixTime(5_000));
+        index.mark(&new, &|marked| if stop { marked.stopped = true } else { marked.paused = true }).unwrap()
     }
 
-    /// So many stopped uploads of that owner, in SQL, of which nothing else is known.
-    fn stopped(index: &SqliteIndex, count: u32, owner: &str) {
+    /// So many uploads, stopped or else noted, of that owner and payer, in SQL, of which nothing else is known.
+    fn rows(index: &SqliteIndex, count: u32, stopped: bool, owner: &str, payer: &str) {
+        let (note, stopped) = if stopped { ("NULL", 1) } else { ("'{\"total\":9}'", 0) };
         let sql = format!(
             "INSERT INTO notes WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
-             SELECT randomblob(16), {owner}, NULL, 0, 5000, 0, 1, 0 FROM n"
+             SELECT randomblob(16), {owner}, {note}, i, 5000, 0, {stopped}, 0, {payer} FROM n"
         );
         index.lock().execute(&sql, [count]).unwrap();
     }
@@ -271,7 +338,7 @@ mod tests {
         let (_dir, index) = index();
         let held = [hold(&index, 1, 1, false, true).unwrap(), hold(&index, 2, 1, false, false).unwrap()];
         let noted = note(&index, 0, 1).unwrap();
-        index.mark(&noted, false, &|marked| marked.stopped = true).unwrap().unwrap();
+        index.mark(&noted, &|marked| marked.stopped = true).unwrap().unwrap();
         for n in 1..=NOTES_MAX + 56 {
             note(&index, n, 1).unwrap();
         }
@@ -279,27 +346,53 @@ mod tests {
             assert_eq!(index.marked(held.id).unwrap(), Some(held));
         }
         assert!(index.marked(noted.id).unwrap().unwrap().stopped);
-        assert_eq!(index.noted(&[[1; 16]], usize::MAX).unwrap().len(), NOTES_MAX as usize);
+        assert_eq!(index.noted(&[[1; 16]], usize::MAX, usize::MAX).unwrap().len(), NOTES_MAX as usize);
     }
 
     #[test]
     fn strangers_marks_are_bounded_and_keep_no_user_from_stopping_or_noting() {
         let (_dir, index) = index();
-        stopped(&index, MARKS_ALL_MAX - 1, "randomblob(16)");
+        rows(&index, MARKS_ALL_MAX - 1, true, "randomblob(16)", "NULL");
         hold(&index, 0, 7, false, true).unwrap();
         assert_eq!(hold(&index, 2, 7, false, true), None);
         let noted = note(&index, 1, 7).unwrap();
-        assert_eq!(index.mark(&noted, false, &|marked| marked.paused = true).unwrap(), None, "by no detour either");
-        stopped(&index, MARKS_MAX - 1, "zeroblob(16)");
+        assert_eq!(index.mark(&noted, &|marked| marked.paused = true).unwrap(), None, "by no detour either");
+        rows(&index, MARKS_MAX - 1, true, "zeroblob(16)", &format!("x'6f{}'", "00".repeat(16)));
         hold(&index, 1, 0, true, true).unwrap();
         assert_eq!(hold(&index, 2, 0, true, true), None, "users have a bound of their own");
+    }
+
+    #[test]
+    fn made_up_users_of_one_address_push_out_nobody_elses_notes_or_marks() {
+        let (_dir, index) = index();
+        // The oldest of all.
+        let honest = note_at(&index, UploadId([1; 16]), 1, 1, 0).unwrap().id;
+        let address = |n: u8| format!("x'61{}'", format!("{n:02x}").repeat(16));
+        let count = |n: u8| {
+            let connection = index.lock();
+            let sql = "SELECT count(*) FROM notes WHERE payer = ?1";
+            connection.query_row(sql, [Payer::Address([n; 16])], |row| row.get::<_, u32>(0)).unwrap()
+        };
+        rows(&index, NOTES_MAX, false, "randomblob(16)", &address(2));
+        note_at(&index, UploadId([2; 16]), 2, 2, 9_000).unwrap();
+        assert_eq!(count(2), NOTES_MAX, "one's own make room");
+        // Many addresses take all of it; whoever has most makes room.
+        (3..=17).for_each(|n| rows(&index, NOTES_MAX - u32::from(n), false, "randomblob(16)", &address(n)));
+        rows(&index, NOTES_ALL_MAX - 16 * NOTES_MAX + (3..=17).sum::<u32>() - 1, false, "randomblob(16)", "NULL");
+        note_at(&index, UploadId([3; 16]), 3, 77, 9_000).unwrap();
+        assert_eq!(count(2), NOTES_MAX - 1);
+        assert!(index.marked(honest).unwrap().is_some() && index.marked(UploadId([3; 16])).unwrap().is_some());
+        // Marks cannot go; so an address has its share of them.
+        rows(&index, MARKS_OF_ADDRESS, true, "randomblob(16)", &address(9));
+        assert_eq!(hold(&index, 1, 9, false, true), None);
+        assert!(hold(&index, 2, 10, false, true).is_some() && hold(&index, 3, 9, true, true).is_some());
     }
 
     #[test]
     fn what_is_neither_noted_nor_held_any_more_is_not_kept() {
         let (_dir, index) = index();
         let held = hold(&index, 1, 1, false, false).unwrap();
-        assert!(!index.mark(&held, false, &|marked| marked.paused = false).unwrap().unwrap().paused);
+        assert!(!index.mark(&held, &|marked| marked.paused = false).unwrap().unwrap().paused);
         assert_eq!(index.marked(held.id).unwrap(), None);
     }
 
@@ -310,17 +403,32 @@ mod tests {
         for n in 1..=NOTES_MAX + 2 {
             note(&index, n, 1).unwrap();
         }
-        let mut notes = index.noted(&[[1; 16]], usize::MAX).unwrap();
+        let mut notes = index.noted(&[[1; 16]], usize::MAX, usize::MAX).unwrap();
         assert_eq!((notes.len(), notes.pop().unwrap().created), (NOTES_MAX as usize, UnixTime(3)));
-        assert_eq!(index.noted(&[[2; 16]], 9).unwrap().len(), 1);
+        assert_eq!(index.noted(&[[2; 16]], 9, usize::MAX).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn of_long_notes_no_more_are_read_than_a_list_has_room_for() {
+        let (_dir, index) = index();
+        for n in 1..=100 {
+            let id = note(&index, n, 1).unwrap().id;
+            let sql = "UPDATE notes SET note = json_set(note, '$.caption', ?2) WHERE id = ?1";
+            index.lock().execute(sql, params![id.0, "x".repeat(60_000)]).unwrap();
+        }
+        // What lies beyond is not even looked at.
+        index.lock().execute("UPDATE notes SET note = 'none' WHERE created < 80", ()).unwrap();
+        let notes = index.noted(&[[1; 16]], 100, 512 * 1024).unwrap();
+        assert_eq!((notes.len(), notes[0].created, notes[8].created), (9, UnixTime(100), UnixTime(92)));
+        assert!(index.noted(&[[1; 16]], 100, usize::MAX).is_err());
     }
 
     #[test]
     fn a_mark_stays_with_its_note_and_both_are_forgotten_in_time() {
         let (_dir, index) = index();
         let id = note(&index, 7, 1).unwrap().id;
-        let new = Marked::new(id, [9; 16], UnixTime(8), UnixTime(9));
-        let marked = index.mark(&new, false, &|marked| marked.stopped = true).unwrap().unwrap();
+        let new = Marked::new(id, [9; 16], Payer::Address([1; 16]), UnixTime(8), UnixTime(9));
+        let marked = index.mark(&new, &|marked| marked.stopped = true).unwrap().unwrap();
         assert!(marked.stopped && marked.note.is_some());
         assert_eq!((marked.owner, marked.created), ([1; 16], UnixTime(7)), "the first stays");
         assert_eq!(index.marked(id).unwrap(), Some(marked));

@@ -1,13 +1,14 @@
 //! Users' settings in the index: [`SavedSettings`]. One row an owner's tag.
 //!
-//! Bounds: [`ROWS_MAX`] rows.
+//! Bounds: [`ROWS_MAX`] rows, and [`ROWS_OF_ONE`] of one payer, who loses those that were longest unused. When all are taken, whoever has most does.
 
 use super::StoreError;
 use super::sqlite::{SqliteIndex, rows};
 use crate::owner::Tag;
+use crate::room::Payer;
 use crate::settings::Settings;
 use hoop_units::UnixTime;
-use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{OptionalExtension as _, Transaction, TransactionBehavior, params};
 use std::time::Duration;
 
 /// How long settings are kept after their last use (`docs/protocol.md` §7, "Settings").
@@ -23,18 +24,27 @@ const USED_SECS: u32 = 24 * 3600;
 /// 640 MiB.
 const ROWS_MAX: u32 = 65_536;
 
+/// Those of one payer, who may be an address behind which a school is: a sixteenth.
+const ROWS_OF_ONE: u32 = ROWS_MAX / 16;
+
 /// The part of the layout's second step.
 pub const SCHEMA: &str = "
 CREATE TABLE settings (owner BLOB PRIMARY KEY, settings TEXT NOT NULL, used INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 CREATE INDEX settings_used ON settings (used);
 ";
 
+/// The part of a later one: who pays.
+pub const PAYERS: &str = "
+ALTER TABLE settings ADD COLUMN payer BLOB;
+CREATE INDEX settings_payer ON settings (payer, used);
+";
+
 /// Keeps users' settings.
 pub trait SavedSettings {
     /// The settings of the first of these tags that has any; that is a use of them.
     fn settings(&self, tags: &[Tag], now: UnixTime) -> Result<Option<Settings>, StoreError>;
-    /// Saves settings for a tag.
-    fn save_settings(&self, tag: Tag, settings: &Settings, now: UnixTime) -> Result<(), StoreError>;
+    /// Saves settings for a tag, which count for `payer` from then on.
+    fn save_settings(&self, tag: Tag, payer: Payer, settings: &Settings, now: UnixTime) -> Result<(), StoreError>;
     /// Forgets what nobody has used for a year; how many.
     fn forget_settings(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
 }
@@ -55,16 +65,24 @@ impl SavedSettings for SqliteIndex {
         Ok(None)
     }
 
-    fn save_settings(&self, tag: Tag, settings: &Settings, now: UnixTime) -> Result<(), StoreError> {
+    fn save_settings(&self, tag: Tag, payer: Payer, settings: &Settings, now: UnixTime) -> Result<(), StoreError> {
         let text = serde_json::to_string(settings).expect("settings have a JSON form");
         let mut connection = self.lock();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let sql = "INSERT INTO settings (owner, settings, used) VALUES (?1, ?2, ?3) ON CONFLICT (owner) DO UPDATE SET \
-                   settings = excluded.settings, used = excluded.used";
-        transaction.prepare_cached(sql)?.execute(params![tag, text, now.0])?;
-        let sql =
-            "DELETE FROM settings WHERE owner IN (SELECT owner FROM settings ORDER BY used DESC LIMIT -1 OFFSET ?1)";
-        transaction.prepare_cached(sql)?.execute([ROWS_MAX])?;
+        let sql = "INSERT INTO settings (owner, settings, used, payer) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (owner) DO UPDATE \
+                   SET settings = excluded.settings, used = excluded.used, payer = excluded.payer";
+        transaction.prepare_cached(sql)?.execute(params![tag, text, now.0, payer])?;
+        let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
+            transaction.prepare_cached(sql)?.query_row(params, |row| row.get::<_, u32>(0))
+        };
+        if count("SELECT count(*) FROM settings WHERE payer = ?1", &[&payer])? > ROWS_OF_ONE {
+            forget_oldest(&transaction, Some(payer))?;
+        }
+        if count("SELECT count(*) FROM settings", &[])? > ROWS_MAX {
+            let sql = "SELECT payer FROM settings GROUP BY payer ORDER BY count(*) DESC LIMIT 1";
+            let most = transaction.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+            forget_oldest(&transaction, most)?;
+        }
         Ok(transaction.commit()?)
     }
 
@@ -75,21 +93,61 @@ impl SavedSettings for SqliteIndex {
     }
 }
 
+/// Forgets of a payer's settings those that were longest unused; of none: of those that an older version kept.
+fn forget_oldest(transaction: &Transaction<'_>, payer: Option<Payer>) -> Result<(), StoreError> {
+    let sql = "DELETE FROM settings WHERE owner = (SELECT owner FROM settings WHERE payer IS ?1 ORDER BY used LIMIT 1)";
+    transaction.prepare_cached(sql)?.execute([payer])?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::ENDED_MAX;
     use super::*;
 
     #[test]
     fn settings_are_an_owners_own_and_forgotten_a_year_after_their_last_use() {
         let dir = tempfile::tempdir().unwrap();
-        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         let settings = Settings { min_bytes: 7, ..Settings::default() };
-        index.save_settings([1; 16], &settings, UnixTime(1_000)).unwrap();
+        index.save_settings([1; 16], Payer::Address([1; 16]), &settings, UnixTime(1_000)).unwrap();
         let used = UnixTime(1_000 + USED_SECS);
         assert_eq!(index.settings(&[[9; 16], [1; 16]], used).unwrap(), Some(settings.clone()));
         assert_eq!(index.settings(&[[9; 16]], used).unwrap(), None);
         assert_eq!(index.forget_settings(UnixTime(used.0 + KEPT_SECS), 9).unwrap(), 0, "the use counts");
         assert_eq!(index.forget_settings(UnixTime(used.0 + KEPT_SECS + 1), 9).unwrap(), 1);
         assert_eq!(index.settings(&[[1; 16]], used).unwrap(), None);
+    }
+
+    /// So many settings of made-up owners at one address, each used a second after the one before.
+    fn made_up(index: &SqliteIndex, count: u32, address: u8) {
+        let sql = "INSERT INTO settings WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) \
+                   SELECT randomblob(16), '{}', i, ?2 FROM n";
+        index.lock().execute(sql, params![count, Payer::Address([address; 16])]).unwrap();
+    }
+
+    #[test]
+    fn made_up_users_of_one_address_push_out_nobody_elses_settings() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        let save = |tag: u8, address: u8, now| {
+            let settings = Settings { min_bytes: 7, ..Settings::default() };
+            index.save_settings([tag; 16], Payer::Address([address; 16]), &settings, UnixTime(now)).unwrap();
+        };
+        let is_known = |tag: u8| index.settings(&[[tag; 16]], UnixTime(9)).unwrap().is_some();
+        let count = |of: u8| {
+            let sql = "SELECT count(*) FROM settings WHERE payer = ?1";
+            index.lock().query_row(sql, [Payer::Address([of; 16])], |row| row.get::<_, u32>(0)).unwrap()
+        };
+        // Longest unused of all, and so the first to go if all are alike.
+        save(1, 1, 0);
+        made_up(&index, ROWS_OF_ONE, 2);
+        save(2, 2, 9_000);
+        assert_eq!((count(2), is_known(2)), (ROWS_OF_ONE, true), "one's own make room");
+        // Sixteen addresses take all of it; whoever has most makes room for another's.
+        (3..=18).for_each(|address| made_up(&index, ROWS_OF_ONE - u32::from(address), address));
+        save(3, 77, 9_000);
+        assert!(is_known(1) && is_known(3));
+        assert_eq!(count(2), ROWS_OF_ONE - 1);
     }
 }

@@ -5,8 +5,8 @@
 //! thousand ranges a second do not cost a thousand syncs, and none is answered before its own. Every query goes over an index, so that the
 //! cost of a start does not grow with the number of uploads.
 
-use super::{Change, Changed, Facts, Index, KEPT_SECS, Reason, State, StoreError, Upload};
-use super::{closed, notes, settings};
+use super::{Change, Changed, Facts, Index, KEPT_SECS, Reason, State, StoreError, UnderWay, Upload};
+use super::{closed, ended, notes, settings, turns};
 use crate::owner::Tag;
 use crate::room::{Payer, Sum};
 use hoop_http::Code;
@@ -80,11 +80,7 @@ const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner,
                        next_attempt, reason_code, reason_detail, answer, token, paused, receipt, failures, kept, payer";
 
 /// The final states, for queries.
-const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
-
-/// No wait is longer than the longest `Retry-After` that is honoured (6 h, see `replay`). A `next_attempt` beyond that
-/// was written before the clock was set back, and is due.
-const WAIT_MAX_SECS: u32 = 6 * 3600;
+pub(super) const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
 
 /// Changes in one transaction: each takes some 50 µs, so that whoever comes last waits no longer than for the sync.
 const GROUP_MAX: usize = 256;
@@ -96,7 +92,9 @@ pub struct SqliteIndex {
     reader: Mutex<Connection>,
     queue: Mutex<Queue>,
     /// Rung when a transaction has ended.
-    ended: Condvar,
+    rung: Condvar,
+    /// What is kept of all uploads that have ended, in bytes.
+    pub(super) ended_max: u64,
 }
 
 /// A change, as it is made within a transaction.
@@ -113,11 +111,11 @@ struct Queue {
 }
 
 impl SqliteIndex {
-    /// Opens the index, and makes it if it is not there.
+    /// Opens the index, and makes it if it is not there. It keeps so many bytes at most of what has ended.
     ///
     /// # Errors
     /// If the file cannot be used, or was written by a later version.
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
+    pub fn open(path: &Path, ended_max: u64) -> Result<Self, StoreError> {
         // SQLite makes its log with the mode of the database. What is wrong with the file, it says itself.
         let _ = hoop_files::touch(path);
         let mut connection = Connection::open(path)?;
@@ -127,7 +125,7 @@ impl SqliteIndex {
         let reader = Connection::open(path)?;
         reader.pragma_update(None, "query_only", "ON")?;
         let (connection, reader) = (Mutex::new(connection), Mutex::new(reader));
-        Ok(Self { connection, reader, queue: Mutex::default(), ended: Condvar::new() })
+        Ok(Self { connection, reader, queue: Mutex::default(), rung: Condvar::new(), ended_max })
     }
 
     /// The connection that reads.
@@ -150,7 +148,7 @@ impl SqliteIndex {
                 return outcome;
             }
             if queue.leading {
-                queue = self.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.rung.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             queue.leading = true;
@@ -161,7 +159,7 @@ impl SqliteIndex {
             queue = self.queue();
             queue.leading = false;
             queue.outcomes.extend(outcomes);
-            self.ended.notify_all();
+            self.rung.notify_all();
         }
     }
 
@@ -222,20 +220,22 @@ impl Index for SqliteIndex {
     }
 
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
+        let ended_max = self.ended_max;
         self.in_group(move |transaction| {
             let Some(mut upload) = load(transaction, id)? else { return Ok(Changed::Unknown) };
             if upload.apply(change, now).is_err() {
                 return Ok(Changed::Refused(upload));
             }
             save(transaction, &upload)?;
+            if upload.state.is_final() {
+                ended::shed(transaction, ended_max, ended::AT_ONCE)?;
+            }
             Ok(Changed::Done(upload))
         })
     }
 
-    fn due(&self, now: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE state = 'received' AND NOT paused AND (next_attempt IS NULL OR \
-                   next_attempt <= ?1 OR next_attempt > ?2) ORDER BY next_attempt, updated LIMIT ?3";
-        self.ids(sql, &[&now.0, &now.plus_secs(WAIT_MAX_SECS).0, &rows(limit)])
+    fn due(&self, last: Option<Payer>, now: UnixTime) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError> {
+        turns::due(&self.reader(), last, now)
     }
 
     fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
@@ -251,7 +251,8 @@ impl Index for SqliteIndex {
     }
 
     fn owned(&self, tags: &[Tag], limit: usize) -> Result<Vec<Upload>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM uploads WHERE owner = ?1 ORDER BY created DESC LIMIT ?2");
+        let columns = COLUMNS.replace("answer", "NULL AS answer");
+        let sql = format!("SELECT {columns} FROM uploads WHERE owner = ?1 ORDER BY created DESC LIMIT ?2");
         let mut uploads = Vec::new();
         for tag in tags {
             uploads.extend(self.uploads(&sql, &[tag, &rows(limit)])?);
@@ -261,12 +262,17 @@ impl Index for SqliteIndex {
         Ok(uploads)
     }
 
-    fn under_way(&self, limit: usize) -> Result<Vec<(Tag, UploadId)>, StoreError> {
-        let sql = "SELECT owner, max(id) FROM uploads WHERE state IN ('receiving', 'received') AND owner IS NOT NULL AND \
-                   NOT paused GROUP BY owner ORDER BY owner LIMIT ?1";
+    fn under_way(&self, turn: Tag, of_payer: usize, limit: usize) -> Result<Vec<UnderWay>, StoreError> {
+        // A payer's first letter says whether the application has named it.
+        let sql = "WITH owners AS (SELECT owner, max(id) AS id, max(created) AS began, max(payer) AS payer FROM uploads WHERE state IN \
+                   ('receiving', 'received') AND owner IS NOT NULL AND NOT paused GROUP BY owner), \
+                   turns AS (SELECT *, row_number() OVER (PARTITION BY coalesce(payer, owner) ORDER BY owner <= ?1, owner) AS turn FROM owners) \
+                   SELECT owner, id, began FROM turns WHERE turn <= ?2 ORDER BY substr(payer, 1, 1) IS NOT x'6f', owner <= ?1, owner LIMIT ?3";
         let connection = self.reader();
         let mut statement = connection.prepare_cached(sql)?;
-        let found = statement.query_map([rows(limit)], |row| Ok((row.get(0)?, UploadId(row.get(1)?))))?;
+        let found = statement.query_map(params![turn, rows(of_payer), rows(limit)], |row| {
+            Ok(UnderWay { owner: row.get(0)?, id: UploadId(row.get(1)?), began: UnixTime(row.get(2)?) })
+        })?;
         Ok(found.collect::<Result<_, _>>()?)
     }
 
@@ -332,6 +338,18 @@ impl Index for SqliteIndex {
         State::ALL.into_iter().map(|state| Ok((state, statement.query_row([state.name()], count)?))).collect()
     }
 
+    fn ended(&self) -> Result<u64, StoreError> {
+        ended::kept(&self.reader())
+    }
+
+    fn shed(&self) -> Result<usize, StoreError> {
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let made = ended::shed(&transaction, self.ended_max, ended::AT_ONCE)?;
+        transaction.commit()?;
+        Ok(made)
+    }
+
     fn disposed(&self, id: UploadId) -> Result<(), StoreError> {
         let sql = "UPDATE uploads SET has_body = 0 WHERE id = ?1";
         self.lock().prepare_cached(sql)?.execute([id.0])?;
@@ -377,9 +395,9 @@ pub(super) fn tickets_ended(connection: &Connection, over: Over, linger: u32) ->
     Ok((before, closed::open_end(connection, UnixTime(wanted))?.0.into()))
 }
 
-/// Makes the steps of the layout that are still to be made.
-fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
-    let steps = [
+/// The steps of the layout.
+fn steps() -> [String; 10] {
+    [
         UPLOADS.to_owned(),
         [PAUSED, notes::SCHEMA, settings::SCHEMA].concat(),
         RECEIPTS.to_owned(),
@@ -387,7 +405,15 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
         KEPT.to_owned(),
         PAYERS.to_owned(),
         closed::SCHEMA.to_owned(),
-    ];
+        ended::schema(),
+        [notes::PAYERS, settings::PAYERS].concat(),
+        turns::SCHEMA.to_owned(),
+    ]
+}
+
+/// Makes the steps of the layout that are still to be made.
+fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
+    let steps = steps();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let made = transaction.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))?;
     let left = usize::try_from(made).ok().and_then(|made| steps.get(made..));
@@ -464,13 +490,14 @@ pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Uploa
 
 fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
     let sql = format!(
-        "INSERT INTO uploads ({COLUMNS}, room) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
-         ?17, ?18, ?19, ?20, ?21, ?22, ?23) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
+        "INSERT INTO uploads ({COLUMNS}, room, ended) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
+         ?17, ?18, ?19, ?20, ?21, ?22, ?23, coalesce(?24 + {note}, 0)) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
          excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
          excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused, receipt = \
          excluded.receipt, failures = excluded.failures, kept = excluded.kept, payer = excluded.payer, \
-         room = excluded.room"
+         room = excluded.room, ended = excluded.ended",
+        note = ended::note_len("?1"),
     );
     let facts = upload.facts.as_ref();
     let reason = upload.reason.as_ref();
@@ -498,6 +525,7 @@ fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
         upload.kept,
         upload.payer,
         i64::try_from(upload.room()).map_err(|_| StoreError::Damaged("a total beyond an exbibyte"))?,
+        ended::weight(upload),
     ])?;
     Ok(())
 }
@@ -539,43 +567,21 @@ fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ENDED_MAX;
+    use super::super::conformance::progress;
     use super::*;
-    use hoop_units::{ByteRange, RangeSet};
-
-    fn progress(n: u8, end: u64) -> Upload {
-        Upload {
-            id: UploadId([n; 16]),
-            prelude: vec![n; 128],
-            total: 1_000,
-            received: [ByteRange::new(0, end)].into_iter().collect(),
-            state: State::Receiving,
-            paused: false,
-            facts: Some(Facts { method: "POST".into(), path: "/up".into(), owner: [n % 2; 16] }),
-            payer: Some(Payer::Owner([n % 2; 16])),
-            created: UnixTime(100 + u32::from(n)),
-            updated: UnixTime(100 + u32::from(n)),
-            expires: UnixTime(1_000),
-            attempts: 0,
-            next_attempt: None,
-            reason: None,
-            answer: None,
-            receipt: None,
-            token: None,
-            failures: 0,
-            kept: false,
-        }
-    }
 
     fn done(changed: Result<Changed, StoreError>) -> Upload {
-        match changed.unwrap() {
-            Changed::Done(upload) => upload,
-            other => panic!("{other:?}"),
-        }
+        super::super::conformance::done(changed.unwrap())
+    }
+
+    fn due(index: &SqliteIndex, now: UnixTime) -> Vec<UploadId> {
+        index.due(None, now).unwrap().into_iter().map(|(_, id)| id).collect()
     }
 
     fn index() -> (tempfile::TempDir, SqliteIndex) {
         let dir = tempfile::tempdir().unwrap();
-        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         (dir, index)
     }
 
@@ -589,7 +595,7 @@ mod tests {
         done(index.apply(UploadId([1; 16]), Change::Retry { at: UnixTime(300), reason }, UnixTime(201)));
         let before = index.load(UploadId([1; 16])).unwrap().unwrap();
         drop(index);
-        let index = SqliteIndex::open(&dir.path().join("index.sqlite")).unwrap();
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         assert!(index.load(UploadId([1; 16])).unwrap().unwrap() == before);
         assert_eq!((before.attempts, before.next_attempt), (1, Some(UnixTime(300))));
         assert_eq!(index.load(UploadId([2; 16])).unwrap().map(|upload| upload.id), None);
@@ -605,16 +611,45 @@ mod tests {
                    (?1, x'00', 9, '0-8', 'received', 1, 2, 3, 4)";
         first.execute(sql, [[1_u8; 16]]).unwrap();
         first.execute(&sql.replace("'0-8', 'received'", "'0-2,5-5', 'receiving'"), [[2_u8; 16]]).unwrap();
+        let sql = sql.replace("attempts)", "attempts, answer, has_body)").replace("4)", "4, zeroblob(5000), 0)");
+        first.execute(&sql.replace("'received'", "'accepted'"), [[3_u8; 16]]).unwrap();
         drop(first);
         for _ in 0..2 {
-            let index = SqliteIndex::open(&path).unwrap();
+            let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();
             let upload = index.load(UploadId([1; 16])).unwrap().unwrap();
             assert_eq!((upload.total, upload.attempts, upload.paused), (9, 4, false));
-            assert_eq!(index.due(UnixTime(5), 9).unwrap(), [UploadId([1; 16])]);
+            assert_eq!(due(&index, UnixTime(5)), [UploadId([1; 16])]);
             assert_eq!((index.stored().unwrap(), upload.payer), (9 + 4, None), "what has come, and no promise");
+            assert!((5_001..6_000).contains(&index.ended().unwrap()), "what has ended counts");
         }
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-        assert!(matches!(SqliteIndex::open(&path), Err(StoreError::Damaged(_))));
+        assert!(matches!(SqliteIndex::open(&path, ENDED_MAX), Err(StoreError::Damaged(_))));
+    }
+
+    #[test]
+    fn an_index_of_the_layout_before_payers_keeps_its_notes_and_settings() {
+        use super::super::{Notes as _, SavedSettings as _};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index.sqlite");
+        let before = Connection::open(&path).unwrap();
+        before.execute_batch(&steps()[..8].concat()).unwrap();
+        before.pragma_update(None, "user_version", 8).unwrap();
+        let sql = "INSERT INTO notes VALUES (?1, ?1, '{\"total\":7}', 1, 1000, 1, 0, 0)";
+        before.execute(sql, [[1_u8; 16]]).unwrap();
+        before.execute("INSERT INTO settings VALUES (?1, '{\"min_bytes\":7}', 5)", [[2_u8; 16]]).unwrap();
+        drop(before);
+        let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();
+        let mut marked = index.marked(UploadId([1; 16])).unwrap().unwrap();
+        assert_eq!((marked.payer, marked.paused, marked.note.as_ref().unwrap().total), (None, true, 7));
+        assert_eq!(index.settings(&[[2; 16]], UnixTime(9)).unwrap().unwrap().min_bytes, 7);
+        // Whoever changes them pays from then on.
+        marked.payer = Some(Payer::Address([3; 16]));
+        let marked = index.mark(&marked, &|marked| marked.paused = false).unwrap().unwrap();
+        assert_eq!(index.marked(marked.id).unwrap().unwrap().payer, marked.payer);
+        index
+            .save_settings([2; 16], Payer::Address([3; 16]), &crate::settings::Settings::default(), UnixTime(9))
+            .unwrap();
+        assert_eq!(index.settings(&[[2; 16]], UnixTime(9)).unwrap().unwrap().min_bytes, 0);
     }
 
     #[test]
@@ -623,19 +658,19 @@ mod tests {
         let id = UploadId([1; 16]);
         done(index.receive(&progress(1, 1_000), true));
         done(index.apply(id, Change::Pause, UnixTime(200)));
-        assert_eq!(index.due(UnixTime(u32::MAX), 9).unwrap(), []);
+        assert_eq!(due(&index, UnixTime(u32::MAX)), []);
         assert!(index.load(id).unwrap().unwrap().paused);
         done(index.apply(id, Change::Resume, UnixTime(201)));
-        assert_eq!(index.due(UnixTime(201), 9).unwrap(), [id]);
+        assert_eq!(due(&index, UnixTime(201)), [id]);
     }
 
     #[test]
     fn what_was_stopped_before_it_came_never_begins_and_what_was_paused_begins_paused() {
         use super::super::{Marked, Notes as _};
         let (_dir, index) = index();
-        let new = |n| Marked::new(UploadId([n; 16]), [1; 16], UnixTime(1), UnixTime(1_000));
-        index.mark(&new(1), false, &|marked| marked.stopped = true).unwrap();
-        index.mark(&new(2), false, &|marked| marked.paused = true).unwrap();
+        let new = |n| Marked::new(UploadId([n; 16]), [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
+        index.mark(&new(1), &|marked| marked.stopped = true).unwrap();
+        index.mark(&new(2), &|marked| marked.paused = true).unwrap();
         assert!(matches!(index.receive(&progress(1, 10), true).unwrap(), Changed::Refused(_)));
         assert!(index.load(UploadId([1; 16])).unwrap().is_none());
         assert!(done(index.receive(&progress(2, 10), true)).paused);
@@ -656,15 +691,15 @@ mod tests {
     fn a_retry_is_due_at_its_time_and_also_after_the_clock_was_set_back() {
         let (_dir, index) = index();
         done(index.receive(&progress(1, 1_000), true));
-        assert_eq!(index.due(UnixTime(0), 9).unwrap(), [UploadId([1; 16])]);
+        assert_eq!(due(&index, UnixTime(0)), [UploadId([1; 16])]);
         done(index.apply(UploadId([1; 16]), Change::Claim, UnixTime(200)));
-        assert_eq!(index.due(UnixTime(u32::MAX), 9).unwrap(), []);
+        assert_eq!(due(&index, UnixTime(u32::MAX)), []);
         let retry = Change::Retry { at: UnixTime(100_000), reason: Reason::new(Code::UpstreamBusy, "") };
         done(index.apply(UploadId([1; 16]), retry, UnixTime(99_000)));
-        assert_eq!(index.due(UnixTime(99_999), 9).unwrap(), []);
+        assert_eq!(due(&index, UnixTime(99_999)), []);
         assert_eq!(index.next_due(UnixTime(99_999)).unwrap(), Some(UnixTime(100_000)));
-        assert_eq!(index.due(UnixTime(100_000), 9).unwrap().len(), 1);
-        assert_eq!(index.due(UnixTime(5), 9).unwrap().len(), 1, "the clock was set back by a day");
+        assert_eq!(due(&index, UnixTime(100_000)).len(), 1);
+        assert_eq!(due(&index, UnixTime(5)).len(), 1, "the clock was set back by a day");
     }
 
     #[test]

@@ -45,17 +45,17 @@ impl Drop for Lock {
 }
 
 impl Store {
-    /// The store in a folder: `index.sqlite` and `bodies/`.
+    /// The store in a folder: `index.sqlite` and `bodies/`. It keeps so many bytes at most of what has ended.
     ///
     /// # Errors
     /// If it cannot be made or used.
-    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+    pub fn open(dir: &Path, ended_max: u64) -> Result<Self, StoreError> {
         make_dir(dir)?;
         hoop_files::folder(dir).map_err(io::Error::from)?;
         // Two services would replay what the other is replaying.
         let lock = Arc::new(Lock::take(dir)?);
         let bodies = Folder::open(&dir.join("bodies"))?;
-        let index = SqliteIndex::open(&dir.join("index.sqlite"))?;
+        let index = SqliteIndex::open(&dir.join("index.sqlite"), ended_max)?;
         // The names of what was made just now are on disk, too.
         File::open(dir)?.sync_all()?;
         let (news, _) = broadcast::channel(NEWS_MAX);
@@ -165,6 +165,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 
 #[cfg(test)]
 mod tests {
+    use super::super::ENDED_MAX;
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -172,11 +173,14 @@ mod tests {
     fn a_state_folder_is_made_with_those_above_it_and_for_its_owner_alone() {
         let temporary = tempfile::tempdir().unwrap();
         let dir = temporary.path().join("lib/hoop");
-        drop(Store::open(&dir).unwrap());
-        drop(Store::open(&dir).unwrap());
+        drop(Store::open(&dir, ENDED_MAX).unwrap());
+        drop(Store::open(&dir, ENDED_MAX).unwrap());
         assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
         let file = temporary.path().join("file");
         File::create(&file).unwrap();
-        assert!(matches!(Store::open(&file.join("hoop")), Err(StoreError::Body(_))), "no folder to make it in");
+        assert!(
+            matches!(Store::open(&file.join("hoop"), ENDED_MAX), Err(StoreError::Body(_))),
+            "no folder to make it in"
+        );
     }
 }

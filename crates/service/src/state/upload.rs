@@ -266,6 +266,31 @@ pub struct Backwards {
 }
 
 impl Upload {
+    /// An upload that begins now, of which nothing is here. Its ticket ends at `expires`.
+    pub const fn begun(id: UploadId, prelude: Vec<u8>, total: u64, expires: UnixTime, now: UnixTime) -> Self {
+        Self {
+            id,
+            prelude,
+            total,
+            received: RangeSet::new(),
+            state: State::Receiving,
+            paused: false,
+            facts: None,
+            payer: None,
+            created: now,
+            updated: now,
+            expires,
+            attempts: 0,
+            next_attempt: None,
+            reason: None,
+            answer: None,
+            receipt: None,
+            token: None,
+            failures: 0,
+            kept: false,
+        }
+    }
+
     /// Applies a change, or leaves all as it was.
     ///
     /// # Errors
@@ -386,27 +411,7 @@ mod tests {
     use hoop_units::ByteRange;
 
     fn upload(state: State) -> Upload {
-        Upload {
-            id: UploadId([1; 16]),
-            prelude: vec![0; 128],
-            total: 200,
-            received: RangeSet::new(),
-            state,
-            paused: false,
-            facts: None,
-            payer: None,
-            created: UnixTime(1),
-            updated: UnixTime(1),
-            expires: UnixTime(100),
-            attempts: 0,
-            next_attempt: None,
-            reason: None,
-            answer: None,
-            receipt: None,
-            token: None,
-            failures: 0,
-            kept: false,
-        }
+        Upload { state, ..Upload::begun(UploadId([1; 16]), vec![0; 128], 200, UnixTime(100), UnixTime(1)) }
     }
 
     fn release(twice: bool) -> Change {

@@ -167,6 +167,8 @@ async fn stand(kinds: &[Kind], source: Source, honest: Ipv4Addr) {
     let (address, application) = application().await;
     let sidecar = Sidecar::with(address, |config| {
         config.connections = CONNECTIONS;
+        // As many as there were if nobody made way.
+        config.limits.connections = CONNECTIONS;
         config.intakes = 4;
         // Nobody is cut off for being slow: who comes has to get a place from who is there.
         (config.body_timeout, config.tunnel_idle) = (HOUR, HOUR);
@@ -223,5 +225,20 @@ async fn two_senders_that_hold_every_intake_make_way_for_a_third() {
     tokio::time::sleep(STANDS).await;
     let sealed = seal(&ticket(&sidecar).await, &octets(1 << 20, 1));
     assert_eq!(sealed.post(&sidecar).await.status, 202);
+    crowd.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_senders_make_way_for_a_post_from_their_own_address() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| (config.intakes, config.body_timeout) = (4, HOUR)).await;
+    let to = sidecar.address;
+    let own = Ipv4Addr::LOCALHOST;
+    let crowd: Vec<_> = (0..33).map(|_| tokio::spawn(holds(Kind::SealedBodyNeverEnds, own, own, to))).collect();
+    for n in 0..3 {
+        tokio::time::sleep(STANDS).await;
+        let sealed = seal(&ticket(&sidecar).await, &octets(1 << 20, n));
+        assert_eq!(sealed.post(&sidecar).await.status, 202);
+    }
     crowd.iter().for_each(JoinHandle::abort);
 }

@@ -16,7 +16,7 @@ fn application(arrival: &Arrival) -> Behaviour {
     match (is_get, new) {
         (_, false) => answer("302 Found\r\nLocation: /login", ""),
         (true, true) => answer(
-            "200 OK\r\nSet-Cookie: pair=of-the-page; Path=/",
+            "200 OK\r\nContent-Type: text/html\r\nSet-Cookie: pair=of-the-page; Path=/",
             "<form><input type=hidden name=token value=\"fresh&amp;longer-than-before\"></form>",
         ),
         (false, true) => answer("201 Created", ""),

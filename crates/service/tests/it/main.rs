@@ -10,6 +10,7 @@ mod fields;
 mod garbage;
 mod heads;
 mod keep_alive;
+mod lists;
 mod metrics;
 mod notes;
 mod owners;

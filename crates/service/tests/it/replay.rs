@@ -1,6 +1,6 @@
 //! What the application gets, and what becomes of an upload when it misbehaves.
 
-use crate::support::device::{open_answer, plaintext, seal, seal_plaintext, ticket};
+use crate::support::device::{open_answer, plaintext, seal, seal_plaintext, ticket, ticket_from, tickets_from};
 use crate::support::upstream::{Behaviour, Upstream, answer};
 use crate::support::{self, COOKIE, Sidecar, octets};
 use hoop_service::Routes;
@@ -447,4 +447,31 @@ async fn a_replay_under_way_when_the_service_stops_goes_on_when_it_starts() {
     sidecar.reaches(&ticket.id, "accepted").await;
     assert_eq!(upstream.whole().len(), 1);
     sidecar.stop().await;
+}
+
+#[tokio::test]
+async fn one_address_with_a_backlog_leaves_others_their_turn() {
+    let upstream = Upstream::new(|_, arrival| match arrival.line().contains("/honest ") {
+        true => answer("201 Created", ""),
+        false => Behaviour::TakeAndKeep,
+    });
+    let upstream = upstream.await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        config.replays = 2;
+        config.answer_timeout = Duration::from_secs(3);
+        config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    });
+    let sidecar = sidecar.await;
+    let honest = ticket_from(sidecar.address, "203.0.113.9").await;
+    let tickets = tickets_from(sidecar.address, "198.51.100.7", 12).await;
+    for ticket in &tickets {
+        assert_eq!(seal(ticket, b"body").post(&sidecar).await.status, 202);
+    }
+    // The index counts in seconds: this one comes after all of those.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let text = plaintext(&honest, "POST /honest", "", b"body");
+    assert_eq!(seal_plaintext(&honest, &text).post(&sidecar).await.status, 202);
+    sidecar.reaches(&honest.id, "accepted").await;
+    let before = upstream.arrivals().iter().position(|arrival| arrival.line().contains("/honest ")).unwrap();
+    assert!(before < tickets.len(), "it waited for all {before} that came before");
 }

@@ -142,6 +142,55 @@ async fn what_has_no_beginning_is_forgotten_after_an_hour_and_may_begin_anew() {
 }
 
 #[tokio::test]
+async fn what_has_ended_of_one_address_makes_room_for_its_own_and_stays_known() {
+    let body = "a".repeat(16 << 10);
+    let upstream = Upstream::new(move |_, _| answer("201 Created", &body)).await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        (config.max_ended_bytes, config.tickets_per_minute) = (2 << 20, 10_000);
+    });
+    let sidecar = sidecar.await;
+    let (others, _) = posted(&sidecar, "198.51.100.7", 100).await;
+    sidecar.reaches(&others.id, "accepted").await;
+    let attacker = "203.0.113.9";
+    let mut posts = Vec::new();
+    for _ in 0..20 {
+        for ticket in device::tickets_from(sidecar.address, attacker, 16).await {
+            let sealed = seal(&ticket, b"small");
+            assert!(matches!(sealed.post(&sidecar).await.status, 200 | 202));
+            posts.push((ticket, sealed));
+        }
+    }
+    for (ticket, _) in &posts {
+        sidecar.reaches(&ticket.id, "accepted").await;
+    }
+    let sent = upstream.arrivals().len();
+    assert_eq!(sent, posts.len() + 1);
+    // 320 answers of 17 KB have come, and the share of an address is 128 KiB.
+    let (first, sealed) = &posts[0];
+    let status = sidecar.status(&first.id).await;
+    let told = [&status["state"], &status["shortened"], &status["answer"], &status["receipt_v2"], &status["reason"]];
+    assert_eq!(told, [&json!("accepted"), &json!(true), &json!(null), &json!(null), &json!(null)]);
+    let receipt = sidecar.send("GET", &format!("/hoop/uploads/{}?receipt", first.id), &[], b"").await;
+    assert_eq!(receipt.problem(), (404, "not-found".into()));
+    assert!(receipt.json()["detail"].as_str().unwrap().contains("was let go"), "{receipt:?}");
+    // It is known for good all the same: neither it nor another one with its ticket goes to the application.
+    assert_eq!(sealed.post(&sidecar).await.field("hoop-state"), Some("accepted"));
+    let other = device::seal_with_salt(first, &device::plaintext(first, "POST /upload", "", b"other"), [9; 16]);
+    assert_eq!(other.post(&sidecar).await.problem(), (409, "upload-conflict".into()));
+    assert_eq!(upstream.arrivals().len(), sent);
+    // As many of that address have their answers as there is room for, and whoever is elsewhere has.
+    let mut whole = 0;
+    for (ticket, _) in &posts {
+        whole += usize::from(sidecar.status(&ticket.id).await["shortened"] == false);
+    }
+    assert!((1..8).contains(&whole), "{whole}");
+    let status = sidecar.status(&others.id).await;
+    assert_eq!(status["shortened"], false);
+    assert!(device::open_answer(&others, &status).ends_with("aaa"));
+}
+
+#[tokio::test]
 async fn the_reserve_of_the_disk_is_left_alone() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.reserve_bytes = 1 << 60).await;

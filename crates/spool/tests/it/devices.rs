@@ -1,5 +1,5 @@
 //! Whose uploads they are: the order in which a device's are due, what it holds here, and what is due before all of it has come.
-use hoop_spool::{Begin, Change, Held, Intake, Offer, Place, Queue, Settings, Spool, State};
+use hoop_spool::{Begin, BeginError, Change, Held, Intake, Offer, Place, Queue, Settings, Spool, State};
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::path::Path;
 
@@ -177,6 +177,31 @@ fn a_device_holds_what_is_kept_of_its_uploads_and_what_it_is_sending() {
     change(&spool, 2, Change { state: Some(State::Accepted), ..Change::default() });
     change(&spool, 3, Change { state: Some(State::Expired), ..Change::default() });
     assert_eq!(held(&spool), [of(0, 0), of(0, 0)]);
+}
+
+#[test]
+fn devices_that_begin_at_once_are_weighed_one_after_another() {
+    const SENDERS: u8 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    for round in 0..200 {
+        let start = std::sync::Barrier::new(SENDERS.into());
+        let begin = |number| {
+            start.wait();
+            let begun = spool.begin_if(&offer(number, ONE, None), |_, held_by| match held_by(ONE)?.bytes {
+                // The prelude of another that is just beginning is there before its room is.
+                0..100 => Ok(()),
+                bytes => Err(BeginError::Full { need: 100, free: bytes }),
+            });
+            begun.ok()
+        };
+        let begun = std::thread::scope(|scope| {
+            let begin = &begin;
+            let senders: Vec<_> = (0..SENDERS).map(|number| scope.spawn(move || begin(number))).collect();
+            senders.into_iter().filter_map(|sender| sender.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(begun.len(), 1, "round {round}");
+    }
 }
 
 #[test]

@@ -5,13 +5,14 @@ use rusqlite::Connection;
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     include_str!("../formats/1.sql"),
     include_str!("../formats/2.sql"),
     include_str!("../formats/3.sql"),
     include_str!("../formats/4.sql"),
     include_str!("../formats/5.sql"),
     include_str!("../formats/6.sql"),
+    include_str!("../formats/7.sql"),
 ];
 const ROWS: &str = include_str!("../formats/rows.sql");
 
@@ -123,8 +124,8 @@ fn a_spool_of_a_later_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(Spool::open(Settings::new(folder.path())).unwrap());
     let db = Connection::open(folder.path().join("index.db")).unwrap();
-    db.execute_batch("PRAGMA user_version = 8").unwrap();
+    db.execute_batch("PRAGMA user_version = 9").unwrap();
     drop(db);
     let error = Spool::open(Settings::new(folder.path())).unwrap_err();
-    assert!(matches!(error, OpenError::Later { found: 8, known: 7, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { found: 9, known: 8, .. }), "{error}");
 }

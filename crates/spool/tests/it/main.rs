@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod devices;
 mod early;
+mod ended;
 mod formats;
 mod model;
 mod outside;

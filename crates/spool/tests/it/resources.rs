@@ -41,7 +41,6 @@ fn there_are_only_so_many_of_one_device_and_in_all_and_what_is_over_makes_room()
         }
         assert!(!spool.add_resource(token(9999), &new(device), NOW).unwrap(), "device {device} has enough");
     }
-    assert!(!spool.add_resource(token(9999), &new(devices), NOW).unwrap(), "there are enough");
     assert!(spool.keep_resource(token(1), &Resource { done: true, ..new(0) }).unwrap());
     assert!(
         !spool.add_resource(token(9999), &new(1), NOW).unwrap(),
@@ -49,9 +48,36 @@ fn there_are_only_so_many_of_one_device_and_in_all_and_what_is_over_makes_room()
     );
     assert!(spool.add_resource(token(9999), &new(devices), NOW).unwrap());
     assert_eq!(spool.resource(token(1), NOW).unwrap(), None, "what was done has made room");
-    assert!(!spool.add_resource(token(9998), &new(devices), NOW).unwrap());
     assert!(spool.add_resource(token(9998), &new(devices), UnixTime(NOW.0 + 601)).unwrap());
     assert_eq!(spool.resource(token(2), NOW).unwrap(), None, "what had expired is gone");
+}
+
+#[test]
+fn when_all_resources_are_taken_the_device_with_most_makes_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
+    let devices = RESOURCES_MAX / RESOURCES_OF_DEVICE_MAX;
+    let later = |secs| Resource { expires: UnixTime(NOW.0 + 600 + secs), ..new(0) };
+    for device in 0..devices {
+        for number in 0..RESOURCES_OF_DEVICE_MAX - usize::from(device > 0) {
+            let resource = Resource { device: new(device).device, ..later(number as u32) };
+            assert!(spool.add_resource(token(device * 1000 + number), &resource, NOW).unwrap());
+        }
+    }
+    (1..devices).for_each(|other| assert!(spool.add_resource(token(8000 + other), &new(devices), NOW).unwrap()));
+    // The oldest has something, and goes after those that are empty.
+    assert!(spool.keep_resource(token(0), &Resource { upload: Some(UploadId([7; 16])), ..new(0) }).unwrap());
+    assert!(spool.add_resource(token(9999), &new(devices), NOW).unwrap());
+    let is_there = |number| spool.resource(token(number), NOW).unwrap().is_some();
+    assert_eq!([0, 1, 2].map(is_there), [true, false, true]);
+    assert!((1..devices).all(|other| is_there(8000 + other)), "who has few keeps them");
+    // Until all have the same.
+    let mut taken = 4;
+    while spool.add_resource(token(10_000 + taken), &new(devices), NOW).unwrap() {
+        taken += 1;
+        assert!(taken <= RESOURCES_OF_DEVICE_MAX, "it has no more than others");
+    }
+    assert!(taken >= RESOURCES_MAX / (devices + 1), "{taken}");
 }
 
 #[test]

@@ -147,6 +147,15 @@ pub async fn put(address: SocketAddr, dest: &str, z: &[u8], range: ByteRange) ->
     send(address, put_request(dest, z, &content_range), body).await
 }
 
+/// Puts bytes `range` of `z` without its prelude.
+pub async fn put_early(address: SocketAddr, dest: &str, z: &[u8], range: ByteRange) -> Reply {
+    let content_range = ContentRange { range, total: z.len() as u64 }.to_string();
+    let request = Request::put(format!("/offload/{}?dest={dest}", id_of(z)))
+        .header("content-range", content_range)
+        .header("hoop-early", "?1");
+    send(address, request, full(z[range.start as usize..range.end as usize].to_vec())).await
+}
+
 /// A `PUT` with any `Content-Range`.
 pub fn put_request(dest: &str, z: &[u8], content_range: &str) -> Builder {
     Request::put(format!("/offload/{}?dest={dest}", id_of(z)))
@@ -179,4 +188,13 @@ pub async fn until(address: SocketAddr, id: UploadId, what: &str, holds: impl Fn
 
 pub async fn until_state(address: SocketAddr, id: UploadId, state: &str) -> Value {
     until(address, id, state, |status| status["state"] == state).await
+}
+
+/// Waits until nothing is known of an upload any more.
+pub async fn until_dropped(address: SocketAddr, id: UploadId) {
+    let until = tokio::time::Instant::now() + GENEROUS;
+    while head(address, id).await.status != 404 {
+        assert!(tokio::time::Instant::now() < until, "it is never dropped");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }

@@ -165,12 +165,30 @@ pub fn run(folder: &Path, arguments: &[&str]) -> Ran {
     hoop(folder, arguments).output().unwrap().into()
 }
 
+/// Posts a body as `curl --data-binary` does; returns the answer.
+pub fn post(url: &str, body: &[u8]) -> String {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (authority, target) = rest.split_once('/').unwrap();
+    let mut stream = TcpStream::connect(authority).unwrap();
+    write!(
+        stream,
+        "POST /{target} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    )
+    .unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 /// Runs curl, for a minute at most.
 pub fn curl(arguments: &[&str]) -> Ran {
     Command::new("curl").args(["--silent", "--max-time", "60"]).args(arguments).output().unwrap().into()
 }
 
-/// A server process, stopped when dropped.
+/// A server process, killed when dropped.
 pub struct Server {
     child: Child,
     pub url: String,
@@ -178,14 +196,20 @@ pub struct Server {
 }
 
 impl Server {
-    fn start(folder: &Path, name: &str, arguments: &[&str]) -> Self {
+    /// Begins a role, and waits until it says where it listens.
+    pub fn start(folder: &Path, name: &str, arguments: &[&str]) -> Self {
+        Self::start_with(folder, name, arguments, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub fn start_with(folder: &Path, name: &str, arguments: &[&str], environment: &[(&str, &Path)]) -> Self {
         let log = folder.join(format!("{name}.log"));
         let mut command = hoop(folder, arguments);
-        command.env("HOOP_LOG", "trace,mio=off").stdout(Stdio::piped());
+        command.env("HOOP_LOG", "trace,mio=off").envs(environment.iter().copied()).stdout(Stdio::piped());
         let mut child = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("listening on ").map(ToOwned::to_owned);
+        let url = line.trim().strip_prefix("listening on ").map(|url| url.trim_end_matches(", UDP and TCP").to_owned());
         let url = url.unwrap_or_else(|| panic!("{name} said `{line}`: {}", std::fs::read_to_string(&log).unwrap()));
         Self { child, url, log }
     }
@@ -215,6 +239,7 @@ impl Server {
 }
 
 impl Drop for Server {
+    /// As by `kill -9`.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

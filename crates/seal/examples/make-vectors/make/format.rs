@@ -17,6 +17,8 @@ pub enum Vector {
     Permit(Permit),
     Receipt(Receipt),
     Proof(Proof),
+    Presence(Presence),
+    Stored(Stored),
 }
 
 /// What must come of it.
@@ -33,6 +35,8 @@ pub enum Class {
     PermitFailure,
     ReceiptFailure,
     ProofFailure,
+    PresenceFailure,
+    StoredFailure,
 }
 
 /// Why a ticket, a token, or what is signed is refused.
@@ -267,4 +271,56 @@ pub struct Proof {
 pub struct ProofContent {
     pub gateway: String,
     pub time: u32,
+}
+
+/// A gateway's answer to a nonce, as the device gets it that asked at `authority`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Presence {
+    pub about: String,
+    pub class: Class,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub authority: String,
+    pub nonce: Octets,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<Octets>,
+    pub presence: Octets,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<PresenceContent>,
+}
+
+/// What such an answer says.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct PresenceContent {
+    pub gateway: String,
+}
+
+/// A gateway's word on what it has stored of an upload to the service of that `origin`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stored {
+    pub about: String,
+    pub class: Class,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    pub origin: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<Octets>,
+    pub stored: Octets,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<StoredContent>,
+}
+
+/// What it says.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct StoredContent {
+    pub gateway: String,
+    pub upload_id: String,
+    pub state: String,
+    pub time: u32,
+    pub total: u64,
+    pub missing: String,
 }

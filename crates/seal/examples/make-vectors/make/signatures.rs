@@ -1,6 +1,8 @@
-//! What is signed: permits, receipts, gateways' proofs.
+//! What is signed: permits, receipts, gateways' proofs, and gateways' words to devices.
 
-use super::format::{self, Class, Octets, PermitContent, ProofContent, Reason, ReceiptContent, Vector};
+use super::format::{
+    self, Class, Octets, PermitContent, PresenceContent, ProofContent, Reason, ReceiptContent, StoredContent, Vector,
+};
 use super::raw::{ORIGIN, OTHER_ORIGIN, ServiceKey, ed25519_public, ed25519_sign, hkdf, seeded};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
@@ -11,6 +13,8 @@ pub fn make(add: Add) {
     permits(add);
     receipts(add);
     proofs(add);
+    presences(add);
+    stored(add);
 }
 
 fn new_key() -> ServiceKey {
@@ -293,4 +297,117 @@ fn proofs(add: Add) {
     vector("empty", "no octet at all", vec![], here, Some(Reason::Length));
     vector("short", "an octet too few", proof[..99].to_vec(), here, Some(Reason::Length));
     vector("long", "an octet too many", [&proof[..], &[0]].concat(), here, Some(Reason::Length));
+}
+
+/// `body` and a gateway's signature over word, text and it.
+fn signed_by_gateway(seed: &[u8], word: &str, text: &str, body: &[u8]) -> Vec<u8> {
+    ed25519_sign(seed, &[word.as_bytes(), &[0], text.as_bytes(), &[0], body].concat())
+}
+
+fn presences(add: Add) {
+    const AT: &str = "192.0.2.1:4667";
+    let (seed, nonce) = (gateway_seed(), seeded("nonce", 24));
+    let answer = |word: &str| [&ed25519_public(&seed)[..], &signed_by_gateway(&seed, word, AT, &nonce)].concat();
+    let presence = answer("hoop-gateway-here-v1");
+    let mut vector = |name: &str, about: &str, presence: Vec<u8>, at: (&str, &[u8]), reason: Option<Reason>| {
+        let content = PresenceContent { gateway: hex::encode(gateway_id(&seed)) };
+        let vector = format::Presence {
+            about: about.into(),
+            class: if reason.is_none() { Class::Success } else { Class::PresenceFailure },
+            reason,
+            authority: at.0.into(),
+            nonce: Octets(at.1.to_vec()),
+            seed: reason.is_none().then(|| Octets(seed.clone())),
+            presence: Octets(presence),
+            content: reason.is_none().then_some(content),
+        };
+        add(format!("presence-{name}"), Vector::Presence(vector));
+    };
+    let here = (AT, &nonce[..]);
+    let unauthentic = Some(Reason::Unauthentic);
+    vector("valid", "a gateway's answer to a nonce", presence.clone(), here, None);
+    vector("key-flipped", "a flipped bit in the public key", flipped(&presence, 1), here, unauthentic);
+    vector("signature-flipped", "a flipped bit in the signature", flipped(&presence, 40), here, unauthentic);
+    vector("other-place", "asked at another place", presence.clone(), ("192.0.2.2:4667", &nonce), unauthentic);
+    vector("other-port", "asked at another port", presence.clone(), ("192.0.2.1:4668", &nonce), unauthentic);
+    vector("other-nonce", "to another nonce", presence.clone(), (AT, &seeded("another nonce", 24)), unauthentic);
+    vector("other-word", "signed as something else", answer("hoop-stored-v1"), here, unauthentic);
+    let other_key = [&ed25519_public(&seeded("another gateway", 32))[..], &presence[32..]].concat();
+    vector("other-key", "with another gateway's public key", other_key, here, unauthentic);
+    vector("empty", "no byte at all", vec![], here, Some(Reason::Length));
+    vector("short", "a byte too few", presence[..95].to_vec(), here, Some(Reason::Length));
+    vector("long", "a byte too many", [&presence[..], &[0]].concat(), here, Some(Reason::Length));
+}
+
+fn stored(add: Add) {
+    const STATES: [&str; 5] = ["", "receiving", "stored", "delivering", ""];
+    let seed = gateway_seed();
+    let content = |state: u8, missing: &str| StoredContent {
+        gateway: hex::encode(gateway_id(&seed)),
+        upload_id: hex::encode(upload_id()),
+        state: STATES[usize::from(state)].into(),
+        time: 1_795_000_042,
+        total: 196_771,
+        missing: missing.into(),
+    };
+    let sign = |version: u8, word: &str, state: u8, missing: &str| {
+        let StoredContent { time, total, .. } = content(state, missing);
+        let (time, total) = (time.to_be_bytes(), total.to_be_bytes());
+        let public = ed25519_public(&seed);
+        let body = [&[version], &public[..], &upload_id(), &[state], &time, &total, missing.as_bytes()].concat();
+        let signature = signed_by_gateway(&seed, word, ORIGIN, &body);
+        [body, signature].concat()
+    };
+    let right = |state, missing| sign(1, "hoop-stored-v1", state, missing);
+    let mut vector =
+        |name: &str, about: &str, stored: Vec<u8>, origin: &str, outcome: Result<StoredContent, Reason>| {
+            let vector = format::Stored {
+                about: about.into(),
+                class: if outcome.is_ok() { Class::Success } else { Class::StoredFailure },
+                reason: outcome.as_ref().err().copied(),
+                origin: origin.into(),
+                seed: outcome.is_ok().then(|| Octets(seed.clone())),
+                stored: Octets(stored),
+                content: outcome.ok(),
+            };
+            add(format!("stored-{name}"), Vector::Stored(vector));
+        };
+    let longest = "9".repeat(32 * 42);
+    let some = "128-65663, 131200-196770";
+    vector("valid", "a gateway has all of an upload", right(2, ""), ORIGIN, Ok(content(2, "")));
+    vector("delivering", "and it is on its way", right(3, ""), ORIGIN, Ok(content(3, "")));
+    vector("receiving", "a gateway has some of it", right(1, some), ORIGIN, Ok(content(1, some)));
+    vector("longest", "the longest text of what is missing", right(1, &longest), ORIGIN, Ok(content(1, &longest)));
+    let whole = right(1, some);
+    let wrong = Err(Reason::Unauthentic);
+    for (name, about, at) in [
+        ("key-flipped", "a flipped bit in the public key", 2),
+        ("upload-id-flipped", "a flipped bit in the upload's id", 33),
+        ("state-flipped", "a flipped bit in the state", 49),
+        ("time-flipped", "a flipped bit in the time", 50),
+        ("total-flipped", "a flipped bit in the length", 54),
+        ("missing-flipped", "a flipped bit in what is missing", 62),
+        ("signature-flipped", "a flipped bit in the signature", whole.len() - 1),
+    ] {
+        vector(name, about, flipped(&whole, at), ORIGIN, wrong.clone());
+    }
+    vector("version-flipped", "a flipped bit in the version", flipped(&whole, 0), ORIGIN, Err(Reason::Version));
+    let later = sign(2, "hoop-stored-v1", 2, "");
+    vector("version-later", "of a later version", later, ORIGIN, Err(Reason::Version));
+    for (name, about, state) in [("state-0", "of no state", 0), ("state-4", "of a state that is none", 4)] {
+        vector(name, about, right(state, ""), ORIGIN, Err(Reason::Unsupported));
+    }
+    let other_word = sign(1, "hoop-gateway-here-v1", 2, "");
+    vector("other-word", "signed as something else", other_word, ORIGIN, wrong.clone());
+    let other = ed25519_public(&seeded("another gateway", 32));
+    let other_key = [&[1], &other[..], &right(2, "")[33..]].concat();
+    vector("other-key", "with another gateway's public key", other_key, ORIGIN, wrong.clone());
+    vector("wrong-origin", "for another service", right(2, ""), OTHER_ORIGIN, wrong.clone());
+    let less = [&whole[..62 + 9], &whole[whole.len() - 64..]].concat();
+    vector("missing-cut", "with less missing than was signed", less, ORIGIN, wrong);
+    let length = Err(Reason::Length);
+    vector("empty", "no byte at all", vec![], ORIGIN, length.clone());
+    vector("short", "a byte too few", right(2, "")[..125].to_vec(), ORIGIN, length.clone());
+    let longer = right(1, &[&longest[..], "9"].concat());
+    vector("long", "a byte too many", longer, ORIGIN, length);
 }

@@ -1,7 +1,9 @@
 //! What the machine's clocks say: [`Readings`], and those of the [`System`].
 
 use hoop_timekeeper::Reading;
+use hoop_timekeeper::simulated::Machine;
 use hoop_units::Timestamp;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 /// The clocks of a machine; a test has others.
@@ -34,13 +36,38 @@ impl Readings for System {
     }
 }
 
+/// A machine whose clocks a test has jump.
+impl Readings for Mutex<Machine> {
+    fn mono(&self) -> Timestamp {
+        self.read().mono
+    }
+
+    fn read(&self) -> Reading {
+        locked(self).reading()
+    }
+
+    fn boot(&self) -> String {
+        locked(self).boot()
+    }
+}
+
+fn locked(machine: &Mutex<Machine>) -> MutexGuard<'_, Machine> {
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(target_os = "linux")]
 mod system {
     use hoop_units::Timestamp;
-    use rustix::time::{ClockId, clock_gettime};
 
+    /// By the C library, as all clocks are read here: so a test can stand in for the kernel (`crates/hoop/tests/clocks/shim.c`).
+    #[allow(unsafe_code)] // what rustix has for it goes past the C library
     pub fn mono() -> Timestamp {
-        let time = clock_gettime(ClockId::Boottime);
+        // SAFETY: all zero is a valid value of that struct of integers; the pointer is to a local.
+        let time = unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time);
+            time
+        };
         let secs = u64::try_from(time.tv_sec).unwrap_or(0);
         Timestamp::from_micros(secs * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000)
     }

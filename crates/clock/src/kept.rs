@@ -5,7 +5,6 @@
 //! or until NTP confirms it. One that cannot be written is said in the log, and time goes on.
 
 use crate::readings::Readings;
-use crate::shutdown::Shutdown;
 use hoop_timekeeper::{Over, Saved, Timekeeper};
 use hoop_units::{Timestamp, UnixTime};
 use std::fs::{self, File, OpenOptions};
@@ -13,9 +12,6 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// The clocks are looked at so often: a jump that lasts is noticed at once, and one that does not has no effect in any case.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// What time it is is written down so often: 288 small writes a day wear out no flash.
 const SAVE: Duration = Duration::from_secs(300);
@@ -45,22 +41,6 @@ impl Kept {
             Self { readings, boot, path: path.to_owned(), keeper: Mutex::new(keeper), saved: Mutex::new(reading.mono) };
         kept.save(&kept.keeper());
         kept
-    }
-
-    /// Looks at the clocks now and then until `shutdown`.
-    pub async fn run(self: Arc<Self>, mut shutdown: Shutdown) {
-        loop {
-            let over = tokio::select! {
-                () = shutdown.requested() => true,
-                () = tokio::time::sleep(LOOK) => false,
-            };
-            let kept = self.clone();
-            // An error means that the runtime is going down.
-            let _ = tokio::task::spawn_blocking(move || kept.look(over)).await;
-            if over {
-                return;
-            }
-        }
     }
 
     /// The machine's clocks.
@@ -93,7 +73,7 @@ impl Kept {
         self.keeper().handle_service(self.readings.mono(), date);
     }
 
-    fn look(&self, last: bool) {
+    pub fn look(&self, last: bool) {
         let saved = {
             let keeper = self.observed();
             let since = self.readings.mono().since(*self.saved());

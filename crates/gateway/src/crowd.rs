@@ -1,0 +1,93 @@
+//! What a gateway's connections are used for, and how many of each there may be: [`Use`].
+//!
+//! ```text
+//!                                of 48   when all are taken
+//!  uploads, and all with a body     24   the one that is behind, of who holds most; see hoop_http::Places
+//!  questions: all else               8   the same
+//!  streams of events                16   the oldest makes way: a page connects anew
+//!  no request that is served       128   the oldest makes way
+//! ```
+//!
+//! A request for which there is no place waits in the last of these.
+
+use crate::devices::DeviceLimits;
+use crate::monitor::Form;
+use hoop_http::{Code, Crowd, Inbound, Place, Places, Problem, Share};
+use http::Method;
+use http::request::Parts;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What a request uses its connection for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// A request without a body.
+    Question = 2,
+    /// One with a body.
+    Upload = 3,
+    /// A stream of events.
+    Events = 4,
+}
+
+/// Connections of one device that ask for nothing, or wait. Enough for a program with 64 workers.
+const RESTING_OF_ONE: usize = 64;
+
+/// How long a request waits for its place: longer than most devices do.
+const WAIT: Duration = Duration::from_secs(600);
+
+/// Who has to come again for a place.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Places for so many connections that are served, with what one device may have of them. Each use has one at least.
+pub fn crowd(connections: usize, device: DeviceLimits) -> Crowd {
+    let of_one = (device.connections > 0).then_some(device.connections);
+    let limited = |share: Share, of_one| Share { of_one, of_loopback: device.loopback, ..share };
+    let resting = (connections * 8 / 3).max(1);
+    let places = Places::new(vec![
+        limited(Share::by_age(resting), of_one.map(|_| RESTING_OF_ONE)),
+        // Nobody stands in front of a gateway whose word about others counts.
+        Share::by_age(1),
+        limited(Share::of((connections / 6).max(1)), of_one),
+        limited(Share::of((connections / 2).max(1)), of_one),
+        limited(Share::by_age((connections / 3).max(1)), of_one),
+    ]);
+    Crowd { places, proxies: Vec::new() }
+}
+
+impl Use {
+    /// What a request is for.
+    pub fn of(head: &Parts, body: &Inbound) -> Self {
+        let is_read = matches!(head.method, Method::GET | Method::HEAD);
+        match body.is_over() {
+            false => Self::Upload,
+            true if is_read && Form::of(&head.headers) == Form::Events => Self::Events,
+            true => Self::Question,
+        }
+    }
+}
+
+/// Takes a place for that use, as soon as there is one.
+///
+/// # Errors
+/// `too-many-requests`, for who has to make way before there is.
+pub async fn enter(place: Option<&Place>, what: Use, device: IpAddr) -> Result<(), Problem> {
+    let Some(place) = place else { return Ok(()) };
+    match place.changed(what as usize, device, WAIT).await {
+        true => Ok(()),
+        false => {
+            let problem = Problem::new(Code::TooManyRequests, "all connections are in use");
+            Err(problem.retry_after(AGAIN))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_at_the_top_says_the_shares() {
+        assert_eq!(crowd(48, DeviceLimits::default()).places.total(), 24 + 8 + 16 + 128 + 1);
+        assert_eq!(crowd(1, DeviceLimits::default()).places.total(), 6);
+    }
+}

@@ -1,0 +1,97 @@
+//! Another user for a role that root began: [`become_user`], and [`give_up_ports`] once it listens.
+//!
+//! The systemd units need none of it: they begin a role as its own user.
+
+use crate::exit::{Exit, Failure};
+use std::path::Path;
+
+/// Becomes the user of that name, in its groups alone. What stays of root's powers is to listen at a port below 1024, until [`give_up_ports`]. A
+/// state folder that is not there yet is made, and is the user's.
+///
+/// To be called while there is one thread, and before anything is opened that the user is to have.
+///
+/// # Errors
+/// If there is no such user, it is root, or this process is not root's; if the folder cannot be made.
+#[cfg(target_os = "linux")]
+pub fn become_user(name: Option<&str>, state: Option<&Path>) -> Result<(), Failure> {
+    use nix::unistd::{Uid, User};
+    let Some(name) = name else { return Ok(()) };
+    let found = User::from_name(name)
+        .map_err(|error| Failure::new(Exit::Usage, format!("--user {name} cannot be looked up"), error))?;
+    let user = found.ok_or_else(|| {
+        let hint = "`adduser --system`, or dist/sysusers.d/hoop.conf, makes one";
+        Failure::usage(format!("--user {name}: there is no such user")).hint(hint)
+    })?;
+    if user.uid.is_root() {
+        return Err(Failure::usage(format!("--user {name}: that is root, and no role needs it")));
+    }
+    if Uid::effective() == user.uid {
+        return Ok(());
+    }
+    if !Uid::effective().is_root() {
+        return Err(Failure::usage(format!("--user {name}: only root becomes another user")));
+    }
+    if let Some(state) = state.filter(|state| !state.exists()) {
+        linux::make(state, &user)
+            .map_err(|error| Failure::new(Exit::File, format!("{} cannot be made", state.display()), error))?;
+    }
+    linux::change(&user).map_err(|error| Failure::new(Exit::Unexpected, format!("--user {name}"), error))
+}
+
+/// Elsewhere the system begins a role as the user that it is to be.
+///
+/// # Errors
+/// If a user is named.
+#[cfg(not(target_os = "linux"))]
+pub fn become_user(name: Option<&str>, _state: Option<&Path>) -> Result<(), Failure> {
+    match name {
+        Some(_) => Err(Failure::usage("--user is for Linux")),
+        None => Ok(()),
+    }
+}
+
+/// Gives up what is left of root's powers, if this is not root. Of this thread; threads that serve call it as they begin.
+#[cfg(target_os = "linux")]
+pub fn give_up_ports() {
+    use rustix::thread::{CapabilitySet, set_capabilities};
+    if !rustix::process::geteuid().is_root() {
+        // It can always be given up.
+        let _ = set_capabilities(None, linux::only(CapabilitySet::empty()));
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn give_up_ports() {}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use nix::unistd::{User, initgroups, setresgid, setresuid};
+    use rustix::thread::{
+        CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    };
+    use std::ffi::CString;
+    use std::os::unix::fs::{DirBuilderExt as _, chown};
+    use std::path::Path;
+    use std::{fs, io};
+
+    pub fn change(user: &User) -> io::Result<()> {
+        let ports = capabilities(None)?.permitted & CapabilitySet::NET_BIND_SERVICE;
+        initgroups(&CString::new(user.name.as_str())?, user.gid)?;
+        set_keep_capabilities(true)?;
+        setresgid(user.gid, user.gid, user.gid)?;
+        setresuid(user.uid, user.uid, user.uid)?;
+        set_capabilities(None, only(ports))?;
+        Ok(set_no_new_privs(true)?)
+    }
+
+    /// Makes a folder that is the user's. Those above it are there: made by root for root alone they would lead nowhere.
+    pub fn make(folder: &Path, user: &User) -> io::Result<()> {
+        fs::DirBuilder::new().mode(hoop_files::FOLDER_MODE).create(folder)?;
+        chown(folder, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+    }
+
+    /// These capabilities, and none to inherit.
+    pub const fn only(these: CapabilitySet) -> CapabilitySets {
+        CapabilitySets { effective: these, permitted: these, inheritable: CapabilitySet::empty() }
+    }
+}
