@@ -108,6 +108,8 @@ pub(crate) struct Gate<S> {
     timer: Pin<Box<Sleep>>,
     /// What the timer is set for.
     waits_for: Option<Awaited>,
+    /// Something was written that is not known to have left.
+    writes: bool,
     /// The connection's place, if it has one.
     place: Option<Place>,
 }
@@ -149,6 +151,7 @@ impl<S> Gate<S> {
             gone: 0,
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             waits_for: None,
+            writes: false,
             place,
         }
     }
@@ -239,14 +242,28 @@ impl<S> Gate<S> {
         true
     }
 
+    /// Finds out from the answer whether a protocol has been changed, once it is there.
+    fn decide(&mut self) {
+        if self.next == Next::Undecided {
+            let state = self.watch.state();
+            let (is_raw, is_http) = (state.is_raw, state.under_way == 0 && state.requests == state.heads);
+            drop(state);
+            self.next = match (is_raw, is_http) {
+                (true, _) => Next::Rest,
+                (false, true) => Next::Head,
+                (false, false) => Next::Undecided,
+            };
+        }
+    }
+
     /// Whether the head, or the time between two requests, takes too long.
     fn is_late(&mut self, context: &mut Context<'_>) -> bool {
         let (first, under_way) = {
             let state = self.watch.state();
             (self.is_new && state.heads == 0, state.under_way > 0)
         };
-        if under_way || self.next != Next::Head {
-            // The time is not the sender's.
+        if under_way || self.writes || self.next != Next::Head {
+            // The time is not the sender's, or is the reader's.
             self.waits_for = None;
             return false;
         }
@@ -331,16 +348,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
             if gate.give(buffer) || buffer.filled().len() > before || buffer.remaining() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            if gate.next == Next::Undecided {
-                let state = gate.watch.state();
-                let (is_raw, is_http) = (state.is_raw, state.under_way == 0 && state.requests == state.heads);
-                drop(state);
-                gate.next = match (is_raw, is_http) {
-                    (true, _) => Next::Rest,
-                    (false, true) => Next::Head,
-                    (false, false) => Next::Undecided,
-                };
-            }
+            gate.decide();
             match gate.next {
                 Next::Over => return Poll::Pending,
                 Next::Body(_) | Next::Rest if !gate.held.is_empty() => gate.take_body(),
@@ -397,6 +405,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.writes = true;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -405,6 +414,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.writes = true;
         Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
     }
 
@@ -413,7 +423,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Gate<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        self.writes = false;
+        // With its answer gone a connection begins to rest, and hyper need not read again by itself.
+        self.decide();
+        let _ = self.is_late(context);
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -396,3 +396,55 @@ fn keeps_alive<B>(request: &Request<B>) -> bool {
         options.flat_map(|options| options.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"));
     request.version() == Version::HTTP_11 && !closes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{full, shutdown};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[tokio::test]
+    async fn a_connection_rests_so_long_however_long_its_answer_took() {
+        let limits = ServerLimits { idle_timeout: Duration::from_millis(100), ..ServerLimits::default() };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let answer = async |request: Request<Incoming>| {
+            let took = request.uri().path().trim_start_matches('/').parse().unwrap();
+            tokio::time::sleep(Duration::from_millis(took)).await;
+            Response::new(full("answered"))
+        };
+        let serving = tokio::spawn(server.run(move |request, _| answer(request), stopped));
+        for asks in ["", "Connection: Upgrade\r\nUpgrade: websocket\r\n"] {
+            for took in [0, 50, 500] {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                let head = format!("GET /{took} HTTP/1.1\r\nHost: x\r\n{asks}\r\n");
+                stream.write_all(head.as_bytes()).await.unwrap();
+                let mut answer = String::new();
+                let ended = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await;
+                assert!(ended.is_ok() && answer.ends_with("answered"), "{asks}{took}: {answer}");
+            }
+        }
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_read_slowly_is_read_to_its_end() {
+        let limits = ServerLimits { idle_timeout: Duration::from_millis(100), ..ServerLimits::default() };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let long = usize::try_from(16_000_000).unwrap();
+        let serving = tokio::spawn(server.run(move |_, _| async move { Response::new(full(vec![7; long])) }, stopped));
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut read = vec![0; 1000];
+        stream.read_exact(&mut read).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stream.read_to_end(&mut read).await.unwrap();
+        assert!(read.len() > long, "{} of {long}", read.len());
+        stop.trigger();
+        serving.await.unwrap();
+    }
+}
