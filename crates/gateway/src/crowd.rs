@@ -1,14 +1,12 @@
 //! What a gateway's connections are used for, and how many of each there may be: [`Use`].
 //!
 //! ```text
-//!                                of 48   when all are taken
-//!  uploads, and all with a body     24   the one that is behind, of who holds most; see hoop_http::Places
-//!  questions: all else               8   the same
-//!  streams of events                16   the oldest makes way: a page connects anew
-//!  no request that is served       128   the oldest makes way
+//!                                of 48   may wait   when all are taken
+//!  uploads, and all with a body     24         64   the one that is behind, of who has most against it; see hoop_http::Places
+//!  questions: all else               8         32   the same
+//!  streams of events                16          8   the oldest makes way: a page connects anew
+//!  no request                       64              the oldest makes way
 //! ```
-//!
-//! A request for which there is no place waits in the last of these.
 
 use crate::devices::DeviceLimits;
 use crate::monitor::Form;
@@ -29,7 +27,7 @@ pub enum Use {
     Events = 4,
 }
 
-/// Connections of one device that ask for nothing, or wait. Enough for a program with 64 workers.
+/// Connections of one device that ask for nothing. Enough for a program with 64 workers.
 const RESTING_OF_ONE: usize = 64;
 
 /// How long a request waits for its place: longer than most devices do.
@@ -42,14 +40,14 @@ const AGAIN: Duration = Duration::from_secs(2);
 pub fn crowd(connections: usize, device: DeviceLimits) -> Crowd {
     let of_one = (device.connections > 0).then_some(device.connections);
     let limited = |share: Share, of_one| Share { of_one, of_loopback: device.loopback, ..share };
-    let resting = (connections * 8 / 3).max(1);
+    let (thirds, part) = (|of: usize| connections * of / 3, |places: usize| places.max(1));
     let places = Places::new(vec![
-        limited(Share::by_age(resting), of_one.map(|_| RESTING_OF_ONE)),
+        limited(Share::by_age(part(thirds(4))), of_one.map(|_| RESTING_OF_ONE)),
         // Nobody stands in front of a gateway whose word about others counts.
         Share::by_age(1),
-        limited(Share::of((connections / 6).max(1)), of_one),
-        limited(Share::of((connections / 2).max(1)), of_one),
-        limited(Share::by_age((connections / 3).max(1)), of_one),
+        limited(Share::of(part(connections / 6)).waits(thirds(2)), of_one),
+        limited(Share::of(part(connections / 2)).waits(thirds(4)), of_one),
+        limited(Share::by_age(part(thirds(1))).waits(connections / 6), of_one),
     ]);
     Crowd { places, proxies: Vec::new() }
 }
@@ -87,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_table_at_the_top_says_the_shares() {
-        assert_eq!(crowd(48, DeviceLimits::default()).places.total(), 24 + 8 + 16 + 128 + 1);
-        assert_eq!(crowd(1, DeviceLimits::default()).places.total(), 6);
+        assert_eq!(crowd(48, DeviceLimits::default()).places.total(), 24 + 8 + 16 + 64 + 1 + 64 + 32 + 8);
+        assert_eq!(crowd(1, DeviceLimits::default()).places.total(), 5 + 1);
     }
 }

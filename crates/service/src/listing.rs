@@ -1,10 +1,10 @@
 //! A user's uploads, as they are listed: [`Entry`], from the index, the notes, and what is coming in right now.
 //!
 //! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON; no more notes are read than a list has room for. [`LISTS_MAX`](crate::crowd::LISTS_MAX) lists are made at once; who waits for
-//! [`LIST_WAIT`] comes again.
+//! [`WAIT`] comes again.
 
 use crate::core::{Core, store_problem};
-use crate::crowd::LIST_WAIT;
+use crate::crowd::WAIT;
 use crate::note::Note;
 use crate::owner::Tag;
 use crate::state::{Marked, State, Upload};
@@ -153,7 +153,7 @@ pub fn documents(entries: &[Entry]) -> Vec<Value> {
 /// # Errors
 /// `too-many-requests` while too many others want a list, or the store's.
 pub async fn all(core: &Core, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
-    let turn = tokio::time::timeout(LIST_WAIT, core.lists.clone().acquire_owned()).await.ok();
+    let turn = tokio::time::timeout(WAIT, core.lists.clone().acquire_owned()).await.ok();
     let turn = turn.and_then(Result::ok).ok_or_else(too_many)?;
     let coming = core.live.coming(core.clock.unix()).await;
     let own = tags.to_vec();

@@ -108,8 +108,8 @@ impl Proxy {
         }
         drop_hop_by_hop(response.headers_mut());
         if crowd::is_events(response.headers().get(header::CONTENT_TYPE)) {
-            // There is always a place: the oldest stream makes way.
-            crowd::takes(place.as_ref(), Use::Events, client.address).await;
+            // The oldest stream makes way.
+            crowd::enter(place.as_ref(), Use::Events, client.address).await?;
         }
         Ok(response.map(streamed))
     }

@@ -14,7 +14,6 @@ use hyper::body::Incoming;
 use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Hands each request to whom it is for.
 pub struct Router {
@@ -70,9 +69,8 @@ impl Router {
         let (target, method) = (Target::of(request.uri().path()), request.method().clone());
         let form = pages::by_form(&method, request.headers());
         let place = request.extensions_mut().remove::<Place>();
-        if !crowd::takes(place.as_ref(), usage(&target, &request), client.address).await {
-            let problem = Problem::new(Code::TooManyRequests, "too many requests at once");
-            return problem.retry_after(Duration::from_secs(2)).into_response();
+        if let Err(problem) = crowd::enter(place.as_ref(), usage(&target, &request), client.address).await {
+            return problem.into_response();
         }
         let answer = match (target, method) {
             (Target::Application, _) => return self.proxy.forward(request, &client, place).await,

@@ -1,0 +1,653 @@
+//! Who holds which place, who waits for one, and who makes way: [`Table`]. Time comes in.
+
+use super::Share;
+use super::pace::{AT_FIRST, Sign, micros};
+use super::standing::Standings;
+use hoop_units::DeviceId;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of those that wait for a share, so many in vain at most are looked at at once: they come in their order, so whoever comes after them hardly has a better claim.
+const IN_VAIN: usize = 8;
+
+/// Who holds what, and who waits for what.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub shares: Vec<Share>,
+    pub taken: Vec<usize>,
+    next: u64,
+    /// Those with a place, by their share and number.
+    held: BTreeMap<(usize, u64), Held>,
+    /// Those that wait for one, in the order of their turns: by share, by how much is against them, by when they came.
+    waiting: BTreeMap<(usize, Weight, u64), (u64, Held)>,
+    /// Where each number is to be found.
+    found: BTreeMap<u64, Found>,
+    clients: BTreeMap<(usize, DeviceId), Count>,
+    networks: BTreeMap<(usize, DeviceId), Count>,
+    known_clients: Standings,
+    known_networks: Standings,
+    /// Somebody looks again for those that wait, as time goes by.
+    pub is_looking: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    Holds(usize),
+    Waits(usize, Weight, u64),
+}
+
+/// What is against a network, and in it against a client: the places that it has or waits for, and how it has used others before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Weight {
+    network: i64,
+    client: i64,
+}
+
+/// Places of a share that a client or a network has, and those that it waits for.
+#[derive(Clone, Copy, Default, Debug)]
+struct Count {
+    held: usize,
+    waits: usize,
+}
+
+/// What a connection does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Stage {
+    /// Its request is served, or waits for that.
+    Asks,
+    /// It has asked for nothing yet.
+    New,
+    /// It has had what it came for, and stays.
+    Rests,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    share: usize,
+    client: DeviceId,
+    network: DeviceId,
+    entered: Duration,
+    stage: Stage,
+    pub sign: Arc<Sign>,
+}
+
+/// There is no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Full {
+    /// The client has all that it may.
+    One,
+    /// Nobody makes way, or not yet; and the client is known for having had to.
+    Known,
+    /// Nobody makes way, or not yet.
+    All,
+}
+
+/// What came of asking for a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Has,
+    Waits,
+    /// There is none, and as many wait as may. What it had before it has still.
+    Refused,
+}
+
+impl Table {
+    pub(super) fn new(shares: Vec<Share>) -> Self {
+        Self {
+            taken: vec![0; shares.len()],
+            shares,
+            next: 0,
+            held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            found: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            known_clients: Standings::default(),
+            known_networks: Standings::default(),
+            is_looking: false,
+        }
+    }
+
+    pub(super) fn enter(&mut self, share: usize, client: IpAddr, now: Duration) -> Result<(u64, Arc<Sign>), Full> {
+        let held = Held::new(share, client, now, Stage::New, Arc::default());
+        self.make_room(&held, now)?;
+        let (number, sign) = (self.next, held.sign.clone());
+        self.next += 1;
+        self.put(number, held);
+        Ok((number, sign))
+    }
+
+    /// A place of another share, now. Whether there is one; if not, it keeps what it had. One that has made way comes as anybody else.
+    pub(super) fn change(&mut self, number: u64, after: Held) -> bool {
+        let (before, now) = (self.remove(number), after.entered);
+        if let Some(before) = before.as_ref().filter(|_| after.stage == Stage::Rests) {
+            self.is_served(before, now);
+        }
+        let changes = self.make_room(&after, now).is_ok();
+        let left = before.as_ref().map(|held| held.share);
+        if changes {
+            after.sign.begins();
+        }
+        if let Some(held) = if changes { Some(after) } else { before } {
+            self.put(number, held);
+        }
+        left.iter().for_each(|share| self.hand_on(*share, now));
+        changes
+    }
+
+    /// A place of another share, now or as soon as there is one. It leaves what it had.
+    pub(super) fn ask(&mut self, number: u64, after: Held) -> Asked {
+        let (before, now, share) = (self.remove(number), after.entered, after.share);
+        let weight = self.weight(&after, now);
+        let first = self.waiting.range((share, Weight::LEAST, 0)..).next().map(|(key, _)| *key);
+        let is_first = first.is_none_or(|(of, first, _)| of != share || weight < first);
+        let asked = if is_first && self.make_room(&after, now).is_ok() {
+            after.sign.begins();
+            self.put(number, after);
+            Asked::Has
+        } else if self.has_room_to_wait(&after, weight) {
+            after.sign.begins();
+            self.enqueue(number, after, weight);
+            Asked::Waits
+        } else {
+            Asked::Refused
+        };
+        match before {
+            Some(held) if asked == Asked::Refused => self.put(number, held),
+            Some(held) => self.hand_on(held.share, now),
+            None => {}
+        }
+        asked
+    }
+
+    /// Whether it holds a place; none if it waits for one.
+    pub(super) fn holds(&self, number: u64) -> Option<bool> {
+        match self.found.get(&number) {
+            Some(Found::Waits(..)) => None,
+            found => Some(found.is_some()),
+        }
+    }
+
+    /// It waits no longer.
+    pub(super) fn gives_up(&mut self, number: u64) {
+        if let Some(Found::Waits(share, weight, turn)) = self.found.get(&number).copied() {
+            self.dequeue((share, weight, turn));
+        }
+    }
+
+    /// It is no more. Whoever waits for its place gets it.
+    pub(super) fn leave(&mut self, number: u64, now: Duration) {
+        self.gives_up(number);
+        if let Some(held) = self.remove(number) {
+            self.hand_on(held.share, now);
+        }
+    }
+
+    /// Looks again for everybody that waits, since who becomes behind does so by time alone. Whether anybody still waits.
+    pub(super) fn look(&mut self, now: Duration) -> bool {
+        for share in 0..self.shares.len() {
+            let mut in_vain = 0;
+            for key in self.queue(share) {
+                match self.serve(key, now) {
+                    Ok(()) | Err(Full::One) => {}
+                    Err(Full::Known | Full::All) => in_vain += 1,
+                }
+                if in_vain == IN_VAIN {
+                    break;
+                }
+            }
+        }
+        self.is_looking = !self.waiting.is_empty();
+        self.is_looking
+    }
+
+    /// The turns of all that wait for a share.
+    fn queue(&self, share: usize) -> Vec<(usize, Weight, u64)> {
+        let from = self.waiting.range((share, Weight::LEAST, 0)..);
+        from.map(|(key, _)| *key).take_while(|(of, ..)| *of == share).collect()
+    }
+
+    /// Gives one that waits its place, if there is one for it.
+    fn serve(&mut self, key: (usize, Weight, u64), now: Duration) -> Result<(), Full> {
+        // Its own turn counts for nobody.
+        let (_, held) = self.waiting.get(&key).ok_or(Full::One)?;
+        let held = Held { entered: now, ..held.clone() };
+        self.make_room(&held, now)?;
+        if let Some(number) = self.dequeue(key) {
+            held.sign.begins();
+            held.sign.turn.notify_one();
+            self.put(number, held);
+        }
+        Ok(())
+    }
+
+    /// A place has become free: it is for the first that may have it.
+    fn hand_on(&mut self, share: usize, now: Duration) {
+        if self.waiting.is_empty() || self.taken[share] >= self.shares[share].places {
+            return;
+        }
+        for key in self.queue(share) {
+            if self.serve(key, now).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Sees to it that one more may wait; who has more against it than the newcomer is told that there is no place.
+    fn has_room_to_wait(&mut self, newcomer: &Held, weight: Weight) -> bool {
+        let share = newcomer.share;
+        let most = self.shares.get(share).map_or(0, |share| share.waits);
+        let queue = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
+        let (length, last) = (queue.clone().count(), queue.map(|(key, _)| *key).next_back());
+        match last {
+            _ if length < most => true,
+            Some(last) if last.1 > weight => {
+                let sign = self.waiting[&last].1.sign.clone();
+                self.dequeue(last);
+                sign.makes_way();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn enqueue(&mut self, number: u64, held: Held, weight: Weight) {
+        let turn = self.next;
+        self.next += 1;
+        self.clients.entry((held.share, held.client)).or_default().waits += 1;
+        self.networks.entry((held.share, held.network)).or_default().waits += 1;
+        self.found.insert(number, Found::Waits(held.share, weight, turn));
+        self.waiting.insert((held.share, weight, turn), (number, held));
+    }
+
+    fn dequeue(&mut self, key: (usize, Weight, u64)) -> Option<u64> {
+        let (number, held) = self.waiting.remove(&key)?;
+        self.found.remove(&number);
+        let fewer = |count: &mut Count| count.waits -= 1;
+        less(&mut self.clients, (held.share, held.client), fewer);
+        less(&mut self.networks, (held.share, held.network), fewer);
+        Some(number)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Held> {
+        let Some(Found::Holds(share)) = self.found.get(&number).copied() else { return None };
+        self.found.remove(&number);
+        let held = self.held.remove(&(share, number))?;
+        self.taken[share] -= 1;
+        let fewer = |count: &mut Count| count.held -= 1;
+        less(&mut self.clients, (share, held.client), fewer);
+        less(&mut self.networks, (share, held.network), fewer);
+        Some(held)
+    }
+
+    fn put(&mut self, number: u64, held: Held) {
+        self.taken[held.share] += 1;
+        self.clients.entry((held.share, held.client)).or_default().held += 1;
+        self.networks.entry((held.share, held.network)).or_default().held += 1;
+        self.found.insert(number, Found::Holds(held.share));
+        self.held.insert((held.share, number), held);
+    }
+
+    /// Sees to it that there is a place for `newcomer`.
+    fn make_room(&mut self, newcomer: &Held, now: Duration) -> Result<(), Full> {
+        let share = *self.shares.get(newcomer.share).ok_or(Full::One)?;
+        let (network, own) = self.counts(newcomer);
+        let is_limited = share.of_loopback || !is_loopback(newcomer.client);
+        if is_limited && share.of_one.is_some_and(|most| own >= most) {
+            let own = self.behind(newcomer, share, now, |held| held.client == newcomer.client);
+            let number = own.ok_or(Full::One)?;
+            self.evict(number);
+            return Ok(());
+        }
+        if self.taken[newcomer.share] < share.places {
+            return Ok(());
+        }
+        let standing = self.standing(newcomer, now);
+        let may = |held: &Held| {
+            self.counts(held).0 > network
+                || held.network == newcomer.network
+                || self.standing(held, now).network < standing.network
+        };
+        let behind = self.behind(newcomer, share, now, may);
+        if let Some(held) = behind.and_then(|number| self.held.get(&(newcomer.share, number))) {
+            let (client, network) = (held.client, held.network);
+            // Whoever has had what it came for, or could be asked to come again, has done nothing wrong.
+            let is_at_fault = !share.forgives && (held.stage == Stage::New || !share.by_age);
+            if is_at_fault && client != newcomer.client {
+                self.known_clients.is_at_fault(client, now);
+            }
+            if is_at_fault && network != newcomer.network {
+                self.known_networks.is_at_fault(network, now);
+            }
+        }
+        match behind.or_else(|| self.latest_of_most(newcomer, share)) {
+            Some(number) => self.evict(number),
+            None if standing.client < 0 => return Err(Full::Known),
+            None => return Err(Full::All),
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, number: u64) {
+        if let Some(held) = self.remove(number) {
+            held.sign.makes_way();
+        }
+    }
+
+    /// A request was answered.
+    fn is_served(&mut self, held: &Held, now: Duration) {
+        if held.stage == Stage::Asks && held.sign.is_served() {
+            self.known_clients.is_served(held.client, now);
+            self.known_networks.is_served(held.network, now);
+        }
+    }
+
+    fn in_share(&self, share: usize) -> impl Iterator<Item = (u64, &Held)> {
+        self.held.range((share, 0)..(share + 1, 0)).map(|((_, number), held)| (*number, held))
+    }
+
+    /// How many places its network holds, and its client.
+    fn counts(&self, held: &Held) -> (usize, usize) {
+        let (network, client) = self.count(held);
+        (network.held, client.held)
+    }
+
+    fn count(&self, held: &Held) -> (Count, Count) {
+        let network = self.networks.get(&(held.share, held.network)).copied().unwrap_or_default();
+        (network, self.clients.get(&(held.share, held.client)).copied().unwrap_or_default())
+    }
+
+    fn standing(&self, held: &Held, now: Duration) -> Weight {
+        let (network, client) = (self.known_networks.of(held.network, now), self.known_clients.of(held.client, now));
+        Weight { network, client }
+    }
+
+    fn weight(&self, held: &Held, now: Duration) -> Weight {
+        let ((network, client), standing) = (self.count(held), self.standing(held, now));
+        let weight = |count: Count, standing| i64::try_from(count.held + count.waits).unwrap_or(i64::MAX) - standing;
+        Weight { network: weight(network, standing.network), client: weight(client, standing.client) }
+    }
+
+    /// Of those that `may` make way for `newcomer`, who is behind.
+    fn behind(&self, newcomer: &Held, share: Share, now: Duration, may: impl Fn(&Held) -> bool) -> Option<u64> {
+        let standing = self.standing(newcomer, now).client;
+        let late = self.in_share(newcomer.share).filter_map(|(number, held)| {
+            let late = match share.by_age {
+                true => Some(micros(now.saturating_sub(held.entered)) - micros(AT_FIRST)),
+                false => held.sign.late(now),
+            }?;
+            // Whoever is known for being behind has no moment of its own before who is not.
+            let is_behind =
+                late >= 0 || (late >= -micros(AT_FIRST) && standing >= 0 && self.standing(held, now).client < 0);
+            // Who has been served goes before who has not, and takes nobody's place who has not.
+            let goes = held.stage == Stage::Rests || newcomer.stage != Stage::Rests;
+            (is_behind && goes && may(held)).then(|| (self.weight(held, now), held.stage, late, number))
+        });
+        let most = late.max_by_key(|(weight, stage, late, number)| (*weight, *stage, *late, u64::MAX - number));
+        most.map(|(.., number)| number)
+    }
+
+    fn latest_of_most(&self, newcomer: &Held, share: Share) -> Option<u64> {
+        // Where age decides, whoever has just come has its moment.
+        if share.by_age {
+            return None;
+        }
+        let own = self.counts(newcomer);
+        let theirs = self.in_share(newcomer.share).map(|(number, held)| (self.counts(held), held.network, number));
+        let more = theirs.filter(|((network, client), whose, _)| {
+            *network > own.0 + 1 || (*whose == newcomer.network && *client > own.1 + 1)
+        });
+        more.max_by_key(|(counts, _, number)| (*counts, *number)).map(|(.., number)| number)
+    }
+}
+
+impl Weight {
+    const LEAST: Self = Self { network: i64::MIN, client: i64::MIN };
+}
+
+/// Changes a count, and forgets it when it is over.
+fn less(counts: &mut BTreeMap<(usize, DeviceId), Count>, key: (usize, DeviceId), change: impl Fn(&mut Count)) {
+    if let Some(count) = counts.get_mut(&key) {
+        change(count);
+        if count.held + count.waits == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+impl Held {
+    pub(super) fn new(share: usize, client: IpAddr, entered: Duration, stage: Stage, sign: Arc<Sign>) -> Self {
+        Self { share, client: DeviceId::from_ip(client), network: network(client), entered, stage, sign }
+    }
+}
+
+/// Whether it is this machine. IPv6's loopback address is in the unspecified /64.
+fn is_loopback(client: DeviceId) -> bool {
+    let ip = IpAddr::from(*client.as_bytes()).to_canonical();
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+/// The network of an address: IPv4 /24, IPv6 /48.
+fn network(ip: IpAddr) -> DeviceId {
+    let ip = ip.to_canonical();
+    let mut network = DeviceId::from_ip(ip);
+    let from = if ip.is_ipv4() { 15 } else { 6 };
+    network.0[from..].fill(0);
+    network
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pace::{AHEAD, BY_LEAVE};
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// The address of a host in a network of its own.
+    fn far(n: u8) -> IpAddr {
+        [10, 0, n, 1].into()
+    }
+
+    struct Bench {
+        table: Table,
+        now: Duration,
+    }
+
+    impl Bench {
+        fn new(share: Share) -> Self {
+            Self { table: Table::new(vec![share, Share::of(2)]), now: SECOND }
+        }
+
+        /// Enters a second later: the place, if there is one, and who made way.
+        fn enter(&mut self, client: IpAddr) -> Option<(u64, Vec<u64>)> {
+            self.now += SECOND;
+            let before: Vec<u64> = self.numbers();
+            let (number, _) = self.table.enter(0, client, self.now).ok()?;
+            Some((number, before.into_iter().filter(|number| self.table.holds(*number) == Some(false)).collect()))
+        }
+
+        fn fill(&mut self, clients: impl IntoIterator<Item = IpAddr>) {
+            clients.into_iter().for_each(|client| assert!(self.enter(client).unwrap().1.is_empty()));
+        }
+
+        fn numbers(&self) -> Vec<u64> {
+            self.table.found.keys().copied().collect()
+        }
+
+        fn sign(&self, number: u64) -> Arc<Sign> {
+            self.table.held.iter().find(|((_, own), _)| *own == number).unwrap().1.sign.clone()
+        }
+
+        fn awaits(&self, number: u64) {
+            self.sign(number).awaits(self.now);
+        }
+
+        fn comes(&self, number: u64, bytes: usize) {
+            self.sign(number).pace().earns(bytes, AHEAD, self.now);
+        }
+    }
+
+    #[test]
+    fn of_who_holds_most_the_one_that_is_behind_the_longest_makes_way() {
+        let mut bench = Bench::new(Share::of(5));
+        bench.fill([far(1), far(2), far(2), far(2), far(3)]);
+        bench.awaits(0);
+        bench.now += SECOND;
+        bench.awaits(3);
+        bench.now += SECOND;
+        bench.awaits(2);
+        assert_eq!(bench.enter(far(4)).unwrap().1, [3], "who came first to be behind holds less");
+        assert_eq!(bench.enter(far(5)).unwrap().1, [2]);
+        assert_eq!(bench.enter(far(6)).unwrap().1, [0]);
+        assert_eq!(bench.enter(far(7)), None, "each holds one, and nobody is behind");
+    }
+
+    #[test]
+    fn who_brings_a_byte_at_a_time_is_behind_and_who_brings_its_kilobytes_is_not() {
+        let mut bench = Bench::new(Share::of(2));
+        bench.fill([far(1), far(2)]);
+        for _ in 0..100 {
+            bench.awaits(0);
+            bench.awaits(1);
+            bench.now += SECOND / 10;
+            bench.comes(0, 1);
+            bench.comes(1, 4096);
+        }
+        bench.awaits(0);
+        bench.awaits(1);
+        assert_eq!(bench.enter(far(3)).unwrap().1, [0]);
+        bench.now -= SECOND + Duration::from_micros(1);
+        assert_eq!(bench.enter(far(4)), None, "it has been waited for a second, and has earned as much");
+        bench.now -= SECOND - Duration::from_micros(1);
+        assert_eq!(bench.enter(far(4)).unwrap().1, [1]);
+    }
+
+    #[test]
+    fn who_has_just_come_has_its_moment_and_who_only_takes_earns_a_tenth_of_a_second() {
+        let mut bench = Bench::new(Share::of(2));
+        bench.fill([far(1), far(2)]);
+        bench.awaits(0);
+        let sign = bench.sign(1);
+        sign.pace().earns(1 << 20, BY_LEAVE, bench.now);
+        bench.awaits(1);
+        let at = |bench: &mut Bench, after: Duration| {
+            bench
+                .table
+                .make_room(&Held::new(0, far(9), bench.now + after, Stage::New, Arc::default()), bench.now + after)
+        };
+        assert_eq!(at(&mut bench, AT_FIRST - Duration::from_micros(1)), Err(Full::All));
+        assert_eq!(at(&mut bench, AT_FIRST), Ok(()));
+        assert!(bench.table.holds(0) == Some(false));
+        bench.fill([far(3)]);
+        bench.now -= SECOND;
+        assert_eq!(at(&mut bench, BY_LEAVE - Duration::from_micros(1)), Err(Full::All));
+        assert_eq!(at(&mut bench, BY_LEAVE), Ok(()));
+        assert!(bench.table.holds(1) == Some(false));
+    }
+
+    #[test]
+    fn on_one_lan_who_holds_most_makes_way_for_who_holds_two_less() {
+        let mut bench = Bench::new(Share::of(4));
+        let host = |host| IpAddr::from([192, 168, 0, host]);
+        bench.fill([host(1), host(1), host(1), host(2)]);
+        assert_eq!(bench.enter(host(3)).unwrap().1, [2], "its latest");
+        assert_eq!(bench.enter(host(4)).unwrap().1, [1]);
+        assert_eq!(bench.enter(host(5)), None, "one each, and nobody is behind");
+        bench.awaits(3);
+        assert_eq!(bench.enter(host(5)).unwrap().1, [3]);
+    }
+
+    #[test]
+    fn one_network_makes_way_though_it_moves_and_is_many_addresses() {
+        let mut bench = Bench::new(Share::of(6));
+        bench.fill([far(1), far(2)]);
+        bench.fill((1..5).map(|host| [10, 9, 9, host].into()));
+        assert_eq!(bench.enter(far(3)).unwrap().1, [5], "its latest");
+        assert_eq!(bench.enter([10, 9, 9, 9].into()), None, "nobody makes way for it");
+        assert_eq!(bench.enter(far(4)).unwrap().1, [4]);
+        assert_eq!(bench.enter(far(5)).unwrap().1, [3]);
+        assert_eq!(bench.enter(far(6)), None, "one each");
+    }
+
+    #[test]
+    fn where_anybody_may_be_asked_to_come_again_the_oldest_goes() {
+        let mut bench = Bench::new(Share::by_age(3));
+        bench.fill((1..4).map(far));
+        assert_eq!(bench.enter(far(9)).unwrap().1, [0]);
+        assert_eq!(bench.enter(far(9)).unwrap().1, [3], "its own: it holds most");
+        assert_eq!(bench.enter(far(8)).unwrap().1, [1]);
+    }
+
+    #[test]
+    fn who_has_been_served_goes_before_who_waits_and_takes_nobodys_place_who_does() {
+        let mut bench = Bench::new(Share::by_age(3));
+        bench.fill((1..4).map(far));
+        let rests = |bench: &mut Bench, number: u64| {
+            bench.now += SECOND;
+            let sign = bench.sign(number);
+            let client = far(u8::try_from(number).unwrap() + 1);
+            assert!(bench.table.change(number, Held::new(1, client, bench.now, Stage::Asks, sign.clone())));
+            let after = Held::new(0, client, bench.now, Stage::Rests, sign);
+            (bench.table.remove(number).is_some(), bench.table.make_room(&after, bench.now).is_ok(), after)
+        };
+        let (_, has_room, after) = rests(&mut bench, 2);
+        assert!(has_room);
+        bench.table.put(2, after);
+        assert_eq!(bench.enter(far(9)).unwrap().1, [2], "though it is the latest");
+        let (_, has_room, _) = rests(&mut bench, 1);
+        assert!(has_room, "its own place is free");
+        assert!(bench.enter(far(8)).unwrap().1.is_empty());
+        let late = Held::new(0, far(7), bench.now, Stage::Rests, Arc::default());
+        assert_eq!(bench.table.make_room(&late, bench.now), Err(Full::All));
+    }
+
+    #[test]
+    fn a_change_frees_the_place_before_and_who_has_made_way_comes_as_anybody_else() {
+        let mut bench = Bench::new(Share::by_age(2));
+        bench.fill([far(1), far(2)]);
+        let signs = [0, 1].map(|number| bench.sign(number));
+        assert!(bench.table.change(0, Held::new(1, far(7), bench.now, Stage::Asks, signs[0].clone())));
+        assert_eq!(bench.table.taken, [1, 1]);
+        bench.fill([far(3)]);
+        assert_eq!(bench.enter(far(4)).unwrap().1, [1]);
+        assert!(signs[1].is_gone.load(Ordering::Relaxed));
+        assert!(bench.table.change(1, Held::new(1, far(2), bench.now, Stage::Asks, signs[1].clone())));
+        assert!(!signs[1].is_gone.load(Ordering::Relaxed));
+        assert_eq!(bench.table.taken, [2, 2]);
+        bench.table.leave(0, bench.now);
+        bench.table.leave(1, bench.now);
+        assert_eq!(
+            (bench.table.taken.clone(), bench.table.clients.len(), bench.table.networks.len()),
+            (vec![2, 0], 2, 2)
+        );
+    }
+
+    #[test]
+    fn a_client_with_all_that_one_may_have_makes_way_for_itself() {
+        let mut bench = Bench::new(Share { of_one: Some(2), ..Share::of(5) });
+        bench.fill([far(2), far(1), far(1)]);
+        bench.awaits(0);
+        bench.now += SECOND;
+        assert_eq!(bench.enter(far(1)), None, "none of its own is behind");
+        bench.awaits(2);
+        bench.now += SECOND;
+        bench.awaits(1);
+        assert_eq!(bench.enter(far(1)).unwrap().1, [2], "its own, though another has been behind for longer");
+        assert_eq!(bench.enter(far(1)).unwrap().1, [1]);
+        assert_eq!(bench.enter(far(1)), None);
+    }
+
+    #[test]
+    fn one_client_has_its_most_and_ipv6_counts_by_64_and_48() {
+        let mut bench = Bench::new(Share { of_one: Some(2), ..Share::of(5) });
+        let v6 = |text: &str| text.parse::<IpAddr>().unwrap();
+        bench.fill([v6("2001:db8:0:1::1"), v6("2001:db8:0:1::2")]);
+        assert_eq!(bench.enter(v6("2001:db8:0:1::3")), None);
+        bench.fill([v6("2001:db8:0:2::1"), v6("2001:db8:0:3::1"), far(1)]);
+        assert_eq!(bench.table.networks.len(), 2);
+        assert_eq!(bench.enter(far(2)).unwrap().1, [1], "the /48 holds most, in it the /64");
+    }
+}
