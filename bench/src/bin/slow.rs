@@ -28,8 +28,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Interest};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
@@ -266,7 +267,7 @@ async fn measure(Case { server, kind }: Case, lane: u8, crowd: u16, time: Durati
     let world = World::start(server, lane).await;
     // What is set up once is there before it is counted.
     for _ in 0..5 {
-        world.ask().await;
+        world.client.clone().ask(Instant::now()).await;
     }
     let before = Used::of(&world.hoop);
     let held = Arc::new(AtomicUsize::new(0));
@@ -276,11 +277,13 @@ async fn measure(Case { server, kind }: Case, lane: u8, crowd: u16, time: Durati
         let opening = server.opening(kind, n, &body);
         connections.spawn(stay(kind, opening, far(n, lane), world.front, held.clone()));
     }
-    let (honest, most) = tokio::join!(honest_requests(&world, time), most_used(&world.hoop, time));
+    let asking = world.apart.spawn(honest_requests(world.client.clone(), time));
+    let (honest, most) = tokio::join!(asking, most_used(&world.hoop, time));
+    let honest = honest.expect("asking does not panic");
     let held = held.load(Ordering::Relaxed);
     connections.shutdown().await;
     let after = settled(&world.hoop, before).await;
-    world.application.abort();
+    world.apart.shutdown_background();
     Seen { held, honest, used: [before, most, after] }
 }
 
@@ -376,11 +379,12 @@ enum Answer {
     None,
 }
 
-async fn honest_requests(world: &World, time: Duration) -> Honest {
-    let end = Instant::now() + time;
+async fn honest_requests(client: Client, time: Duration) -> Honest {
+    let begun = Instant::now();
+    let end = begun + time;
     let mut answers = JoinSet::new();
     while Instant::now() < end {
-        answers.spawn(world.ask());
+        answers.spawn(client.clone().ask(begun));
         sleep(EVERY).await;
     }
     let mut honest = Honest::default();
@@ -397,8 +401,8 @@ async fn honest_requests(world: &World, time: Duration) -> Honest {
     honest
 }
 
-/// Asks once over a new connection: the status of the answer.
-async fn status(from: Ipv4Addr, to: SocketAddr, path: &str, tls: Option<TlsConnector>) -> io::Result<u16> {
+/// Asks once over a new connection: the status of the answer, and what it says.
+async fn status(from: Ipv4Addr, to: SocketAddr, path: &str, tls: Option<TlsConnector>) -> io::Result<(u16, String)> {
     let stream = connect(from, to, None).await?;
     match tls {
         None => status_over(stream, path).await,
@@ -409,14 +413,17 @@ async fn status(from: Ipv4Addr, to: SocketAddr, path: &str, tls: Option<TlsConne
     }
 }
 
-async fn status_over(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> io::Result<u16> {
+async fn status_over(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> io::Result<(u16, String)> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     // Some servers end TLS without saying so.
     let ended = stream.read_to_end(&mut answer).await;
     match answer.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()) {
-        Some(status) => Ok(status),
+        Some(status) => {
+            let text = String::from_utf8_lossy(&answer);
+            Ok((status, text.rsplit("\r\n").next().unwrap_or_default().chars().take(200).collect()))
+        }
         None => Err(ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
     }
 }
@@ -467,22 +474,30 @@ struct World {
     _nginx: Option<Running>,
     /// Where clients go.
     front: SocketAddr,
-    /// The honest client's address.
-    honest: Ipv4Addr,
+    client: Client,
+    /// Where the application runs, and the honest client, so that no crowd keeps them from it.
+    apart: Runtime,
+    _folder: tempfile::TempDir,
+}
+
+/// The honest client.
+#[derive(Clone)]
+struct Client {
+    address: Ipv4Addr,
+    server: SocketAddr,
     path: &'static str,
     tls: Option<TlsConnector>,
-    application: JoinHandle<()>,
-    _folder: tempfile::TempDir,
 }
 
 impl World {
     async fn start(server: Server, lane: u8) -> Self {
-        let (application, task) = application().await;
+        let apart = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let application = apart.spawn(application()).await.expect("an application");
         // It waits until they listen, and others measure meanwhile.
-        tokio::task::block_in_place(|| Self::start_with(server, lane, application, task))
+        tokio::task::block_in_place(|| Self::start_with(server, lane, application, apart))
     }
 
-    fn start_with(server: Server, lane: u8, application: SocketAddr, task: JoinHandle<()>) -> Self {
+    fn start_with(server: Server, lane: u8, application: SocketAddr, apart: Runtime) -> Self {
         let folder = tempfile::Builder::new().prefix("hoop-slow").tempdir_in(".").expect("a folder on disk");
         let at = folder.path().canonicalize().expect("the folder is there");
         let (address, mut tls) = (free_address(), None);
@@ -503,23 +518,34 @@ impl World {
         let front = nginx.as_ref().map_or(address, |nginx| nginx.address);
         let path = if server == Server::Gateway { "/test" } else { "/" };
         let honest = Ipv4Addr::new(127, 250, 0, lane);
-        Self { hoop, _nginx: nginx, front, honest, path, tls, application: task, _folder: folder }
+        let client = Client { address: honest, server: front, path, tls };
+        Self { hoop, _nginx: nginx, front, client, apart, _folder: folder }
     }
+}
 
+impl Client {
     /// An honest request.
-    fn ask(&self) -> impl Future<Output = Answer> + Send + 'static {
-        let (honest, front, path, tls) = (self.honest, self.front, self.path, self.tls.clone());
+    async fn ask(self, since: Instant) -> Answer {
+        let (begun, address) = (Instant::now(), self.address);
         // A relay answers whoever asks for no WebSocket with a status of its own.
-        let any = tls.is_some();
-        async move {
-            let begin = Instant::now();
-            match timeout(PATIENCE, status(honest, front, path, tls)).await {
-                Ok(Ok(429 | 503)) => Answer::Refused,
-                Ok(Ok(status)) if any || status == 200 => Answer::Given(begin.elapsed()),
-                other => {
-                    eprintln!("no answer to {honest} after {:.1} s: {other:?}", begin.elapsed().as_secs_f64());
-                    Answer::None
+        let any = self.tls.is_some();
+        let answer = timeout(PATIENCE, status(address, self.server, self.path, self.tls)).await;
+        let (took, at) = (begun.elapsed(), since.elapsed().as_secs_f64());
+        match answer {
+            Ok(Ok((429 | 503, said))) => {
+                eprintln!("refused {address} {at:.1} s after the crowd came: {said}");
+                Answer::Refused
+            }
+            Ok(Ok((status, _))) if any || status == 200 => {
+                if took.as_secs_f64() > WORST_SECONDS {
+                    eprintln!("{:.1} s for {address}, {at:.1} s after the crowd came", took.as_secs_f64());
                 }
+                Answer::Given(took)
+            }
+            other => {
+                let took = took.as_secs_f64();
+                eprintln!("no answer to {address} after {took:.1} s, {at:.1} s after the crowd came: {other:?}");
+                Answer::None
             }
         }
     }
@@ -602,10 +628,13 @@ fn nginx(folder: &Path, address: SocketAddr, sidecar: SocketAddr) -> Command {
 }
 
 /// An application that answers each path in its own way.
-async fn application() -> (SocketAddr, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+async fn application() -> SocketAddr {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    SockRef::from(&socket).set_tcp_mss(MSS).expect("a short segment");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("an address");
+    let listener = socket.listen(4096).expect("a listener");
     let address = listener.local_addr().expect("an address");
-    let task = tokio::spawn(async move {
+    tokio::spawn(async move {
         let mut answers = JoinSet::new();
         loop {
             tokio::select! {
@@ -614,7 +643,7 @@ async fn application() -> (SocketAddr, JoinHandle<()>) {
             }
         }
     });
-    (address, task)
+    address
 }
 
 async fn answer(mut stream: TcpStream) -> io::Result<()> {

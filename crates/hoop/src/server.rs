@@ -58,22 +58,39 @@ pub fn runtime() -> Result<Runtime, Failure> {
 fn give_back(runtime: &Runtime) {
     /// How often it is looked at: seldom enough to cost nothing, often enough that memory is back some seconds after a crowd.
     const EVERY: std::time::Duration = std::time::Duration::from_secs(5);
-    /// What more may lie free.
+    /// How much more may lie free, or be resident.
     const MORE_BYTES: usize = 4 << 20;
-    runtime.spawn(async {
-        let mut least = free_bytes();
+    // It is opened before the process gives up the right to open more.
+    let Ok(statm) = std::fs::File::open("/proc/self/statm") else { return };
+    let used = move || [free_bytes(), resident_bytes(&statm)];
+    runtime.spawn(async move {
+        let mut least = used();
         loop {
             tokio::time::sleep(EVERY).await;
-            let free = free_bytes();
-            if free > least.saturating_add(MORE_BYTES) {
+            let now = used();
+            // What was given back still counts as free, until it is used again: then it is resident.
+            if now.iter().zip(least).any(|(now, least)| *now > least.saturating_add(MORE_BYTES)) {
                 // It walks through all of the memory, some milliseconds for 100 MiB.
                 let _ = tokio::task::spawn_blocking(trim).await;
-                // What was given back still counts as free.
-                least = free_bytes();
+                least = used();
+                tracing::debug!(free = least[0], before = now[1], resident = least[1], "free memory is given back");
+            } else {
+                least = [now[0].min(least[0]), now[1].min(least[1])];
             }
-            least = least.min(free);
         }
     });
+}
+
+/// What of the process is in memory, by the second number of `/proc/PID/statm`, in pages; 0 if that cannot be read.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn resident_bytes(statm: &std::fs::File) -> usize {
+    use std::os::unix::fs::FileExt as _;
+    const PAGE_BYTES: usize = 4096;
+    let mut text = [0; 128];
+    let read = statm.read_at(&mut text, 0).unwrap_or(0);
+    let text = String::from_utf8_lossy(&text[..read]);
+    let pages = text.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<usize>().ok());
+    pages.unwrap_or(0).saturating_mul(PAGE_BYTES)
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]

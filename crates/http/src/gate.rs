@@ -267,6 +267,9 @@ impl<S> Gate<S> {
             self.waits_for = None;
             return false;
         }
+        if first {
+            self.place.iter().for_each(Place::awaits);
+        }
         let awaited = if first || !self.held.is_empty() { Awaited::Head } else { Awaited::Any };
         if self.waits_for.replace(awaited) != Some(awaited) {
             let time = if awaited == Awaited::Head { self.limits.time } else { self.limits.idle };

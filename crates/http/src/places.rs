@@ -17,6 +17,8 @@
 //! A request that finds no place waits for one ([`Place::changed`]); those with least against them come first, of these who has waited longest. It leaves the place that its
 //! connection had: so no newcomer takes its turn. So many wait at most; one more, and who has most against it is told to come again.
 //!
+//! Whoever is served while others wait ends its connection with the answer, and comes again as they did: so one connection brings no more requests than another in the same time.
+//!
 //! A client that holds all that one client may is treated so among its own: of these, the one that has been behind the longest makes way, or the newcomer is refused. So what
 //! shares an address with many silent connections gets its turn.
 //!
@@ -221,6 +223,11 @@ impl Place {
         places.freed.notify_one();
     }
 
+    /// Whether its connection ends with the answer to the request that it has: others wait for its place, or the request has none.
+    pub(crate) fn ends_with_answer(&self) -> bool {
+        self.0.places.table().ends_with_answer(self.0.number)
+    }
+
     /// Whether it has made way and got no other place since.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.sign.is_gone.load(Ordering::Acquire)
@@ -337,6 +344,20 @@ mod tests {
             holder.rest(0, far(1));
         });
         assert_eq!(*order.lock().unwrap(), [(2, false), (2, false), (3, true), (4, true)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_goes_on_after_its_answer_unless_others_wait_or_it_had_no_place() {
+        let places = places();
+        let [one, two, three, four] = [1, 2, 3, 4].map(|n| places.enter(0, far(n)).unwrap());
+        assert!(one.changed(1, far(1), HOUR).await && !one.ends_with_answer());
+        let wait = async |place: &Place, n| assert!(!place.changed(1, far(n), Duration::from_secs(1)).await);
+        tokio::join!(wait(&two, 2), wait(&three, 3), async {
+            tokio::task::yield_now().await;
+            assert!(one.ends_with_answer() && !four.changed(1, far(4), HOUR).await);
+            assert!(four.ends_with_answer(), "it was refused");
+        });
+        assert!(!one.ends_with_answer() && two.ends_with_answer());
     }
 
     #[tokio::test(start_paused = true)]

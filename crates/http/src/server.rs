@@ -209,6 +209,7 @@ impl Server {
                     }
                     return;
                 };
+                held.place().into_iter().for_each(Place::awaits);
                 let handshake = tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream));
                 let shaken = tokio::select! {
                     shaken = handshake => shaken,
@@ -339,7 +340,7 @@ where
             TokioIo::new(Paced::new(stream, limits.least_read, place.clone())),
             service_fn(|mut request| {
                 let refusal = watch.request();
-                let rests = place.clone().map(|place| (place, resting, ip));
+                let (rests, served) = (place.clone().map(|place| (place, resting, ip)), place.clone());
                 let answered = Answered { watch: watch.clone(), rests };
                 place.iter().for_each(|place| drop(request.extensions_mut().insert(place.clone())));
                 outbox.open(&mut request);
@@ -355,7 +356,10 @@ where
                     outbox.close();
                     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                         watch.change_protocol();
-                    } else if watch.is_last() || direct.is_some_and(|direct| direct.ends_with_answer(keep_alive)) {
+                    } else if direct.is_some_and(|direct| direct.ends_with_answer(keep_alive))
+                        || watch.is_last()
+                        || served.is_some_and(|place| place.ends_with_answer())
+                    {
                         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                     }
                     Ok::<_, Infallible>(answer.map(|body| until_gone(body, answered)))

@@ -1,7 +1,7 @@
 //! Who holds which place, who waits for one, and who makes way: [`Table`]. Time comes in.
 
 use super::Share;
-use super::pace::{AT_FIRST, Sign, micros};
+use super::pace::{AT_FIRST, BY_LEAVE, Sign, micros};
 use super::standing::Standings;
 use hoop_units::DeviceId;
 use std::collections::BTreeMap;
@@ -141,8 +141,7 @@ impl Table {
     pub(super) fn ask(&mut self, number: u64, after: Held) -> Asked {
         let (before, now, share) = (self.remove(number), after.entered, after.share);
         let weight = self.weight(&after, now);
-        let first = self.waiting.range((share, Weight::LEAST, 0)..).next().map(|(key, _)| *key);
-        let is_first = first.is_none_or(|(of, first, _)| of != share || weight < first);
+        let is_first = self.first(share).is_none_or(|first| weight < first);
         let asked = if is_first && self.make_room(&after, now).is_ok() {
             after.sign.begins();
             self.put(number, after);
@@ -168,6 +167,13 @@ impl Table {
             Some(Found::Waits(..)) => None,
             found => Some(found.is_some()),
         }
+    }
+
+    /// Whether it is to be held no longer than its answer takes: others wait for its place, or its request has none.
+    pub(super) fn ends_with_answer(&self, number: u64) -> bool {
+        let Some(Found::Holds(share)) = self.found.get(&number) else { return true };
+        let asks = self.held.get(&(*share, number)).is_some_and(|held| held.stage == Stage::Asks);
+        !asks || self.first(*share).is_some()
     }
 
     /// It waits no longer.
@@ -203,10 +209,16 @@ impl Table {
         self.is_looking
     }
 
+    /// What is against the first that waits for a share.
+    fn first(&self, share: usize) -> Option<Weight> {
+        let mut queue = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
+        queue.next().map(|((_, weight, _), _)| *weight)
+    }
+
     /// The turns of all that wait for a share.
     fn queue(&self, share: usize) -> Vec<(usize, Weight, u64)> {
-        let from = self.waiting.range((share, Weight::LEAST, 0)..);
-        from.map(|(key, _)| *key).take_while(|(of, ..)| *of == share).collect()
+        let queue = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
+        queue.map(|(key, _)| *key).collect()
     }
 
     /// Gives one that waits its place, if there is one for it.
@@ -313,8 +325,7 @@ impl Table {
         let behind = self.behind(newcomer, share, now, may);
         if let Some(held) = behind.and_then(|number| self.held.get(&(newcomer.share, number))) {
             let (client, network) = (held.client, held.network);
-            // Whoever has had what it came for, or could be asked to come again, has done nothing wrong.
-            let is_at_fault = !share.forgives && (held.stage == Stage::New || !share.by_age);
+            let is_at_fault = held.is_at_fault(share, now);
             if is_at_fault && client != newcomer.client {
                 self.known_clients.is_at_fault(client, now);
             }
@@ -374,10 +385,7 @@ impl Table {
     fn behind(&self, newcomer: &Held, share: Share, now: Duration, may: impl Fn(&Held) -> bool) -> Option<u64> {
         let standing = self.standing(newcomer, now).client;
         let late = self.in_share(newcomer.share).filter_map(|(number, held)| {
-            let late = match share.by_age {
-                true => Some(micros(now.saturating_sub(held.entered)) - micros(AT_FIRST)),
-                false => held.sign.late(now),
-            }?;
+            let late = held.late(share, now)?;
             // Whoever is known for being behind has no moment of its own before who is not.
             let is_behind =
                 late >= 0 || (late >= -micros(AT_FIRST) && standing >= 0 && self.standing(held, now).client < 0);
@@ -421,6 +429,25 @@ impl Held {
     pub(super) fn new(share: usize, client: IpAddr, entered: Duration, stage: Stage, sign: Arc<Sign>) -> Self {
         Self { share, client: DeviceId::from_ip(client), network: network(client), entered, stage, sign }
     }
+
+    /// For how long it has been behind, if it may be; below zero: for how long it is not yet.
+    fn late(&self, share: Share, now: Duration) -> Option<i64> {
+        match share.by_age && self.stage != Stage::New {
+            true => Some(micros(now.saturating_sub(self.entered)) - micros(AT_FIRST)),
+            // What it has sent may not have been looked at yet.
+            false => self.sign.late(now),
+        }
+    }
+
+    /// Whether it did wrong, if it has to make way because it is behind. Whoever has had what it came for, or could be asked to come again, has not; and what one sends at first may
+    /// have a long way.
+    fn is_at_fault(&self, share: Share, now: Duration) -> bool {
+        let is_wrong = match (share.by_age, self.stage) {
+            (true, Stage::New) => self.sign.late(now).is_some_and(|late| late >= micros(BY_LEAVE)),
+            (by_age, _) => !by_age,
+        };
+        is_wrong && !share.forgives
+    }
 }
 
 /// Whether it is this machine. IPv6's loopback address is in the unspecified /64.
@@ -440,7 +467,7 @@ fn network(ip: IpAddr) -> DeviceId {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pace::{AHEAD, BY_LEAVE};
+    use super::super::pace::AHEAD;
     use super::*;
     use std::sync::atomic::Ordering;
 
@@ -465,7 +492,10 @@ mod tests {
         fn enter(&mut self, client: IpAddr) -> Option<(u64, Vec<u64>)> {
             self.now += SECOND;
             let before: Vec<u64> = self.numbers();
-            let (number, _) = self.table.enter(0, client, self.now).ok()?;
+            let (number, sign) = self.table.enter(0, client, self.now).ok()?;
+            if self.table.shares[0].by_age {
+                sign.awaits(self.now);
+            }
             Some((number, before.into_iter().filter(|number| self.table.holds(*number) == Some(false)).collect()))
         }
 
