@@ -12,7 +12,7 @@ use crate::transfer::OnSent;
 use crate::upload::{Measured, Upload};
 use crate::wire::{Link, LinkError, deepest};
 use bytes::Bytes;
-use hoop_http::{ConnectError, streamed};
+use hoop_http::{ConnectError, is_elsewhere, is_sign_in, streamed};
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Response};
 use http_body_util::BodyExt as _;
@@ -51,6 +51,7 @@ pub(crate) async fn send(
     on_sent: OnSent,
 ) -> Result<(State, Answer), PlainError> {
     let host = link.origin().host().to_string();
+    let own = link.origin().authority().to_string();
     let len = measured.body_len();
     let fields = measured.fields().to_vec();
     let meter = Arc::new(Meter::new(move |sent| on_sent(sent)));
@@ -88,7 +89,7 @@ pub(crate) async fn send(
     match response {
         Ok(response) => {
             let answer = read(response).await;
-            Ok((judge(&answer), answer))
+            Ok((judge(&answer, &own), answer))
         }
         Err(error) if meter.sent() < len => Err(PlainError::Broken(error)),
         Err(error) => Err(PlainError::AnswerLost(error)),
@@ -134,18 +135,19 @@ async fn read(response: Response<Incoming>) -> Answer {
     Answer { status: head.status.as_u16(), fields: fields.collect(), body }
 }
 
-/// The success rule that a service has without a route of its own (`docs/protocol.md` section 7).
-fn judge(answer: &Answer) -> State {
-    const SIGN_IN: &[&str] = &["login", "signin", "sign_in", "sign-in", "auth"];
-    let signs_in = |location: &str| {
-        let path = location.split(['?', '#']).next().unwrap_or_default();
-        path.split('/').any(|segment| SIGN_IN.iter().any(|name| segment.eq_ignore_ascii_case(name)))
-    };
+/// The success rule that a service has without a route of its own (`docs/protocol.md` section 7). Nobody keeps an ordinary request until its sender has signed in: what a service would
+/// hold is rejected here. `own` is the server that was asked.
+fn judge(answer: &Answer, own: &str) -> State {
     match answer.status {
         200..=299 => State::Accepted,
-        // Nobody keeps an ordinary request until its sender has signed in.
-        300..=399 if answer.field("location").is_some_and(signs_in) => State::Rejected,
-        300..=399 => State::Accepted,
+        // Redirects that say where the answer is. 301, 307 and 308 ask for the same request elsewhere.
+        302 | 303 => {
+            let location = answer.field("location").unwrap_or_default().as_bytes();
+            let leads_away = is_sign_in(location) || is_elsewhere(location, [own; 2]);
+            if leads_away { State::Rejected } else { State::Accepted }
+        }
+        // A proxy's word that no answer came in time, or none that it could read.
+        502 | 504 => State::Unknown,
         _ => State::Rejected,
     }
 }
@@ -158,14 +160,21 @@ mod tests {
     fn an_answer_is_judged_as_a_service_without_routes_does() {
         let of = |status, location: Option<&str>| {
             let fields = location.map(|location| ("location".to_owned(), location.to_owned()));
-            judge(&Answer { status, fields: fields.into_iter().collect(), body: Vec::new() })
+            judge(&Answer { status, fields: fields.into_iter().collect(), body: Vec::new() }, "photos.example:8443")
         };
         assert_eq!(of(201, None), State::Accepted);
         assert_eq!(of(302, Some("/admin/images/")), State::Accepted);
         assert_eq!(of(302, Some("/admin/Login/?next=/")), State::Rejected);
         assert_eq!(of(302, Some("/authors/")), State::Accepted);
+        assert_eq!(of(303, Some("https://photos.example:8443/images/7")), State::Accepted);
+        assert_eq!(of(302, Some("/index.php?title=Special:UserLogin")), State::Rejected);
+        assert_eq!(of(303, Some("http://wifi.example/portal")), State::Rejected);
+        for status in [300, 301, 304, 305, 307, 308] {
+            assert_eq!(of(status, Some("https://photos.example:8443/")), State::Rejected, "{status}");
+        }
         assert_eq!(of(401, None), State::Rejected);
         assert_eq!(of(413, None), State::Rejected);
         assert_eq!(of(503, None), State::Rejected);
+        assert_eq!(of(502, None), State::Unknown);
     }
 }

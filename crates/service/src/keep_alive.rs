@@ -16,9 +16,8 @@
 use crate::core::Core;
 use crate::owner::{self, Tag};
 use crate::replay;
-use crate::rules::is_sign_in;
 use crate::state::UnderWay;
-use hoop_http::{Shutdown, read_limited};
+use hoop_http::{Shutdown, is_sign_in, read_limited};
 use hoop_units::{UnixTime, UploadId};
 use http::{Response, StatusCode, header};
 use hyper::body::Incoming;
