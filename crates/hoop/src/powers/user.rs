@@ -65,12 +65,13 @@ pub fn give_up_ports() {}
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use nix::unistd::{User, initgroups, setresgid, setresuid};
+    use nix::unistd::{Uid, User, initgroups, setresgid, setresuid};
     use rustix::thread::{
         CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities, set_no_new_privs,
     };
     use std::ffi::CString;
-    use std::os::unix::fs::{DirBuilderExt as _, chown};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
     use std::path::Path;
     use std::{fs, io};
 
@@ -87,11 +88,46 @@ mod linux {
     /// Makes a folder that is the user's. Those above it are there: made by root for root alone they would lead nowhere.
     pub fn make(folder: &Path, user: &User) -> io::Result<()> {
         fs::DirBuilder::new().mode(hoop_files::FOLDER_MODE).create(folder)?;
-        chown(folder, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+        give(folder, user)
+    }
+
+    /// Gives the user a folder that root has just made. Whoever may write above it may have put something else in its place since: only an empty folder of root's own is given away.
+    fn give(folder: &Path, user: &User) -> io::Result<()> {
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(folder)?;
+        let is = opened.metadata()?;
+        let is_ours = is.uid() == Uid::effective().as_raw() && is.mode() & 0o7777 == hoop_files::FOLDER_MODE;
+        if !is_ours || fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()))?.next().is_some() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else has put it there meanwhile"));
+        }
+        fchown(&opened, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
     }
 
     /// These capabilities, and none to inherit.
     pub const fn only(these: CapabilitySet) -> CapabilitySets {
         CapabilitySets { effective: these, permitted: these, inheritable: CapabilitySet::empty() }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn only_an_empty_folder_of_ones_own_is_given_away() {
+            let place = tempfile::tempdir().unwrap();
+            let at = |name: &str| place.path().join(name);
+            let me = User::from_uid(Uid::effective()).unwrap().unwrap();
+            make(&at("made"), &me).unwrap();
+            fs::DirBuilder::new().mode(0o700).create(at("target")).unwrap();
+            std::os::unix::fs::symlink(at("target"), at("link")).unwrap();
+            assert!(give(&at("link"), &me).is_err(), "what a link leads to is not its");
+            fs::write(at("target/file"), "x").unwrap();
+            assert!(give(&at("target"), &me).is_err(), "it is not the folder that was made");
+            fs::write(at("file"), "x").unwrap();
+            assert!(give(&at("file"), &me).is_err());
+            fs::DirBuilder::new().mode(0o755).create(at("wide")).unwrap();
+            assert!(give(&at("wide"), &me).is_err());
+            assert!(give(&at("made"), &me).is_ok());
+        }
     }
 }
