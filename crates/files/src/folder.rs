@@ -45,6 +45,10 @@ pub fn folder(path: &Path) -> Result<bool, FolderError> {
     make(path).map_err(at)?;
     #[cfg(unix)]
     let narrowed = unix::claim(path)?;
+    #[cfg(unix)]
+    if let Some((above, owner)) = unix::owned_by_others(path).map_err(at)? {
+        tracing::warn!(path = %path.display(), above = %above.display(), owner, "another user owns a folder above this one, and could put another in its place");
+    }
     #[cfg(not(unix))]
     let narrowed = false;
     if narrowed {
@@ -75,7 +79,7 @@ mod unix {
     use std::fs::{self, Permissions};
     use std::io;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     /// Folders within folders that are narrowed; nothing of ours is deeper, and a loop of mounts ends.
     const DEPTH_MAX: usize = 4;
@@ -97,6 +101,13 @@ mod unix {
             true => Err(refuse(crate::Refusal::Writable(0o777))),
             false => Ok(true),
         }
+    }
+
+    /// A folder above that is another user's than root's and one's own, and whose: it lets its owner move what is in it.
+    pub fn owned_by_others(path: &Path) -> io::Result<Option<(PathBuf, u32)>> {
+        let (whole, me) = (fs::canonicalize(path)?, rustix::process::geteuid().as_raw());
+        let mut owned = whole.ancestors().skip(1).filter_map(|above| Some((above, fs::metadata(above).ok()?.uid())));
+        Ok(owned.find(|(_, owner)| *owner != 0 && *owner != me).map(|(above, owner)| (above.to_owned(), owner)))
     }
 
     fn facts(path: &Path) -> io::Result<Facts> {
@@ -162,6 +173,21 @@ mod tests {
         assert!(!folder(&path).unwrap());
         assert_eq!((mode(&place.path().join("a")), mode(&path)), (0o700, 0o700));
         assert!(!folder(&path).unwrap(), "again");
+    }
+
+    #[test]
+    fn a_folder_below_another_users_is_found_out() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("theirs/state");
+        fs::create_dir_all(&path).unwrap();
+        assert_eq!(unix::owned_by_others(&path).unwrap(), None);
+        // Only root can give it away.
+        if rustix::process::geteuid().is_root() {
+            let theirs = path.parent().unwrap();
+            std::os::unix::fs::chown(theirs, Some(65_534), None).unwrap();
+            let found = unix::owned_by_others(&path).unwrap();
+            assert_eq!(found, Some((theirs.canonicalize().unwrap(), 65_534)));
+        }
     }
 
     #[test]
