@@ -10,7 +10,7 @@ use crate::monitor;
 use crate::shared::{Shared, store_problem};
 use crate::status::Status;
 use hoop_http::page::text;
-use hoop_http::{Body, Code, Origin, Peer, Problem, Server, ServerLimits, Shutdown, full, json, read_limited};
+use hoop_http::{Body, Code, Origin, Peer, Problem, Server, Shutdown, full, json, read_limited};
 use hoop_spool::{Change, Reason, State, Upload};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -25,11 +25,6 @@ const LISTED: usize = 500;
 
 /// The longest form: an id or an address.
 const FORM_MAX: usize = 1024;
-
-/// One person and one collector of metrics.
-pub fn limits() -> ServerLimits {
-    ServerLimits { connections: 8, buffer_bytes: 16 * 1024, ..ServerLimits::default() }
-}
 
 /// Serves until `shutdown`.
 pub async fn run(server: Option<Server>, shared: Arc<Shared>, shutdown: Shutdown) {

@@ -73,7 +73,7 @@ impl Gateway {
         let admin = match config.admin {
             None => None,
             Some(address) if !address.ip().is_loopback() => return Err(OpenError::Admin(address)),
-            Some(address) => Some(Server::bind(address, None, admin::limits()).await?),
+            Some(address) => Some(Server::bind(address, None, hoop_http::metrics::limits()).await?),
         };
         let key = identity::open(&config.spool).map_err(OpenError::Key)?;
         let shared = Shared::new(&config, spool, connector, key);

@@ -4,7 +4,7 @@
 
 use crate::body::{Body, full};
 use crate::problem::{Code, Problem};
-use crate::server::{Peer, Server, ServerLimits};
+use crate::server::{Crowd, Peer, Server, ServerLimits};
 use crate::shutdown::Shutdown;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
@@ -49,9 +49,9 @@ impl Families {
     }
 }
 
-/// Bounds of a server of metrics: one collector, and a person who looks.
+/// Bounds of a server of metrics: one collector, and a person who looks. Any program of this machine may connect: the oldest of eight makes way.
 pub fn limits() -> ServerLimits {
-    ServerLimits { connections: 8, buffer_bytes: 16 * 1024, ..ServerLimits::default() }
+    ServerLimits { crowd: Some(Crowd::of_few(8)), buffer_bytes: 16 * 1024, ..ServerLimits::default() }
 }
 
 /// Answers `GET /metrics` with what `text` gives, by loopback's names only.

@@ -189,6 +189,7 @@ impl Place {
         let Holding { places, number, sign } = &*self.0;
         let asked = places.table().ask(*number, Held::new(share, client, places.now(), Stage::Asks, sign.clone()));
         if asked == Asked::Refused {
+            sign.is_refused.store(true, Ordering::Relaxed);
             return false;
         }
         places.freed.notify_one();
@@ -223,9 +224,9 @@ impl Place {
         places.freed.notify_one();
     }
 
-    /// Whether its connection ends with the answer to the request that it has: others wait for its place, or the request has none.
+    /// Whether its connection ends with the answer to the request that it has: others wait for its place, or there was none for the request.
     pub(crate) fn ends_with_answer(&self) -> bool {
-        self.0.places.table().ends_with_answer(self.0.number)
+        self.0.sign.is_refused.load(Ordering::Relaxed) || self.0.places.table().is_awaited(self.0.number)
     }
 
     /// Whether it has made way and got no other place since.

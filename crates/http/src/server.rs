@@ -6,7 +6,7 @@ use crate::inbound::{Direct, SharedStream};
 use crate::interim::{InterimIo, Outbox};
 use crate::pace::LeastRate;
 use crate::paced::Paced;
-use crate::places::{Place, Places};
+use crate::places::{Place, Places, Share};
 use crate::problem::{Code, Problem};
 use crate::shutdown::Shutdown;
 use hoop_units::Prefix;
@@ -90,6 +90,11 @@ pub struct Crowd {
 }
 
 impl Crowd {
+    /// So many connections, of which the oldest makes way for the next: for a server of few.
+    pub fn of_few(places: usize) -> Self {
+        Self { places: Places::new(vec![Share::by_age(places)]), proxies: Vec::new() }
+    }
+
     /// The share of the address while it asks for nothing.
     fn resting(&self, peer: IpAddr) -> usize {
         usize::from(self.proxies.iter().any(|proxy| proxy.contains(peer)))
@@ -428,6 +433,37 @@ mod tests {
                 assert!(ended.is_ok() && answer.ends_with("answered"), "{asks}{took}: {answer}");
             }
         }
+        stop.trigger();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn of_few_that_read_nothing_the_oldest_makes_way_for_who_comes() {
+        let limits = ServerLimits { crowd: Some(Crowd::of_few(8)), ..ServerLimits::default() };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, limits).await.unwrap();
+        let (address, (stop, stopped)) = (server.address(), shutdown());
+        let long = vec![7; 16_000_000];
+        let answer = move |asks: bool| Response::new(full(if asks { b"honest".to_vec() } else { long.clone() }));
+        let serving = tokio::spawn(server.run(
+            move |request, _| {
+                let answer = answer(request.uri().path() == "/honest");
+                async { answer }
+            },
+            stopped,
+        ));
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(100)).await.unwrap();
+            stream.read_exact(&mut [0; 100]).await.unwrap();
+            held.push(stream);
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /honest HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let ended = tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await;
+        assert!(ended.is_ok() && answer.ends_with("honest"), "{answer}");
+        drop(held);
         stop.trigger();
         serving.await.unwrap();
     }

@@ -56,15 +56,17 @@ pub(super) struct Sign {
     pub makes_way: Notify,
     /// A request that waits has got its place, or will not get it.
     pub turn: Notify,
+    /// There was no place for its request.
+    pub is_refused: AtomicBool,
     /// A request of its connection was answered.
     was_served: AtomicBool,
 }
 
 impl Default for Sign {
     fn default() -> Self {
-        let [is_told_apart, is_gone, was_served] = [false; 3].map(AtomicBool::new);
+        let [is_told_apart, is_gone, is_refused, was_served] = [false; 4].map(AtomicBool::new);
         let [makes_way, turn] = [(); 2].map(|()| Notify::new());
-        Self { pace: Mutex::new(Pace::FRESH), is_told_apart, is_gone, makes_way, turn, was_served }
+        Self { pace: Mutex::new(Pace::FRESH), is_told_apart, is_gone, makes_way, turn, is_refused, was_served }
     }
 }
 
@@ -86,6 +88,7 @@ impl Sign {
     pub(super) fn begins(&self) {
         *self.pace() = Pace::FRESH;
         self.is_told_apart.store(false, Ordering::Relaxed);
+        self.is_refused.store(false, Ordering::Relaxed);
         self.is_gone.store(false, Ordering::Release);
     }
 

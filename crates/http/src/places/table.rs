@@ -169,11 +169,12 @@ impl Table {
         }
     }
 
-    /// Whether it is to be held no longer than its answer takes: others wait for its place, or its request has none.
-    pub(super) fn ends_with_answer(&self, number: u64) -> bool {
-        let Some(Found::Holds(share)) = self.found.get(&number) else { return true };
-        let asks = self.held.get(&(*share, number)).is_some_and(|held| held.stage == Stage::Asks);
-        !asks || self.first(*share).is_some()
+    /// Whether others wait for a place of the share in which it has one; so, too, if it has none.
+    pub(super) fn is_awaited(&self, number: u64) -> bool {
+        match self.found.get(&number) {
+            Some(Found::Holds(share)) => self.first(*share).is_some(),
+            Some(Found::Waits(..)) | None => true,
+        }
     }
 
     /// It waits no longer.
