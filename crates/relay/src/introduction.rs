@@ -96,6 +96,16 @@ pub enum IntroductionError {
         /// Which.
         name: String,
     },
+    /// Anybody may write to a file that says who is let in.
+    #[error(
+        "{path} can be written by anybody on this machine (mode {mode:o}): `chmod o-w` it, and see that nothing was put into it"
+    )]
+    Writable {
+        /// Which.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// A member is malformed.
     #[error("`{0}` is malformed")]
     Member(&'static str),
@@ -258,6 +268,26 @@ struct Keys {
     read: Mutex<(Option<Print>, Rules)>,
 }
 
+/// What the file says of one device.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    key: DeviceKey,
+    /// Where it may go alone, if it may not go wherever the relay goes.
+    only: Option<Vec<Prefix>>,
+}
+
+impl Rule {
+    /// Whether the device is the same, and may go wherever it might by another rule.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let goes = match (&self.only, &other.only) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(now), Some(before)) => before.iter().all(|network| now.contains(network)),
+        };
+        goes && self.key.0 == other.key.0
+    }
+}
+
 /// Who is known, and where some of them may go alone.
 #[derive(Clone, Default, Debug)]
 struct Rules {
@@ -294,6 +324,15 @@ impl DevicesFile {
     }
 }
 
+/// What a file of devices says, if nobody but its owner and its group could have written it.
+fn rules(path: &Path) -> Result<Rules, IntroductionError> {
+    let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode() & 0o7777);
+    if mode & 0o002 != 0 {
+        return Err(IntroductionError::Writable { path: path.to_owned(), mode });
+    }
+    read_toml::<DevicesFile>(path, DEVICES)?.rules()
+}
+
 impl Devices {
     /// Reads the file.
     ///
@@ -301,14 +340,17 @@ impl Devices {
     /// If it cannot be read, or is malformed.
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
         let print = Print::of(path);
-        let rules = read_toml::<DevicesFile>(path, DEVICES)?.rules()?;
+        let rules = rules(path)?;
         let file = Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, rules)) });
         Ok(Self { file, looking: tokio::sync::Mutex::default() })
     }
 
     /// Who stood in the file when it was last looked at.
-    pub(crate) fn known(&self) -> BTreeMap<HostId, DeviceKey> {
-        self.file.read().1.keys.clone()
+    pub(crate) fn known(&self) -> BTreeMap<HostId, Rule> {
+        let rules = &self.file.read().1;
+        let rule =
+            |(host, key): (&HostId, &DeviceKey)| (*host, Rule { key: *key, only: rules.only.get(host).cloned() });
+        rules.keys.iter().map(rule).collect()
     }
 
     /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes.
@@ -344,7 +386,7 @@ impl Keys {
         if std::mem::replace(&mut self.read().0, print) == print {
             return;
         }
-        match read_toml::<DevicesFile>(&self.path, DEVICES).and_then(|file| file.rules()) {
+        match rules(&self.path) {
             Ok(rules) => self.read().1 = rules,
             // Half written, perhaps: who was known stays known.
             Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
@@ -482,6 +524,22 @@ mod tests {
         fs::rename(folder.path().join("other.toml"), &path).unwrap();
         assert!(devices.key(third.host().unwrap()).await.is_some(), "once it is whole it is taken");
         assert!(devices.key(first.host().unwrap()).await.is_none(), "it was taken out");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_anybody_may_write_lets_nobody_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        let first = introduce(&path, "relay.example:4669", None).unwrap();
+        let devices = Devices::open(&path).unwrap();
+        let second = introduce(&path, "relay.example:4669", None).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(devices.key(second.host().unwrap()).await.is_none());
+        assert!(devices.key(first.host().unwrap()).await.is_some(), "who was known stays known");
+        assert!(matches!(Devices::open(&path), Err(IntroductionError::Writable { .. })));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let third = introduce(&path, "relay.example:4669", None).unwrap();
+        assert!(devices.key(third.host().unwrap()).await.is_some());
     }
 
     /// On a runtime of one thread.

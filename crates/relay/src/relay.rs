@@ -1,12 +1,12 @@
 //! The server's end of carried connections: [`Relay`].
 
-use crate::introduction::Devices;
+use crate::introduction::{Devices, Rule};
 use crate::metered::Metered;
 use crate::metrics::Counters;
 use crate::share::{ShareLimits, Shares};
 use crate::trouble;
 use hoop_carrier::{Listener, server_tls};
-use hoop_endpoint::{DeviceKey, FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
+use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
 use hoop_http::tls::Renewed;
 use hoop_units::{Here, Prefix};
 use if_addrs::IfAddr;
@@ -15,9 +15,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -172,6 +173,7 @@ struct Carrying {
     /// Connections to destinations.
     connections: Arc<Places>,
     shares: Shares,
+    refusals: Refusals,
     counters: Arc<Counters>,
 }
 
@@ -210,6 +212,7 @@ impl Relay {
             lookups: Places::new(LOOKUPS, LOOKUPS_OF_DEVICE),
             connections: Places::new(flows, flows_of_device),
             shares: Shares::new(config.shares),
+            refusals: Refusals::default(),
             counters: Arc::default(),
         };
         Ok(Self { listener, certificate, metrics, reload: Arc::default(), carrying: Arc::new(carrying) })
@@ -295,7 +298,7 @@ impl Carrying {
     }
 }
 
-/// Who was shut out: a device that is in the file no more, or with another key.
+/// Who was shut out: a device that is in the file no more, or with another key, or that may no longer go to all the places that it might. Its connections end, and those that it still may have it begins anew.
 struct Revocation {
     /// Who was known when it was last looked, and may be still.
     known: Known,
@@ -303,7 +306,7 @@ struct Revocation {
     missing: BTreeSet<HostId>,
 }
 
-type Known = std::collections::BTreeMap<HostId, DeviceKey>;
+type Known = std::collections::BTreeMap<HostId, Rule>;
 
 impl Revocation {
     fn new(devices: &Devices) -> Self {
@@ -313,12 +316,12 @@ impl Revocation {
     /// Those to be shut out: who is missing at the second look, or at once if the operator has said that the file is as it is meant to be.
     fn gone(&mut self, devices: &Devices, is_sure: bool) -> Vec<HostId> {
         let now = devices.known();
-        let is_kept = |host: &HostId, key: &DeviceKey| now.get(host).is_some_and(|other| other.0 == key.0);
-        let missing = self.known.iter().filter(|(host, key)| !is_kept(host, key)).map(|(host, _)| *host);
+        let is_kept = |host: &HostId, rule: &Rule| now.get(host).is_some_and(|other| other.covers(rule));
+        let missing = self.known.iter().filter(|(host, rule)| !is_kept(host, rule)).map(|(host, _)| *host);
         let missing: BTreeSet<_> = missing.collect();
         let (gone, waiting): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|host| is_sure || self.missing.contains(host));
-        let waits = |host: &HostId| self.known.get(host).map(|key| (*host, *key));
+        let waits = |host: &HostId| self.known.get(host).map(|rule| (*host, rule.clone()));
         let mut known = now.clone();
         known.extend(waiting.iter().filter_map(waits));
         (self.known, self.missing) = (known, waiting.into_iter().collect());
@@ -329,6 +332,9 @@ impl Revocation {
 fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayError> {
     let fail = |path: &Path, why: String| RelayError::Certificate { path: path.to_owned(), why };
     let lacks = |path, what| fail(path, format!("holds no {what} (PEM); --cert and --key may be swapped"));
+    if std::fs::metadata(key).is_ok_and(|key| key.permissions().mode() & 0o002 != 0) {
+        return Err(fail(key, "can be written by anybody on this machine: `chmod o-w` it".to_owned()));
+    }
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
     let chain = chain.map_err(|error| fail(certificate, error.to_string()))?;
     if chain.is_empty() {
@@ -360,7 +366,7 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
     let name = flow.name();
     let mut status = flow.status();
     let connecting = async {
-        let share = carrying.shares.begin(name.host, std::time::Instant::now()).ok_or(codes::TOO_MANY)?;
+        let share = carrying.shares.begin(name.host, Instant::now()).ok_or(codes::TOO_MANY)?;
         // A connection may outlive its flow, where the destination takes nothing of what is left: it counts until it has ended.
         let place = carrying.connections.take(name.host).await.map_err(|_| codes::UNREACHABLE)?;
         let connection = connect(flow.service(), &carrying, name.host).await?;
@@ -397,10 +403,38 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
         Err(code) => code,
     };
     carrying.counters.ended(code);
-    if code == codes::TOO_MANY {
+    if code == codes::TOO_MANY && carrying.refusals.are_written(name.host, Instant::now()) {
         tracing::info!(host = hex::encode(name.host.0), "a device begins more connections than its share");
     }
     flow.reset(code);
+}
+
+/// How often each device's refusals were written down since its minute began: so one device does not fill the log. An entry a device of the file.
+#[derive(Debug, Default)]
+struct Refusals(Mutex<HashMap<HostId, (Instant, u32)>>);
+
+impl Refusals {
+    /// Lines a minute for one device: more than one needs to see what is wrong.
+    const OF_DEVICE: u32 = 20;
+
+    /// Whether one more is written down.
+    fn are_written(&self, host: HostId, now: Instant) -> bool {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !devices.contains_key(&host) {
+            devices.retain(|_, (began, _)| now.saturating_duration_since(*began) < MINUTE);
+        }
+        let (began, lines) = devices.entry(host).or_insert((now, 0));
+        if now.saturating_duration_since(*began) >= MINUTE {
+            (*began, *lines) = (now, 0);
+        }
+        *lines = lines.saturating_add(1);
+        if *lines == Self::OF_DEVICE + 1 {
+            let device = hex::encode(host.0);
+            tracing::warn!(device, "more of a device's connections are refused than are written down in this minute");
+        }
+        *lines <= Self::OF_DEVICE
+    }
 }
 
 /// Returns when a flow is over before both ends have said all, or has been over for as long as its connection may go on without it.
@@ -479,6 +513,7 @@ async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<Tcp
         let Some(to) = may_not.first() else { return Err(codes::UNKNOWN_NAME) };
         let device = hex::encode(host.0);
         match is_its(to) {
+            _ if !carrying.refusals.are_written(host, Instant::now()) => {}
             false => tracing::info!(device, %to, "a device may not go there: it is not in its `only`"),
             true if NEVER_PORTS.contains(&to.port()) => {
                 tracing::info!(device, %to, "a device may not go to this port: --allow-port would let all");
@@ -513,6 +548,7 @@ mod tests {
                 lookups: Places::new(1, 1),
                 connections: Places::new(1, 1),
                 shares: Shares::new(ShareLimits::default()),
+                refusals: Refusals::default(),
                 counters: Arc::default(),
             }
         }
@@ -613,6 +649,29 @@ mod tests {
         assert_eq!(revocation.gone(devices, true), []);
         write(&whole.replace("0909", "0808")).await;
         assert_eq!(revocation.gone(devices, true), [host], "it has another key");
+        let only = |networks: &str| format!("{whole}\n[only]\n{} = [{networks}]\n", "01".repeat(20));
+        write(&whole).await;
+        assert_eq!(revocation.gone(devices, true), [host]);
+        for (networks, gone) in [
+            ("\"10.0.0.0/8\", \"192.0.2.1\"", true),
+            ("\"192.0.2.1\", \"10.0.0.0/8\", \"192.0.2.2\"", false),
+            ("\"192.0.2.1\"", true),
+        ] {
+            write(&only(networks)).await;
+            assert_eq!(!revocation.gone(devices, true).is_empty(), gone, "{networks}");
+        }
+        write(&whole).await;
+        assert_eq!(revocation.gone(devices, true), [], "it may go to more");
+    }
+
+    #[test]
+    fn what_a_device_is_refused_is_written_down_so_often_a_minute() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        let [one, two] = [1, 2].map(|n| HostId([n; 20]));
+        let written = (0..1_000).filter(|_| refusals.are_written(one, now)).count();
+        assert_eq!(written, Refusals::OF_DEVICE as usize);
+        assert!(refusals.are_written(two, now), "another's are");
+        assert!(refusals.are_written(one, now + Duration::from_secs(60)));
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ pub struct WebSocketLimits {
     pub handshakes_per_peer: usize,
     /// How long a handshake may take; default: 10 s.
     pub handshake_time: Duration,
-    /// Connections at once; more are closed. Default: 20,000, some 60 KB each.
+    /// Connections at once; more are closed. Default: 20,000, some 60 KB each; a stranger's may have 390 KB while its lanes say who they are, some ten seconds.
     pub connections: usize,
 }
 
