@@ -380,6 +380,7 @@ fn introduction_number(error: &IntroductionError) -> Errno {
         | IntroductionError::Certificate(_)
         | IntroductionError::Misfit { .. }
         | IntroductionError::Name { .. }
+        | IntroductionError::Writable { .. }
         | IntroductionError::Member(_) => Errno::EINVAL,
         IntroductionError::Dice => Errno::EAGAIN,
     }
