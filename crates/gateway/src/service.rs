@@ -285,6 +285,8 @@ pub fn judge(answer: &Answer, total: u64, now: SystemTime) -> Word {
             let record = problem.field.as_deref().and_then(|field| field.strip_prefix("record ")?.parse().ok());
             Word::Corrupt { record, detail: said }
         }
+        // Somebody who knew the prelude may have come first with one of the same name, and goes again: what is stored here stays.
+        Code::UploadConflict => again(problem.code, said),
         code if code.is_final() => ends(State::Refused),
         code => again(code, said),
     }
@@ -355,6 +357,17 @@ fn broken(error: &dyn std::error::Error) -> Again {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upload_of_which_somebody_has_sent_something_else_is_tried_again() {
+        let of = |code| {
+            let problem = Problem::new(code, "another prelude is known");
+            let answer = Answer { status: code.status(), headers: HeaderMap::new(), body: problem.to_json().into() };
+            judge(&answer, 9, SystemTime::UNIX_EPOCH)
+        };
+        assert!(matches!(of(Code::UploadConflict), Word::Again(_)), "what is stored here stays");
+        assert!(matches!(of(Code::TooLarge), Word::Ends { state: State::Refused, .. }));
+    }
 
     #[test]
     fn a_services_words_are_marked_as_its_own_and_bounded() {

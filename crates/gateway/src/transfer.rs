@@ -420,7 +420,8 @@ impl Transfer<'_> {
             delivered: Some(self.has.clone()),
             attempts: Some(0),
             reason: Some(reason.clone()),
-            answer,
+            // That of one that waits stays with its service: here nobody would count it.
+            answer: answer.filter(|_| state.is_final()),
             ..Change::default()
         };
         self.upload.reason = reason;
