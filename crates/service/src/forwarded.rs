@@ -63,14 +63,15 @@ impl Named {
         let lines = |name: &str| {
             let values = headers.get_all(name).iter();
             // What a client writes before what the proxy adds may be any bytes.
-            values.map(|value| String::from_utf8_lossy(value.as_bytes())).collect::<Vec<_>>().join(",")
+            values.map(|value| String::from_utf8_lossy(value.as_bytes()))
         };
         if !headers.contains_key("x-forwarded-for") {
-            return Self { chain: forwarded_for(&lines("forwarded")) };
+            return Self { chain: lines("forwarded").flat_map(|line| forwarded_for(&line)).collect() };
         }
         let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let name = |text: &str| if is_plain(text) { text.to_owned() } else { "unknown".to_owned() };
-        Self { chain: lines("x-forwarded-for").split(',').map(|text| name(text.trim())).collect() }
+        let chain = lines("x-forwarded-for").collect::<Vec<_>>().join(",");
+        Self { chain: chain.split(',').map(|text| name(text.trim())).collect() }
     }
 
     /// The right-most address that is none of `trusted`.
@@ -92,11 +93,12 @@ fn address(text: &str) -> Option<IpAddr> {
     address.map(|address: IpAddr| address.to_canonical())
 }
 
-/// The `for` of each element of a `Forwarded` field (RFC 7239 §4), empty where an element has none.
-fn forwarded_for(value: &str) -> Vec<String> {
-    let elements = outside_quotes(value, ',');
+/// The `for` of each element of a line of `Forwarded` (RFC 7239 §4), empty where an element has none. A line with a quotation that does not end is one element that says nothing: in it
+/// whoever came first could hide what our proxy has added.
+fn forwarded_for(line: &str) -> Vec<String> {
+    let Some(elements) = outside_quotes(line, ',') else { return vec!["unknown".to_owned()] };
     let node = |element: &str| {
-        let pairs = outside_quotes(element, ';');
+        let pairs = outside_quotes(element, ';').unwrap_or_default();
         let mut nodes = pairs.iter().filter_map(|pair| pair.split_once('='));
         let node = nodes.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"));
         node.map_or_else(String::new, |(_, node)| node.trim().trim_matches('"').to_owned())
@@ -104,8 +106,8 @@ fn forwarded_for(value: &str) -> Vec<String> {
     elements.iter().map(|element| node(element)).collect()
 }
 
-/// The parts of a text between `separator`s that stand in no quoted string (RFC 9110 §5.6.4).
-fn outside_quotes(text: &str, separator: char) -> Vec<&str> {
+/// The parts of a text between `separator`s that stand in no quoted string (RFC 9110 §5.6.4); none if one does not end.
+fn outside_quotes(text: &str, separator: char) -> Option<Vec<&str>> {
     let (mut parts, mut begin, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, letter) in text.char_indices() {
         match letter {
@@ -120,7 +122,7 @@ fn outside_quotes(text: &str, separator: char) -> Vec<&str> {
         }
     }
     parts.push(&text[begin..]);
-    parts
+    (!quoted).then_some(parts)
 }
 
 #[cfg(test)]
@@ -170,6 +172,12 @@ mod tests {
         assert_eq!(long.address.to_string(), "2001:db8:cafe::17");
         assert_eq!(long.chain, "198.51.100.7, [2001:db8:cafe::17]:4711, 10.0.0.1, 127.0.0.1");
         assert_eq!(of(r#"for=192.0.2.1;by="a,for=198.51.100.7""#).address.to_string(), "192.0.2.1");
+        // A quotation that a client leaves open must not swallow what the proxy adds, in the same line or the next.
+        for open in [r#"for=192.0.2.7;x=", for=198.51.100.66"#, r#"for=192.0.2.7;x="\", for=198.51.100.66"#] {
+            assert_eq!(of(open).address.to_string(), "127.0.0.1", "{open}");
+        }
+        let two = [("forwarded", r#"for=192.0.2.7;x=""#), ("forwarded", "for=198.51.100.66")];
+        assert_eq!(client(&two, &["127.0.0.1"]).address.to_string(), "198.51.100.66");
         for none in ["for=_hidden", "for=unknown", "by=192.0.2.1", "", r#"for=192.0.2.1, for=""#] {
             assert_eq!(of(none).address.to_string(), "127.0.0.1", "{none}");
         }
