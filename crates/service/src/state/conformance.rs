@@ -292,6 +292,17 @@ fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {
     index.receive(&progress(2, 9), true).unwrap();
     (1..=2).for_each(|n| index.discard(id(n)).unwrap());
     assert_eq!([1, 2].map(|n| index.load(id(n)).unwrap().is_some()), [false, true]);
+    // Nobody has counted its note: that goes with it, and what its owner has said of it stays.
+    for (n, paused) in [(3, false), (4, true)] {
+        let upload = Upload { facts: None, ..progress(n, 9) };
+        index.receive(&upload, true).unwrap();
+        let new = Marked::new(id(n), [n; 16], Payer::Owner([n; 16]), UnixTime(50), UnixTime(1_000));
+        let note = crate::note::Note::parse(b"{\"total\":9}").unwrap();
+        index.mark(&new, &|marked| (marked.note, marked.paused) = (Some(note.clone()), paused)).unwrap().unwrap();
+        index.discard(id(n)).unwrap();
+        let left = index.marked(id(n)).unwrap();
+        assert_eq!(left.map(|marked| (marked.note.is_some(), marked.paused)), paused.then_some((false, true)));
+    }
 }
 
 fn a_pause_or_a_stop_before_anything_has_come_holds(index: &Arc<dyn Index>) {

@@ -185,13 +185,13 @@ const WAITING: &str = "NOT arrived AND note IS NOT NULL";
 
 /// Makes room for one more note; false if there is none.
 fn make_room(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
-    if count(transaction, &format!("{WAITING} AND owner = ?1"), &[&new.owner])? >= NOTES_MAX {
+    if count(transaction, "notes_waiting", &format!("{WAITING} AND owner = ?1"), &[&new.owner])? >= NOTES_MAX {
         return forget_oldest(transaction, "owner", &new.owner);
     }
-    if count(transaction, &format!("{WAITING} AND payer IS ?1"), &[&new.payer])? >= NOTES_MAX {
+    if count(transaction, "notes_paid", &format!("{WAITING} AND payer IS ?1"), &[&new.payer])? >= NOTES_MAX {
         return forget_oldest(transaction, "payer", &new.payer);
     }
-    if count(transaction, WAITING, &[])? < NOTES_ALL_MAX {
+    if count(transaction, "notes_paid", WAITING, &[])? < NOTES_ALL_MAX {
         return Ok(true);
     }
     let sql = format!(
@@ -215,14 +215,21 @@ fn forget_oldest(transaction: &Transaction<'_>, of: &str, who: &dyn rusqlite::To
 fn may_mark(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
     let marks = "NOT arrived AND (paused OR stopped)";
     if let Some(Payer::Owner(_)) = new.payer {
-        return Ok(count(transaction, &format!("{marks} AND owner = ?1"), &[&new.owner])? < MARKS_MAX);
+        return Ok(count(transaction, "notes_marks", &format!("{marks} AND owner = ?1"), &[&new.owner])? < MARKS_MAX);
     }
-    let own = count(transaction, &format!("{marks} AND payer IS ?1"), &[&new.payer])?;
-    Ok(own < MARKS_OF_ADDRESS && count(transaction, marks, &[])? < MARKS_ALL_MAX)
+    let own = count(transaction, "notes_marks_paid", &format!("{marks} AND payer IS ?1"), &[&new.payer])?;
+    Ok(own < MARKS_OF_ADDRESS && count(transaction, "notes_marks_paid", marks, &[])? < MARKS_ALL_MAX)
 }
 
-fn count(transaction: &Transaction<'_>, which: &str, params: &[&dyn rusqlite::ToSql]) -> Result<u32, StoreError> {
-    let mut statement = transaction.prepare_cached(&format!("SELECT count(*) FROM notes WHERE {which}"))?;
+/// Counts by an index that holds just these rows: to look at a row means to read its note, and on the way those of others.
+fn count(
+    transaction: &Transaction<'_>,
+    index: &str,
+    which: &str,
+    params: &[&dyn rusqlite::ToSql],
+) -> Result<u32, StoreError> {
+    let mut statement =
+        transaction.prepare_cached(&format!("SELECT count(*) FROM notes INDEXED BY {index} WHERE {which}"))?;
     Ok(statement.query_row(params, |row| row.get(0))?)
 }
 
@@ -268,9 +275,16 @@ fn save(transaction: &Transaction<'_>, marked: &Marked) -> Result<(), StoreError
     Ok(())
 }
 
-/// Notes that the upload has begun to come, or is forgotten again.
+/// Notes whether the upload has begun to come.
 pub fn set_arrived(connection: &Connection, id: UploadId, arrived: bool) -> Result<(), StoreError> {
     connection.prepare_cached("UPDATE notes SET arrived = ?2 WHERE id = ?1")?.execute(params![id.0, arrived])?;
+    Ok(())
+}
+
+/// The upload had begun to come, and is forgotten. Its note goes with it, since nobody has counted that; what its owner has said of it stays.
+pub fn let_go(connection: &Connection, id: UploadId) -> Result<(), StoreError> {
+    connection.prepare_cached("UPDATE notes SET arrived = 0, note = NULL WHERE id = ?1")?.execute([id.0])?;
+    connection.prepare_cached("DELETE FROM notes WHERE id = ?1 AND NOT paused AND NOT stopped")?.execute([id.0])?;
     Ok(())
 }
 

@@ -121,9 +121,12 @@ impl SqliteIndex {
         let mut connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
+        // What a savepoint may have to undo would go to a folder of everybody's, which the role has no right to.
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
         lay_out(&mut connection)?;
         let reader = Connection::open(path)?;
         reader.pragma_update(None, "query_only", "ON")?;
+        reader.pragma_update(None, "temp_store", "MEMORY")?;
         let (connection, reader) = (Mutex::new(connection), Mutex::new(reader));
         Ok(Self { connection, reader, queue: Mutex::default(), rung: Condvar::new(), ended_max })
     }
@@ -214,7 +217,7 @@ impl Index for SqliteIndex {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL";
         if transaction.prepare_cached(sql)?.execute([id.0])? > 0 {
-            notes::set_arrived(&transaction, id, false)?;
+            notes::let_go(&transaction, id)?;
         }
         Ok(transaction.commit()?)
     }
@@ -583,6 +586,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         (dir, index)
+    }
+
+    /// A role that is confined may make no files but its own.
+    #[test]
+    fn what_may_have_to_be_undone_is_kept_in_memory() {
+        let (_dir, index) = index();
+        for connection in [index.lock(), index.reader()] {
+            let kept: u32 = connection.pragma_query_value(None, "temp_store", |row| row.get(0)).unwrap();
+            assert_eq!(kept, 2, "MEMORY");
+        }
     }
 
     #[test]
