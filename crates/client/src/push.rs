@@ -432,11 +432,18 @@ impl Push<'_> {
         });
         let target = course.ticket.at_service(wait_secs);
         let patience = config.retry_max_time;
+        let mut sent: RangeSet = [course.sealed.whole()].into_iter().collect();
+        elsewhere.iter().for_each(|range| sent.remove(range));
         let transfer = self.transfer(&mut service, target, course, elsewhere, Held::default(), patience);
-        match transfer.run(None).await {
-            Ok(answer) => Ok(HandedOver { way: Way::Direct, answer, link: service }),
+        let outcome = transfer.run(None).await;
+        match outcome {
+            Ok(answer) => {
+                sent.iter().for_each(|range| self.at_service.insert(range));
+                Ok(HandedOver { way: Way::Direct, answer, link: service })
+            }
             Err(TransferError::Source(error)) => Err(crate::UploadError::from(error).into()),
             Err(TransferError::Refused(refusal)) if is_done(&refusal) => {
+                self.at_service.insert(course.sealed.whole());
                 Ok(HandedOver { way: Way::Direct, answer: said(State::Received), link: service })
             }
             Err(TransferError::Refused(refusal)) => Err(PushError::Refused(refusal)),
@@ -483,13 +490,15 @@ impl Push<'_> {
     /// Stored: tells so, follows as far as asked, and writes the end down.
     async fn finish(mut self, handed: HandedOver, mut course: Course) -> Result<Outcome, PushError> {
         let mut way = handed.way.clone();
-        let mut monitor = self.stored(&handed, &mut course.record, course.ticket.id);
+        let whole = course.sealed.whole();
+        let mut monitor = self.stored(&handed, &mut course);
         let first = Status::read(handed.answer.body(), course.ticket.id, &course.ticket.key);
         let (state, proven) = self.state_of(&handed, first.as_ref());
         let mut followed = Followed { state, status: first, proven, timed_out: false, doubt: None, denied: false };
-        // What lies with a gateway that has not shown who it is, is waited for.
-        let wait =
-            |push: &Self| if push.may_leave() { push.options.wait } else { push.options.wait.max(WaitFor::Received) };
+        // What lies with a gateway that has not shown who it is, or with nobody, is waited for.
+        let wait = |push: &Self| {
+            if push.may_leave(whole) { push.options.wait } else { push.options.wait.max(WaitFor::Received) }
+        };
         if !followed.satisfies(wait(&self)) {
             let deadline = self.options.timeout.map(|timeout| Instant::now() + timeout);
             let mut link = matches!(way, Way::Gateway(_)).then_some(handed.link);
@@ -510,12 +519,17 @@ impl Push<'_> {
                         way.clone_from(&handed.way);
                         doubting = matches!(way, Way::Gateway(_));
                         (followed.state, followed.proven) = self.state_of(&handed, None);
-                        monitor = self.stored(&handed, &mut course.record, course.ticket.id);
+                        monitor = self.stored(&handed, &mut course);
                         link = doubting.then_some(handed.link);
                     }
-                    Err(error @ (PushError::Refused(_) | PushError::Upload(_))) => return Err(error),
-                    // It is stored all the same, and may arrive yet.
-                    Err(_) => doubting = false,
+                    // Nobody has it whose word counts.
+                    Err(error) => {
+                        self.keep(&mut course).await;
+                        if course.record.is_resumable() && matches!(error, PushError::Unreachable(_)) {
+                            self.tell(Event::Resumable { id: course.ticket.id });
+                        }
+                        return Err(error);
+                    }
                 }
             }
         }
@@ -531,7 +545,7 @@ impl Push<'_> {
             early: self.early,
             way,
             state: followed.state,
-            may_leave: self.may_leave() || (followed.proven && followed.state >= State::Received),
+            may_leave: self.may_leave(whole) || (followed.proven && followed.state >= State::Received),
             timed_out: followed.timed_out,
             monitor,
             bytes: self.bytes,
@@ -558,7 +572,8 @@ impl Push<'_> {
     }
 
     /// Tells that all of it is stored, and returns where it can be followed.
-    fn stored(&mut self, handed: &HandedOver, record: &mut UploadRecord, id: UploadId) -> Option<String> {
+    fn stored(&mut self, handed: &HandedOver, course: &mut Course) -> Option<String> {
+        let (id, whole, record) = (course.ticket.id, course.sealed.whole(), &mut course.record);
         let at_gateway = matches!(handed.way, Way::Gateway(_));
         let monitor = at_gateway.then(|| monitor_of(&handed.link, &handed.answer, id));
         record.monitor.clone_from(&monitor);
@@ -570,7 +585,7 @@ impl Push<'_> {
             }
             self.remember_key(origin);
         }
-        self.tell(Event::Stored { monitor: monitor.clone(), may_leave: self.may_leave() });
+        self.tell(Event::Stored { monitor: monitor.clone(), may_leave: self.may_leave(whole) });
         monitor
     }
 

@@ -9,6 +9,7 @@ use crate::upload::{Credentials, Upload};
 use crate::wire::Link;
 use hoop_http::Origin;
 use hoop_seal::Suite;
+use hoop_units::ByteRange;
 use http::Method;
 
 /// Whoever can ask the service for another ticket of the same upload.
@@ -90,10 +91,12 @@ impl Push<'_> {
         }
     }
 
-    /// Whether each gateway that has some of it, and is to bring it, has shown who it is.
-    pub(super) fn may_leave(&self) -> bool {
-        let mut holders = self.held.iter().filter(|(_, held)| !held.ranges().is_empty());
-        holders.all(|(origin, _)| self.relied.contains(origin))
+    /// Whether all of it is at the service, or with gateways that have shown who they are and are to bring it.
+    pub(super) fn may_leave(&self, whole: ByteRange) -> bool {
+        let mut safe = self.at_service.clone();
+        let relied = self.held.iter().filter(|(origin, _)| self.relied.contains(*origin));
+        relied.for_each(|(_, held)| held.ranges().iter().for_each(|range| safe.insert(range)));
+        safe.contains(whole)
     }
 
     /// A permit for that one gateway: from a ticket for the same K, of which nothing else is used.
