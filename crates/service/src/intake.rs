@@ -1,9 +1,11 @@
 //! Uploads that are coming in now: [`Live`], shared by all who send octets of one, and the [`Registry`] of them.
 //!
-//! Promises: an octet is written only after its record has opened; what is written is never overwritten, whoever sends
-//! something else for it; what [`Live::flush`] returns is synced. Many senders may work on one upload.
+//! Promises: a byte is written only after its record has opened; what is written is never overwritten, whoever sends
+//! something else for it; what [`Live::flush`] returns is synced. Many senders may work on one upload. Whoever has seen a prelude may say
+//! something else of its upload; until a record has opened that keeps nobody out who says otherwise, and then it is settled ([`Claim`]).
 //!
-//! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends.
+//! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends, once for each thing that is
+//! said of one, and so no more than there are messages.
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
@@ -13,7 +15,7 @@ use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
@@ -29,7 +31,15 @@ const PAUSED_WAITS: Backoff = Backoff { base: Duration::from_secs(8), cap: Durat
 /// Uploads that somebody sends now.
 #[derive(Default)]
 pub struct Registry {
-    live: tokio::sync::Mutex<BTreeMap<UploadId, Weak<Live>>>,
+    live: tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>>,
+}
+
+/// What an upload is, prelude and total: as said by whoever's record opened first. All that are [`Live`] under one id share it.
+type Claim = Arc<OnceLock<(Vec<u8>, u64)>>;
+
+/// Those of the same id that somebody sends.
+fn alive(lives: &[Weak<Live>]) -> impl Iterator<Item = Arc<Live>> + '_ {
+    lives.iter().filter_map(Weak::upgrade)
 }
 
 /// What there is to do with a message.
@@ -49,20 +59,29 @@ impl Registry {
     pub async fn enter(&self, core: &Core, admission: Admission, sender: Payer) -> Result<Entered, Problem> {
         let id = admission.id();
         let mut live = self.live.lock().await;
-        if let Some(other) = live.get(&id).and_then(Weak::upgrade) {
+        let others: Vec<_> = live.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default();
+        // One whose record has opened is what the upload is; of the others each may yet be.
+        let settled = others.iter().find(|other| other.is_settled());
+        if let Some(other) = settled {
             if other.admission.layout.total() != admission.layout.total() && !other.is_proven() {
                 let detail = "another total is being sent for this upload now";
                 return Err(Problem::new(Code::RangeInvalid, detail).field("Content-Range"));
             }
             same(&admission, &other.admission.prelude.encode(), other.admission.layout.total())?;
-            if let Some(code) = other.halted() {
+        }
+        let one = settled.or_else(|| others.iter().find(|other| other.says(&admission))).cloned();
+        if let Some(one) = one {
+            if let Some(code) = one.halted() {
                 let known = core.store.load(id).await.map_err(store_problem)?;
                 let upload = known.unwrap_or_else(|| unbegun(&admission, core.clock.unix(), code));
                 return Ok(Entered::Known(Box::new(upload)));
             }
-            other.ask_room(core, None).await?;
-            return Ok(Entered::Live(other));
+            one.ask_room(core, 0, None).await?;
+            return Ok(Entered::Live(one));
         }
+        // What is settled and of which nobody sends any more is for the index to know.
+        let open = others.iter().find(|other| other.claim.get().is_none());
+        let claim = open.map(|other| other.claim.clone()).unwrap_or_default();
         let now = core.clock.unix();
         let known = core.store.load(id).await.map_err(store_problem)?;
         let entered = match known {
@@ -74,7 +93,7 @@ impl Registry {
                 if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {
                     return Ok(Entered::Known(Box::new(unbegun(&admission, marked.created, code))));
                 }
-                Live::new(admission, now, Progress::paid_by(sender), None)
+                Live::new(admission, now, Progress::paid_by(sender), None, claim)
             }
             Some(upload) if upload.paused => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -82,7 +101,7 @@ impl Registry {
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
                 core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
-                Live::new(admission, upload.created, Progress::paid_by(sender), None)
+                Live::new(admission, upload.created, Progress::paid_by(sender), None, claim)
             }
             Some(upload) => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -102,27 +121,34 @@ impl Registry {
                     ..Progress::paid_by(upload.payer.unwrap_or(sender))
                 };
                 let flushed = progress.received.clone();
-                Live::new(admission, upload.created, progress, Some(flushed))
+                Live::new(admission, upload.created, progress, Some(flushed), claim)
             }
         };
-        entered.ask_room(core, None).await?;
+        entered.ask_room(core, 0, None).await?;
         let entered = Arc::new(entered);
         if live.len() > SWEEP_AT {
-            live.retain(|_, other| other.strong_count() > 0);
+            live.retain(|_, lives| alive(lives).next().is_some());
         }
-        live.insert(id, Arc::downgrade(&entered));
+        let lives = live.entry(id).or_default();
+        lives.retain(|other| other.strong_count() > 0);
+        lives.push(Arc::downgrade(&entered));
         Ok(Entered::Live(entered))
     }
 
-    /// What somebody sends of this upload.
+    /// What somebody sends under this id: one, unless others say something else of it and no record has opened.
+    async fn all_of(&self, id: UploadId) -> Vec<Arc<Live>> {
+        self.live.lock().await.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default()
+    }
+
+    /// What somebody sends of this upload, of which a record has opened.
     pub async fn of(&self, id: UploadId) -> Option<Arc<Live>> {
-        self.live.lock().await.get(&id).and_then(Weak::upgrade)
+        self.all_of(id).await.into_iter().find(|live| live.is_settled())
     }
 
     /// Ends the messages of an upload that are under way, with this code, and refuses others; none: no longer. To be called
     /// once the index says so: whoever is let in after that asks the index.
     pub async fn halt(&self, id: UploadId, code: Option<Code>) {
-        if let Some(live) = self.of(id).await {
+        for live in self.all_of(id).await {
             live.progress().halted = code;
         }
     }
@@ -130,7 +156,7 @@ impl Registry {
     /// The uploads that are coming in, with what has come of each, on disk or not.
     pub async fn coming(&self, now: UnixTime) -> Vec<Upload> {
         let live = self.live.lock().await;
-        live.values().filter_map(Weak::upgrade).filter_map(|live| live.coming(now)).collect()
+        live.values().flat_map(|lives| alive(lives)).filter_map(|live| live.coming(now)).collect()
     }
 
     /// One of those.
@@ -145,7 +171,7 @@ impl Registry {
     pub async fn discard(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
         {
             let live = self.live.lock().await;
-            if live.get(&id).is_some_and(|live| live.strong_count() > 0) {
+            if is_alive(&live, id) {
                 return Ok(());
             }
             core.store.with(move |index| index.discard(id)).await?;
@@ -160,13 +186,16 @@ impl Registry {
     /// The store's.
     pub async fn remove_orphan(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
         let live = self.live.lock().await;
-        let held = live.get(&id).is_some_and(|live| live.strong_count() > 0);
-        if !held && core.store.load(id).await?.is_none() {
+        if !is_alive(&live, id) && core.store.load(id).await?.is_none() {
             let bodies = core.store.bodies().clone();
             blocking(move || bodies.remove(id)).await??;
         }
         Ok(())
     }
+}
+
+fn is_alive(live: &BTreeMap<UploadId, Vec<Weak<Live>>>, id: UploadId) -> bool {
+    live.get(&id).is_some_and(|lives| alive(lives).next().is_some())
 }
 
 /// Whether ids of tickets that end on the same day have not been forgotten yet: this one could be among them.
@@ -241,6 +270,7 @@ pub struct Live {
     progress: Mutex<Progress>,
     /// What the index knows; none: nothing yet. Held while flushing, so that flushes come one after the other.
     flushed: tokio::sync::Mutex<Option<RangeSet>>,
+    claim: Claim,
 }
 
 #[derive(Default)]
@@ -273,8 +303,52 @@ impl Progress {
 }
 
 impl Live {
-    fn new(admission: Admission, created: UnixTime, progress: Progress, flushed: Option<RangeSet>) -> Self {
-        Self { admission, created, progress: Mutex::new(progress), flushed: tokio::sync::Mutex::new(flushed) }
+    fn new(
+        admission: Admission,
+        created: UnixTime,
+        progress: Progress,
+        flushed: Option<RangeSet>,
+        claim: Claim,
+    ) -> Self {
+        let is_known = progress.body.is_some();
+        let live = Self {
+            admission,
+            created,
+            progress: Mutex::new(progress),
+            flushed: tokio::sync::Mutex::new(flushed),
+            claim,
+        };
+        if is_known {
+            live.claims();
+        }
+        live
+    }
+
+    /// Says what the upload is, unless another was first; whether that is the same.
+    fn claims(&self) -> bool {
+        let (prelude, total) =
+            self.claim.get_or_init(|| (self.admission.prelude.encode(), self.admission.layout.total()));
+        *total == self.admission.layout.total() && *prelude == self.admission.prelude.encode()
+    }
+
+    /// Whether a record of it has opened, so that it is what its upload is.
+    fn is_settled(&self) -> bool {
+        self.claim.get().is_some() && self.claims()
+    }
+
+    /// A record of what another says of this upload has opened.
+    fn check_claim(&self) -> Result<(), Problem> {
+        if self.claim.get().is_none() || self.claims() {
+            return Ok(());
+        }
+        let detail = "something else is being sent for this upload, and came first";
+        Err(Problem::new(Code::RangeInvalid, detail).field("Hoop-Prelude"))
+    }
+
+    /// Whether that says the same of its upload.
+    fn says(&self, admission: &Admission) -> bool {
+        self.admission.layout.total() == admission.layout.total()
+            && self.admission.prelude.encode() == admission.prelude.encode()
     }
 
     /// Nothing in here panics between two changes that belong together.
@@ -300,12 +374,12 @@ impl Live {
         proves_total(&self.admission.layout, &progress.received, progress.facts.as_ref())
     }
 
-    /// Takes whole records, from record `first` on: opens each, then writes it. What comes before a bad one is kept.
+    /// Takes whole records, from record `first` on: opens each, then writes it. What comes before a bad one is kept. Returns how many bytes are new.
     /// Blocking.
     ///
     /// # Errors
     /// `record-corrupt`, what [`inspect`] finds in record 0, `range-too-many`, or the store's.
-    pub fn take(&self, policy: &Policy, store: &Store, first: u64, octets: &[u8]) -> Result<(), Problem> {
+    pub fn take(&self, policy: &Policy, store: &Store, first: u64, octets: &[u8]) -> Result<u64, Problem> {
         let mut scratch = Vec::with_capacity(octets.len().min(hoop_seal::RECORD_SIZE as usize));
         let mut opened = Vec::new();
         let (mut index, mut at, mut facts) = (first, 0, None);
@@ -329,7 +403,7 @@ impl Live {
             index += 1;
         }
         self.write(store, &opened, facts)?;
-        result
+        result.map(|()| opened.iter().map(|(range, _)| range.len()).sum())
     }
 
     /// Opens one record, and looks into it if it is the first.
@@ -357,6 +431,8 @@ impl Live {
         let body = match &progress.body {
             Some(body) => body.clone(),
             None => {
+                self.claims();
+                self.check_claim()?;
                 let body = store.bodies().create(self.admission.id()).map_err(failed)?;
                 let prelude = self.admission.prelude.encode();
                 body.write_at(&prelude, 0).map_err(failed)?;
@@ -392,24 +468,26 @@ impl Live {
     /// Has room for so many more bytes, which `payer` pays for from now on, if it is another than before.
     ///
     /// # Errors
-    /// `spool-full`, or the store's.
+    /// `range-invalid` if the upload is settled to be another, `spool-full`, or the store's.
     pub async fn need_room(&self, core: &Core, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
+        self.check_claim()?;
         let has_room = {
             let progress = self.progress();
-            let reach = progress.received.len().saturating_add(more).min(self.admission.layout.total());
-            reach <= progress.reach && (payer.is_none() || payer == progress.payer)
+            self.reach_with(&progress, more) <= progress.reach && (payer.is_none() || payer == progress.payer)
         };
-        match has_room {
-            true => {
-                core.room.touch(self.admission.id());
-                Ok(())
-            }
-            false => self.ask_room(core, payer).await,
+        match has_room && core.room.is_promised(self.admission.id()) {
+            true => Ok(()),
+            false => self.ask_room(core, more, payer).await,
         }
     }
 
-    /// Asks for the room of what comes next.
-    async fn ask_room(&self, core: &Core, payer: Option<Payer>) -> Result<(), Problem> {
+    /// Up to where it is here once so many more bytes are.
+    fn reach_with(&self, progress: &Progress, more: u64) -> u64 {
+        progress.received.len().saturating_add(more).min(self.admission.layout.total())
+    }
+
+    /// Asks for room for so many bytes that have come, and for what comes next.
+    async fn ask_room(&self, core: &Core, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
         let wants = {
             let progress = self.progress();
             let Some(payer) = payer.or(progress.payer) else { return Ok(()) };
@@ -417,12 +495,31 @@ impl Live {
             let paid = if paid_by == Some(payer) { noted } else { 0 };
             let (come, total) = (progress.received.len(), self.admission.layout.total());
             let (reach, least) = (room::reach(come, total), room::least(come, total));
-            Wants { id: self.admission.id(), payer, noted, paid, reach, least }
+            let here = self.reach_with(&progress, more);
+            Wants { id: self.admission.id(), payer, noted, paid, reach, least, here }
         };
         let reach = room::promise(core, wants).await?;
         let mut progress = self.progress();
         (progress.payer, progress.reach) = (Some(wants.payer), reach);
         Ok(())
+    }
+
+    /// How much of it is here, in bytes.
+    pub fn come(&self) -> u64 {
+        self.progress().received.len()
+    }
+
+    /// A message has ended that found `before` bytes here, and all that it brought is noted. What is promised beyond that stays promised for a while if it
+    /// brought any, and is no more than there is: the next message finds room, and nobody holds room by asking for it.
+    pub fn rest(&self, core: &Core, before: u64) {
+        let left = {
+            let mut progress = self.progress();
+            let come = progress.received.len();
+            let left = if come > before { progress.reach.saturating_sub(come).min(come) } else { 0 };
+            progress.reach = come.saturating_add(left);
+            left
+        };
+        core.room.keep(self.admission.id(), left);
     }
 
     /// Whether the index knows of it.
@@ -457,7 +554,10 @@ impl Live {
         };
         let (id, received) = (self.admission.id(), told.received.clone());
         let Some(body) = body else {
-            core.room.give_back(id);
+            // What is promised may be another's that says something else of the upload, and whose record has opened.
+            if self.claim.get().is_none() {
+                core.room.give_back(id);
+            }
             return Ok(None);
         };
         if flushed.as_ref() == Some(&received) {

@@ -1,4 +1,4 @@
-//! What has ended and is kept for its owner, who may hand it over again, makes way when others need the room: [`make_way`].
+//! What has ended and is kept for its owner, who may hand it over again, makes way for the bytes of others: [`make_way`].
 //!
 //! Bounds: [`ROUND_MAX`] uploads at a time, the longest kept first, and no more than are needed.
 
@@ -9,6 +9,14 @@ use crate::worker::note;
 
 /// Uploads that are asked for at a time: one is enough for most that come.
 const ROUND_MAX: usize = 16;
+
+/// Whether anything is kept, of this payer or of anybody.
+///
+/// # Errors
+/// If the index fails.
+pub async fn is_any(core: &Core, of: Option<Payer>) -> Result<bool, StoreError> {
+    Ok(!core.store.with(move |index| index.longest_kept(of, 1)).await?.is_empty())
+}
 
 /// Lets go of what is kept, of this payer or of anybody, until `over` bytes are free again or a round is done; whether that made any room.
 ///

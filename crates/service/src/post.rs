@@ -166,10 +166,11 @@ async fn accept(
         Entered::Live(live) => live,
         Entered::Known(upload) => return Ok(*upload),
     };
-    let octets = message.range.len();
+    let (octets, before) = (message.range.len(), live.come());
     let taken = message.take(core, &live, source).await;
     // Also after a failure: whatever was whole is kept.
     let upload = live.flush(core).await.map_err(alone)?;
+    live.rest(core, before);
     match (taken, upload) {
         (Ok(()), Some(upload)) => {
             core.counters.messages.fetch_add(1, Ordering::Relaxed);
@@ -264,7 +265,9 @@ impl Message {
             let taken = blocking(move || live_too.take(&worker.policy(), &worker.store, index, &batch))
                 .await
                 .map_err(|error| crate::core::store_problem(error.into()))?;
-            taken?;
+            if taken? > 0 {
+                core.room.touch(live.admission.id());
+            }
             if let Some(code) = live.halted() {
                 return Err(intake::refused(code, 0));
             }

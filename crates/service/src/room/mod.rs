@@ -2,7 +2,8 @@
 //! `rates` (of tickets) are pure and judge.
 //!
 //! Promises: an upload that is let in has room for [`promises::FIRST`] more than has come of it, or for all of it; no payer gets more than a share,
-//! whatever is begun; what is promised and not used is free again [`promises::LAPSE`] after the last byte.
+//! whatever is begun; what is promised and not used is free again [`promises::LAPSE`] after the last byte. What is kept for its owner makes way for
+//! bytes that have come, and for no promise.
 //!
 //! Bounds: those of [`promises`]; who asks waits for its turn.
 
@@ -60,8 +61,10 @@ pub struct Wants {
     pub paid: u64,
     /// Up to where it wants room.
     pub reach: u64,
-    /// Up to where it cannot do without.
+    /// Up to where it is promised room at least, unless what is kept for others has to make way for it.
     pub least: u64,
+    /// Up to where it is here: what is stored, and what has come and waits to be.
+    pub here: u64,
 }
 
 impl Room {
@@ -125,13 +128,21 @@ impl Room {
         [("owner", of(0)), ("address", of(1))]
     }
 
-    /// A byte of an upload has come.
+    /// Whether anything is promised to an upload.
+    pub fn is_promised(&self, id: UploadId) -> bool {
+        let now = self.clock.now();
+        let mut promises = self.promises();
+        promises.lapse(now);
+        promises.has(id)
+    }
+
+    /// New bytes of an upload have come.
     pub fn touch(&self, id: UploadId) {
         let now = self.clock.now();
         self.promises().touch(id, now);
     }
 
-    /// An upload is noted; so much of what it was promised has not come.
+    /// An upload is noted, or no message of it comes any more; so much of what it was promised still holds.
     pub fn keep(&self, id: UploadId, bytes: u64) {
         let now = self.clock.now();
         self.promises().keep(id, bytes, now);
@@ -145,6 +156,11 @@ impl Room {
     /// Nothing in here panics between two changes that belong together.
     fn promises(&self) -> MutexGuard<'_, Promises> {
         self.promises.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, wants: &Wants, reach: u64) {
+        let now = self.clock.now();
+        self.promises().put(wants.id, wants.payer, wants.asked(reach).more_of_payer, now);
     }
 
     fn refuse(&self, full: Full) -> Problem {
@@ -184,7 +200,8 @@ impl Wants {
     }
 }
 
-/// Promises an upload room, and says up to where. Where there is little, it gets the least. What is kept for its owners makes way for that.
+/// Promises an upload room, and says up to where. Where there is little, it gets the least; where there is none but what is kept for owners, it gets as much of that
+/// as has come of it.
 ///
 /// # Errors
 /// `spool-full`, or the store's.
@@ -194,17 +211,27 @@ pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
     loop {
         let (taken, space) = room.taken(core, &wants).await?;
         let judge = |reach| room.limits.judge(wants.asked(reach), &taken, space).map(|()| reach);
-        let (full, over) = match judge(wants.reach).or_else(|_| judge(wants.least)) {
+        let full = match judge(wants.reach).or_else(|_| judge(wants.least)) {
             Ok(reach) => {
-                let now = room.clock.now();
-                room.promises().put(wants.id, wants.payer, wants.asked(reach).more_of_payer, now);
+                room.put(&wants, reach);
                 return Ok(reach);
             }
-            Err(full) => full,
+            Err((full, _)) => full,
         };
-        let of = full.is_own().then_some(wants.payer);
-        if full == Full::Begun || !kept::make_way(core, over, of).await.map_err(store_problem)? {
+        let of = |full: Full| full.is_own().then_some(wants.payer);
+        if full == Full::Begun || !kept::is_any(core, of(full)).await.map_err(store_problem)? {
             return Err(room.refuse(full));
+        }
+        match judge(wants.here) {
+            Ok(reach) => {
+                room.put(&wants, reach);
+                return Ok(reach);
+            }
+            Err((full, over)) => {
+                if full == Full::Begun || !kept::make_way(core, over, of(full)).await.map_err(store_problem)? {
+                    return Err(room.refuse(full));
+                }
+            }
         }
     }
 }

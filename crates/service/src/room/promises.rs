@@ -1,6 +1,7 @@
 //! Room that is promised and not used yet: [`Promises`]. Pure: the time comes in.
 //!
-//! A promise is held in memory alone: after a restart whoever goes on sending asks again. It lapses [`LAPSE`] after the last byte.
+//! A promise is held in memory alone: after a restart whoever goes on sending asks again. It lapses [`LAPSE`] after the last new byte, and once no
+//! message of its upload comes it is of no more than has come: so a promise costs its sender as many bytes, or a message that is under way.
 //!
 //! Bounds: [`PROMISES_MAX`] uploads, and [`OF_ONE_MAX`] of one payer; of each some 200 bytes.
 
@@ -73,17 +74,24 @@ impl Promises {
         self.all = self.all.saturating_add(bytes);
     }
 
-    /// A byte of it has come: the promise lapses later.
+    /// Whether it was promised anything that holds.
+    pub fn has(&self, id: UploadId) -> bool {
+        self.of.contains_key(&id)
+    }
+
+    /// New bytes of it have come: the promise lapses later.
     pub fn touch(&mut self, id: UploadId, now: Timestamp) {
         if let Some(promise) = self.of.get(&id).copied() {
             self.put(id, promise.payer, promise.bytes, now);
         }
     }
 
-    /// So much of an upload is still to come of what it was promised: the rest counts as stored now.
+    /// No more of an upload's promise holds than so many bytes: the rest counts as stored now, or is let go.
     pub fn keep(&mut self, id: UploadId, bytes: u64, now: Timestamp) {
-        if let Some(promise) = self.of.get(&id).copied() {
-            self.put(id, promise.payer, promise.bytes.min(bytes), now);
+        match self.of.get(&id).copied() {
+            Some(_) if bytes == 0 => self.give_back(id),
+            Some(promise) => self.put(id, promise.payer, promise.bytes.min(bytes), now),
+            None => {}
         }
     }
 
@@ -179,6 +187,8 @@ mod tests {
         promises.keep(id(1), 2, at(1));
         promises.keep(id(2), 50, at(1));
         assert_eq!(promises.all(), 13, "what is stored is promised no longer");
+        promises.keep(id(3), 0, at(1));
+        assert_eq!(promises.besides(id(9), B).1, sum(1, 2), "nor does it count among the uploads");
         (1..=4).for_each(|n| promises.give_back(id(n)));
         assert_eq!((promises.all(), promises.by_payer.len(), promises.by_time.len()), (0, 0, 0));
     }

@@ -595,3 +595,38 @@ async fn a_sender_that_falls_silent_is_cut_off_and_its_records_are_kept() {
     assert_eq!(reply.problem(), (408, "request-timeout".into()));
     assert!(reply.field("hoop-missing").unwrap().starts_with(&sealed.layout.record(1).start.to_string()), "{reply:?}");
 }
+
+#[tokio::test]
+async fn who_says_something_else_of_an_upload_and_proves_nothing_keeps_nobody_out() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal(&ticket, &octets(200_000, 1));
+    // Whoever has seen the prelude can make these up: another salt, another length.
+    let stranger = Ticket { key: UploadKey([7; 32]), ..ticket.clone() };
+    let salted =
+        device::seal_with_salt(&stranger, &device::plaintext(&ticket, "POST /upload", "", &[1; 200_000]), [9; 16]);
+    let longer = device::seal(&stranger, &octets(700_000, 1));
+    let mut lies = Vec::new();
+    for lie in [&salted, &longer] {
+        let request = lie.put_request(lie.records(0, 3));
+        let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
+        let head = request.len() - lie.records(0, 3).len() as usize;
+        stream.write_all(&request[..head + 10]).await.unwrap();
+        lies.push((stream, request, head + 10));
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
+    // It is settled now what the upload is, while the others still come, and afterwards.
+    for (mut stream, request, sent) in lies {
+        let _ = stream.write_all(&request[sent..]).await;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(wire::Reply::parse(&answer).problem(), (400, "range-invalid".into()));
+    }
+    assert_eq!(salted.put(sidecar.address, salted.records(0, 2)).await.problem(), (409, "upload-conflict".into()));
+    assert!(matches!(sealed.post(&sidecar).await.status, 200 | 202));
+    sidecar.reaches(&ticket.id, "accepted").await;
+    assert_eq!(upstream.whole().len(), 1);
+}

@@ -7,6 +7,8 @@ use hoop_http::Clock;
 use hoop_service::{Config, Routes};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// What each upload of the attack says that it will have: more than was promised to it at once.
@@ -62,19 +64,64 @@ async fn one_address_fills_its_share_and_another_has_room() {
     });
     let sidecar = sidecar.await;
     // An IPv6 household is one address.
-    let attack = ["2001:db8::1", "2001:db8::2", "2001:db8::3"];
-    let mut statuses = Vec::new();
-    for address in attack {
+    let mut replies = Vec::new();
+    for address in ["2001:db8::1", "2001:db8::2"] {
         let ticket = ticket_from(sidecar.address, address).await;
-        statuses.push(begin(sidecar.address, &ticket, address, CLAIMED).await);
+        let sealed = seal(&ticket, &octets(CLAIMED as usize, 3));
+        // Without its first record nothing of it leaves again.
+        let range = sealed.records(1, 17);
+        let fields = [
+            ("Content-Range", format!("bytes {range}/{}", sealed.z.len())),
+            ("Hoop-Prelude", sealed.prelude.to_header()),
+            ("X-Forwarded-For", address.to_owned()),
+        ];
+        let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let body = &sealed.z[range.start as usize..range.end as usize];
+        replies.push(sidecar.send("PUT", &format!("/hoop/post/{}", sealed.id), &fields, body).await);
     }
-    let full = statuses.pop().unwrap();
-    assert!(statuses.iter().all(|reply| reply.status == 202), "{statuses:?}");
+    // One MiB has come, and as much again is promised.
+    let full = replies.pop().unwrap();
+    assert_eq!(replies[0].status, 202, "{replies:?}");
     assert_eq!((full.problem(), full.field("retry-after")), ((507, "spool-full".into()), Some("60")));
     assert!(full.json()["detail"].as_str().unwrap().contains("the share of one address"), "{full:?}");
     let (ticket, reply) = posted(&sidecar, "2001:db8:0:1::1", 2 << 20).await;
     assert_eq!(reply.status, 202, "{reply:?}");
     sidecar.reaches(&ticket.id, "accepted").await;
+}
+
+#[tokio::test]
+async fn what_is_promised_and_does_not_come_lets_go_of_nothing_that_is_kept_and_takes_no_room() {
+    let upstream = Upstream::new(|_, _| answer("403 Forbidden", "no")).await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        config.max_stored_bytes = 9 << 20;
+        config.address_quota_bytes = Some(9 << 20);
+    });
+    let sidecar = sidecar.await;
+    let (kept, _) = posted(&sidecar, "198.51.100.7", 4 << 20).await;
+    sidecar.reaches(&kept.id, "rejected").await;
+    for n in 0..40 {
+        let address = format!("203.0.113.{n}");
+        let ticket = ticket_from(sidecar.address, &address).await;
+        for _ in 0..2 {
+            assert_eq!(begin(sidecar.address, &ticket, &address, CLAIMED).await.status, 202);
+        }
+    }
+    let mut silent = Vec::new();
+    for n in 0..8 {
+        let ticket = ticket_from(sidecar.address, &format!("203.0.113.{n}")).await;
+        let sealed = seal(&ticket, &octets(2 << 20, n));
+        let request = sealed.put_request(sealed.records(0, 32));
+        let mut stream = TcpStream::connect(sidecar.address).await.unwrap();
+        stream.write_all(&request[..request.len() - (2 << 20)]).await.unwrap();
+        silent.push(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(sidecar.bodies().contains(&kept.id), "nobody needed its room");
+    drop(silent);
+    let (_, reply) = posted(&sidecar, "198.51.100.8", 6 << 20).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    assert!(!sidecar.bodies().contains(&kept.id), "it made way for what came");
 }
 
 #[tokio::test]
