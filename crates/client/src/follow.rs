@@ -5,10 +5,11 @@ use crate::outcome::{Event, OnEvent, WaitFor};
 use crate::status::{State, Status};
 use crate::store::UploadRecord;
 use crate::wire::{Link, LinkError};
-use hoop_http::{Origin, empty, retry_after};
+use bytes::Bytes;
+use hoop_http::{Code, Origin, Problem, empty, retry_after};
 use hoop_seal::UploadKey;
 use hoop_units::UploadId;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use std::time::Duration;
 use tokio::time::Instant;
 use url::Url;
@@ -51,19 +52,45 @@ pub(crate) struct Followed {
 /// What one end says of an upload.
 enum Word {
     Status(Box<Status>),
+    /// That it has no such upload.
     Unknown,
+    /// Nothing that says whether it has it, and why.
     Silence(String),
     /// There is none to ask.
     NotAsked,
 }
 
 impl Word {
-    fn of(asked: Result<Option<Status>, LinkError>) -> Self {
-        match asked {
-            Ok(Some(status)) => Self::Status(Box::new(status)),
-            Ok(None) => Self::Unknown,
-            Err(error) => Self::Silence(error.to_string()),
+    /// What a gateway's answer says. One that is overloaded or broken says nothing; who answers anything else has no such upload, whoever it is.
+    fn of_gateway(answer: &Response<Bytes>, id: UploadId, key: &UploadKey) -> Self {
+        match (Self::told(answer, id, key), answer.status()) {
+            (Some(status), _) => status,
+            (None, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) => Self::silence(answer),
+            (None, status) if status.is_server_error() => Self::silence(answer),
+            (None, _) => Self::Unknown,
         }
+    }
+
+    /// What a service's answer says. That it does not know the upload it says with the code for that alone: a 404 without it may be a proxy's, and
+    /// a 503 says nothing at all.
+    fn of_service(answer: &Response<Bytes>, id: UploadId, key: &UploadKey) -> Self {
+        let denies = answer.status() == StatusCode::NOT_FOUND
+            && Problem::from_json(answer.body()).is_some_and(|problem| problem.code == Code::UploadUnknown);
+        match Self::told(answer, id, key) {
+            Some(Self::Status(status)) => Self::Status(Box::new(Status { proven: true, ..*status })),
+            Some(word) => word,
+            None if denies => Self::Unknown,
+            None => Self::silence(answer),
+        }
+    }
+
+    fn told(answer: &Response<Bytes>, id: UploadId, key: &UploadKey) -> Option<Self> {
+        let status = (answer.status() == StatusCode::OK).then(|| Status::read(answer.body(), id, key)).flatten();
+        status.map(|status| Self::Status(Box::new(status)))
+    }
+
+    fn silence(answer: &Response<Bytes>) -> Self {
+        Self::Silence(format!("it answered {} without a status of this upload", answer.status()))
     }
 }
 
@@ -275,9 +302,16 @@ impl Follower<'_> {
     async fn hear(&self, gateway: Option<&mut Link>, service: Option<&mut Link>, wait: Duration, both: bool) -> Heard {
         let mut heard = Heard { gateway: Word::NotAsked, wait: None, service: None };
         if let Some(gateway) = gateway {
-            let asked = self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await;
-            heard.wait = asked.as_ref().map_or(None, |(_, wait)| *wait);
-            heard.gateway = Word::of(asked.map(|(status, _)| status));
+            let answer = self.ask_at(gateway, &format!("/monitor?ID={}", self.id), None).await;
+            heard.gateway = match answer {
+                Ok(answer) => {
+                    let word = Word::of_gateway(&answer, self.id, self.key);
+                    let now = self.client.config().clock.wall();
+                    heard.wait = matches!(word, Word::Status(_)).then(|| retry_after(answer.headers(), now)).flatten();
+                    word
+                }
+                Err(error) => Word::Silence(error.to_string()),
+            };
             if matches!(&heard.gateway, Word::Status(status) if !status.is_claim()) && !both {
                 return heard;
             }
@@ -286,34 +320,23 @@ impl Follower<'_> {
             let claims = matches!(heard.gateway, Word::Status(_) | Word::Unknown);
             // Whoever checks what a gateway says wants to know now.
             let wait = Some(wait.as_secs().min(PREFER_WAIT_SECS)).filter(|secs| *secs > 0 && !claims);
-            let asked = self.ask_at(service, &format!("{}/{}", uploads.path(), self.id), wait).await;
-            let word = Word::of(asked.map(|(status, _)| status));
-            heard.service = Some(match word {
-                Word::Status(status) => Word::Status(Box::new(Status { proven: true, ..*status })),
-                word => word,
+            let answer = self.ask_at(service, &format!("{}/{}", uploads.path(), self.id), wait).await;
+            heard.service = Some(match answer {
+                Ok(answer) => Word::of_service(&answer, self.id, self.key),
+                Err(error) => Word::Silence(error.to_string()),
             });
         }
         heard
     }
 
-    /// The status there, and the `Retry-After` that comes with it.
-    async fn ask_at(
-        &self,
-        link: &mut Link,
-        path: &str,
-        wait_secs: Option<u64>,
-    ) -> Result<(Option<Status>, Option<Duration>), LinkError> {
+    /// The answer to a question for the status.
+    async fn ask_at(&self, link: &mut Link, path: &str, wait_secs: Option<u64>) -> Result<Response<Bytes>, LinkError> {
         let mut request = link.request(Method::GET, path, empty());
         if let Some(secs) = wait_secs {
             let value = HeaderValue::try_from(format!("wait={secs}")).expect("a number is ASCII");
             request.headers_mut().insert("prefer", value);
         }
-        let answer = link.ask(request, STATUS_TIMEOUT + Duration::from_secs(wait_secs.unwrap_or(0))).await?;
-        if answer.status() != StatusCode::OK {
-            return Ok((None, None));
-        }
-        let wait = retry_after(answer.headers(), self.client.config().clock.wall());
-        Ok((Status::read(answer.body(), self.id, self.key), wait))
+        link.ask(request, STATUS_TIMEOUT + Duration::from_secs(wait_secs.unwrap_or(0))).await
     }
 
     fn service_link(&self) -> Option<Link> {
@@ -329,16 +352,16 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(120);
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn status(json: &str) -> Word {
+    fn status_of(json: &str) -> Word {
         Word::Status(Box::new(Status::read(json.as_bytes(), UploadId([1; 16]), &UploadKey([2; 32])).unwrap()))
     }
 
     fn heard(gateway: &str, wait: Option<Duration>, received: u64) -> Heard {
-        let service = status(&format!(r#"{{"state":"receiving","received":{received}}}"#));
+        let service = status_of(&format!(r#"{{"state":"receiving","received":{received}}}"#));
         let gateway = if gateway.is_empty() {
             Word::Silence("gone".to_owned())
         } else {
-            status(&format!(r#"{{"state":"{gateway}"}}"#))
+            status_of(&format!(r#"{{"state":"{gateway}"}}"#))
         };
         Heard { gateway, wait, service: Some(service) }
     }
@@ -376,8 +399,8 @@ mod tests {
 
     #[test]
     fn an_upload_that_the_service_knows_by_its_note_alone_is_where_the_gateway_says() {
-        let announced = || status(r#"{"state":"announced","total":9}"#);
-        let gateway = Heard { gateway: status(r#"{"state":"stored"}"#), wait: None, service: Some(announced()) };
+        let announced = || status_of(r#"{"state":"announced","total":9}"#);
+        let gateway = Heard { gateway: status_of(r#"{"state":"stored"}"#), wait: None, service: Some(announced()) };
         assert_eq!(gateway.settle().unwrap().state, State::Stored);
         let none = Heard { gateway: Word::Unknown, wait: None, service: Some(announced()) };
         assert_eq!(none.settle().unwrap().state, State::Announced);
@@ -389,5 +412,62 @@ mod tests {
         assert!(matches!(sealed(Some(Word::Unknown)).settle(), Err(StatusError::Unknown)));
         let silent = Some(Word::Silence("gone".to_owned()));
         assert!(matches!(sealed(silent).settle(), Err(StatusError::Unreachable(why)) if why == "gone"));
+    }
+
+    fn answer(status: u16, body: &str) -> Response<Bytes> {
+        let mut answer = Response::new(Bytes::from(body.to_owned()));
+        *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+        answer
+    }
+
+    fn problem(code: Code) -> String {
+        String::from_utf8(Problem::new(code, "").to_json()).unwrap()
+    }
+
+    #[test]
+    fn a_service_denies_an_upload_by_the_code_for_that_alone() {
+        let (unknown, busy) = (problem(Code::UploadUnknown), problem(Code::Internal));
+        let word = |status, body: &str| Word::of_service(&answer(status, body), UploadId([1; 16]), &UploadKey([2; 32]));
+        assert!(matches!(word(404, &unknown), Word::Unknown));
+        let silent = [
+            (404, "<html>"),
+            (404, "{}"),
+            (404, &*problem(Code::NotFound)),
+            (503, &unknown),
+            (503, &busy),
+            (503, ""),
+            (502, "<html>"),
+            (504, ""),
+            (500, &busy),
+            (429, ""),
+            (403, ""),
+            (302, ""),
+            (200, "<html>"),
+            (204, ""),
+        ]
+        .map(|(status, body)| (status, body.to_owned()));
+        for (status, body) in silent {
+            assert!(matches!(word(status, &body), Word::Silence(_)), "{status} {body}");
+            let claim = status_of(r#"{"state":"accepted"}"#);
+            let heard = Heard { gateway: claim, wait: None, service: Some(word(status, &body)) };
+            assert!(!heard.is_denied(), "{status} {body}");
+            let now = Instant::now();
+            let mut progress = Progress { received: 0, since: now, shut: None };
+            assert!(progress.doubt(&heard, true, PATIENCE, now + HOUR).is_none(), "{status} {body}");
+            assert!(matches!(heard.settle(), Ok(status) if !status.proven && !status.denied), "{status} {body}");
+        }
+        assert!(matches!(word(200, r#"{"state":"received"}"#), Word::Status(status) if status.proven));
+    }
+
+    #[test]
+    fn a_gateway_that_is_overloaded_has_not_forgotten_an_upload() {
+        let word = |status, body| Word::of_gateway(&answer(status, body), UploadId([1; 16]), &UploadKey([2; 32]));
+        for status in [408, 429, 500, 502, 503, 504] {
+            assert!(matches!(word(status, "{}"), Word::Silence(_)), "{status}");
+        }
+        for (status, body) in [(404, "{}"), (404, ""), (403, ""), (200, "<html>"), (301, "")] {
+            assert!(matches!(word(status, body), Word::Unknown), "{status} {body}");
+        }
+        assert!(matches!(word(200, r#"{"state":"stored"}"#), Word::Status(status) if !status.proven));
     }
 }

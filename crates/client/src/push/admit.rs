@@ -122,3 +122,74 @@ impl Push<'_> {
         Some(permit)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::config::ClientConfig;
+    use crate::outcome::PushOptions;
+    use crate::transfer::Held;
+    use hoop_units::RangeSet;
+    use std::sync::Arc;
+
+    const WHOLE: ByteRange = ByteRange::new(0, 1_000);
+    const ONE: &str = "http://192.0.2.1:4667";
+    const OTHER: &str = "http://192.0.2.2:4667";
+
+    fn ranges(ranges: &[(u64, u64)]) -> RangeSet {
+        ranges.iter().map(|(start, end)| ByteRange::new(*start, *end)).collect()
+    }
+
+    /// Whether a device may leave, if these are with the service and with gateways, of which those are relied on.
+    fn may_leave(at_service: &[(u64, u64)], held: &[(&str, &[(u64, u64)])], relied: &[&str]) -> bool {
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let options = PushOptions::default();
+        let mut push = Push::new(&client, &options, Arc::new(|_| ()), 900, Vec::new());
+        push.at_service = ranges(at_service);
+        push.held = held.iter().map(|(at, held)| (at.parse().unwrap(), Held::of(ranges(held)))).collect();
+        push.relied = relied.iter().map(|at| at.parse().unwrap()).collect();
+        push.may_leave(WHOLE)
+    }
+
+    #[test]
+    fn an_upload_that_nobody_has_is_not_left() {
+        assert!(!may_leave(&[], &[], &[]));
+        assert!(!may_leave(&[], &[], &[ONE]));
+        assert!(!may_leave(&[], &[(ONE, &[])], &[ONE]), "a gateway whose part does not count");
+    }
+
+    /// It may say *accepted*: what counts is what is held, and by whom.
+    #[test]
+    fn an_upload_with_a_keyless_gateway_is_not_left_while_the_service_cannot_be_asked() {
+        assert!(!may_leave(&[], &[(ONE, &[(0, 1_000)])], &[]));
+        assert!(!may_leave(&[], &[(ONE, &[(0, 1_000)])], &[OTHER]));
+    }
+
+    #[test]
+    fn an_upload_with_a_gateway_that_is_relied_on_is_left_once_it_has_all() {
+        assert!(may_leave(&[], &[(ONE, &[(0, 1_000)])], &[ONE]));
+        assert!(may_leave(&[], &[(ONE, &[(0, 1_000)]), (OTHER, &[(0, 500)])], &[ONE]), "what a stranger has, too");
+        assert!(!may_leave(&[], &[(ONE, &[(0, 999)])], &[ONE]));
+        assert!(!may_leave(&[], &[(ONE, &[(1, 1_000)])], &[ONE]));
+        assert!(!may_leave(&[], &[(ONE, &[(0, 400), (401, 1_000)])], &[ONE]));
+    }
+
+    #[test]
+    fn an_upload_in_two_halves_is_left_if_both_gateways_are_relied_on() {
+        let halves: [(&str, &[(u64, u64)]); 2] = [(ONE, &[(0, 500)]), (OTHER, &[(500, 1_000)])];
+        assert!(!may_leave(&[], &halves, &[]));
+        assert!(!may_leave(&[], &halves, &[ONE]));
+        assert!(!may_leave(&[], &halves, &[OTHER]));
+        assert!(may_leave(&[], &halves, &[ONE, OTHER]));
+        assert!(!may_leave(&[(400, 999)], &halves, &[ONE]));
+        assert!(may_leave(&[(400, 1_000)], &halves, &[ONE]), "the service has what the stranger has");
+    }
+
+    #[test]
+    fn an_upload_that_the_service_has_is_left_whoever_else_has_it() {
+        assert!(may_leave(&[(0, 1_000)], &[], &[]));
+        assert!(may_leave(&[(0, 1_000)], &[(ONE, &[(0, 500)])], &[]));
+        assert!(!may_leave(&[(0, 999)], &[(ONE, &[(0, 1_000)])], &[]));
+    }
+}

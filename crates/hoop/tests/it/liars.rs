@@ -1,7 +1,8 @@
 //! What a gateway claims of service and application is not final at the device: without the service's proof an upload can be gone on with.
 
 use crate::common::{self, App, Ran, Server, noise_file, run, service};
-use crate::strangers::{Answer, hoop, stranger};
+use crate::strangers::{Answer, hoop, serve, stranger};
+use std::net::TcpListener;
 use std::path::Path;
 
 /// A device, a true service, and a gateway that says of each upload that it has stored it, and later something else; it sends nothing.
@@ -157,4 +158,20 @@ fn a_state_beyond_stored_in_a_gateways_201_is_not_believed() {
         assert_eq!(ran.json()["via"], "direct", "{wait}: {ran}");
     }
     common::eventually("both that were waited for", || (world.app.uploads().len() == 2).then_some(()));
+}
+
+#[test]
+fn a_service_that_answers_503_denies_nothing_and_nobody_may_leave() {
+    const BUSY: Answer = |_, _, _| "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n".into();
+    let mut world = World::new(CLAIMS[1].1);
+    let url = format!("{}/f", world.service.url);
+    run(world.path(), &["tickets", "--count", "1", "-X", "PUT", &url]).exits(0);
+    let port = world.service.port();
+    assert_eq!(world.service.stop(), 0);
+    serve(TcpListener::bind(("127.0.0.1", port)).unwrap(), BUSY);
+    let ran = world.push(&["--timeout", "2s", "--service-patience", "1s", "--retry-max-time", "1s"]).exits(8);
+    assert_eq!((&ran.json()["via"], &ran.json()["may_leave"]), (&"gateway".into(), &false.into()), "{ran}");
+    let id = ran.json()["id"].as_str().unwrap().to_owned();
+    let told = world.status_json(&id);
+    assert_eq!((&told.json()["denied"], &told.json()["resumable"]), (&false.into(), &true.into()), "{told}");
 }

@@ -16,7 +16,8 @@ pub fn stranger(write: Answer) -> SocketAddr {
     address
 }
 
-fn serve(listener: TcpListener, write: Answer) {
+/// Answers so at that address.
+pub fn serve(listener: TcpListener, write: Answer) {
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             std::thread::spawn(move || {
