@@ -18,47 +18,60 @@ enum Whose {
     Stranger(Option<DeviceId>),
 }
 
-/// The carriers that there are, within bounds. Strangers have what devices leave: when all places are taken, or those of an address, the one that has been a stranger's longest
-/// makes way.
+/// How many there may be at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// Carriers.
+    pub(crate) all: usize,
+    /// Those of strangers.
+    pub(crate) strangers: usize,
+    /// Those of strangers at one address.
+    pub(crate) of_address: usize,
+}
+
+/// The carriers that there are, within bounds. Strangers have what devices leave, and no more than a share of all: when their places are taken, or those of an address, one
+/// makes way of the address that has most, which has been there longest.
 #[derive(Default)]
 pub(crate) struct Carriers {
     all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Whose)>,
-    /// How many strangers each address has.
-    strangers: HashMap<DeviceId, usize>,
+    /// How many strangers each address has; those without one are of none.
+    strangers: HashMap<Option<DeviceId>, usize>,
+    /// How many strangers there are.
+    unknown: usize,
     /// How many each device has.
     devices: HashMap<HostId, usize>,
 }
 
 impl Carriers {
-    /// Takes one in, with more than the highest number so far; `most` of them, and `of_address` of the strangers of one address. Gives what is to be closed: the one that makes
-    /// way, or itself.
-    pub(crate) fn add(
-        &mut self,
-        id: CarrierId,
-        carrier: &Arc<dyn Carrier>,
-        most: usize,
-        of_address: usize,
-    ) -> Option<Arc<dyn Carrier>> {
+    /// Takes one in, with a higher number than any so far. Gives what is to be closed: the one that makes way, or itself.
+    pub(crate) fn add(&mut self, id: CarrierId, carrier: &Arc<dyn Carrier>, most: Most) -> Option<Arc<dyn Carrier>> {
         let address = carrier.peer().map(DeviceId::from_ip);
         let mut out = None;
         // Who holds carriers idle and has no key must not keep devices of the same address out.
-        let is_crowded = address.is_some_and(|address| self.strangers.get(&address).copied() >= Some(of_address));
-        if is_crowded || self.all.len() >= most {
-            let may_go = |whose: &Whose| match whose {
-                Whose::Device(_) => false,
-                Whose::Stranger(at) => !is_crowded || *at == address,
-            };
-            let oldest = self.all.iter().find(|(_, (_, whose))| may_go(whose)).map(|(id, _)| *id);
-            match oldest.and_then(|id| self.remove(id)) {
+        let is_crowded = address.is_some() && self.strangers.get(&address).copied() >= Some(most.of_address);
+        if is_crowded || self.unknown >= most.strangers || self.all.len() >= most.all {
+            let from = if is_crowded { Some(address) } else { self.fullest() };
+            let oldest = self.all.iter().find(|(_, (_, whose))| from.is_some_and(|at| *whose == Whose::Stranger(at)));
+            match oldest.map(|(id, _)| *id).and_then(|id| self.remove(id)) {
                 Some(oldest) => out = Some(oldest),
                 None => return Some(carrier.clone()),
             }
         }
-        if let Some(address) = address {
-            *self.strangers.entry(address).or_default() += 1;
-        }
+        *self.strangers.entry(address).or_default() += 1;
+        self.unknown += 1;
         self.all.insert(id, (carrier.clone(), Whose::Stranger(address)));
         out
+    }
+
+    /// Where most strangers are; of equals, where one has been for longest.
+    fn fullest(&self) -> Option<Option<DeviceId>> {
+        let most = self.strangers.values().max()?;
+        let at = |whose: &Whose| match whose {
+            Whose::Stranger(at) => Some(*at),
+            Whose::Device(_) => None,
+        };
+        let mut strangers = self.all.values().filter_map(|(_, whose)| at(whose));
+        strangers.find(|at| self.strangers.get(at) == Some(most))
     }
 
     /// A flow of this device was attached over it. Gives it back, to be closed, if the device has `most` others.
@@ -83,8 +96,10 @@ impl Carriers {
 
     fn forget(&mut self, whose: Whose) {
         match whose {
-            Whose::Stranger(None) => {}
-            Whose::Stranger(Some(address)) => one_less(&mut self.strangers, address),
+            Whose::Stranger(address) => {
+                self.unknown -= 1;
+                one_less(&mut self.strangers, address);
+            }
             Whose::Device(host) => one_less(&mut self.devices, host),
         }
     }
@@ -124,6 +139,10 @@ mod tests {
     use std::net::IpAddr;
 
     const HOST: HostId = HostId([1; 20]);
+
+    const fn most(all: usize, strangers: usize, of_address: usize) -> Most {
+        Most { all, strangers, of_address }
+    }
 
     /// A carrier from an address.
     #[derive(Debug)]
@@ -165,7 +184,7 @@ mod tests {
     fn strangers_make_way_the_oldest_first_and_devices_never() {
         let mut carriers = Carriers::default();
         let all: Vec<_> = (0..5).map(|at| from(&format!("192.0.2.{at}"))).collect();
-        let add = |carriers: &mut Carriers, at: u64| carriers.add(CarrierId(at), &all[at as usize], 3, 9);
+        let add = |carriers: &mut Carriers, at: u64| carriers.add(CarrierId(at), &all[at as usize], most(3, 9, 9));
         for at in 0..3 {
             assert!(add(&mut carriers, at).is_none());
         }
@@ -182,7 +201,7 @@ mod tests {
         let mut id = 0;
         let mut add = |carriers: &mut Carriers, address: &str| {
             id += 1;
-            (CarrierId(id), carriers.add(CarrierId(id), &from(address), 99, 2).is_none())
+            (CarrierId(id), carriers.add(CarrierId(id), &from(address), most(99, 99, 2)).is_none())
         };
         let (first, other) = (add(&mut carriers, "192.0.2.1"), add(&mut carriers, "192.0.2.2"));
         let second = add(&mut carriers, "192.0.2.1");
@@ -195,11 +214,32 @@ mod tests {
     }
 
     #[test]
+    fn strangers_of_many_addresses_have_their_share_and_make_way_where_most_are() {
+        let mut carriers = Carriers::default();
+        let mut id = 0;
+        let mut add = |carriers: &mut Carriers, address: &str| {
+            id += 1;
+            let carrier = from(address);
+            let out = carriers.add(CarrierId(id), &carrier, most(99, 4, 9));
+            assert!(out.as_ref().is_none_or(|out| !Arc::ptr_eq(out, &carrier)), "there is always room for one more");
+            out.and_then(|out| out.peer()).map(|peer| peer.to_string())
+        };
+        for address in ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.3"] {
+            assert_eq!(add(&mut carriers, address), None);
+        }
+        assert_eq!(add(&mut carriers, "192.0.2.4").as_deref(), Some("192.0.2.2"));
+        assert_eq!(add(&mut carriers, "192.0.2.5").as_deref(), Some("192.0.2.1"), "all have one: the oldest");
+        assert!(carriers.is_a_devices(CarrierId(3), HOST, 9).is_none());
+        assert_eq!(add(&mut carriers, "192.0.2.6"), None, "what a device has is no stranger's");
+        assert_eq!(carriers.len(), 5);
+    }
+
+    #[test]
     fn a_device_has_so_many_and_leaves_others_theirs() {
         let mut carriers = Carriers::default();
         let all: Vec<_> = (0..4).map(|at| from(&format!("192.0.2.{at}"))).collect();
         for (at, carrier) in (0..).zip(&all) {
-            assert!(carriers.add(CarrierId(at), carrier, 9, 9).is_none());
+            assert!(carriers.add(CarrierId(at), carrier, most(9, 9, 9)).is_none());
         }
         for at in [0, 1, 1, 0] {
             assert!(carriers.is_a_devices(CarrierId(at), HOST, 2).is_none());
@@ -208,7 +248,7 @@ mod tests {
         assert!(Arc::ptr_eq(&closed, &all[2]));
         assert!(carriers.is_a_devices(CarrierId(3), HostId([2; 20]), 2).is_none());
         carriers.remove(CarrierId(0));
-        assert!(carriers.add(CarrierId(4), &all[0], 9, 9).is_none());
+        assert!(carriers.add(CarrierId(4), &all[0], most(9, 9, 9)).is_none());
         assert!(carriers.is_a_devices(CarrierId(4), HOST, 2).is_none(), "one of them is gone");
     }
 }

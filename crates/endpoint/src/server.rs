@@ -6,7 +6,7 @@ mod parking;
 pub use attach::GREETING_MAX;
 pub use parking::ParkError;
 
-use crate::carriers::Carriers;
+use crate::carriers::{Carriers, Most};
 use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, Durable, Owner, Shared, State};
@@ -60,8 +60,11 @@ pub struct ServerLimits {
     pub flows_of_device: usize,
     /// Lanes of one carrier that have not said OPEN or RESUME yet; more are not accepted until one has, or [`GREETING_MAX`] has passed. Default 16.
     pub greetings: usize,
-    /// Carriers at once. When there is no room, the one that has been longest without that a flow was attached over it is closed; if there is none, the new one. Default 16,384.
+    /// Carriers at once. When there is no room, one over which no flow was attached yet is closed, as with `carriers_of_strangers`; if there is none, the new one. Default 16,384.
     pub carriers: usize,
+    /// Carriers over which no flow was attached yet, whose some 100 to 400 KB of memory each no device's account has. When there are as many, one is closed for each that comes: the oldest of
+    /// the address that has most. A device's is one for some round trips. Default 1,024.
+    pub carriers_of_strangers: usize,
     /// Carriers from one address (IPv6: one /64) over which no flow was attached yet; more are closed. Default 64.
     pub carriers_of_stranger: usize,
     /// Carriers of one device; more are closed. Default 1,024: each program under `hoop run` has its own.
@@ -83,6 +86,12 @@ pub struct ServerLimits {
     pub offline: Duration,
 }
 
+impl ServerLimits {
+    const fn carriers_most(&self) -> Most {
+        Most { all: self.carriers, strangers: self.carriers_of_strangers, of_address: self.carriers_of_stranger }
+    }
+}
+
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
@@ -90,6 +99,7 @@ impl Default for ServerLimits {
             flows_of_device: 1_024,
             greetings: 16,
             carriers: 16_384,
+            carriers_of_strangers: 1_024,
             carriers_of_stranger: 64,
             carriers_of_device: 1_024,
             backlog: 1_024,
@@ -276,7 +286,7 @@ impl Server {
             let mut carriers = lock(&shared.carriers);
             let out = match shared.is_down() {
                 true => Some(carrier.clone()),
-                false => carriers.add(id, &carrier, limits.carriers, limits.carriers_of_stranger),
+                false => carriers.add(id, &carrier, limits.carriers_most()),
             };
             if let Some(out) = out {
                 out.close();
