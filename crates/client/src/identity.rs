@@ -3,6 +3,7 @@
 
 use crate::discovery::origin_of;
 use crate::outcome::GatewayIdentity;
+use crate::place::{Place, interfaces};
 use crate::wire::{Link, LinkError};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -25,8 +26,8 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), cap: Durati
 /// Who was met at a gateway's address.
 #[derive(Clone, Debug)]
 pub(crate) struct Met {
-    /// The network that it is in, or its own origin: what it is known by.
-    pub(crate) place: String,
+    /// What it is known by.
+    pub(crate) place: Place,
     pub(crate) shown: Shown,
 }
 
@@ -75,7 +76,7 @@ pub(crate) async fn meet(link: &mut Link, timeout: Duration) -> Met {
                 tokio::time::sleep(BACKOFF.delay(failures, Dice.roll())).await;
                 failures = failures.saturating_add(1);
             }
-            Err(_) => break Met { place: link.origin().authority().to_owned(), shown: Shown::Nothing(None) },
+            Err(_) => break Met { place: Place::itself(link.origin()), shown: Shown::Nothing(None) },
         }
     };
     if met.shown.key().is_none() {
@@ -86,8 +87,8 @@ pub(crate) async fn meet(link: &mut Link, timeout: Duration) -> Met {
 }
 
 /// What a gateway there is known by, without asking it.
-pub(crate) async fn place(link: &mut Link) -> Result<String, LinkError> {
-    asked_at(link).await.map(|here| place_of(&here))
+pub(crate) async fn place(link: &mut Link) -> Result<Place, LinkError> {
+    asked_at(link).await.map(|here| Place::of(&here, &interfaces()))
 }
 
 async fn ask(link: &mut Link, timeout: Duration) -> Result<Met, LinkError> {
@@ -97,7 +98,7 @@ async fn ask(link: &mut Link, timeout: Duration) -> Result<Met, LinkError> {
     let host = HeaderValue::from_str(here.authority()).expect("an authority is ASCII");
     request.headers_mut().insert(header::HOST, host);
     let answer = link.ask(request, timeout).await?;
-    Ok(Met { place: place_of(&here), shown: read(&answer, &here, &nonce) })
+    Ok(Met { place: Place::of(&here, &interfaces()), shown: read(&answer, &here, &nonce) })
 }
 
 /// Where it is asked: at the address that it was reached at, since a name may be anybody's; by its name where a certificate vouches for that.
@@ -109,21 +110,6 @@ async fn asked_at(link: &mut Link) -> Result<Origin, LinkError> {
         (false, Host::Domain(_)) => origin_of(SocketAddr::new(address.ip().to_canonical(), address.port())),
         _ => origin,
     })
-}
-
-/// What a gateway there is known by: its network, /24 or for IPv6 /64; itself on this machine, or where a certificate vouches for its name.
-fn place_of(here: &Origin) -> String {
-    match here.host() {
-        Host::Ipv4(address) if !address.is_loopback() => {
-            let [a, b, c, _] = address.octets();
-            format!("{a}.{b}.{c}.0/24")
-        }
-        Host::Ipv6(address) if !address.is_loopback() => {
-            let [a, b, c, d, ..] = address.segments();
-            format!("{}/64", std::net::Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        Host::Ipv4(_) | Host::Ipv6(_) | Host::Domain(_) => here.authority().to_owned(),
-    }
 }
 
 fn read(answer: &Response<Bytes>, here: &Origin, nonce: &Nonce) -> Shown {
@@ -199,18 +185,6 @@ mod tests {
 
     fn key(n: u8) -> GatewayKey {
         GatewayKey::from_seed(&[n; 32])
-    }
-
-    #[test]
-    fn a_gateway_is_known_by_its_network_and_on_this_machine_by_itself() {
-        for (origin, place) in [
-            ("http://192.168.1.7:4667", "192.168.1.0/24"),
-            ("http://[2001:db8:1:2:3:4:5:6]:4667", "2001:db8:1:2::/64"),
-            ("http://127.0.0.1:4667", "127.0.0.1:4667"),
-            ("https://box.example", "box.example"),
-        ] {
-            assert_eq!(place_of(&origin.parse().unwrap()), place);
-        }
     }
 
     #[test]

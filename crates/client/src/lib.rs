@@ -34,6 +34,7 @@ mod identity;
 mod known;
 mod multipart;
 mod outcome;
+mod place;
 mod plain;
 mod plaintext;
 mod push;
