@@ -14,6 +14,9 @@ use std::time::Duration;
 /// has, and some 100 KiB.
 const DEVICES_MAX: usize = 1024;
 
+/// How many uploads of a device may be at their services, and not done, for each that may be here: of the 100,000 rows that a gateway keeps by default a tenth.
+pub const AWAY: u64 = 5;
+
 /// The spool promises room for so much of a message when it begins, and counts that as held.
 const PROMISED_BY_SPOOL: u64 = 64 << 20;
 
@@ -23,7 +26,8 @@ pub struct DeviceLimits {
     /// The most bytes of uploads that a device may have here. `None` (the default): three quarters of what the spool can hold, so that nobody
     /// fills it alone.
     pub quota_bytes: Option<u64>,
-    /// Uploads that a device may have here, done ones not counted. Default 2,000: a camera's whole card of photos.
+    /// Uploads that a device may have here, done ones not counted. Default 2,000: a camera's whole card of photos. Of those that its services have, and of which nothing
+    /// but a row is here, it may have [`AWAY`] times as many: some wait for weeks until their owner signs in.
     pub uploads: u64,
     /// Uploads that a device may begin within a minute. Default 600: ten photos a second, what a gigabit LAN carries.
     pub begun_per_minute: u32,
@@ -166,6 +170,13 @@ impl Devices {
                         limits.uploads, held.uploads
                     ));
                 }
+                let away = limits.uploads.saturating_mul(AWAY);
+                if need.is_new && limits.uploads > 0 && held.away >= away {
+                    return Err(format!(
+                        "one device may have {away} uploads that wait at their services, and this one has {}: have their owner finish or stop some",
+                        held.away
+                    ));
+                }
                 if most > 0 && has.saturating_add(need.bytes) > most {
                     return Err(format!(
                         "one device may have {most} bytes here; this one has {has}, and needs {} more",
@@ -223,6 +234,8 @@ impl Devices {
 pub struct Holding {
     pub uploads: u64,
     pub bytes: u64,
+    /// Uploads that are at their services and not done.
+    pub away: u64,
     /// All that the spool can hold, what it holds already included.
     pub room: u64,
 }
@@ -289,7 +302,7 @@ mod tests {
         let devices = devices(DeviceLimits { quota_bytes: Some(100), uploads: 3, ..DeviceLimits::default() });
         let long = |bytes| PROMISED_BY_SPOOL + bytes;
         let devices = Devices::new(DeviceLimits { quota_bytes: Some(long(130)), ..devices.limits });
-        let held = Holding { uploads: 1, bytes: 40, room: 1000 };
+        let held = Holding { uploads: 1, bytes: 40, away: 0, room: 1000 };
         let need = Need { bytes: long(30), is_new: true };
         let first = devices.promise(device(1), held, need, T0).unwrap();
         let _second = devices.promise(device(1), held, need, T0).unwrap();
@@ -299,7 +312,7 @@ mod tests {
         assert!(devices.promise(device(2), held, need, T0).is_ok(), "another device has its own");
         drop(first);
         assert!(devices.promise(device(1), held, Need { bytes: long(31), is_new: false }, T0).is_ok());
-        let many = Holding { uploads: 3, bytes: 0, room: 1000 };
+        let many = Holding { uploads: 3, bytes: 0, away: 0, room: 1000 };
         assert!(
             devices.promise(device(3), many, Need { bytes: 1, is_new: true }, T0).unwrap_err().contains("3 uploads")
         );
@@ -307,12 +320,16 @@ mod tests {
             devices.promise(device(3), many, Need { bytes: 1, is_new: false }, T0).is_ok(),
             "what it began may end"
         );
+        let away = Holding { uploads: 0, bytes: 0, away: 3 * AWAY, room: 1000 };
+        let refused = devices.promise(device(3), away, Need { bytes: 1, is_new: true }, T0).unwrap_err();
+        assert!(refused.contains("may have 15 uploads that wait at their services"), "{refused}");
+        assert!(devices.promise(device(3), away, Need { bytes: 1, is_new: false }, T0).is_ok());
     }
 
     #[test]
     fn nobody_fills_the_spool_alone() {
         let devices = devices(DeviceLimits::default());
-        let held = Holding { uploads: 1, bytes: 700, room: 1000 };
+        let held = Holding { uploads: 1, bytes: 700, away: 0, room: 1000 };
         assert!(devices.promise(device(1), held, Need { bytes: 51, is_new: false }, T0).is_err());
         assert!(devices.promise(device(1), held, Need { bytes: 50, is_new: false }, T0).is_ok());
     }
@@ -320,7 +337,7 @@ mod tests {
     #[test]
     fn the_table_forgets_whoever_was_quiet_longest_and_nobody_who_sends() {
         let devices = devices(DeviceLimits::default());
-        let held = Holding { uploads: 0, bytes: 0, room: 1000 };
+        let held = Holding { uploads: 0, bytes: 0, away: 0, room: 1000 };
         let _promise = devices.promise(device(0), held, Need { bytes: 1, is_new: true }, T0).unwrap();
         for last in 1..3 * DEVICES_MAX as u16 {
             devices.request(device(last), T0 + Duration::from_secs(last.into())).unwrap();

@@ -475,7 +475,7 @@ fn promised(
             }
             holding(shared, &held)?
         }
-        false => Holding { uploads: 0, bytes: 0, room: u64::MAX },
+        false => Holding { uploads: 0, bytes: 0, away: 0, room: u64::MAX },
     };
     let is_whole = upload.is_some_and(|upload| upload.state.is_whole());
     let need = Need { bytes: if is_whole { 0 } else { fresh.len() }, is_new };
@@ -489,7 +489,7 @@ fn promised(
 /// What a device has here, against all that the spool can hold.
 pub fn holding(shared: &Shared, held: &Held) -> Result<Holding, StoreError> {
     let room = shared.spool.kept_bytes().saturating_add(shared.spool.free_bytes()?);
-    Ok(Holding { uploads: held.uploads, bytes: held.bytes, room })
+    Ok(Holding { uploads: held.uploads, bytes: held.bytes, away: held.away, room })
 }
 
 /// A body that is coming in. Whatever becomes of its request, its whole records are recorded: also if the server drops it because the

@@ -26,7 +26,7 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 
 /// What each format changes in the one before it, the first included. A folder of format *n* is brought to the latest by the steps
 /// after its own, in one transaction; a new one by all of them.
-const STEPS: [&str; 8] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED];
+const STEPS: [&str; 9] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED, AWAY];
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
@@ -105,6 +105,33 @@ const FEWER: &str = "
 DROP INDEX upload_due_send;
 DROP INDEX upload_due_small;
 DROP INDEX upload_due_ask;
+";
+
+/// What format 9 has more than format 8: how many uploads of each device are at their services and have not ended (states below 5). They keep nothing here but their rows.
+const AWAY: &str = "
+ALTER TABLE holding ADD COLUMN away INTEGER NOT NULL DEFAULT 0;
+INSERT INTO holding SELECT device, 0, 0, count(*) FROM upload WHERE payload = 0 AND state < 5 GROUP BY device
+    ON CONFLICT (device) DO UPDATE SET away = excluded.away;
+DROP TRIGGER holding_new;
+DROP TRIGGER holding_let_go;
+DROP TRIGGER holding_gone;
+CREATE TRIGGER holding_new AFTER INSERT ON upload WHEN NEW.payload = 1 BEGIN
+    INSERT INTO holding VALUES (NEW.device, 1, NEW.stored_bytes, 0)
+    ON CONFLICT (device) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.stored_bytes;
+END;
+CREATE TRIGGER holding_let_go AFTER UPDATE OF payload ON upload WHEN NEW.payload = 0 AND OLD.payload = 1 BEGIN
+    UPDATE holding SET uploads = uploads - 1, bytes = bytes - OLD.stored_bytes, away = away + (NEW.state < 5) WHERE device = OLD.device;
+    DELETE FROM holding WHERE device = OLD.device AND uploads = 0 AND away = 0;
+END;
+CREATE TRIGGER holding_over AFTER UPDATE OF state ON upload WHEN OLD.payload = 0 AND OLD.state < 5 AND NEW.state >= 5 BEGIN
+    UPDATE holding SET away = away - 1 WHERE device = OLD.device;
+    DELETE FROM holding WHERE device = OLD.device AND uploads = 0 AND away = 0;
+END;
+CREATE TRIGGER holding_gone AFTER DELETE ON upload WHEN OLD.payload = 1 OR OLD.state < 5 BEGIN
+    UPDATE holding SET uploads = uploads - OLD.payload, bytes = bytes - OLD.payload * OLD.stored_bytes, away = away - (1 - OLD.payload)
+    WHERE device = OLD.device;
+    DELETE FROM holding WHERE device = OLD.device AND uploads = 0 AND away = 0;
+END;
 ";
 
 /// So many uploads at once are moved from those that wait to those that are due: one transaction of some 100 KiB.
@@ -208,8 +235,10 @@ pub struct DueOf {
 pub struct Held {
     /// Uploads that keep their octets.
     pub uploads: u64,
-    /// Octets of them.
+    /// Bytes of them.
     pub bytes: u64,
+    /// Uploads that are at their services and have not ended: nothing is kept of them but their rows.
+    pub away: u64,
     /// Uploads that wait for their preludes, the one that is asked about aside.
     pub early: usize,
 }
@@ -541,8 +570,8 @@ impl Index {
     pub fn held_by(&self, device: DeviceId) -> Result<Held, StoreError> {
         let mut statement = self.db.prepare_cached(HELD_BY)?;
         let held = statement.query_row([device.as_bytes().as_slice()], |row| {
-            let (uploads, bytes) = (row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs());
-            Ok(Held { uploads, bytes, early: 0 })
+            let sum = |at| row.get::<_, i64>(at).map(i64::unsigned_abs);
+            Ok(Held { uploads: sum(0)?, bytes: sum(1)?, away: sum(2)?, early: 0 })
         });
         Ok(held.optional()?.unwrap_or_default())
     }
@@ -815,8 +844,8 @@ const SUMS_OF: [(&str, &str, &str); 5] = [
     ),
     (
         "holding",
-        "SELECT device, uploads, bytes FROM holding",
-        "SELECT device, count(*), sum(stored_bytes) FROM upload WHERE payload = 1 GROUP BY device",
+        "SELECT device, uploads, bytes, away FROM holding",
+        "SELECT device, sum(payload), sum(payload * stored_bytes), sum(payload = 0) FROM upload WHERE payload = 1 OR state < 5 GROUP BY device",
     ),
     (
         "room",
@@ -856,7 +885,7 @@ fn is_sendable(early: bool, stored: &RangeSet, delivered: &RangeSet) -> bool {
 /// When something that waits is due after a time.
 const NEXT_DUE: &str = "SELECT min(due) FROM upload INDEXED BY upload_waits WHERE due > ?1 AND ready = 0";
 
-const HELD_BY: &str = "SELECT uploads, bytes FROM holding WHERE device = ?1";
+const HELD_BY: &str = "SELECT uploads, bytes, away FROM holding WHERE device = ?1";
 
 /// What waits and is due on time, and what was put off before the clock was set back.
 fn ripe_queries() -> [String; 2] {

@@ -158,7 +158,8 @@ fn a_device_holds_what_is_kept_of_its_uploads_and_what_it_is_sending() {
     let folder = tempfile::tempdir().unwrap();
     let mut spool = open(folder.path());
     let held = |spool: &Spool| [ONE, TWO].map(|device| spool.held_by(device).unwrap());
-    let of = |uploads, bytes| Held { uploads, bytes, early: 0 };
+    let of = |uploads, bytes| Held { uploads, bytes, ..Held::default() };
+    let away = |held, away| Held { away, ..held };
     assert_eq!(held(&spool), [of(0, 0), of(0, 0)]);
     store(&spool, &offer(1, ONE, None));
     store(&spool, &offer(2, ONE, None));
@@ -173,9 +174,15 @@ fn a_device_holds_what_is_kept_of_its_uploads_and_what_it_is_sending() {
     change(&spool, 2, Change { state: Some(State::Delivering), ..Change::default() });
     drop(spool);
     spool = open(folder.path());
-    assert_eq!(held(&spool), [of(1, 100), of(1, 60)], "remembered");
-    change(&spool, 2, Change { state: Some(State::Accepted), ..Change::default() });
+    assert_eq!(held(&spool), [away(of(1, 100), 1), of(1, 60)], "remembered; of one the service has everything");
+    change(&spool, 2, Change { state: Some(State::Received), ..Change::default() });
     change(&spool, 3, Change { state: Some(State::Expired), ..Change::default() });
+    assert_eq!(held(&spool), [away(of(1, 100), 1), of(0, 0)], "until it says more, its bytes stay");
+    change(&spool, 2, Change { state: Some(State::Held), ..Change::default() });
+    assert_eq!(held(&spool), [away(of(0, 0), 2), of(0, 0)]);
+    change(&spool, 1, Change { state: Some(State::Rejected), ..Change::default() });
+    assert_eq!(held(&spool), [away(of(0, 0), 1), of(0, 0)]);
+    change(&spool, 2, Change { state: Some(State::Accepted), ..Change::default() });
     assert_eq!(held(&spool), [of(0, 0), of(0, 0)]);
 }
 

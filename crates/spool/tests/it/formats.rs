@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     include_str!("../formats/1.sql"),
     include_str!("../formats/2.sql"),
     include_str!("../formats/3.sql"),
@@ -13,6 +13,7 @@ const STEPS: [&str; 7] = [
     include_str!("../formats/5.sql"),
     include_str!("../formats/6.sql"),
     include_str!("../formats/7.sql"),
+    include_str!("../formats/8.sql"),
 ];
 const ROWS: &str = include_str!("../formats/rows.sql");
 
@@ -56,7 +57,7 @@ fn check(spool: &Spool) {
     assert_eq!(rows[2].reason, Some(Reason::new("dest-unreachable", "no route")));
     assert_eq!((rows[4].finished_at, rows[4].answer.as_deref()), (Some(UnixTime(999_995)), Some(&b"answer"[..])));
     assert_eq!(spool.kept_bytes(), 250);
-    assert_eq!(spool.held_by(DeviceId::UNKNOWN).unwrap(), Held { uploads: 3, bytes: 250, early: 0 });
+    assert_eq!(spool.held_by(DeviceId::UNKNOWN).unwrap(), Held { uploads: 3, bytes: 250, away: 1, early: 0 });
     let one = Tally { uploads: 1, bytes: 100 };
     assert_eq!(spool.tally().unwrap(), states.map(|state| (state, one)).into());
     assert_eq!((due(spool, Queue::Send, NOW), due(spool, Queue::Small, NOW)), (vec![2], vec![2]));
@@ -124,8 +125,8 @@ fn a_spool_of_a_later_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(Spool::open(Settings::new(folder.path())).unwrap());
     let db = Connection::open(folder.path().join("index.db")).unwrap();
-    db.execute_batch("PRAGMA user_version = 9").unwrap();
+    db.execute_batch("PRAGMA user_version = 10").unwrap();
     drop(db);
     let error = Spool::open(Settings::new(folder.path())).unwrap_err();
-    assert!(matches!(error, OpenError::Later { found: 9, known: 8, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { found: 10, known: 9, .. }), "{error}");
 }
