@@ -14,7 +14,7 @@ use crate::tags::Tags;
 use bytes::Bytes;
 use hoop_http::{Body, BodyError, streamed};
 use hoop_seal::{ContentKey, Layout, LayoutError, Prelude, RECORD_OVERHEAD};
-use hoop_units::ByteRange;
+use hoop_units::{ByteRange, RangeSet};
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -112,6 +112,19 @@ impl Sealed {
         let last = range.end.saturating_sub(1).max(start).max(self.layout.prelude_len());
         let end = self.layout.record_at(last).map_or(range.end, |index| self.layout.record(index).end);
         ByteRange::new(start, end)
+    }
+
+    /// How many records lie in `has` from end to end, record 0 with the prelude.
+    pub(crate) fn records_in(&self, has: &RangeSet) -> u64 {
+        let size = u64::from(self.prelude.record_size());
+        let after_prelude = |offset: u64| offset.saturating_sub(self.layout.prelude_len());
+        let whole = has.iter().map(|range| {
+            let first = if range.start == 0 { 0 } else { after_prelude(range.start).div_ceil(size).max(1) };
+            let is_last = range.end >= self.layout.total();
+            let end = if is_last { self.layout.records() } else { after_prelude(range.end) / size };
+            end.saturating_sub(first)
+        });
+        whole.sum()
     }
 
     /// Reads and seals the records from `first` up to `end`, after the prelude if `from_start`.
@@ -318,6 +331,34 @@ mod tests {
             opener.push(&z[sealed.prelude().len()..], &mut out).unwrap();
             opener.finish(&mut out).unwrap();
             assert!(out == plaintext, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn records_count_as_held_from_end_to_end_alone() {
+        let (sealed, _) = sealed(200_000);
+        let (layout, total) = (sealed.layout(), sealed.layout().total());
+        assert_eq!(layout.records(), 4);
+        let [one, two, last] = [1, 2, 3].map(|index| layout.record(index));
+        for (has, records) in [
+            (vec![], 0),
+            (vec![(0, total)], 4),
+            (vec![(0, one.start)], 1),
+            (vec![(0, one.start - 1)], 0),
+            (vec![(1, one.start)], 0),
+            (vec![(layout.prelude_len(), one.start)], 0),
+            (vec![(0, layout.prelude_len() - 1)], 0),
+            (vec![(1, total)], 3),
+            (vec![(one.start, one.end)], 1),
+            (vec![(one.start + 1, one.end)], 0),
+            (vec![(one.start, one.end - 1), (two.start, two.end)], 1),
+            (vec![(one.start + 1, last.start)], 1),
+            (vec![(last.start, total)], 1),
+            (vec![(last.start, total - 1)], 0),
+            (vec![(total - 1, total)], 0),
+        ] {
+            let ranges = has.iter().map(|(start, end)| ByteRange::new(*start, *end)).collect();
+            assert_eq!(sealed.records_in(&ranges), records, "{has:?}");
         }
     }
 

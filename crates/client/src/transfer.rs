@@ -8,6 +8,9 @@
 //!        └─▶ complete │ refused │ given up: no progress for `patience`
 //! ```
 //!
+//! Progress is one whole record more: a part of one is sent again anyway, so who acknowledges a byte with each message would hold an upload for as
+//! long as it likes.
+//!
 //! An upload may go several ways: what another gateway has acknowledged is `elsewhere`, and is not sent here as well. What a gateway has
 //! acknowledged so far is asked for beside a long message, so that it is known should the gateway be out of reach in the middle.
 
@@ -35,6 +38,10 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// How often a gateway is asked what it has stored while a message to it is under way: it commits once a second.
 const LOOK_EACH: Duration = Duration::from_secs(1);
+
+/// Messages in a row that a gateway may answer and store not one whole record more of, however patient the user is with one that is away. A true one
+/// stores what it answers for, but for moments in which its disk or another device's messages are in the way.
+const SHORT_MAX: u32 = 4;
 
 /// Where Z goes.
 #[derive(Clone, Debug)]
@@ -154,10 +161,11 @@ impl Transfer<'_> {
     pub(crate) async fn run(mut self, known: Option<RangeSet>) -> Result<Response<Bytes>, TransferError> {
         let whole: RangeSet = [self.sealed.whole()].into_iter().collect();
         let mut missing = known.map(|known| self.wanted(known));
-        let mut least = whole.len();
-        let mut held = self.held.ranges().len();
+        let mut most = 0;
+        let mut held = self.sealed.records_in(&self.held.ranges());
         let mut last_progress = Instant::now();
         let mut failures = 0;
+        let mut short = 0;
         loop {
             let asked = missing.is_none();
             let step = match &missing {
@@ -167,15 +175,25 @@ impl Transfer<'_> {
             let setback = match step {
                 Ok(Step::Complete(answer)) => return Ok(answer),
                 Ok(Step::Missing(now)) => {
-                    let progress = now.len() < least;
+                    let has = now.missing(whole.len()).collect();
+                    let has = self.sealed.records_in(&has);
+                    let progress = has > most;
                     if progress {
-                        (least, last_progress, failures) = (now.len(), Instant::now(), 0);
+                        (most, last_progress, failures, short) = (has, Instant::now(), 0, 0);
                     }
                     missing = Some(now);
                     if progress || asked {
                         continue;
                     }
-                    Setback { reason: "the same octets are still missing".to_owned(), retry_after: None }
+                    short += 1;
+                    let at_gateway = matches!(self.target, Target::Gateway { .. });
+                    if at_gateway && (short >= SHORT_MAX || last_progress.elapsed() >= self.patience) {
+                        let secs = last_progress.elapsed().as_secs();
+                        let why =
+                            format!("it took what it was sent for {secs} s, and has stored not one whole record more");
+                        return Err(TransferError::Unusable(why));
+                    }
+                    Setback { reason: "it has stored not one whole record more".to_owned(), retry_after: None }
                 }
                 Err(Failure::Ended(error)) => return Err(error),
                 Err(Failure::Setback(setback)) => setback,
@@ -183,9 +201,9 @@ impl Transfer<'_> {
             missing = None;
             self.link.close();
             // What was acknowledged beside a long message is progress as well.
-            let now_held = self.held.ranges().len();
+            let now_held = self.sealed.records_in(&self.held.ranges());
             if now_held > held {
-                (held, last_progress, failures) = (now_held, Instant::now(), 0);
+                (held, last_progress, failures, short) = (now_held, Instant::now(), 0, 0);
             }
             if last_progress.elapsed() >= self.patience {
                 return Err(TransferError::GaveUp(setback.reason));
@@ -469,6 +487,110 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plaintext::Plaintext;
+    use crate::source::Segment;
+    use hoop_http::Connector;
+    use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite, UploadKey};
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const ID: UploadId = UploadId([7; 16]);
+
+    fn sealed(len: usize) -> Arc<Sealed> {
+        let mut plaintext = Plaintext::default();
+        plaintext.push(Segment::Bytes(vec![5; len].into()));
+        let prelude = Prelude::new([7; 16], RECORD_SIZE, &[1; 107]).unwrap();
+        let key = ContentKey::new(Suite::Aes256Gcm, &UploadKey([3; 32]), &[7; 16]);
+        Arc::new(Sealed::new(prelude, key, plaintext).unwrap())
+    }
+
+    /// A gateway that takes each message to its end, and acknowledges so many of its bytes, from the first on: at most `each` more than before. Returns
+    /// where it is, and the number of its messages.
+    fn sparing(each: u64, total: u64) -> (Origin, Arc<AtomicU64>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let messages = Arc::new(AtomicU64::new(0));
+        let count = messages.clone();
+        std::thread::spawn(move || {
+            for connection in listener.incoming().flatten() {
+                let count = count.clone();
+                std::thread::spawn(move || {
+                    let mut reader = BufReader::new(connection);
+                    while spare(&mut reader, &count, each, total).is_some() {}
+                });
+            }
+        });
+        (origin, messages)
+    }
+
+    fn spare(reader: &mut BufReader<TcpStream>, messages: &AtomicU64, each: u64, total: u64) -> Option<()> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            (reader.read_line(&mut head).ok()? > 0).then_some(())?;
+        }
+        let head = head.to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or("0", str::trim);
+        std::io::copy(&mut reader.take(length.parse().ok()?), &mut std::io::sink()).ok()?;
+        let is_message = head.starts_with("put");
+        let before = messages.fetch_add(is_message.into(), Ordering::Relaxed);
+        let has = (each * (before + u64::from(is_message))).min(total);
+        let missing = if has == total { String::new() } else { format!("{has}-{}", total - 1) };
+        let (state, body) = (if has == total { "stored" } else { "receiving" }, format!(r#"{{"id":"{ID}"}}"#));
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nHoop-Upload-Id: {ID}\r\nHoop-State: {state}\r\nHoop-Total: {total}\r\nHoop-Missing: {missing}\r\n\
+             Hoop-Cut-Through: ?1\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+            body.len(),
+            if head.starts_with("head") { "" } else { &body }
+        );
+        reader.get_mut().write_all(answer.as_bytes()).ok()
+    }
+
+    /// What becomes of an upload of 200 kB, of four records, at a gateway that acknowledges so much with each message; what it has then, and how many
+    /// messages there were.
+    async fn sent_to_sparing(each: u64, patience: Duration) -> (Result<Response<Bytes>, TransferError>, u64, u64) {
+        let sealed = sealed(200_000);
+        let total = sealed.layout().total();
+        let (origin, messages) = sparing(each, total);
+        let config = ClientConfig::default();
+        let mut link = Link::new(Connector::new(hoop_http::tls::client_config(&[]).unwrap()), origin);
+        let held = Held::default();
+        let transfer = Transfer {
+            config: &config,
+            link: &mut link,
+            target: Target::Gateway { dest: "https://photos.example/p".parse().unwrap(), permit: None, deadline: None },
+            id: ID,
+            sealed: sealed.clone(),
+            elsewhere: RangeSet::new(),
+            held: held.clone(),
+            patience,
+            witness: None,
+            on_sent: Arc::new(|_| ()),
+            on_break: Box::new(|_| ()),
+        };
+        let everything = [sealed.whole()].into_iter().collect();
+        let ended = tokio::time::timeout(Duration::from_secs(30), transfer.run(Some(everything))).await;
+        let ended = ended.expect("it holds the upload for as long as it likes");
+        (ended, held.ranges().len(), messages.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_acknowledges_a_byte_a_message_is_given_up() {
+        for patience in [Duration::from_secs(1), Duration::from_secs(3600)] {
+            let (ended, held, messages) = sent_to_sparing(1, patience).await;
+            let why = "and has stored not one whole record more";
+            assert!(matches!(&ended, Err(TransferError::Unusable(reason)) if reason.ends_with(why)), "{ended:?}");
+            assert!((1..=SHORT_MAX.into()).contains(&messages), "{messages} messages");
+            assert_eq!(held, messages, "what it has acknowledged counts");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_acknowledges_a_record_a_message_is_gone_on_with() {
+        let (ended, held, messages) = sent_to_sparing(70_000, Duration::from_secs(1)).await;
+        assert!(ended.is_ok(), "{ended:?}");
+        assert_eq!((held, messages), (sealed(200_000).layout().total(), 3));
+    }
 
     #[test]
     fn a_part_counts_as_held_only_where_parts_are_delivered_and_with_its_prelude() {

@@ -4,6 +4,7 @@ use crate::common::{self, App, Ran, Server, noise_file, run, service};
 use crate::strangers::{Answer, hoop, serve, stranger};
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A device, a true service, and a gateway that says of each upload that it has stored it, and later something else; it sends nothing.
 struct World {
@@ -174,4 +175,28 @@ fn a_service_that_answers_503_denies_nothing_and_nobody_may_leave() {
     let id = ran.json()["id"].as_str().unwrap().to_owned();
     let told = world.status_json(&id);
     assert_eq!((&told.json()["denied"], &told.json()["resumable"]), (&false.into(), &true.into()), "{told}");
+}
+
+#[test]
+fn a_gateway_that_stores_a_byte_a_message_is_given_up_for_the_service() {
+    static TOTAL: AtomicU64 = AtomicU64::new(0);
+    static HAS: AtomicU64 = AtomicU64::new(0);
+    const SPARING: Answer = |id, total, method| {
+        if method == "PUT" {
+            TOTAL.store(total.parse().unwrap(), Ordering::Relaxed);
+            HAS.fetch_add(1, Ordering::Relaxed);
+        }
+        let (has, total) = (HAS.load(Ordering::Relaxed), TOTAL.load(Ordering::Relaxed));
+        let missing = format!("{has}-{}", total.saturating_sub(1));
+        let fields = [("Upload-Id", id), ("State", "receiving"), ("Total", &total.to_string()), ("Missing", &missing)];
+        let answer = hoop("200 OK", id, &fields);
+        // An answer to HEAD has no body.
+        if method == "HEAD" { answer.split_inclusive("\r\n\r\n").next().unwrap().to_owned() } else { answer }
+    };
+    let world = World::new(SPARING);
+    let url = format!("{}/f", world.service.url);
+    let ran = run(world.path(), &["push", "--gateway", &world.liar, "-T", "file", &url]).exits(0);
+    assert!(ran.err.contains("directly, since that is no gateway to rely on: it took what it was sent"), "{ran}");
+    assert!(ran.err.contains("has stored not one whole record more"), "{ran}");
+    assert!(world.app.upload().body == world.bytes, "{ran}");
 }
