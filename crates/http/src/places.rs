@@ -14,8 +14,9 @@
 //! In a share *by age* the oldest makes way, of who has most against it, once it has been there for 20 ms. Whoever has had what it came for goes first, and comes back only for another
 //! such.
 //!
-//! A request that finds no place waits for one ([`Place::changed`]); those with least against them come first, of these who has waited longest. It leaves the place that its
-//! connection had: so no newcomer takes its turn. So many wait at most; one more, and who has most against it is told to come again.
+//! A request that finds no place waits for one ([`Place::changed`]); those with least against them come first, of these who has waited longest, or, once half of the turns are
+//! taken, who has come last. It leaves the place that its connection had: so no newcomer takes its turn. So many wait at most; one more, and who has most against it is told to
+//! come again, of equals who has waited longest.
 //!
 //! Whoever is served while others wait ends its connection with the answer, and comes again as they did: so one connection brings no more requests than another in the same time.
 //!
@@ -344,7 +345,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             holder.rest(0, far(1));
         });
-        assert_eq!(*order.lock().unwrap(), [(2, false), (2, false), (3, true), (4, true)]);
+        assert_eq!(*order.lock().unwrap(), [(2, false), (2, false), (4, true), (3, true)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -359,6 +360,31 @@ mod tests {
             assert!(four.ends_with_answer(), "it was refused");
         });
         assert!(!one.ends_with_answer() && two.ends_with_answer());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_crowd_of_equals_that_is_longer_than_may_wait_the_last_are_served() {
+        let places = Places::new(vec![Share::by_age(99), Share::of(1).waits(4)]);
+        let holder = places.enter(0, far(0)).unwrap();
+        assert!(holder.changed(1, far(0), HOUR).await);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut crowd = tokio::task::JoinSet::new();
+        for n in 1..=9 {
+            let (places, order) = (places.clone(), order.clone());
+            crowd.spawn(async move {
+                tokio::time::sleep(Duration::from_millis(n.into())).await;
+                let place = places.enter(0, far(n)).unwrap();
+                let changed = place.changed(1, far(n), HOUR).await;
+                order.lock().unwrap().push((n, changed));
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        drop(holder);
+        crowd.join_all().await;
+        let told = (1..=5).map(|n| (n, false));
+        // Of the four that wait the last two go first; then there is no crowd any more.
+        let served = [9, 8, 6, 7].map(|n| (n, true));
+        assert_eq!(*order.lock().unwrap(), told.chain(served).collect::<Vec<_>>());
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use super::Share;
 use super::pace::{AT_FIRST, BY_LEAVE, Sign, micros};
 use super::standing::Standings;
 use hoop_units::DeviceId;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -216,10 +217,15 @@ impl Table {
         queue.next().map(|((_, weight, _), _)| *weight)
     }
 
-    /// The turns of all that wait for a share.
+    /// The turns of all that wait for a share. Of equals the first comes first; once half of the turns are taken, the last: in a crowd that comes at once it is better to serve
+    /// some at once than all late (B. Maurer, "Fail at Scale", ACM Queue 2015, adaptive LIFO).
     fn queue(&self, share: usize) -> Vec<(usize, Weight, u64)> {
         let queue = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
-        queue.map(|(key, _)| *key).collect()
+        let mut queue: Vec<_> = queue.map(|(key, _)| *key).collect();
+        if queue.len() > self.shares.get(share).map_or(0, |share| share.waits) / 2 {
+            queue.sort_by_key(|(_, weight, turn)| (*weight, Reverse(*turn)));
+        }
+        queue
     }
 
     /// Gives one that waits its place, if there is one for it.
@@ -248,7 +254,7 @@ impl Table {
         }
     }
 
-    /// Sees to it that one more may wait; who has more against it than the newcomer is told that there is no place.
+    /// Sees to it that one more may wait; who has most against it, and of equals has waited longest, is told that there is no place, unless it is the newcomer that has more.
     fn has_room_to_wait(&mut self, newcomer: &Held, weight: Weight) -> bool {
         let share = newcomer.share;
         let most = self.shares.get(share).map_or(0, |share| share.waits);
@@ -256,9 +262,12 @@ impl Table {
         let (length, last) = (queue.clone().count(), queue.map(|(key, _)| *key).next_back());
         match last {
             _ if length < most => true,
-            Some(last) if last.1 > weight => {
-                let sign = self.waiting[&last].1.sign.clone();
-                self.dequeue(last);
+            Some(last) if last.1 >= weight => {
+                let mut equals = self.waiting.range((share, last.1, 0)..=last);
+                let Some((key, sign)) = equals.next().map(|(key, (_, held))| (*key, held.sign.clone())) else {
+                    return false;
+                };
+                self.dequeue(key);
                 sign.makes_way();
                 true
             }
