@@ -72,8 +72,10 @@ fn give_back(runtime: &Runtime) {
             if now.iter().zip(least).any(|(now, least)| *now > least.saturating_add(MORE_BYTES)) {
                 // It walks through all of the memory, some milliseconds for 100 MiB.
                 let _ = tokio::task::spawn_blocking(trim).await;
-                least = used();
-                tracing::debug!(free = least[0], before = now[1], resident = least[1], "free memory is given back");
+                let after = used();
+                tracing::debug!(free = after[0], before = now[1], resident = after[1], "free memory is given back");
+                // What became free while it walked is for the next time.
+                least = [now[0].min(after[0]), now[1].min(after[1])];
             } else {
                 least = [now[0].min(least[0]), now[1].min(least[1])];
             }
