@@ -3,7 +3,7 @@
 //! ```text
 //!                                of 48   may wait   when all are taken
 //!  uploads, and all with a body     24         64   the one that is behind, of who has most against it; see hoop_http::Places
-//!  questions: all else               8        256   the same
+//!  questions: all else               8      1,024   the same
 //!  streams of events                16          8   the oldest makes way: a page connects anew
 //!  no request                       64              the oldest makes way
 //! ```
@@ -45,7 +45,7 @@ pub fn crowd(connections: usize, device: DeviceLimits) -> Crowd {
         limited(Share::by_age(part(thirds(4))), of_one.map(|_| RESTING_OF_ONE)),
         // Nobody stands in front of a gateway whose word about others counts.
         Share::by_age(1),
-        limited(Share::of(part(connections / 6)).waits(thirds(16)), of_one),
+        limited(Share::of(part(connections / 6)).waits(thirds(64)), of_one),
         limited(Share::of(part(connections / 2)).waits(thirds(4)), of_one),
         limited(Share::by_age(part(thirds(1))).waits(connections / 6), of_one),
     ]);
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_table_at_the_top_says_the_shares() {
-        assert_eq!(crowd(48, DeviceLimits::default()).places.total(), 24 + 8 + 16 + 64 + 1 + 64 + 256 + 8);
+        assert_eq!(crowd(48, DeviceLimits::default()).places.total(), 24 + 8 + 16 + 64 + 1 + 64 + 1_024 + 8);
         assert_eq!(crowd(1, DeviceLimits::default()).places.total(), 5 + 1 + 5);
     }
 }

@@ -4,7 +4,7 @@
 //!                               of 2,560   may wait   when all are taken
 //!  silent: no request under way      384              the oldest makes way
 //!  silent, of a trusted proxy        384              the oldest makes way
-//!  requests to the application       768        768   the one that is behind, of who has most against it; see hoop_http::Places
+//!  requests to the application       768      1,536   the one that is behind, of who has most against it; see hoop_http::Places
 //!  /hoop/* and /.well-known/hoop     256        256   the same
 //!  streams of events                 256        256   the oldest makes way: a browser connects anew
 //!  upgraded (WebSocket)              512        256   the one whose client has been silent the longest
@@ -40,7 +40,7 @@ pub enum Use {
 const TWENTIETHS: [usize; 6] = [3, 3, 6, 2, 2, 4];
 
 /// And as many requests wait for them at most: a crowd that comes at once waits, rather than being refused.
-const WAITING: [usize; 6] = [0, 0, 6, 2, 2, 2];
+const WAITING: [usize; 6] = [0, 0, 12, 2, 2, 2];
 
 /// Lists that are made at once, of all clients: each takes some megabytes for some milliseconds.
 pub const LISTS_MAX: usize = 8;
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn all_connections_are_shared_out_and_each_use_has_some() {
-        assert_eq!(crowd(2_560, Vec::new()).places.total(), 2_560 * 32 / 20 + LISTS_MAX + LISTS_WAITING);
+        assert_eq!(crowd(2_560, Vec::new()).places.total(), 2_560 * 38 / 20 + LISTS_MAX + LISTS_WAITING);
         assert_eq!(crowd(1, Vec::new()).places.total(), TWENTIETHS.len() + LISTS_MAX + LISTS_WAITING);
         assert_eq!(Use::List as usize, TWENTIETHS.len());
     }

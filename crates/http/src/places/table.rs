@@ -4,9 +4,9 @@ use super::Share;
 use super::pace::{AT_FIRST, BY_LEAVE, Sign, micros};
 use super::standing::Standings;
 use hoop_units::DeviceId;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,9 @@ pub(super) struct Table {
     /// Those with a place, by their share and number.
     held: BTreeMap<(usize, u64), Held>,
     /// Those that wait for one, in the order of their turns: by share, by how much is against them, by when they came.
-    waiting: BTreeMap<(usize, Weight, u64), (u64, Held)>,
+    waiting: BTreeMap<Turn, (u64, Held)>,
+    /// How many wait for each share.
+    waits: Vec<usize>,
     /// Where each number is to be found.
     found: BTreeMap<u64, Found>,
     clients: BTreeMap<(usize, DeviceId), Count>,
@@ -32,6 +34,9 @@ pub(super) struct Table {
     /// Somebody looks again for those that wait, as time goes by.
     pub is_looking: bool,
 }
+
+/// Whose turn it is: the share, what is against who waits, and a number that grows.
+type Turn = (usize, Weight, u64);
 
 #[derive(Clone, Copy, Debug)]
 enum Found {
@@ -98,6 +103,7 @@ impl Table {
     pub(super) fn new(shares: Vec<Share>) -> Self {
         Self {
             taken: vec![0; shares.len()],
+            waits: vec![0; shares.len()],
             shares,
             next: 0,
             held: BTreeMap::new(),
@@ -196,14 +202,13 @@ impl Table {
     /// Looks again for everybody that waits, since who becomes behind does so by time alone. Whether anybody still waits.
     pub(super) fn look(&mut self, now: Duration) -> bool {
         for share in 0..self.shares.len() {
-            let mut in_vain = 0;
-            for key in self.queue(share) {
+            let (mut in_vain, in_crowd, mut turn) = (0, self.is_crowded(share), None);
+            while in_vain < IN_VAIN {
+                turn = self.turn(share, in_crowd, turn);
+                let Some(key) = turn else { break };
                 match self.serve(key, now) {
                     Ok(()) | Err(Full::One) => {}
                     Err(Full::Known | Full::All) => in_vain += 1,
-                }
-                if in_vain == IN_VAIN {
-                    break;
                 }
             }
         }
@@ -213,23 +218,36 @@ impl Table {
 
     /// What is against the first that waits for a share.
     fn first(&self, share: usize) -> Option<Weight> {
-        let mut queue = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
-        queue.next().map(|((_, weight, _), _)| *weight)
+        self.turn(share, false, None).map(|(_, weight, _)| weight)
     }
 
-    /// The turns of all that wait for a share. Of equals the first comes first; once half of the turns are taken, the last: in a crowd that comes at once it is better to serve
-    /// some at once than all late (B. Maurer, "Fail at Scale", ACM Queue 2015, adaptive LIFO).
-    fn queue(&self, share: usize) -> Vec<(usize, Weight, u64)> {
-        let queue = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
-        let mut queue: Vec<_> = queue.map(|(key, _)| *key).collect();
-        if queue.len() > self.shares.get(share).map_or(0, |share| share.waits) / 2 {
-            queue.sort_by_key(|(_, weight, turn)| (*weight, Reverse(*turn)));
+    /// Whether half of those wait that may.
+    fn is_crowded(&self, share: usize) -> bool {
+        self.waits[share] > self.shares[share].waits / 2
+    }
+
+    /// The next turn of all that wait for a share, behind that one. Of equals the first comes first; in a crowd, the last: if it comes at once, it is better to serve some at once
+    /// than all late (B. Maurer, "Fail at Scale", ACM Queue 2015, adaptive LIFO).
+    fn turn(&self, share: usize, in_crowd: bool, behind: Option<Turn>) -> Option<Turn> {
+        let first = |from: Turn| {
+            let rest = (Bound::Excluded(from), Bound::Excluded((share + 1, Weight::LEAST, 0)));
+            self.waiting.range(rest).next().map(|(key, _)| *key)
+        };
+        // No turn has the number 0 and the least weight, nor the last number.
+        let begin = behind.unwrap_or((share, Weight::LEAST, 0));
+        if !in_crowd {
+            return first(begin);
         }
-        queue
+        let last = |weight, before| self.waiting.range((share, weight, 0)..before).next_back().map(|(key, _)| *key);
+        let equal = behind.and_then(|behind| last(behind.1, behind));
+        equal.or_else(|| {
+            let (_, weight, _) = first((share, begin.1, if behind.is_some() { u64::MAX } else { 0 }))?;
+            last(weight, (share, weight, u64::MAX))
+        })
     }
 
     /// Gives one that waits its place, if there is one for it.
-    fn serve(&mut self, key: (usize, Weight, u64), now: Duration) -> Result<(), Full> {
+    fn serve(&mut self, key: Turn, now: Duration) -> Result<(), Full> {
         // Its own turn counts for nobody.
         let (_, held) = self.waiting.get(&key).ok_or(Full::One)?;
         let held = Held { entered: now, ..held.clone() };
@@ -247,9 +265,12 @@ impl Table {
         if self.waiting.is_empty() || self.taken[share] >= self.shares[share].places {
             return;
         }
-        for key in self.queue(share) {
-            if self.serve(key, now).is_ok() {
-                return;
+        let (in_crowd, mut turn) = (self.is_crowded(share), None);
+        loop {
+            turn = self.turn(share, in_crowd, turn);
+            match turn {
+                Some(key) if self.serve(key, now).is_err() => {}
+                Some(_) | None => return,
             }
         }
     }
@@ -257,22 +278,16 @@ impl Table {
     /// Sees to it that one more may wait; who has most against it, and of equals has waited longest, is told that there is no place, unless it is the newcomer that has more.
     fn has_room_to_wait(&mut self, newcomer: &Held, weight: Weight) -> bool {
         let share = newcomer.share;
-        let most = self.shares.get(share).map_or(0, |share| share.waits);
-        let queue = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
-        let (length, last) = (queue.clone().count(), queue.map(|(key, _)| *key).next_back());
-        match last {
-            _ if length < most => true,
-            Some(last) if last.1 >= weight => {
-                let mut equals = self.waiting.range((share, last.1, 0)..=last);
-                let Some((key, sign)) = equals.next().map(|(key, (_, held))| (*key, held.sign.clone())) else {
-                    return false;
-                };
-                self.dequeue(key);
-                sign.makes_way();
-                true
-            }
-            _ => false,
+        if self.waits.get(share).copied() < self.shares.get(share).map(|share| share.waits) {
+            return true;
         }
+        let all = self.waiting.range((share, Weight::LEAST, 0)..(share + 1, Weight::LEAST, 0));
+        let Some(most) = all.map(|(key, _)| *key).next_back().filter(|last| last.1 >= weight) else { return false };
+        let mut equals = self.waiting.range((share, most.1, 0)..=most);
+        let Some((key, sign)) = equals.next().map(|(key, (_, held))| (*key, held.sign.clone())) else { return false };
+        self.dequeue(key);
+        sign.makes_way();
+        true
     }
 
     fn enqueue(&mut self, number: u64, held: Held, weight: Weight) {
@@ -281,12 +296,14 @@ impl Table {
         self.clients.entry((held.share, held.client)).or_default().waits += 1;
         self.networks.entry((held.share, held.network)).or_default().waits += 1;
         self.found.insert(number, Found::Waits(held.share, weight, turn));
+        self.waits[held.share] += 1;
         self.waiting.insert((held.share, weight, turn), (number, held));
     }
 
-    fn dequeue(&mut self, key: (usize, Weight, u64)) -> Option<u64> {
+    fn dequeue(&mut self, key: Turn) -> Option<u64> {
         let (number, held) = self.waiting.remove(&key)?;
         self.found.remove(&number);
+        self.waits[held.share] -= 1;
         let fewer = |count: &mut Count| count.waits -= 1;
         less(&mut self.clients, (held.share, held.client), fewer);
         less(&mut self.networks, (held.share, held.network), fewer);
