@@ -21,7 +21,7 @@ use crate::source::SourceError;
 use crate::told::{NotTold, Told};
 use crate::wire::{self, Link, LinkError, Refusal, field};
 use bytes::Bytes;
-use hoop_http::{Code, Dice, Origin, empty};
+use hoop_http::{Code, Dice, Origin, SendError, empty};
 use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -479,7 +479,7 @@ impl Failure {
         Self::Setback(Setback { reason: error.to_string(), retry_after: None })
     }
 
-    fn broken(host: &str, error: &hyper::Error) -> Self {
+    fn broken(host: &str, error: &SendError) -> Self {
         Self::setback(&LinkError::Broken { host: host.to_owned(), reason: wire::deepest(error) })
     }
 }

@@ -13,9 +13,11 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use url::Host;
@@ -216,13 +218,19 @@ impl Connector {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|source| ConnectError::Http { host: end(origin), source })?;
+        let ends = Arc::new(Notify::new());
+        let ended = ends.clone();
         tokio::spawn(async move {
             let _watched = watched;
-            if let Err(error) = connection.with_upgrades().await {
+            let result = tokio::select! {
+                result = connection.with_upgrades() => result,
+                () = ended.notified() => Ok(()),
+            };
+            if let Err(error) = result {
                 tracing::debug!(%error, "connection ended early");
             }
         });
-        Ok(Connection { sender, address })
+        Ok(Connection { sender, address, ends })
     }
 }
 
@@ -301,16 +309,68 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 pub struct Connection {
     sender: http1::SendRequest<Body>,
     address: SocketAddr,
+    /// Ends it at once, whatever it is doing.
+    ends: Arc<Notify>,
+}
+
+/// No answer came.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The connection broke, or what came is no HTTP.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The server sends interim answers without end.
+    #[error("more than {INTERIM_MAX} interim answers (1xx) came and no answer")]
+    Interim,
+}
+
+/// Interim answers that may come at once before the answer. A server has a handful to send: 100, 103, and 102 or 104 every second or so.
+const INTERIM_MAX: u32 = 64;
+
+/// As time goes by, one more may come in so long.
+const INTERIM_EVERY: Duration = Duration::from_millis(250);
+
+/// The interim answers to a request. Each costs a moment of a core, and a server could send them without end.
+#[derive(Debug)]
+struct InterimCount {
+    since: Instant,
+    count: AtomicU32,
+    too_many: Notify,
+}
+
+impl Default for InterimCount {
+    fn default() -> Self {
+        Self { since: Instant::now(), count: AtomicU32::new(0), too_many: Notify::new() }
+    }
+}
+
+impl InterimCount {
+    fn one_more(&self, now: Instant) {
+        let count = u128::from(self.count.fetch_add(1, Ordering::Relaxed));
+        let earned = now.duration_since(self.since).as_millis() / INTERIM_EVERY.as_millis();
+        if count >= u128::from(INTERIM_MAX) + earned {
+            self.too_many.notify_one();
+        }
+    }
 }
 
 impl Connection {
-    /// Sends a request and returns the answer's head; its body streams. `Host` must be set by the caller.
+    /// Sends a request and returns the answer's head; its body streams. `Host` must be set by the caller. Interim answers (1xx) are passed over.
     ///
     /// # Errors
-    /// If the connection breaks before a head has come.
-    pub async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, hyper::Error> {
+    /// If the connection breaks before a head has come, or too many interim answers come: then it ends.
+    pub async fn send(&mut self, mut request: Request<Body>) -> Result<Response<Incoming>, SendError> {
         self.sender.ready().await?;
-        self.sender.send_request(request).await
+        let interim = Arc::new(InterimCount::default());
+        let counted = interim.clone();
+        hyper::ext::on_informational(&mut request, move |_| counted.one_more(Instant::now()));
+        tokio::select! {
+            answer = self.sender.send_request(request) => Ok(answer?),
+            () = interim.too_many.notified() => {
+                self.ends.notify_one();
+                Err(SendError::Interim)
+            }
+        }
     }
 
     /// Whether another request can be tried on it.
@@ -327,6 +387,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpSocket};
 
     #[test]
@@ -361,6 +422,39 @@ mod tests {
         let good_address = good.local_addr().unwrap();
         let stream = race(vec![silent.local_addr().unwrap(), good_address]).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), good_address);
+    }
+
+    #[tokio::test]
+    async fn interim_answers_without_end_end_their_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin: Origin = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
+            let mut sent = 0_u32;
+            // Bounded, so that a client that passes over them all ends as well.
+            while sent < 1_000_000 && stream.write_all(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n").await.is_ok() {
+                sent += 1;
+            }
+            sent
+        });
+        let mut connection = Connector::new(crate::tls::client_config(&[]).unwrap()).connect(&origin).await.unwrap();
+        let request = Request::get("/").header("host", "there").body(crate::empty()).unwrap();
+        let answer = connection.send(request).await;
+        assert!(matches!(answer, Err(SendError::Interim)), "{answer:?}");
+        assert!(server.await.unwrap() < 1_000_000, "it is told that nobody listens");
+        assert!(!connection.is_open());
+    }
+
+    #[test]
+    fn a_slow_uploads_interim_answers_are_not_too_many() {
+        let is_too_many = |count: &InterimCount| std::pin::pin!(count.too_many.notified()).enable();
+        let count = InterimCount::default();
+        (0..INTERIM_MAX).for_each(|_| count.one_more(count.since));
+        (1..10_000).for_each(|second| count.one_more(count.since + Duration::from_secs(second)));
+        assert!(!is_too_many(&count), "one a second");
+        (0..40_000).for_each(|_| count.one_more(count.since + Duration::from_secs(10_000)));
+        assert!(is_too_many(&count));
     }
 
     #[tokio::test]

@@ -34,7 +34,7 @@ mod system;
 pub mod tls;
 
 pub use body::{Body, BodyError, ReadError, empty, full, in_pieces, json, read_limited, streamed};
-pub use connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector};
+pub use connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, SendError};
 pub use current::Current;
 pub use events::{Event, Events, events};
 pub use hoop_clock::{Clock, Readings};
