@@ -326,6 +326,7 @@ impl Upload {
             Change::Pause => self.paused = true,
             Change::Resume => self.paused = false,
             Change::Release { token, owner, .. } => {
+                self.next_attempt = wait_of_release(self.attempts).map(|wait| now.plus_secs(wait));
                 (self.paused, self.failures) = (false, 0);
                 (self.reason, self.answer, self.receipt, self.token) = (None, None, None, Some(token));
                 if let Some(facts) = &mut self.facts {
@@ -386,6 +387,18 @@ impl Upload {
     pub const fn ends(&self) -> UnixTime {
         self.expires.plus_secs(LINGER_SECS)
     }
+}
+
+/// Attempts after which a release waits. Nobody who tries another password, or mends what the application did not like, needs as many at once.
+const AT_ONCE: u32 = 8;
+
+/// The longest that a release waits.
+const RELEASE_WAIT_MAX_SECS: u32 = 15 * 60;
+
+/// How long what its owner releases waits before its next attempt, in seconds: each sends all of it to the application, and costs its owner nothing.
+fn wait_of_release(attempts: u32) -> Option<u32> {
+    let doublings = attempts.checked_sub(AT_ONCE)?;
+    Some(1_u32.checked_shl(doublings).map_or(RELEASE_WAIT_MAX_SECS, |wait| wait.min(RELEASE_WAIT_MAX_SECS)))
 }
 
 impl Change {
@@ -525,6 +538,25 @@ mod tests {
         rejected.apply(Change::LetGo, UnixTime(7)).unwrap();
         assert!(rejected.apply(release(true), UnixTime(8)).is_err(), "there is nothing to hand over");
         assert!(rejected.apply(Change::LetGo, UnixTime(8)).is_err());
+    }
+
+    #[test]
+    fn an_upload_that_is_released_again_and_again_waits_longer_and_longer() {
+        let rejected = || Change::Answered { state: State::Rejected, reason: None, answer: vec![1], receipt: None };
+        let mut upload = upload(State::Received);
+        let mut now = UnixTime(1_000);
+        let mut wait = || {
+            for change in [Change::Claim, Change::Commit, rejected(), release(false)] {
+                upload.apply(change, now).unwrap();
+            }
+            let wait = upload.next_attempt.map(|at| at.0 - now.0);
+            now = upload.next_attempt.unwrap_or(now);
+            wait
+        };
+        assert!((1..AT_ONCE).all(|_| wait().is_none()));
+        let waits: Vec<_> = (0..40).map(|_| wait().unwrap()).collect();
+        assert_eq!(waits[..11], [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900]);
+        assert!(waits[11..].iter().all(|wait| *wait == RELEASE_WAIT_MAX_SECS));
     }
 
     #[test]
