@@ -5,17 +5,20 @@
 //!
 //! 1. Of those that are *behind* (their client is waited for, and has brought less than 32 KiB a second while it was), the one whose network, and in it whose client, has most
 //!    against it; of these, who is behind most. Who brings more may be silent for a while: up to a second.
-//! 2. If nobody is behind: the latest one of the network that holds most, if that is two more than the newcomer's; in the newcomer's own network, of the client that holds
-//!    most, if that is two more than the newcomer.
+//! 2. If nobody is behind: the latest one of the network that holds most, if that is two more than the newcomer's, and more than a 64th of the places; in the newcomer's own
+//!    network, of the client that holds most, if that is two more than the newcomer.
 //! 3. Else the newcomer waits, or is refused.
 //!
 //! What is against a client are the places that it holds, and how it has used others before: `Standings` says how long that is remembered.
+//!
+//! The first 64 of a share begin as they come. Beyond these one more begins every 2 ms, 32 at once, and whenever one has come to its end: what begins costs a server most, and a crowd that
+//! begins all at once would take the cores from everybody.
 //!
 //! In a share *by age* the oldest makes way, of who has most against it, once it has been there for 20 ms. Whoever has had what it came for goes first, and comes back only for another
 //! such.
 //!
 //! A request that finds no place waits for one ([`Place::changed`]); those with least against them come first, of these who has waited longest, or, once half of the turns are
-//! taken, who has come last. It leaves the place that its connection had: so no newcomer takes its turn. So many wait at most; one more, and who has most against it is told to
+//! taken or 64 wait, who has come last. It leaves the place that its connection had: so no newcomer takes its turn. So many wait at most; one more, and who has most against it is told to
 //! come again, of equals who has waited longest.
 //!
 //! Whoever is served while others wait ends its connection with the answer, and comes again as they did: so one connection brings no more requests than another in the same time.

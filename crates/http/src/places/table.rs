@@ -13,6 +13,22 @@ use std::time::Duration;
 /// Of those that wait for a share, so many in vain at most are looked at at once: they come in their order, so whoever comes after them hardly has a better claim.
 const IN_VAIN: usize = 8;
 
+/// Beyond so many that wait, the last of equals comes first: a longer queue is a crowd, and takes longer to serve than anybody should wait.
+const CROWD: usize = 64;
+
+/// A network that holds no more than this part of the places keeps them from others as long as it moves.
+const MODEST: usize = 64;
+
+/// So many of a share begin as they come. A share by age has no such bound: who rests costs nothing.
+const FREELY: usize = 64;
+
+/// Beyond these one more begins in so long, whether there is a place or one makes way; and whenever one has come to its end. What begins costs a server most: a crowd that
+/// begins all at once would take the cores from everybody.
+const ONE_IN: Duration = Duration::from_millis(2);
+
+/// But so many may at once.
+const AT_ONCE: u32 = 32;
+
 /// Who holds what, and who waits for what.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -25,6 +41,8 @@ pub(super) struct Table {
     waiting: BTreeMap<Turn, (u64, Held)>,
     /// How many wait for each share.
     waits: Vec<usize>,
+    /// Until when in each share as many have begun as may (the generic cell rate algorithm of ITU-T I.371).
+    begun_until: Vec<Duration>,
     /// Where each number is to be found.
     found: BTreeMap<u64, Found>,
     clients: BTreeMap<(usize, DeviceId), Count>,
@@ -104,6 +122,7 @@ impl Table {
         Self {
             taken: vec![0; shares.len()],
             waits: vec![0; shares.len()],
+            begun_until: vec![Duration::ZERO; shares.len()],
             shares,
             next: 0,
             held: BTreeMap::new(),
@@ -221,9 +240,19 @@ impl Table {
         self.turn(share, false, None).map(|(_, weight, _)| weight)
     }
 
-    /// Whether half of those wait that may.
+    /// Whether half of those wait that may, or more than [`CROWD`].
     fn is_crowded(&self, share: usize) -> bool {
-        self.waits[share] > self.shares[share].waits / 2
+        self.waits[share] > CROWD.min(self.shares[share].waits / 2)
+    }
+
+    /// Whether whoever comes to a share begins as it comes.
+    fn is_free(&self, share: usize) -> bool {
+        self.shares[share].by_age || self.taken[share] < FREELY.min(self.shares[share].places)
+    }
+
+    /// Whether one more may begin in a share now.
+    fn may_begin(&self, share: usize, now: Duration) -> bool {
+        self.is_free(share) || self.begun_until[share] + ONE_IN <= now + ONE_IN * AT_ONCE
     }
 
     /// The next turn of all that wait for a share, behind that one. Of equals the first comes first; in a crowd, the last: if it comes at once, it is better to serve some at once
@@ -262,6 +291,9 @@ impl Table {
 
     /// A place has become free: it is for the first that may have it.
     fn hand_on(&mut self, share: usize, now: Duration) {
+        if !self.is_free(share) {
+            self.begun_until[share] = self.begun_until[share].saturating_sub(ONE_IN);
+        }
         if self.waiting.is_empty() || self.taken[share] >= self.shares[share].places {
             return;
         }
@@ -340,10 +372,15 @@ impl Table {
             self.evict(number);
             return Ok(());
         }
+        let standing = self.standing(newcomer, now);
+        let full = if standing.client < 0 { Full::Known } else { Full::All };
+        if !self.may_begin(newcomer.share, now) {
+            return Err(full);
+        }
         if self.taken[newcomer.share] < share.places {
+            self.begins(newcomer.share, now);
             return Ok(());
         }
-        let standing = self.standing(newcomer, now);
         let may = |held: &Held| {
             self.counts(held).0 > network
                 || held.network == newcomer.network
@@ -360,12 +397,16 @@ impl Table {
                 self.known_networks.is_at_fault(network, now);
             }
         }
-        match behind.or_else(|| self.latest_of_most(newcomer, share)) {
-            Some(number) => self.evict(number),
-            None if standing.client < 0 => return Err(Full::Known),
-            None => return Err(Full::All),
-        }
+        let number = behind.or_else(|| self.latest_of_most(newcomer, share)).ok_or(full)?;
+        self.begins(newcomer.share, now);
+        self.evict(number);
         Ok(())
+    }
+
+    fn begins(&mut self, share: usize, now: Duration) {
+        if !self.is_free(share) {
+            self.begun_until[share] = self.begun_until[share].max(now) + ONE_IN;
+        }
     }
 
     fn evict(&mut self, number: u64) {
@@ -431,8 +472,9 @@ impl Table {
         }
         let own = self.counts(newcomer);
         let theirs = self.in_share(newcomer.share).map(|(number, held)| (self.counts(held), held.network, number));
+        let modest = share.places / MODEST;
         let more = theirs.filter(|((network, client), whose, _)| {
-            *network > own.0 + 1 || (*whose == newcomer.network && *client > own.1 + 1)
+            *network > modest && (*network > own.0 + 1 || (*whose == newcomer.network && *client > own.1 + 1))
         });
         more.max_by_key(|(counts, _, number)| (*counts, *number)).map(|(.., number)| number)
     }
@@ -600,6 +642,7 @@ mod tests {
         assert!(bench.table.holds(0) == Some(false));
         bench.fill([far(3)]);
         bench.now -= SECOND;
+        bench.table.begun_until[0] = Duration::ZERO;
         assert_eq!(at(&mut bench, BY_LEAVE - Duration::from_micros(1)), Err(Full::All));
         assert_eq!(at(&mut bench, BY_LEAVE), Ok(()));
         assert!(bench.table.holds(1) == Some(false));
@@ -627,6 +670,17 @@ mod tests {
         assert_eq!(bench.enter(far(4)).unwrap().1, [4]);
         assert_eq!(bench.enter(far(5)).unwrap().1, [3]);
         assert_eq!(bench.enter(far(6)), None, "one each");
+    }
+
+    #[test]
+    fn a_few_requests_of_one_network_are_left_to_it_among_hundreds_of_places() {
+        let mut bench = Bench::new(Share::of(256));
+        bench.fill((0..4).map(|_| far(1)));
+        bench.fill((0..252).map(|n| many(1_000 + n)));
+        assert_eq!(bench.enter(many(2_000)), None, "four are a 64th of them, and move");
+        bench.table.leave(255, bench.now);
+        bench.fill([far(1)]);
+        assert_eq!(bench.enter(many(2_000)).unwrap().1, [256], "the latest of five");
     }
 
     #[test]
@@ -695,6 +749,57 @@ mod tests {
         assert_eq!(bench.enter(far(1)).unwrap().1, [2], "its own, though another has been behind for longer");
         assert_eq!(bench.enter(far(1)).unwrap().1, [1]);
         assert_eq!(bench.enter(far(1)), None);
+    }
+
+    /// Asks for a place, as a request with a place of its own does: what came of it.
+    fn ask(table: &mut Table, client: IpAddr, now: Duration) -> (u64, Asked) {
+        let number = table.next;
+        table.next += 1;
+        (number, table.ask(number, Held::new(0, client, now, Stage::Asks, Arc::default())))
+    }
+
+    fn many(n: u16) -> IpAddr {
+        let [high, low] = n.to_be_bytes();
+        [10, high, low, 1].into()
+    }
+
+    #[test]
+    fn a_crowd_begins_by_and_by_and_the_last_of_equals_first() {
+        let (mut table, mut now) = (Table::new(vec![Share::of(500).waits(1_000)]), SECOND);
+        let crowd: Vec<_> = (0..400).map(|n| ask(&mut table, many(n), now)).collect();
+        let at_once = FREELY + AT_ONCE as usize;
+        assert!(crowd[..at_once].iter().all(|(_, asked)| *asked == Asked::Has));
+        assert!(crowd[at_once..].iter().all(|(_, asked)| *asked == Asked::Waits), "though there are places");
+        let (honest, asked) = ask(&mut table, many(999), now);
+        assert_eq!((asked, table.look(now), table.holds(honest)), (Asked::Waits, true, None));
+        now += ONE_IN;
+        table.look(now);
+        assert_eq!(table.holds(honest), Some(true), "it came last");
+        now += SECOND;
+        for _ in 0..20 {
+            let before = table.taken[0];
+            now += ONE_IN * 5;
+            table.look(now);
+            assert!(table.taken[0] - before <= at_once);
+        }
+        let end = now + ONE_IN * 400;
+        while table.look(now) {
+            now += ONE_IN * 5;
+            assert!(now < end);
+        }
+        assert_eq!(table.taken[0], 401);
+    }
+
+    #[test]
+    fn requests_that_come_and_go_begin_as_they_come_however_many_are_under_way() {
+        let (mut table, now) = (Table::new(vec![Share::of(500).waits(10)]), SECOND);
+        let mut under_way: Vec<_> = (0..90).map(|n| ask(&mut table, many(n), now).0).collect();
+        for n in 0..10_000 {
+            table.leave(under_way.remove(0), now);
+            let (number, asked) = ask(&mut table, many(100 + n), now);
+            assert_eq!(asked, Asked::Has);
+            under_way.push(number);
+        }
     }
 
     #[test]
