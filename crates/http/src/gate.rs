@@ -75,6 +75,11 @@ impl Watch {
         self.state().under_way -= 1;
     }
 
+    /// Whether a request is under way.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.state().under_way > 0
+    }
+
     /// Whether its connection ends with this answer.
     pub(crate) fn is_last(&self) -> bool {
         self.state().is_last

@@ -22,9 +22,11 @@ use http::request::Parts;
 use http::{Request, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
+use socket2::SockRef;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -352,6 +354,17 @@ impl Direct {
         let stays = keep_alive && self.0.whole.load(Ordering::Relaxed);
         self.0.stays.store(stays, Ordering::Relaxed);
         !stays
+    }
+
+    /// Whether something has come that nobody has read.
+    pub(crate) fn has_unread(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        SockRef::from(self.0.socket.read().as_ref()).peek(&mut byte).is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// What was written and has not gone is forgotten once the connection is closed, and the other end is told by a reset. Otherwise the kernel would keep it for a minute and a half.
+    pub(crate) fn forgets(&self) {
+        let _ = SockRef::from(self.0.socket.write().as_ref()).set_linger(Some(Duration::ZERO));
     }
 
     /// The connection for another hyper, after the one before has ended, if it goes on.

@@ -36,6 +36,9 @@ const BACKLOG: i32 = i32::MAX;
 /// How long a connection that makes way may still bring a request that it has sent.
 const LAST_MOMENT: Duration = Duration::from_millis(50);
 
+/// As many such moments if the request has come and only was not read yet, as when the cores are busy.
+const LAST_MOMENTS: usize = 20;
+
 /// What bounds a server, whatever arrives.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
@@ -378,10 +381,19 @@ where
             result = &mut connection => break (result, true),
             () = held.makes_way() => {
                 // A request that has come, and was not read yet, may get a place of its own.
-                if let Ok(result) = tokio::time::timeout(LAST_MOMENT, &mut connection).await {
+                let mut ended = tokio::time::timeout(LAST_MOMENT, &mut connection).await;
+                for _ in 1..LAST_MOMENTS {
+                    let is_unread = !watch.is_asked() && direct.is_some_and(Direct::has_unread);
+                    if ended.is_ok() || !is_unread {
+                        break;
+                    }
+                    ended = tokio::time::timeout(LAST_MOMENT, &mut connection).await;
+                }
+                if let Ok(result) = ended {
                     break (result, true);
                 }
                 if place.as_ref().is_none_or(Place::is_gone) {
+                    direct.filter(|_| watch.is_asked()).into_iter().for_each(Direct::forgets);
                     tracing::debug!(peer = %peer.address, "a connection makes room for another");
                     return false;
                 }
@@ -393,6 +405,7 @@ where
         }
     };
     if let Err(error) = &result {
+        direct.filter(|_| watch.is_asked()).into_iter().for_each(Direct::forgets);
         tracing::debug!(%error, "connection ended early");
     }
     result.is_ok() && of_itself
