@@ -283,7 +283,9 @@ async fn measure(Case { server, kind }: Case, lane: u8, crowd: u16, time: Durati
     let held = held.load(Ordering::Relaxed);
     connections.shutdown().await;
     let after = settled(&world.hoop, before).await;
-    world.apart.shutdown_background();
+    let World { _application: application, apart, .. } = world;
+    application.shutdown_background();
+    apart.shutdown_background();
     Seen { held, honest, used: [before, most, after] }
 }
 
@@ -475,7 +477,9 @@ struct World {
     /// Where clients go.
     front: SocketAddr,
     client: Client,
-    /// Where the application runs, and the honest client, so that no crowd keeps them from it.
+    /// Where the application runs, so that no crowd's connections keep it from that.
+    _application: Runtime,
+    /// Where the honest client runs, so that neither the crowd nor the application keeps it from that.
     apart: Runtime,
     _folder: tempfile::TempDir,
 }
@@ -491,13 +495,14 @@ struct Client {
 
 impl World {
     async fn start(server: Server, lane: u8) -> Self {
-        let apart = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-        let application = apart.spawn(application()).await.expect("an application");
+        let runtime = || Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let (runs, apart) = (runtime(), runtime());
+        let address = runs.spawn(application()).await.expect("an application");
         // It waits until they listen, and others measure meanwhile.
-        tokio::task::block_in_place(|| Self::start_with(server, lane, application, apart))
+        tokio::task::block_in_place(|| Self::start_with(server, lane, (address, runs), apart))
     }
 
-    fn start_with(server: Server, lane: u8, application: SocketAddr, apart: Runtime) -> Self {
+    fn start_with(server: Server, lane: u8, (application, runs): (SocketAddr, Runtime), apart: Runtime) -> Self {
         let folder = tempfile::Builder::new().prefix("hoop-slow").tempdir_in(".").expect("a folder on disk");
         let at = folder.path().canonicalize().expect("the folder is there");
         let (address, mut tls) = (free_address(), None);
@@ -519,7 +524,7 @@ impl World {
         let path = if server == Server::Gateway { "/test" } else { "/" };
         let honest = Ipv4Addr::new(127, 250, 0, lane);
         let client = Client { address: honest, server: front, path, tls };
-        Self { hoop, _nginx: nginx, front, client, apart, _folder: folder }
+        Self { hoop, _nginx: nginx, front, client, _application: runs, apart, _folder: folder }
     }
 }
 
