@@ -3,6 +3,7 @@
 //! The program's side is a library that is loaded into it (`crates/hoop/preload/preload.c`): instead of connecting a socket it connects here, says where it wanted to go in a
 //! line, and has the program read and write this connection.
 
+use crate::copy::copy_both;
 use crate::link::Link;
 use crate::relay::TCP;
 use crate::trouble::{Said, refusal};
@@ -37,9 +38,6 @@ const UNDELIVERED_AFTER: Duration = Duration::from_secs(2);
 
 /// How long a program that has ended is waited for whose relay was never reached. Where it was reached once, the network comes back.
 pub const REACH_MAX: Duration = Duration::from_secs(60);
-
-/// What a connection is copied through, each way.
-const COPY_BYTES: usize = 64 * 1024;
 
 /// What somebody who started a program is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,7 +170,7 @@ async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, option
         Ok(flow) => flow,
         Err(error) => return tracing::warn!(%error, destination, "no flow"),
     };
-    let copied = tokio::io::copy_bidirectional_with_sizes(&mut connection, &mut flow, COPY_BYTES, COPY_BYTES).await;
+    let copied = copy_both(&mut connection, &mut flow).await;
     let is_copied = copied.is_ok();
     let ended = match copied {
         // What the program wrote before it left is still to arrive.

@@ -1,5 +1,6 @@
 //! The server's end of carried connections: [`Relay`].
 
+use crate::copy::copy_both;
 use crate::introduction::{Devices, Rule};
 use crate::metered::Metered;
 use crate::metrics::Counters;
@@ -41,9 +42,6 @@ const RENEW_EVERY: Duration = Duration::from_secs(60);
 
 /// How often it is looked who is shut out.
 const REVOKE_EVERY: Duration = Duration::from_secs(5);
-
-/// What a flow is copied through, each way.
-const COPY_BYTES: usize = 64 * 1024;
 
 /// Why a relay ends a flow (END; `docs/flow.md` §6).
 pub mod codes {
@@ -381,7 +379,7 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
         Ok((mut connection, _place)) => {
             let _open = carrying.counters.open();
             let copied = tokio::select! {
-                copied = tokio::io::copy_bidirectional_with_sizes(&mut flow, &mut connection, COPY_BYTES, COPY_BYTES) => copied,
+                copied = copy_both(&mut flow, &mut connection) => copied,
                 // Where the connection takes nothing and gives nothing, nobody would look at the flow.
                 () = is_given_up(&mut status) => {
                     connection.abort();
