@@ -11,7 +11,7 @@
 //!
 //! What is against a client are the places that it holds, and how it has used others before: `Standings` says how long that is remembered.
 //!
-//! The first 64 of a share begin as they come. Beyond these one more begins every 2 ms, 32 at once, and whenever one has come to its end: what begins costs a server most, and a crowd that
+//! The first 64 of a share begin as they come. Beyond these one more begins every 2 ms, 32 at once, and whenever one has come to its end; of who is known for having had to make way, one every 50 ms: what begins costs a server most, and a crowd that
 //! begins all at once would take the cores from everybody.
 //!
 //! In a share *by age* the oldest makes way, of who has most against it, once it has been there for 20 ms. Whoever has had what it came for goes first, and comes back only for another

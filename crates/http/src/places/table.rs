@@ -29,6 +29,9 @@ const ONE_IN: Duration = Duration::from_millis(2);
 /// But so many may at once.
 const AT_ONCE: u32 = 32;
 
+/// Whoever is known for having had to make way counts for so many: one in 50 ms. A crowd that comes again and again would otherwise keep a core busy with nothing but that.
+const KNOWN_COUNTS: u32 = 25;
+
 /// Who holds what, and who waits for what.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -378,7 +381,7 @@ impl Table {
             return Err(full);
         }
         if self.taken[newcomer.share] < share.places {
-            self.begins(newcomer.share, now);
+            self.begins(newcomer.share, standing, now);
             return Ok(());
         }
         let may = |held: &Held| {
@@ -398,14 +401,15 @@ impl Table {
             }
         }
         let number = behind.or_else(|| self.latest_of_most(newcomer, share)).ok_or(full)?;
-        self.begins(newcomer.share, now);
+        self.begins(newcomer.share, standing, now);
         self.evict(number);
         Ok(())
     }
 
-    fn begins(&mut self, share: usize, now: Duration) {
+    fn begins(&mut self, share: usize, standing: Weight, now: Duration) {
         if !self.is_free(share) {
-            self.begun_until[share] = self.begun_until[share].max(now) + ONE_IN;
+            let counts = if standing.client < 0 { KNOWN_COUNTS } else { 1 };
+            self.begun_until[share] = self.begun_until[share].max(now) + ONE_IN * counts;
         }
     }
 
@@ -788,6 +792,22 @@ mod tests {
             assert!(now < end);
         }
         assert_eq!(table.taken[0], 401);
+    }
+
+    #[test]
+    fn a_crowd_that_comes_again_and_again_begins_more_slowly_than_who_is_new() {
+        let (mut table, now) = (Table::new(vec![Share::of(500).waits(1_000)]), SECOND);
+        (0..400).for_each(|n| table.known_clients.is_at_fault(DeviceId::from_ip(many(n)), now));
+        let crowd: Vec<_> = (0..400).map(|n| ask(&mut table, many(n), now)).collect();
+        let begun = |table: &Table| table.taken[0];
+        assert_eq!(begun(&table), FREELY + 2);
+        let mut now = now + SECOND;
+        table.look(now);
+        assert!(begun(&table) < FREELY + 10);
+        let (honest, asked) = ask(&mut table, many(999), now);
+        now += ONE_IN * KNOWN_COUNTS;
+        assert!(asked == Asked::Has || (table.look(now) && table.holds(honest) == Some(true)));
+        assert!(crowd.iter().any(|(number, _)| table.holds(*number).is_none()));
     }
 
     #[test]
