@@ -65,15 +65,17 @@ enum Found {
     Waits(usize, Weight, u64),
 }
 
-/// What is against a network, and in it against a client: the places that it has or waits for, and how it has used others before.
+/// What is against a network, and in it against a client: the places that the network has, those that the client has or waits for, and how both have used others before. Of clients
+/// that are alike, who comes from where most wait comes last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Weight {
     network: i64,
     client: i64,
+    waits: usize,
 }
 
 /// Places of a share that a client or a network has, and those that it waits for.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Count {
     held: usize,
     waits: usize,
@@ -170,7 +172,9 @@ impl Table {
     pub(super) fn ask(&mut self, number: u64, after: Held) -> Asked {
         let (before, now, share) = (self.remove(number), after.entered, after.share);
         let weight = self.weight(&after, now);
-        let is_first = self.first(share).is_none_or(|first| weight < first);
+        // Who has nothing, and has done nothing, takes no turn of who has more.
+        let has_nothing = self.count(&after).1 == Count::default() && self.standing(&after, now).client >= 0;
+        let is_first = has_nothing || self.first(share).is_none_or(|first| weight < first);
         let asked = if is_first && self.make_room(&after, now).is_ok() {
             after.sign.begins();
             self.put(number, after);
@@ -444,13 +448,18 @@ impl Table {
 
     fn standing(&self, held: &Held, now: Duration) -> Weight {
         let (network, client) = (self.known_networks.of(held.network, now), self.known_clients.of(held.client, now));
-        Weight { network, client }
+        Weight { network, client, waits: 0 }
     }
 
     fn weight(&self, held: &Held, now: Duration) -> Weight {
         let ((network, client), standing) = (self.count(held), self.standing(held, now));
-        let weight = |count: Count, standing| i64::try_from(count.held + count.waits).unwrap_or(i64::MAX) - standing;
-        Weight { network: weight(network, standing.network), client: weight(client, standing.client) }
+        let weight = |count: usize, standing| i64::try_from(count).unwrap_or(i64::MAX) - standing;
+        Weight {
+            // What waits is no reason on a LAN, where all are of one network: whoever came last would be last.
+            network: weight(network.held, standing.network),
+            client: weight(client.held + client.waits, standing.client),
+            waits: network.waits,
+        }
     }
 
     /// Of those that `may` make way for `newcomer`, who is behind.
@@ -485,7 +494,7 @@ impl Table {
 }
 
 impl Weight {
-    const LEAST: Self = Self { network: i64::MIN, client: i64::MIN };
+    const LEAST: Self = Self { network: i64::MIN, client: i64::MIN, waits: 0 };
 }
 
 /// Changes a count, and forgets it when it is over.
@@ -792,6 +801,22 @@ mod tests {
             assert!(now < end);
         }
         assert_eq!(table.taken[0], 401);
+    }
+
+    #[test]
+    fn on_one_lan_who_asks_once_is_served_before_who_asks_sixty_times() {
+        let (mut table, now) = (Table::new(vec![Share::of(8).waits(1_024)]), SECOND);
+        let host = |host| IpAddr::from([192, 168, 0, host]);
+        let crowd: Vec<_> = (0..64).map(|_| ask(&mut table, host(9), now)).collect();
+        assert!(crowd[8..].iter().all(|(_, asked)| *asked == Asked::Waits));
+        let (honest, asked) = ask(&mut table, host(1), now);
+        assert_eq!((asked, table.holds(crowd[7].0)), (Asked::Has, Some(false)), "the latest makes way");
+        // The second of two that hold one each waits, and is next.
+        let others: Vec<_> = (2..8).map(|n| ask(&mut table, host(n), now)).collect();
+        let second = ask(&mut table, host(1), now);
+        assert_eq!(second.1, Asked::Waits);
+        table.leave(honest, now);
+        assert_eq!(table.holds(second.0), Some(true), "{others:?}");
     }
 
     #[test]
