@@ -8,13 +8,14 @@
 
 use crate::admit::{Admission, Policy};
 use crate::core::Core;
+use crate::crowd::Use;
 use crate::intake::{self, Entered, Live};
 use crate::intakes::Slot;
 use crate::room::Payer;
 use crate::source::Source;
 use crate::state::{State, Upload, blocking};
 use crate::status;
-use hoop_http::{Body, Code, Problem};
+use hoop_http::{Body, Code, Place, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
 use hoop_units::{ByteRange, ContentRange, UploadId};
 use http::{HeaderMap, Request, Response, StatusCode, header};
@@ -42,11 +43,11 @@ const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest wait that `Prefer: wait` gets (`docs/protocol.md` §7).
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`.
+/// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`, from whoever sends it over the connection with that place.
 pub async fn receive(
     core: &Arc<Core>,
     request: Request<Incoming>,
-    sender: IpAddr,
+    (sender, place): (IpAddr, Option<Place>),
     id: Option<UploadId>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
@@ -70,6 +71,14 @@ pub async fn receive(
     }
     match answer {
         Ok(upload) => {
+            // Who waits for news holds its connection as a stream of events does, if there is a place for one more.
+            let waits = !wait.is_zero() && !upload.state.is_settled();
+            let wait = match place {
+                Some(place) if waits && !place.changed(Use::Events as usize, sender, Duration::ZERO).await => {
+                    Duration::ZERO
+                }
+                _ => wait,
+            };
             let upload = match core.settled(upload.id, wait).await {
                 Ok(Some(settled)) if upload.state != State::Receiving => settled,
                 _ => upload,

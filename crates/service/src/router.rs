@@ -78,10 +78,10 @@ impl Router {
             (Target::Tickets, Method::POST) => tickets::issue(core, request, client.address).await,
             (Target::Post | Target::PostOf(_), Method::OPTIONS) => return preflight(),
             (Target::Post, Method::POST) => {
-                return any_origin(post::receive(core, request, client.address, None).await);
+                return any_origin(post::receive(core, request, (client.address, place), None).await);
             }
             (Target::PostOf(id), Method::PUT) => {
-                return any_origin(post::receive(core, request, client.address, Some(id)).await);
+                return any_origin(post::receive(core, request, (client.address, place), Some(id)).await);
             }
             (Target::PostOf(id), Method::HEAD) => {
                 return any_origin(post::head(core, id).await.unwrap_or_else(Problem::into_response));

@@ -1,7 +1,7 @@
 //! Crowds that hold what they can: twice as many connections as there are, of each kind that costs its sender nothing. While a crowd stands, honest
 //! requests are answered, to the application and to the service.
 
-use crate::support::device::{seal, ticket};
+use crate::support::device::{plaintext, seal, seal_plaintext, ticket};
 use crate::support::upstream::Upstream;
 use crate::support::{PATIENCE, Sidecar, octets, wire};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -226,6 +226,28 @@ async fn two_senders_that_hold_every_intake_make_way_for_a_third() {
     let sealed = seal(&ticket(&sidecar).await, &octets(1 << 20, 1));
     assert_eq!(sealed.post(&sidecar).await.status, 202);
     crowd.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn posts_that_wait_for_news_leave_the_services_own_places_to_others() {
+    let (address, application) = application().await;
+    let sidecar = Sidecar::with(address, |config| config.connections = CONNECTIONS).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "POST /hang", "", b"photo"));
+    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    let post = wire::request("POST", "/hoop/post", &[("Prefer", "wait=30")], &sealed.z);
+    // Twice as many as there are places for requests to the service itself.
+    let mut crowd = Vec::new();
+    for n in 0..20 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((far(127, n), 0).into()).unwrap();
+        let mut stream = socket.connect(sidecar.address).await.unwrap();
+        stream.write_all(&post).await.unwrap();
+        crowd.push(stream);
+    }
+    tokio::time::sleep(STANDS).await;
+    assert_eq!(sidecar.send("GET", "/.well-known/hoop", &[], b"").await.status, 200);
+    application.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
