@@ -35,6 +35,10 @@ const KEY_LOOKS_MAX: usize = 8;
 /// Looks of each kind that one device may cause at once, so that it takes four to have them all.
 const LOOKS_OF_ONE: usize = 2;
 
+/// Requests of one device that wait for looks at once: as many as a browser has connections to one server. Each keeps its connection's place from others meanwhile; more are answered by
+/// what is known.
+const WAITS_OF_ONE: usize = 6;
+
 /// An origin whose published keys lack the one that a permit names is asked again, but not sooner than this after it was asked last.
 const KEYS_AGAIN: Duration = Duration::from_secs(60);
 
@@ -44,9 +48,12 @@ const THIS_GATEWAY: &str = "this gateway";
 /// When to come back with a permit that cannot be checked: a line that was down may be up by then.
 const UNVERIFIABLE_RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// The looks under way, one for each origin.
+/// The looks under way, one for each origin, and how many requests of each device wait for one.
 #[derive(Default)]
-pub struct Looks(Mutex<BTreeMap<Origin, Look>>);
+pub struct Looks {
+    under_way: Mutex<BTreeMap<Origin, Look>>,
+    waiting: Mutex<BTreeMap<DeviceId, usize>>,
+}
 
 struct Look {
     cause: Cause,
@@ -103,15 +110,48 @@ impl Looks {
         }
     }
 
+    /// Has one more request of the device wait, unless it is limited and has [`WAITS_OF_ONE`].
+    fn wait(&self, device: DeviceId, is_limited: bool) -> Option<Waiting<'_>> {
+        let mut waiting = self.waiting();
+        let own = waiting.entry(device).or_default();
+        if *own >= WAITS_OF_ONE && is_limited {
+            return None;
+        }
+        *own += 1;
+        Some(Waiting(self, device))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<DeviceId, usize>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Origin, Look>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request of a device waits for a look, until this is dropped.
+struct Waiting<'a>(&'a Looks, DeviceId);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.waiting();
+        if let Some(own) = waiting.get_mut(&self.1) {
+            *own -= 1;
+            if *own == 0 {
+                waiting.remove(&self.1);
+            }
+        }
     }
 }
 
 /// Asks `dest`'s origin what it is, and waits for its answer at most so long.
 async fn look(shared: &Arc<Shared>, dest: &Dest, cause: Cause, wait: Duration) {
     let Some(mut over) = shared.looks.begin(shared, dest, cause) else { return };
-    if !wait.is_zero() {
+    if wait.is_zero() {
+        return;
+    }
+    if let Some(_waiting) = shared.looks.wait(cause.device, shared.devices.is_limited(cause.device)) {
         // Over, or not in time: what is known then is all that counts.
         let _ = timeout(wait, over.changed()).await;
     }
@@ -236,4 +276,22 @@ fn open(octets: &[u8], dest: &Dest, known: &WellKnown) -> Result<Permit, SignedE
 
 fn may_ask(shared: &Shared, dest: &Dest) -> bool {
     shared.well_known.age(&dest.origin).is_none_or(|age| age >= KEYS_AGAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_requests_of_a_device_wait_for_a_look_and_others_have_their_own() {
+        let looks = Looks::default();
+        let device = |host| DeviceId::from_ip([192, 168, 0, host].into());
+        let mut waiting: Vec<_> = (0..6).map(|_| looks.wait(device(1), true).unwrap()).collect();
+        assert!(looks.wait(device(1), true).is_none());
+        assert!(looks.wait(device(2), true).is_some() && looks.wait(device(1), false).is_some());
+        waiting.pop();
+        assert!(looks.wait(device(1), true).is_some());
+        waiting.clear();
+        assert!(looks.waiting().is_empty());
+    }
 }
