@@ -51,6 +51,14 @@ CREATE INDEX notes_paid ON notes (payer, created) WHERE NOT arrived AND note IS 
 CREATE INDEX notes_marks_paid ON notes (payer) WHERE NOT arrived AND (paused OR stopped);
 ";
 
+/// Indexes of rows that may go, so that nothing is read of those that stay. They are made when the index is opened, and older versions keep them up to date: they need no step of the layout.
+pub const INDEXES: &str = "
+CREATE INDEX IF NOT EXISTS notes_may_go ON notes (owner, created)
+    WHERE NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped;
+CREATE INDEX IF NOT EXISTS notes_paid_may_go ON notes (payer, created)
+    WHERE NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped;
+";
+
 const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped, payer";
 
 /// What is known of an upload from its device or owner alone.
@@ -183,30 +191,43 @@ impl Notes for SqliteIndex {
 /// Notes that wait for their uploads.
 const WAITING: &str = "NOT arrived AND note IS NOT NULL";
 
-/// Makes room for one more note; false if there is none.
+/// Of these, those of uploads that are not marked.
+const MAY_GO: &str = "NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped";
+
+/// Makes room for one more note; false if there is none. Whoever has no name has a share by its address alone: all without a cookie are one owner.
 fn make_room(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
-    if count(transaction, "notes_waiting", &format!("{WAITING} AND owner = ?1"), &[&new.owner])? >= NOTES_MAX {
-        return forget_oldest(transaction, "owner", &new.owner);
-    }
-    if count(transaction, "notes_paid", &format!("{WAITING} AND payer IS ?1"), &[&new.payer])? >= NOTES_MAX {
-        return forget_oldest(transaction, "payer", &new.payer);
+    let own = match &new.payer {
+        Some(payer) => count(transaction, "notes_paid", &format!("{WAITING} AND payer IS ?1"), &[payer])?,
+        None => count(transaction, "notes_waiting", &format!("{WAITING} AND owner = ?1"), &[&new.owner])?,
+    };
+    if own >= NOTES_MAX {
+        return match &new.payer {
+            Some(payer) => forget_oldest(transaction, &oldest("payer", "notes_paid_may_go"), payer),
+            None => forget_oldest(transaction, &oldest("owner", "notes_may_go"), &new.owner),
+        };
     }
     if count(transaction, "notes_paid", WAITING, &[])? < NOTES_ALL_MAX {
         return Ok(true);
     }
-    let sql = format!(
-        "SELECT payer FROM notes WHERE {WAITING} AND NOT paused AND NOT stopped GROUP BY payer ORDER BY count(*) DESC LIMIT 1"
-    );
-    let most = transaction.prepare_cached(&sql)?.query_row([], |row| row.get::<_, Option<Payer>>(0)).optional()?;
-    most.map_or(Ok(false), |most| forget_oldest(transaction, "payer", &most))
+    let most = transaction.prepare_cached(&most())?.query_row([], |row| row.get::<_, Option<Payer>>(0)).optional()?;
+    most.map_or(Ok(false), |most| forget_oldest(transaction, &oldest("payer", "notes_paid_may_go"), &most))
 }
 
-/// Forgets the oldest note that waits of the uploads of one owner or payer which are not marked; whether there was one.
-fn forget_oldest(transaction: &Transaction<'_>, of: &str, who: &dyn rusqlite::ToSql) -> Result<bool, StoreError> {
-    let sql = format!(
-        "DELETE FROM notes WHERE id = (SELECT id FROM notes WHERE {WAITING} AND {of} IS ?1 AND NOT paused AND NOT stopped \
-         ORDER BY created LIMIT 1)"
-    );
+/// Who has most notes that may go.
+fn most() -> String {
+    format!(
+        "SELECT payer FROM notes INDEXED BY notes_paid_may_go WHERE {MAY_GO} GROUP BY payer ORDER BY count(*) DESC LIMIT 1"
+    )
+}
+
+/// The oldest note of an owner or payer that may go.
+fn oldest(of: &str, index: &str) -> String {
+    format!("SELECT id FROM notes INDEXED BY {index} WHERE {MAY_GO} AND {of} IS ?1 ORDER BY created LIMIT 1")
+}
+
+/// Forgets the `oldest` note of one; whether there was one.
+fn forget_oldest(transaction: &Transaction<'_>, oldest: &str, who: &dyn rusqlite::ToSql) -> Result<bool, StoreError> {
+    let sql = format!("DELETE FROM notes WHERE id = ({oldest})");
     Ok(transaction.prepare_cached(&sql)?.execute([who])? > 0)
 }
 
@@ -361,6 +382,41 @@ mod tests {
         }
         assert!(index.marked(noted.id).unwrap().unwrap().stopped);
         assert_eq!(index.noted(&[[1; 16]], usize::MAX, usize::MAX).unwrap().len(), NOTES_MAX as usize);
+    }
+
+    /// A row has its note before what says whether it may go: whoever reads a later column reads all of the note.
+    #[test]
+    fn what_may_go_is_found_without_reading_a_note() {
+        let (_dir, index) = index();
+        // The columns that a statement reads, of tables and indexes, by their number (sqlite.org/opcode.html, "Column").
+        let columns = |sql: &str, params: &[&dyn rusqlite::ToSql]| -> Vec<u32> {
+            let connection = index.lock();
+            let mut statement = connection.prepare(&format!("EXPLAIN {sql}")).unwrap();
+            let steps = statement.query_map(params, |row| Ok((row.get::<_, String>("opcode")?, row.get("p2")?))).unwrap();
+            steps.map(Result::unwrap).filter(|(opcode, _)| opcode == "Column").map(|(_, column)| column).collect()
+        };
+        let owner: Tag = [1; 16];
+        let payer = Payer::Address(owner);
+        let searches = [
+            columns(&most(), &[]),
+            columns(&oldest("payer", "notes_paid_may_go"), &[&payer]),
+            columns(&oldest("owner", "notes_may_go"), &[&owner]),
+        ];
+        // The indexes have three: who, when, and the id.
+        for columns in searches {
+            assert!(!columns.is_empty() && columns.iter().all(|column| *column < 3), "{columns:?}");
+        }
+    }
+
+    #[test]
+    fn one_addresss_marks_refuse_no_others_notes_though_neither_has_a_name() {
+        let (_dir, index) = index();
+        // All that a stranger may mark, with notes: none may go.
+        let address = format!("x'61{}'", "02".repeat(16));
+        rows(&index, NOTES_MAX, false, "zeroblob(16)", &address);
+        index.lock().execute("UPDATE notes SET paused = 1", []).unwrap();
+        assert_eq!(note_at(&index, UploadId([1; 16]), 0, 2, 9_000), None, "its own");
+        assert!(note_at(&index, UploadId([2; 16]), 0, 3, 9_000).is_some());
     }
 
     #[test]
