@@ -3,7 +3,7 @@
 //! One row an upload: its owner, the note if there is one, and whether it is paused or stopped before anything of it has come.
 //! Once something has come, `arrived` is set, and the upload's own row says whether it is paused or stopped.
 //!
-//! Bounds, of rows that wait for their uploads: [`NOTES_MAX`] notes of one owner, as many of one payer, and [`NOTES_ALL_MAX`] in all, when whoever
+//! Bounds, of rows that wait for their uploads: [`NOTES_MAX`] notes of one payer and [`NOTES_ALL_MAX`] in all, when whoever
 //! has most loses the oldest; [`MARKS_MAX`] marks of one user, [`MARKS_OF_ADDRESS`] of one address and [`MARKS_ALL_MAX`] of strangers. A mark, that an upload is paused or stopped, goes only with its ticket's time: were it to go
 //! for a note, what was stopped would be delivered.
 
@@ -17,7 +17,7 @@ use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
-/// Notes of one owner or payer (`docs/protocol.md` §7, "Notes"); then the oldest of an upload that is not marked goes.
+/// Notes of one payer (`docs/protocol.md` §7, "Notes"); then the oldest of an upload that is not marked goes.
 const NOTES_MAX: u32 = 1_000;
 
 /// Notes in all, a gigabyte at the most; then whoever has most of them loses the oldest.
@@ -51,13 +51,53 @@ CREATE INDEX notes_paid ON notes (payer, created) WHERE NOT arrived AND note IS 
 CREATE INDEX notes_marks_paid ON notes (payer) WHERE NOT arrived AND (paused OR stopped);
 ";
 
-/// Indexes of rows that may go, so that nothing is read of those that stay. They are made when the index is opened, and older versions keep them up to date: they need no step of the layout.
-pub const INDEXES: &str = "
-CREATE INDEX IF NOT EXISTS notes_may_go ON notes (owner, created)
-    WHERE NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped;
+/// What is made when the index is opened, and kept up to date by SQLite whatever version writes to it, so that it needs no step of the layout: the rows that may go, and how many rows
+/// each payer has. To count the rows themselves takes seconds: SQLite reads the whole of a row, its note included, to find it.
+const COUNTS: &str = "
 CREATE INDEX IF NOT EXISTS notes_paid_may_go ON notes (payer, created)
     WHERE NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped;
+CREATE TABLE IF NOT EXISTS note_counts (
+    payer BLOB PRIMARY KEY, waits INTEGER NOT NULL, may_go INTEGER NOT NULL, marks INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS notes_counted_in AFTER INSERT ON notes BEGIN
+    INSERT INTO note_counts SELECT coalesce(new.payer, x''), new.note IS NOT NULL,
+        new.note IS NOT NULL AND NOT new.paused AND NOT new.stopped, new.paused OR new.stopped WHERE NOT new.arrived
+        ON CONFLICT (payer) DO UPDATE SET
+        waits = waits + excluded.waits, may_go = may_go + excluded.may_go, marks = marks + excluded.marks;
+END;
+CREATE TRIGGER IF NOT EXISTS notes_counted_out AFTER DELETE ON notes BEGIN
+    UPDATE note_counts SET waits = waits - (old.note IS NOT NULL),
+        may_go = may_go - (old.note IS NOT NULL AND NOT old.paused AND NOT old.stopped),
+        marks = marks - (old.paused OR old.stopped) WHERE NOT old.arrived AND payer = coalesce(old.payer, x'');
+    DELETE FROM note_counts WHERE payer = coalesce(old.payer, x'') AND waits = 0 AND marks = 0;
+END;
+CREATE TRIGGER IF NOT EXISTS notes_counted_anew AFTER UPDATE ON notes BEGIN
+    UPDATE note_counts SET waits = waits - (old.note IS NOT NULL),
+        may_go = may_go - (old.note IS NOT NULL AND NOT old.paused AND NOT old.stopped),
+        marks = marks - (old.paused OR old.stopped) WHERE NOT old.arrived AND payer = coalesce(old.payer, x'');
+    INSERT INTO note_counts SELECT coalesce(new.payer, x''), new.note IS NOT NULL,
+        new.note IS NOT NULL AND NOT new.paused AND NOT new.stopped, new.paused OR new.stopped WHERE NOT new.arrived
+        ON CONFLICT (payer) DO UPDATE SET
+        waits = waits + excluded.waits, may_go = may_go + excluded.may_go, marks = marks + excluded.marks;
+    DELETE FROM note_counts WHERE payer = coalesce(old.payer, x'') AND waits = 0 AND marks = 0;
+END;
 ";
+
+/// Counts all rows, as the triggers would have.
+const RECOUNT: &str = "
+INSERT INTO note_counts SELECT coalesce(payer, x''), sum(note IS NOT NULL),
+    sum(note IS NOT NULL AND NOT paused AND NOT stopped), sum(paused OR stopped) FROM notes WHERE NOT arrived GROUP BY 1;
+";
+
+/// Sees to it that rows are counted.
+pub fn keep_counts(connection: &Connection) -> Result<(), StoreError> {
+    let is_kept = connection.table_exists(None, "note_counts")?;
+    connection.execute_batch(COUNTS)?;
+    if !is_kept {
+        connection.execute_batch(RECOUNT)?;
+    }
+    Ok(())
+}
 
 const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped, payer";
 
@@ -188,70 +228,48 @@ impl Notes for SqliteIndex {
     }
 }
 
-/// Notes that wait for their uploads.
-const WAITING: &str = "NOT arrived AND note IS NOT NULL";
-
-/// Of these, those of uploads that are not marked.
+/// Notes that wait for their uploads, which are not marked.
 const MAY_GO: &str = "NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped";
 
 /// Makes room for one more note; false if there is none. Whoever has no name has a share by its address alone: all without a cookie are one owner.
 fn make_room(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
-    let own = match &new.payer {
-        Some(payer) => count(transaction, "notes_paid", &format!("{WAITING} AND payer IS ?1"), &[payer])?,
-        None => count(transaction, "notes_waiting", &format!("{WAITING} AND owner = ?1"), &[&new.owner])?,
-    };
-    if own >= NOTES_MAX {
-        return match &new.payer {
-            Some(payer) => forget_oldest(transaction, &oldest("payer", "notes_paid_may_go"), payer),
-            None => forget_oldest(transaction, &oldest("owner", "notes_may_go"), &new.owner),
-        };
+    if count(transaction, "waits", Some(&new.payer))? >= NOTES_MAX {
+        return forget_oldest(transaction, &new.payer);
     }
-    if count(transaction, "notes_paid", WAITING, &[])? < NOTES_ALL_MAX {
+    if count(transaction, "waits", None)? < NOTES_ALL_MAX {
         return Ok(true);
     }
-    let most = transaction.prepare_cached(&most())?.query_row([], |row| row.get::<_, Option<Payer>>(0)).optional()?;
-    most.map_or(Ok(false), |most| forget_oldest(transaction, &oldest("payer", "notes_paid_may_go"), &most))
+    let most = "SELECT nullif(payer, x'') FROM note_counts WHERE may_go > 0 ORDER BY may_go DESC LIMIT 1";
+    let most = transaction.prepare_cached(most)?.query_row([], |row| row.get::<_, Option<Payer>>(0)).optional()?;
+    most.map_or(Ok(false), |most| forget_oldest(transaction, &most))
 }
 
-/// Who has most notes that may go.
-fn most() -> String {
-    format!(
-        "SELECT payer FROM notes INDEXED BY notes_paid_may_go WHERE {MAY_GO} GROUP BY payer ORDER BY count(*) DESC LIMIT 1"
-    )
+/// Forgets a payer's oldest note that may go; whether there was one.
+fn forget_oldest(transaction: &Transaction<'_>, payer: &Option<Payer>) -> Result<bool, StoreError> {
+    let sql = format!("DELETE FROM notes WHERE id = ({})", oldest());
+    Ok(transaction.prepare_cached(&sql)?.execute([payer])? > 0)
 }
 
-/// The oldest note of an owner or payer that may go.
-fn oldest(of: &str, index: &str) -> String {
-    format!("SELECT id FROM notes INDEXED BY {index} WHERE {MAY_GO} AND {of} IS ?1 ORDER BY created LIMIT 1")
-}
-
-/// Forgets the `oldest` note of one; whether there was one.
-fn forget_oldest(transaction: &Transaction<'_>, oldest: &str, who: &dyn rusqlite::ToSql) -> Result<bool, StoreError> {
-    let sql = format!("DELETE FROM notes WHERE id = ({oldest})");
-    Ok(transaction.prepare_cached(&sql)?.execute([who])? > 0)
+fn oldest() -> String {
+    format!("SELECT id FROM notes INDEXED BY notes_paid_may_go WHERE {MAY_GO} AND payer IS ?1 ORDER BY created LIMIT 1")
 }
 
 /// Whether one more upload may be paused or stopped before it has come. A user is counted alone, so that no stranger keeps one from stopping an
 /// upload; and an address has a share, so that it keeps no other from that.
 fn may_mark(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
-    let marks = "NOT arrived AND (paused OR stopped)";
-    if let Some(Payer::Owner(_)) = new.payer {
-        return Ok(count(transaction, "notes_marks", &format!("{marks} AND owner = ?1"), &[&new.owner])? < MARKS_MAX);
+    let own = count(transaction, "marks", Some(&new.payer))?;
+    match new.payer {
+        Some(Payer::Owner(_)) => Ok(own < MARKS_MAX),
+        _ => Ok(own < MARKS_OF_ADDRESS && count(transaction, "marks", None)? < MARKS_ALL_MAX),
     }
-    let own = count(transaction, "notes_marks_paid", &format!("{marks} AND payer IS ?1"), &[&new.payer])?;
-    Ok(own < MARKS_OF_ADDRESS && count(transaction, "notes_marks_paid", marks, &[])? < MARKS_ALL_MAX)
 }
 
-/// Counts by an index that holds just these rows: to look at a row means to read its note, and on the way those of others.
-fn count(
-    transaction: &Transaction<'_>,
-    index: &str,
-    which: &str,
-    params: &[&dyn rusqlite::ToSql],
-) -> Result<u32, StoreError> {
+/// How many rows of that kind one payer has, or all have together.
+fn count(transaction: &Transaction<'_>, what: &str, of: Option<&Option<Payer>>) -> Result<u32, StoreError> {
+    let which = if of.is_some() { "WHERE payer = coalesce(?1, x'')" } else { "WHERE ?1 IS NULL" };
     let mut statement =
-        transaction.prepare_cached(&format!("SELECT count(*) FROM notes INDEXED BY {index} WHERE {which}"))?;
-    Ok(statement.query_row(params, |row| row.get(0))?)
+        transaction.prepare_cached(&format!("SELECT coalesce(sum({what}), 0) FROM note_counts {which}"))?;
+    Ok(statement.query_row([of.cloned().flatten()], |row| row.get(0))?)
 }
 
 /// What is known of an upload besides its row.
@@ -389,23 +407,54 @@ mod tests {
     fn what_may_go_is_found_without_reading_a_note() {
         let (_dir, index) = index();
         // The columns that a statement reads, of tables and indexes, by their number (sqlite.org/opcode.html, "Column").
-        let columns = |sql: &str, params: &[&dyn rusqlite::ToSql]| -> Vec<u32> {
+        let connection = index.lock();
+        let mut statement = connection.prepare(&format!("EXPLAIN {}", oldest())).unwrap();
+        let steps =
+            statement.query_map([Payer::Address([1; 16])], |row| Ok((row.get("opcode")?, row.get("p2")?))).unwrap();
+        let steps: Vec<(String, u32)> = steps.map(Result::unwrap).collect();
+        let columns: Vec<_> = steps.iter().filter(|(opcode, _)| opcode == "Column").collect();
+        // The index has three: who, when, and the id.
+        assert!(columns.iter().all(|(_, column)| *column < 3), "{columns:?}");
+    }
+
+    #[test]
+    fn rows_are_counted_as_they_are_whatever_happens_to_them() {
+        let (dir, index) = index();
+        let counted = |index: &SqliteIndex, table: &str| {
             let connection = index.lock();
-            let mut statement = connection.prepare(&format!("EXPLAIN {sql}")).unwrap();
-            let steps = statement.query_map(params, |row| Ok((row.get::<_, String>("opcode")?, row.get("p2")?))).unwrap();
-            steps.map(Result::unwrap).filter(|(opcode, _)| opcode == "Column").map(|(_, column)| column).collect()
+            let sql = format!("SELECT payer, waits, may_go, marks FROM {table} ORDER BY payer");
+            let mut statement = connection.prepare(&sql).unwrap();
+            let rows = statement.query_map([], |row| {
+                Ok((row.get::<_, Vec<u8>>(0)?, [row.get::<_, i64>(1)?, row.get(2)?, row.get(3)?]))
+            });
+            rows.unwrap().map(Result::unwrap).collect::<Vec<_>>()
         };
-        let owner: Tag = [1; 16];
-        let payer = Payer::Address(owner);
-        let searches = [
-            columns(&most(), &[]),
-            columns(&oldest("payer", "notes_paid_may_go"), &[&payer]),
-            columns(&oldest("owner", "notes_may_go"), &[&owner]),
-        ];
-        // The indexes have three: who, when, and the id.
-        for columns in searches {
-            assert!(!columns.is_empty() && columns.iter().all(|column| *column < 3), "{columns:?}");
+        let recount = "(SELECT coalesce(payer, x'') AS payer, sum(note IS NOT NULL) AS waits, sum(note IS NOT NULL AND NOT \
+                       paused AND NOT stopped) AS may_go, sum(paused OR stopped) AS marks FROM notes WHERE NOT arrived \
+                       GROUP BY 1 HAVING waits > 0 OR marks > 0)";
+        let mut random = 7_u32;
+        for _ in 0..2_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (id, who) = ([u8::try_from(random >> 8 & 31).unwrap(); 16], u8::try_from(random >> 16 & 3).unwrap());
+            match random >> 24 & 7 {
+                0 | 1 => drop(note_at(&index, UploadId(id), who, who, random & 1_000)),
+                2 => drop(hold(&index, random >> 8 & 31, who, who == 3, random & 1 == 0)),
+                3 => set_arrived(&index.lock(), UploadId(id), random & 1 == 0).unwrap(),
+                4 => let_go(&index.lock(), UploadId(id)).unwrap(),
+                5 => drop(index.lock().execute("UPDATE notes SET paused = NOT paused WHERE id = ?1", [id]).unwrap()),
+                6 => drop(index.lock().execute("UPDATE notes SET payer = NULL WHERE id = ?1", [id]).unwrap()),
+                _ => drop(index.lock().execute("DELETE FROM notes WHERE id = ?1", [id]).unwrap()),
+            }
+            assert_eq!(counted(&index, "note_counts"), counted(&index, recount));
         }
+        // One that an older version has left without counts.
+        let before = counted(&index, "note_counts");
+        let drops = ["in", "out", "anew"].map(|name| format!("DROP TRIGGER notes_counted_{name};")).concat();
+        index.lock().execute_batch(&format!("{drops} DROP TABLE note_counts;")).unwrap();
+        drop(index);
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        assert_eq!(counted(&index, "note_counts"), before);
+        assert!(!before.is_empty());
     }
 
     #[test]

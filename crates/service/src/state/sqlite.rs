@@ -426,7 +426,7 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
         count_anew(&transaction)?;
     }
     transaction.pragma_update(None, "user_version", rows(steps.len()))?;
-    transaction.execute_batch(notes::INDEXES)?;
+    notes::keep_counts(&transaction)?;
     Ok(transaction.commit()?)
 }
 
