@@ -86,6 +86,6 @@ mod tests {
     #[test]
     fn the_table_at_the_top_says_the_shares() {
         assert_eq!(crowd(48, DeviceLimits::default()).places.total(), 24 + 8 + 16 + 64 + 1 + 64 + 1_024 + 8);
-        assert_eq!(crowd(1, DeviceLimits::default()).places.total(), 5 + 1 + 5);
+        assert_eq!(crowd(1, DeviceLimits::default()).places.total(), 5 + 1 + 21);
     }
 }
