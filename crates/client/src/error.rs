@@ -28,6 +28,9 @@ pub enum PushError {
     /// Neither a gateway nor the service could be reached for too long.
     #[error("nobody can be reached: {0}")]
     Unreachable(String),
+    /// The service can be reached, and has taken nothing for too long: it is full, or has too much to do.
+    #[error("the service takes nothing now: {0}")]
+    NotNow(Refusal),
     /// It cannot be gone on with.
     #[error("it cannot be resumed: {0}")]
     Resume(#[from] ResumeError),
@@ -37,4 +40,11 @@ pub enum PushError {
     /// A defect.
     #[error("{0}")]
     Internal(&'static str),
+}
+
+impl PushError {
+    /// Whether the same upload may get through later, as it is.
+    pub(crate) const fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::NotNow(_))
+    }
 }

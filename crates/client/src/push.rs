@@ -338,7 +338,7 @@ impl Push<'_> {
             }
             Err(error) => {
                 self.keep(&mut course).await;
-                if course.record.is_resumable() && matches!(error, PushError::Unreachable(_)) {
+                if course.record.is_resumable() && error.may_pass() {
                     self.tell(Event::Resumable { id: course.ticket.id });
                 }
                 Err(error)
@@ -396,7 +396,7 @@ impl Push<'_> {
                 Err(TransferError::Source(error)) => return Err(crate::UploadError::from(error).into()),
                 Err(TransferError::Refused(refusal)) => format!("the gateway does not take it: {refusal}"),
                 Err(TransferError::Unusable(reason)) => format!("that is no gateway to rely on: {reason}"),
-                Err(TransferError::GaveUp(reason)) => format!("the gateway has gone: {reason}"),
+                Err(TransferError::GaveUp { reason, .. }) => format!("the gateway has gone: {reason}"),
             };
             if self.elsewhere(None).contains(course.sealed.whole()) {
                 // Only the answer was lost.
@@ -447,7 +447,10 @@ impl Push<'_> {
                 Ok(HandedOver { way: Way::Direct, answer: said(State::Received), link: service })
             }
             Err(TransferError::Refused(refusal)) => Err(PushError::Refused(refusal)),
-            Err(TransferError::Unusable(reason) | TransferError::GaveUp(reason)) => Err(PushError::Unreachable(reason)),
+            Err(TransferError::GaveUp { refusal: Some(refusal), .. }) => Err(PushError::NotNow(refusal)),
+            Err(TransferError::Unusable(reason) | TransferError::GaveUp { reason, .. }) => {
+                Err(PushError::Unreachable(reason))
+            }
         }
     }
 
@@ -525,7 +528,7 @@ impl Push<'_> {
                     // Nobody has it whose word counts.
                     Err(error) => {
                         self.keep(&mut course).await;
-                        if course.record.is_resumable() && matches!(error, PushError::Unreachable(_)) {
+                        if course.record.is_resumable() && error.may_pass() {
                             self.tell(Event::Resumable { id: course.ticket.id });
                         }
                         return Err(error);

@@ -84,7 +84,12 @@ pub(crate) enum TransferError {
     /// What answers there is no gateway, or has given the upload up.
     Unusable(String),
     /// No progress for too long.
-    GaveUp(String),
+    GaveUp {
+        /// What hindered the last attempt.
+        reason: String,
+        /// The refusal that this was, if the other end can be reached.
+        refusal: Option<Refusal>,
+    },
     /// A local file.
     Source(SourceError),
 }
@@ -92,7 +97,8 @@ pub(crate) enum TransferError {
 /// An attempt that failed, and may succeed later.
 struct Setback {
     reason: String,
-    retry_after: Option<Duration>,
+    /// The other end answered, and takes nothing now.
+    refusal: Option<Refusal>,
 }
 
 enum Step {
@@ -193,7 +199,7 @@ impl Transfer<'_> {
                             format!("it took what it was sent for {secs} s, and has stored not one whole record more");
                         return Err(TransferError::Unusable(why));
                     }
-                    Setback { reason: "it has stored not one whole record more".to_owned(), retry_after: None }
+                    Setback { reason: "it has stored not one whole record more".to_owned(), refusal: None }
                 }
                 Err(Failure::Ended(error)) => return Err(error),
                 Err(Failure::Setback(setback)) => setback,
@@ -206,10 +212,11 @@ impl Transfer<'_> {
                 (held, last_progress, failures, short) = (now_held, Instant::now(), 0, 0);
             }
             if last_progress.elapsed() >= self.patience {
-                return Err(TransferError::GaveUp(setback.reason));
+                return Err(TransferError::GaveUp { reason: setback.reason, refusal: setback.refusal });
             }
             (self.on_break)(&setback.reason);
-            let wait = BACKOFF.delay(failures, Dice.roll()).max(setback.retry_after.unwrap_or_default());
+            let retry_after = setback.refusal.and_then(|refusal| refusal.retry_after);
+            let wait = BACKOFF.delay(failures, Dice.roll()).max(retry_after.unwrap_or_default());
             tokio::time::sleep(wait.min(RETRY_AFTER_MAX).min(self.patience)).await;
             failures = failures.saturating_add(1);
         }
@@ -458,7 +465,7 @@ impl Transfer<'_> {
         };
         let busy = matches!(refusal.status.as_u16(), 429 | 503 | 507);
         match passing || busy && matches!(self.target, Target::Service { .. }) {
-            true => Failure::Setback(Setback { reason: refusal.to_string(), retry_after: refusal.retry_after }),
+            true => Failure::Setback(Setback { reason: refusal.to_string(), refusal: Some(refusal) }),
             false => Failure::Ended(TransferError::Refused(refusal)),
         }
     }
@@ -476,7 +483,7 @@ impl Transfer<'_> {
 
 impl Failure {
     fn setback(error: &dyn std::fmt::Display) -> Self {
-        Self::Setback(Setback { reason: error.to_string(), retry_after: None })
+        Self::Setback(Setback { reason: error.to_string(), refusal: None })
     }
 
     fn broken(host: &str, error: &SendError) -> Self {

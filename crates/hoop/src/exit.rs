@@ -21,7 +21,7 @@ pub enum Exit {
     Rejected = 5,
     /// It is held until its owner has signed in.
     Held = 6,
-    /// Nobody can be reached.
+    /// Nobody can be reached, or the service takes nothing now.
     Network = 7,
     /// The wait was over; the upload is safe.
     TimedOut = 8,

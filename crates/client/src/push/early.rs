@@ -249,6 +249,6 @@ fn not_early(error: TransferError) -> Result<(), PushError> {
             tracing::debug!(%refusal, "not early");
             Ok(())
         }
-        TransferError::Unusable(_) | TransferError::GaveUp(_) => Ok(()),
+        TransferError::Unusable(_) | TransferError::GaveUp { .. } => Ok(()),
     }
 }

@@ -73,6 +73,9 @@ impl From<PushError> for Failure {
             PushError::Unreachable(reason) => {
                 Self::new(Exit::Network, "nobody can be reached", reason).hint("again, when the network is back")
             }
+            PushError::NotNow(refusal) => {
+                Self::new(Exit::Network, "the service takes nothing now", refusal).hint("again, in a while")
+            }
             PushError::Resume(error @ ResumeError::InUse) => {
                 Self::new(Exit::Unexpected, "the upload cannot be resumed", error).hint("again, once that has ended")
             }
@@ -134,7 +137,7 @@ impl From<UploadError> for Failure {
             }
             UploadError::Source(SourceError::Changed(path)) => {
                 Self::plain(Exit::Changed, format!("{} changed while it was being sent", path.display()))
-                    .hint("again, once nobody writes to it; nothing of this attempt will be delivered")
+                    .hint("the upload anew with `hoop push`, once nobody writes to the file; nothing of this attempt will be delivered")
             }
             error @ (UploadError::Url(_)
             | UploadError::Method(_)

@@ -69,9 +69,7 @@ impl Progress {
                 self.detail(|| format!("{}{by}{reason}", status.state));
             }
             Event::Doubt { reason } => self.say(&format!("{reason}: what the service lacks goes to it by another way")),
-            Event::Resumable { id } => {
-                self.say(&format!("`hoop resume {id}` goes on with it, once somebody can be reached"))
-            }
+            Event::Resumable { id } => self.say(&format!("`hoop resume {id}` goes on with it later")),
             Event::Forgotten { reason } => {
                 self.say(&format!(
                     "`hoop status` will not know this upload, since it could not be written down: {reason}"

@@ -299,6 +299,19 @@ fn an_upload_larger_than_the_service_allows_is_refused_before_it_is_sent() {
 }
 
 #[test]
+fn a_full_service_is_not_told_as_one_that_nobody_can_reach() {
+    let folder = tempfile::tempdir().unwrap();
+    let (app, port) = (App::start(), free_port());
+    let origin = format!("http://127.0.0.1:{port}");
+    let _service = common::service_at(folder.path(), &app, port, &origin, &["--max-stored", "100K"]);
+    noise_file(folder.path(), "file", 200_000);
+    let arguments = ["push", "--gateway", "none", "--retry-max-time", "1s", "-T", "file", &format!("{origin}/f")];
+    let ran = run(folder.path(), &arguments).exits(7);
+    assert!(ran.err.contains("Error: the service takes nothing now.") && ran.err.contains("spool-full"), "{ran}");
+    assert!(ran.err.contains("hoop resume"), "{ran}");
+}
+
+#[test]
 fn an_upload_whose_session_has_gone_is_held() {
     let world = World::new();
     let ran = world.push(&["--wait", "accepted", "-b", "session=old", "-d", "x"], "/status/401").exits(6);
