@@ -8,7 +8,7 @@
 //! - [`create`], [`open`], [`lock`], [`touch`]: a file for its owner alone (0600), never through a link that somebody put in its place.
 //! - [`space`]: what the file system has left.
 //! - [`Print`]: whether a file is still the one that was read.
-//! - [`settled`]: whether a file that people write is whole, and not empty.
+//! - [`settled`]: whether a file that people write is whole, and not empty; [`line_at`]: where its mistake is.
 //!
 //! The judgement is pure ([`judge`]); modes are Unix's. On other systems folders and files are made, and their access rights are the system's.
 
@@ -23,7 +23,7 @@ pub use folder::{FolderError, folder};
 pub use judgement::{Facts, Refusal, Verdict, judge};
 pub use print::Print;
 pub use private_file::{LockError, create, lock, open, touch};
-pub use settled::settled;
+pub use settled::{line_at, settled};
 pub use space::{Space, space};
 
 /// Folders are made with this mode.

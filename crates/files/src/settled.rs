@@ -1,4 +1,4 @@
-//! Whether a file that people write is whole: [`settled`].
+//! Files that people write: whether one is whole ([`settled`]), and where its mistake is ([`line_at`]).
 
 use crate::Print;
 use std::io;
@@ -38,10 +38,21 @@ pub fn settled(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::WouldBlock, "it is still being written"))
 }
 
+/// The line, from 1, in which a byte of the text stands; beyond its end, the last.
+pub fn line_at(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write as _;
+
+    #[test]
+    fn lines_are_counted_from_one() {
+        let at = |offset| line_at("a = 1\n\nb = ü\n", offset);
+        assert_eq!([0, 5, 6, 7, 12].map(at), [1, 1, 2, 3, 3]);
+    }
 
     #[test]
     fn a_file_that_is_empty_or_being_written_is_not_settled() {

@@ -7,7 +7,7 @@ use crate::powers::Powers;
 use crate::server;
 use crate::values::{self, Resolve, Size, Span};
 use clap::Args;
-use hoop_gateway::{AllowDest, Config, Gateway, Permits};
+use hoop_gateway::{AllowDest, Config, Gateway, OpenError, Permits};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub struct GatewayFlags {
     /// Whether uploads are taken without their service's permit: offered (where the service allows it) or required [default: offered]
     #[arg(long, value_name = "WHEN", value_parser = permits)]
     permits: Option<String>,
-    /// Where to serve the owner's page and /metrics, on this machine alone, such as 127.0.0.1:4668 [default: nowhere]
+    /// Where to serve the owner's page and /metrics, on this machine alone, such as 127.0.0.1:4672 [default: nowhere]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<SocketAddr>,
     /// A PEM file of certificates to trust besides the system's
@@ -148,9 +148,11 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     let runtime = server::runtime()?;
     runtime.block_on(async {
         let shutdown = server::stop_on_signal()?;
-        let gateway = Gateway::open(config)
-            .await
-            .map_err(|error| Failure::new(Exit::Usage, "the gateway cannot be opened", error))?;
+        let gateway = Gateway::open(config).await.map_err(|error| {
+            let failure = Failure::new(Exit::Usage, "the gateway cannot be opened", &error);
+            let OpenError::Listen(listen) = error else { return failure };
+            server::hint_at_ports(failure, &listen)
+        })?;
         if let Some(address) = gateway.admin_address() {
             tracing::info!(%address, "the owner's page");
         }
@@ -168,19 +170,6 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
         gateway.run(shutdown).await;
         Ok(Exit::Done)
     })
-}
-
-/// Less than the least record holds nothing at all: somebody forgot the G. 0 has a meaning of its own.
-const QUOTA_MIN: u64 = 4 << 10;
-
-fn quota(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
-    match size.map(|size| size.0) {
-        Some(bytes @ 1..QUOTA_MIN) => {
-            let why = format!("--{name} {bytes} is {bytes} bytes, in which no upload has room");
-            Err(Failure::usage(why).hint(format!("for gibibytes: --{name} {bytes}G")))
-        }
-        bytes => Ok(bytes),
-    }
 }
 
 fn powers(flags: &GatewayFlags, file: &GatewayFlags) -> Powers {
@@ -203,11 +192,14 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     }
     .check()?;
     config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
-    config.quota_bytes = quota("quota", flags.quota.or(file.quota))?;
+    config.quota_bytes = values::room("quota", flags.quota.or(file.quota))?;
     config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
     config.max_uploads = flags.max_uploads.or(file.max_uploads).unwrap_or(config.max_uploads);
     let device = &mut config.device;
-    device.quota_bytes = quota("device-quota", flags.device_quota.or(file.device_quota))?;
+    device.quota_bytes = match flags.device_quota.or(file.device_quota) {
+        Some(Size(0)) => Some(0),
+        quota => values::room("device-quota", quota)?,
+    };
     device.uploads = flags.device_uploads.or(file.device_uploads).unwrap_or(device.uploads);
     device.begun_per_minute = flags.device_begun.or(file.device_begun).unwrap_or(device.begun_per_minute);
     device.requests_per_second = flags.device_requests.or(file.device_requests).unwrap_or(device.requests_per_second);
@@ -218,7 +210,8 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
         config.permits = Permits::Required;
     }
     config.admin = flags.admin.or(file.admin);
-    config.max_upload_bytes = flags.max_upload.or(file.max_upload).map_or(config.max_upload_bytes, |size| size.0);
+    let longest = values::room("max-upload", flags.max_upload.or(file.max_upload))?;
+    config.max_upload_bytes = longest.unwrap_or(config.max_upload_bytes);
     config.ca = [file.ca, flags.ca].concat();
     config.resolve = values::addresses(&[file.resolve, flags.resolve].concat());
     let allowed = [file.allow_dest, flags.allow_dest].concat();
@@ -314,7 +307,9 @@ mod tests {
             &["--budget", "1Mbit", "--uplink-interface", "nothing-of-that-name"],
             &["--deadlines-wait"],
             &["--quota", "20"],
+            &["--quota", "0"],
             &["--device-quota", "20"],
+            &["--max-upload", "0"],
         ] {
             assert_eq!(with(wrong).unwrap_err().exit, Exit::Usage, "{wrong:?}");
         }

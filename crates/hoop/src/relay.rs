@@ -4,7 +4,9 @@ use crate::exit::{Exit, Failure};
 use crate::limits::Rate;
 use crate::logging;
 use crate::powers::Powers;
-use crate::server::{announce_flows, flow_runtime, raise_descriptors, reload_on_hang_up, stop_on_signal};
+use crate::server::{
+    announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal,
+};
 use clap::Args;
 use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_as};
 use std::fs::File;
@@ -39,7 +41,7 @@ pub struct RelayFlags {
     /// Connections that one device may begin in a minute; 0: any number
     #[arg(long, value_name = "N", default_value_t = ShareLimits::default().begun_per_minute)]
     device_begun: u32,
-    /// The most that one device's connections may move together, both ways, such as 20M bits a second [default: no limit]
+    /// The most that one device's connections may move together, both ways, such as 20Mbit (a second) [default: no limit]
     #[arg(long, value_name = "RATE")]
     device_rate: Option<Rate>,
     /// Tell metrics (Prometheus) at this loopback address, such as 127.0.0.1:4671
@@ -78,7 +80,9 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     };
     flow_runtime()?.block_on(async {
         let relay = Relay::bind(&config).await.map_err(|error| match error {
-            RelayError::Listen { .. } => Failure::new(Exit::Unexpected, "the relay cannot begin", error),
+            RelayError::Listen(listen) => {
+                hint_at_ports(Failure::new(Exit::Unexpected, "the relay cannot begin", &listen), &listen)
+            }
             RelayError::Admin(_) => Failure::usage(error),
             error => Failure::new(Exit::File, "the relay cannot begin", error),
         })?;
@@ -86,10 +90,10 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
         if let Some(address) = relay.admin_address() {
             tracing::info!(%address, "metrics are told here");
         }
-        let reload = relay.reload();
+        let (reload, runtime) = (relay.reload(), tokio::runtime::Handle::current());
         reload_on_hang_up(move || {
-            reload.notify_one();
-            Ok(Vec::new())
+            let looked = runtime.block_on(reload.look());
+            looked.map(|()| Vec::new()).map_err(|error| Failure::new(Exit::File, "a file cannot be used", error))
         })?;
         let mut stop = stop_on_signal()?;
         tokio::select! {

@@ -4,10 +4,10 @@
 use crate::exit::{Exit, Failure};
 use crate::notify;
 use crate::powers::give_up_ports;
-use hoop_http::{Shutdown, shutdown};
+use hoop_http::{ServeError, Shutdown, shutdown};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -152,9 +152,20 @@ pub fn read_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error))?;
     toml::from_str(&text).map_err(|error| {
-        let cause = error.to_string().trim_end().to_owned();
+        let line = error.span().map_or(1, |span| hoop_files::line_at(&text, span.start));
+        let cause = format!("line {line}: {}", error.message());
         Failure::new(Exit::Usage, format!("{} is no configuration", path.display()), cause)
     })
+}
+
+/// A server that cannot begin, with what to try if it may not listen where it was told to.
+pub fn hint_at_ports(failure: Failure, listen: &ServeError) -> Failure {
+    match listen.source.kind() {
+        io::ErrorKind::PermissionDenied if listen.address.port() < 1024 => {
+            failure.hint("--user NAME, begun by root, or the unit's drop-in in docs/operators.md: ports below 1024 are not anybody's")
+        }
+        _ => failure,
+    }
 }
 
 /// Waits until nobody writes a file any more that is to be read again, if there is one: half of it would be taken for all.
@@ -211,10 +222,10 @@ pub fn reload_on_hang_up(
                 }
                 Ok(Err(failure)) => {
                     let why = failure.to_string();
-                    tracing::error!("nothing was changed: {}", why.trim_end());
+                    tracing::error!("what cannot be used changes nothing: {}", why.trim_end());
                     tracing::info!(target: "audit", act = "reload", outcome = "refused", "the configuration was not taken");
                 }
-                Err(error) => tracing::error!(%error, "nothing was changed"),
+                Err(error) => tracing::error!(%error, "the configuration was not read"),
             }
             notify::reloaded();
         }

@@ -4,13 +4,18 @@ use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::powers::Powers;
 use crate::server;
-use crate::values::{Network, Size, Span};
+use crate::values::{self, Network, Size, Span};
 use clap::Args;
 use hoop_http::Origin;
-use hoop_service::{Config, GATEWAYS_MAX, Permits, Routes, Service, TlsFiles, load_keyring};
+use hoop_service::{
+    Config, GATEWAYS_MAX, KeyFileError, OpenServiceError, Permits, Routes, Service, TlsFiles, load_keyring,
+};
 use serde::Deserialize;
+use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use url::Host;
 
 /// The service's flags; a configuration file has the same names (`trusted-proxy = ["127.0.0.1"]`). What is typed counts
@@ -21,7 +26,7 @@ pub struct ServiceFlags {
     /// Where to listen [default: 127.0.0.1:4668]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Where to tell /metrics, on this machine alone: 127.0.0.1:4669
+    /// Where to tell /metrics, on this machine alone: 127.0.0.1:4670
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<SocketAddr>,
     /// A PEM file with the certificate chain, to speak HTTPS
@@ -118,6 +123,12 @@ pub struct ServiceFlags {
     log_json: bool,
 }
 
+/// A ticket that ends sooner is of no use to a device that fetches it before it walks to a gateway.
+const TICKET_LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(30 * 86_400);
+
+/// The smallest share is a tenth.
+const CONNECTIONS_MIN: usize = 40;
+
 /// Runs it until a signal stops it.
 pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
     let file: ServiceFlags = server::read_file(flags.config.as_deref())?;
@@ -140,9 +151,11 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
     let runtime = server::runtime()?;
     runtime.block_on(async {
         let shutdown = server::stop_on_signal()?;
-        let service = Service::open(config)
-            .await
-            .map_err(|error| Failure::new(Exit::Usage, "the service cannot be opened", error))?;
+        let service = Service::open(config).await.map_err(|error| {
+            let failure = Failure::new(Exit::Usage, "the service cannot be opened", &error);
+            let OpenServiceError::Listen(listen) = error else { return failure };
+            server::hint_at_ports(failure, &listen)
+        })?;
         let reload = service.reload();
         server::reload_on_hang_up(move || {
             server::is_whole(again.config.as_deref())?;
@@ -151,7 +164,9 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
                 server::is_whole(path.map(PathBuf::as_path))?;
             }
             let waiting = powers.waiting(&self::powers(&again, &file));
-            Ok([reload.adopt(&self::config(again.clone(), file)?), waiting].concat())
+            let adopted = reload.adopt(&self::config(again.clone(), file)?);
+            let fixed = adopted.map_err(|error| Failure::new(Exit::File, "the configuration cannot be used", error))?;
+            Ok([fixed, waiting].concat())
         })?;
         server::announce(service.address(), tls, as_json);
         service.run(shutdown).await;
@@ -168,9 +183,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     let upstream = origin("--upstream", flags.upstream.or(file.upstream).ok_or_else(|| missing("--upstream"))?)?;
     let public = origin("--origin", flags.origin.or(file.origin).ok_or_else(|| missing("--origin"))?)?;
     let keys = flags.keys.or(file.keys).ok_or_else(|| missing("--keys"))?;
-    let keys = load_keyring(&keys).map_err(|error| {
-        Failure::new(Exit::File, "the key file cannot be used", error).hint("`hoop keygen -o FILE`, which makes one")
-    })?;
+    let keys = load_keyring(&keys).map_err(no_keys)?;
     let state_dir = flags.state_dir.or(file.state_dir).ok_or_else(|| missing("--state-dir"))?;
     let mut config = Config::new(upstream, public, keys, state_dir);
     config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
@@ -188,11 +201,12 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
         let origin = &config.origin;
         tracing::warn!(%origin, "over http, anybody on the way reads and changes tickets and sign-ins, and no gateway delivers here");
     }
-    config.max_bytes = flags.max_bytes.or(file.max_bytes).map_or(config.max_bytes, |size| size.0);
-    let stored = flags.max_stored.or(file.max_stored);
-    config.max_stored_bytes = stored.map_or(config.max_stored_bytes, |size| size.0);
-    config.owner_quota_bytes = flags.owner_quota.or(file.owner_quota).map(|size| size.0);
-    config.address_quota_bytes = flags.address_quota.or(file.address_quota).map(|size| size.0);
+    let room = |name, typed: Option<Size>, file: Option<Size>| values::room(name, typed.or(file));
+    config.max_bytes = room("max-bytes", flags.max_bytes, file.max_bytes)?.unwrap_or(config.max_bytes);
+    let stored = room("max-stored", flags.max_stored, file.max_stored)?;
+    config.max_stored_bytes = stored.unwrap_or(config.max_stored_bytes);
+    config.owner_quota_bytes = room("owner-quota", flags.owner_quota, file.owner_quota)?;
+    config.address_quota_bytes = room("address-quota", flags.address_quota, file.address_quota)?;
     config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
     config.max_ended_bytes = flags.max_ended.or(file.max_ended).map_or(config.max_ended_bytes, |size| size.0);
     config.tickets_per_minute =
@@ -200,21 +214,54 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     if config.tickets_per_minute == 0 {
         return Err(Failure::usage("tickets-per-minute must be one at least"));
     }
-    let span = |typed: Option<Span>, file: Option<Span>, default| typed.or(file).map_or(default, |span| span.0);
-    config.ticket_lifetime = span(flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime);
-    config.connect_timeout = span(flags.connect_timeout, file.connect_timeout, config.connect_timeout);
-    config.answer_timeout = span(flags.answer_timeout, file.answer_timeout, config.answer_timeout);
-    config.body_timeout = span(flags.body_timeout, file.body_timeout, config.body_timeout);
-    config.tunnel_idle = span(flags.tunnel_idle, file.tunnel_idle, config.tunnel_idle);
+    let span = |name, typed: Option<Span>, file: Option<Span>, default| match typed.or(file) {
+        Some(Span(Duration::ZERO)) => Err(Failure::usage(format!("{name} must be more than 0"))),
+        span => Ok(span.map_or(default, |span| span.0)),
+    };
+    config.ticket_lifetime =
+        span("ticket-lifetime", flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime)?;
+    if !TICKET_LIFETIMES.contains(&config.ticket_lifetime) {
+        return Err(Failure::usage(
+            "ticket-lifetime is a minute at least, and 30 days at most: gateways keep none for longer",
+        ));
+    }
+    config.connect_timeout =
+        span("connect-timeout", flags.connect_timeout, file.connect_timeout, config.connect_timeout)?;
+    config.answer_timeout = span("answer-timeout", flags.answer_timeout, file.answer_timeout, config.answer_timeout)?;
+    config.body_timeout = span("body-timeout", flags.body_timeout, file.body_timeout, config.body_timeout)?;
+    config.tunnel_idle = span("tunnel-idle", flags.tunnel_idle, file.tunnel_idle, config.tunnel_idle)?;
     config.replays = flags.replays.or(file.replays).unwrap_or(config.replays);
     config.intakes = flags.intakes.or(file.intakes).unwrap_or(config.intakes);
     if config.replays == 0 || config.intakes == 0 {
         return Err(Failure::usage("replays and intakes must be one at least"));
     }
     config.connections = flags.connections.or(file.connections).unwrap_or(config.connections);
+    if config.connections < CONNECTIONS_MIN {
+        return Err(Failure::usage(format!(
+            "connections must be {CONNECTIONS_MIN} at least, so that each use has some"
+        )));
+    }
     let networks = file.trusted_proxy.into_iter().chain(flags.trusted_proxy);
     config.trusted_proxies = networks.map(|network| network.0).collect();
     Ok(config)
+}
+
+/// A new key is for whom has none: uploads that are under way need the old one.
+fn no_keys(error: KeyFileError) -> Failure {
+    let hint = match &error {
+        KeyFileError::Read { source, .. } => match source.kind() {
+            io::ErrorKind::NotFound => Some("`hoop keygen -o FILE`, which makes one"),
+            io::ErrorKind::PermissionDenied => Some("`chown` it to the user whom the service runs as"),
+            _ => None,
+        },
+        KeyFileError::Writable { .. } => Some("`chmod 600` it, and see that no key was put into it"),
+        KeyFileError::Content { .. } => Some("the file as it was: uploads under way need the key that was in it"),
+    };
+    let failure = Failure::new(Exit::File, "the key file cannot be used", error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
 }
 
 fn origin(flag: &str, text: String) -> Result<Origin, Failure> {
@@ -256,16 +303,14 @@ fn is_in_the_open(origin: &Origin) -> bool {
 fn routes(path: &Path) -> Result<Routes, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error))?;
-    Routes::parse(&text).map_err(|error| {
-        Failure::new(Exit::Usage, format!("{} has a mistake", path.display()), error.to_string().trim_end())
-    })
+    Routes::parse(&text).map_err(|error| Failure::new(Exit::Usage, format!("{} has a mistake", path.display()), error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keygen;
-    use std::time::Duration;
+    use std::fs::{self, Permissions};
 
     fn file(folder: &Path, more: &str) -> ServiceFlags {
         let keys = folder.join("kws");
@@ -316,10 +361,38 @@ mod tests {
         assert_eq!(refused("tls-cert = \"c\""), Exit::Usage);
         assert_eq!(refused("replays = 0"), Exit::Usage);
         assert_eq!(refused("tickets-per-minute = 0"), Exit::Usage);
+        let means_nothing =
+            ["max-bytes = 100", "max-stored = 1", "owner-quota = 0", "address-quota = \"2\"", "connections = 0"];
+        let never = ["answer-timeout = 0", "body-timeout = \"0s\"", "connect-timeout = \"0ms\"", "tunnel-idle = 0"];
+        for wrong in
+            means_nothing.iter().chain(&never).chain(&["ticket-lifetime = \"1s\"", "ticket-lifetime = \"90d\""])
+        {
+            assert_eq!(refused(wrong), Exit::Usage, "{wrong}");
+        }
         assert_eq!(refused("permits = \"perhaps\""), Exit::Usage);
         assert_eq!(refused("gateway = [\"fritz\"]"), Exit::Usage);
         assert_eq!(refused("routes = \"missing\""), Exit::File);
         assert!(toml::from_str::<ServiceFlags>("upstraem = \"x\"").is_err());
         assert_eq!(config(ServiceFlags::default(), ServiceFlags::default()).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_new_key_is_only_made_for_whom_has_none() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let keys = folder.path().join("kws");
+        let refused = |flags: ServiceFlags| config(ServiceFlags::default(), flags).unwrap_err().to_string();
+        let flags = file(folder.path(), "");
+        fs::set_permissions(&keys, Permissions::from_mode(0o666)).unwrap();
+        let writable = refused(flags);
+        assert!(writable.contains("anybody") && writable.contains("chmod 600"), "{writable}");
+        fs::set_permissions(&keys, Permissions::from_mode(0o600)).unwrap();
+        fs::write(&keys, "no key\n").unwrap();
+        let malformed = refused(file(folder.path(), ""));
+        assert!(malformed.contains("line 1") && !malformed.contains("keygen"), "{malformed}");
+        let flags = file(folder.path(), "");
+        fs::remove_file(&keys).unwrap();
+        assert!(refused(flags).contains("hoop keygen"));
     }
 }

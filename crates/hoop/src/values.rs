@@ -1,5 +1,6 @@
 //! Values of flags and of configuration files: sizes, durations, addresses by hand.
 
+use crate::exit::Failure;
 use hoop_units::{NoPrefix, Prefix};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -10,6 +11,23 @@ use std::time::Duration;
 /// A number of bytes: `1500`, `64K`, `512M`, `10G`, `1T`, in powers of 1,024.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size(pub u64);
+
+/// Less than the least record holds nothing at all: somebody forgot the G.
+const ROOM_MIN: u64 = 4 << 10;
+
+/// The bytes that a flag of that name gives to uploads, if it was typed.
+///
+/// # Errors
+/// If no upload has room in them.
+pub fn room(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
+    match size.map(|size| size.0) {
+        Some(bytes @ 0..ROOM_MIN) => {
+            let failure = Failure::usage(format!("{name} is {bytes} bytes, in which no upload has room"));
+            Err(if bytes == 0 { failure } else { failure.hint(format!("{bytes}G, for gibibytes")) })
+        }
+        bytes => Ok(bytes),
+    }
+}
 
 impl FromStr for Size {
     type Err = String;

@@ -11,6 +11,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A certificate or its key was changed, and cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the certificate was changed and is not taken: {0}")]
+pub struct NotRenewed(String);
 
 /// TLS could not be configured.
 #[derive(Debug, thiserror::Error)]
@@ -111,18 +117,25 @@ impl Renewed {
     }
 
     /// Reads the files if they are others than they were. It may wait for a disk.
-    pub fn look(&self) {
+    ///
+    /// # Errors
+    /// If they cannot be used: what was shown before still is.
+    pub fn look(&self) -> Result<(), NotRenewed> {
         let prints = [&self.certificate, &self.key].map(|path| Print::of(path));
         if self.shown.get().0 == prints {
-            return;
+            return Ok(());
         }
         match (self.load)(&self.certificate, &self.key) {
             Ok(config) => {
                 self.shown.set((prints, config.cert_resolver));
                 tracing::info!("the certificate was renewed");
+                Ok(())
             }
             // One of both may be still to come; they are looked at again.
-            Err(error) => tracing::warn!(error, "the certificate was changed and is not taken"),
+            Err(error) => {
+                tracing::warn!(error, "the certificate was changed and is not taken");
+                Err(NotRenewed(error))
+            }
         }
     }
 
@@ -130,16 +143,16 @@ impl Renewed {
     pub async fn follow(self: Arc<Self>, mut shutdown: Shutdown) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => self.look_apart(),
+                () = tokio::time::sleep(LOOK_EVERY) => drop(self.look_apart()),
                 () = shutdown.requested() => return,
             }
         }
     }
 
-    /// The same on a thread that may wait for a disk.
-    pub fn look_apart(self: &Arc<Self>) {
+    /// The same on a thread that may wait for a disk. It looks also if nobody waits for what comes of it.
+    pub fn look_apart(self: &Arc<Self>) -> JoinHandle<Result<(), NotRenewed>> {
         let renewed = self.clone();
-        tokio::task::spawn_blocking(move || renewed.look());
+        tokio::task::spawn_blocking(move || renewed.look())
     }
 }
 

@@ -16,6 +16,7 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -96,7 +97,7 @@ pub enum IntroductionError {
         /// Which.
         name: String,
     },
-    /// Anybody may write to a file that says who is let in.
+    /// Anybody may write to a file that says who is let in, or whom a device relies on.
     #[error(
         "{path} can be written by anybody on this machine (mode {mode:o}): `chmod o-w` it, and see that nothing was put into it"
     )]
@@ -233,6 +234,7 @@ const INTRODUCTION: &str = "what a device was told of its server (`hoop introduc
 const DEVICES: &str = "a server's file of devices (`--devices`)";
 
 fn read_toml<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, IntroductionError> {
+    refuse_writable(path)?;
     let text = fs::read_to_string(path).map_err(|source| IntroductionError::File { path: path.to_owned(), source })?;
     let has = |members: &[&str]| {
         let table = text.parse::<toml::Table>().unwrap_or_default();
@@ -266,6 +268,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 struct Keys {
     path: PathBuf,
     read: Mutex<(Option<Print>, Rules)>,
+    /// Whether the rules are those that the file had when it was last looked at.
+    is_taken: AtomicBool,
 }
 
 /// What the file says of one device.
@@ -324,13 +328,17 @@ impl DevicesFile {
     }
 }
 
-/// What a file of devices says, if nobody but its owner and its group could have written it.
 fn rules(path: &Path) -> Result<Rules, IntroductionError> {
-    let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode() & 0o7777);
-    if mode & 0o002 != 0 {
-        return Err(IntroductionError::Writable { path: path.to_owned(), mode });
-    }
     read_toml::<DevicesFile>(path, DEVICES)?.rules()
+}
+
+/// Such a file says who is let in, or whom a device relies on: so nobody but its owner and its group may have written it.
+fn refuse_writable(path: &Path) -> Result<(), IntroductionError> {
+    let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode() & 0o7777);
+    match mode & 0o002 {
+        0 => Ok(()),
+        _ => Err(IntroductionError::Writable { path: path.to_owned(), mode }),
+    }
 }
 
 impl Devices {
@@ -341,7 +349,8 @@ impl Devices {
     pub fn open(path: &Path) -> Result<Self, IntroductionError> {
         let print = Print::of(path);
         let rules = rules(path)?;
-        let file = Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, rules)) });
+        let file =
+            Arc::new(Keys { path: path.to_owned(), read: Mutex::new((print, rules)), is_taken: AtomicBool::new(true) });
         Ok(Self { file, looking: tokio::sync::Mutex::default() })
     }
 
@@ -356,6 +365,11 @@ impl Devices {
     /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes.
     pub(crate) fn only(&self, host: HostId) -> Option<Vec<Prefix>> {
         self.file.read().1.only.get(&host).cloned()
+    }
+
+    /// Whether what the file said when it was last looked at is what holds.
+    pub(crate) fn are_taken(&self) -> bool {
+        self.file.is_taken.load(Ordering::Relaxed)
     }
 
     /// Looks at the file, unless somebody has done so since this was called.
@@ -386,7 +400,9 @@ impl Keys {
         if std::mem::replace(&mut self.read().0, print) == print {
             return;
         }
-        match rules(&self.path) {
+        let read = rules(&self.path);
+        self.is_taken.store(read.is_ok(), Ordering::Relaxed);
+        match read {
             Ok(rules) => self.read().1 = rules,
             // Half written, perhaps: who was known stays known.
             Err(error) => tracing::warn!(%error, "the devices' file is not taken"),

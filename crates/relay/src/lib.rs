@@ -16,5 +16,5 @@ pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as};
 pub use link::{Link, LinkError, Way};
-pub use relay::{Allowed, NEVER_PORTS, OFFLINE_MAX, Relay, RelayConfig, RelayError, codes};
+pub use relay::{Allowed, NEVER_PORTS, NotTaken, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload, codes};
 pub use share::ShareLimits;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -136,13 +136,8 @@ pub enum RelayError {
         why: String,
     },
     /// A socket.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] hoop_http::ServeError),
     /// Metrics are for this machine alone, and nobody who gets there is asked who he is.
     #[error("metrics are told on a loopback address only, not on {0}")]
     Admin(SocketAddr),
@@ -154,8 +149,41 @@ pub struct Relay {
     listener: Listener,
     certificate: Arc<Renewed>,
     metrics: Option<hoop_http::Server>,
-    reload: Arc<Notify>,
+    reload: (mpsc::Sender<Answer>, mpsc::Receiver<Answer>),
     carrying: Arc<Carrying>,
+}
+
+/// Has a running relay look at its files at once.
+#[derive(Clone, Debug)]
+pub struct Reload(mpsc::Sender<Answer>);
+
+/// Where it is told how that went.
+type Answer = oneshot::Sender<Result<(), NotTaken>>;
+
+/// Of a relay's files one was changed, and cannot be used. The log says why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// The file of devices: who was known stays known.
+    #[error("the devices' file is not taken; the certificate is looked at all the same")]
+    Devices,
+    /// The certificate or its key: what was shown is shown.
+    #[error("the certificate is not taken; the devices' file is")]
+    Certificate,
+    /// Both.
+    #[error("neither the devices' file nor the certificate is taken")]
+    Both,
+}
+
+impl Reload {
+    /// Looks, and returns when what was taken holds. A relay that has ended has nothing to look at.
+    ///
+    /// # Errors
+    /// If a file was changed and cannot be used. The other is taken all the same.
+    pub async fn look(&self) -> Result<(), NotTaken> {
+        let (answer, told) = oneshot::channel();
+        let _ = self.0.send(answer).await;
+        told.await.unwrap_or(Ok(()))
+    }
 }
 
 /// What each flow is carried with.
@@ -183,15 +211,12 @@ impl Relay {
     pub async fn bind(config: &RelayConfig) -> Result<Self, RelayError> {
         let devices = Arc::new(Devices::open(&config.devices)?);
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
-        let listen = |source| RelayError::Listen { address: config.listen, source };
+        let listen = |source| hoop_http::ServeError { address: config.listen, source };
         let listener = Listener::bind(config.listen, &tls).await.map_err(listen)?;
         let metrics = match config.admin {
             None => None,
             Some(address) if !address.ip().is_loopback() => return Err(RelayError::Admin(address)),
-            Some(address) => {
-                let server = hoop_http::Server::bind(address, None, hoop_http::metrics::limits()).await;
-                Some(server.map_err(|error| RelayError::Listen { address, source: error.source })?)
-            }
+            Some(address) => Some(hoop_http::Server::bind(address, None, hoop_http::metrics::limits()).await?),
         };
         let defaults = ServerLimits::default();
         // Half of the descriptors are for destinations; a flow that waits for its device holds one.
@@ -213,7 +238,7 @@ impl Relay {
             refusals: Refusals::default(),
             counters: Arc::default(),
         };
-        Ok(Self { listener, certificate, metrics, reload: Arc::default(), carrying: Arc::new(carrying) })
+        Ok(Self { listener, certificate, metrics, reload: mpsc::channel(1), carrying: Arc::new(carrying) })
     }
 
     /// Where it listens.
@@ -227,13 +252,13 @@ impl Relay {
     }
 
     /// What makes it look at its files at once; it looks by itself every few seconds.
-    pub fn reload(&self) -> Arc<Notify> {
-        self.reload.clone()
+    pub fn reload(&self) -> Reload {
+        Reload(self.reload.0.clone())
     }
 
     /// Serves until this is dropped. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
-        let Self { listener, certificate, metrics, reload, carrying } = self;
+        let Self { listener, certificate, metrics, reload: (_again, mut reload), carrying } = self;
         let mut flows = JoinSet::new();
         let mut renew = tokio::time::interval(RENEW_EVERY);
         let mut revoke = tokio::time::interval(REVOKE_EVERY);
@@ -251,7 +276,7 @@ impl Relay {
                 }
                 Some(_) = flows.join_next() => continue,
                 _ = renew.tick() => {
-                    certificate.look_apart();
+                    drop(certificate.look_apart());
                     continue;
                 }
                 _ = revoke.tick() => {
@@ -259,12 +284,19 @@ impl Relay {
                     carrying.revoke(revocation.gone(&carrying.devices, false));
                     continue;
                 }
-                () = reload.notified() => {
-                    certificate.look_apart();
+                Some(answer) = reload.recv() => {
+                    let shown = certificate.look_apart();
                     carrying.devices.look().await;
                     carrying.revoke(revocation.gone(&carrying.devices, true));
-                    let known = carrying.devices.known().len();
-                    tracing::info!(target: "audit", act = "reload", outcome = "done", devices = known, "devices and certificate were looked at again");
+                    let is_shown = shown.await.is_ok_and(|shown| shown.is_ok());
+                    tracing::info!(devices = carrying.devices.known().len(), "devices and certificate were looked at again");
+                    // Who has asked may have gone.
+                    let _ = answer.send(match (carrying.devices.are_taken(), is_shown) {
+                        (true, true) => Ok(()),
+                        (false, true) => Err(NotTaken::Devices),
+                        (true, false) => Err(NotTaken::Certificate),
+                        (false, false) => Err(NotTaken::Both),
+                    });
                     continue;
                 }
             };
@@ -743,13 +775,13 @@ mod tests {
             let new = folder.path().join("new.pem");
             std::fs::write(&new, pem).unwrap();
             std::fs::rename(new, path).unwrap();
-            files.look();
+            files.look()
         };
-        renew(&certificate, second.cert.pem());
+        assert!(renew(&certificate, second.cert.pem()).is_err());
         assert_eq!(shown(&tls), *first.cert.der(), "its key is not there yet");
-        renew(&key, second.signing_key.serialize_pem());
+        assert!(renew(&key, second.signing_key.serialize_pem()).is_ok());
         assert_eq!(shown(&tls), *second.cert.der());
-        renew(&certificate, String::new());
+        assert!(renew(&certificate, String::new()).is_err());
         assert_eq!(shown(&tls), *second.cert.der(), "a file that holds none takes none away");
     }
 

@@ -17,6 +17,14 @@ pub enum KeyFileError {
         /// Why.
         source: io::Error,
     },
+    /// Anybody may write to it: whoever has put a key into it makes tickets and opens uploads.
+    #[error("anybody on this machine may write to {} (mode {mode:o})", path.display())]
+    Writable {
+        /// The file.
+        path: PathBuf,
+        /// Its access rights.
+        mode: u32,
+    },
     /// It holds something else than keys.
     #[error("the key file {} cannot be used: {source}", path.display())]
     Content {
@@ -30,27 +38,31 @@ pub enum KeyFileError {
 /// Loads the keys of a service from a file: a key a line, the newest first. Warns if others than its owner may read it.
 ///
 /// # Errors
-/// If it cannot be read, or a line is no key.
+/// If it cannot be read, anybody may write to it, or a line is no key.
 pub fn load_keyring(path: &Path) -> Result<Keyring, KeyFileError> {
     let text = fs::read_to_string(path)
         .map(Zeroizing::new)
         .map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?;
-    if is_exposed(path) {
-        tracing::warn!(path = %path.display(), "others can read the key file: chmod 600 it, and make a new key first");
+    match mode(path) {
+        mode if mode & 0o002 != 0 => return Err(KeyFileError::Writable { path: path.to_owned(), mode }),
+        mode if mode & 0o077 != 0 => {
+            tracing::warn!(path = %path.display(), "others can read the key file: chmod 600 it, and make a new key first");
+        }
+        _ => {}
     }
     Keyring::parse(&text).map_err(|source| KeyFileError::Content { path: path.to_owned(), source })
 }
 
-/// Whether others than the file's owner may read or write it.
+/// A file's access rights; 0, if there are none of Unix's.
 #[cfg(unix)]
-fn is_exposed(path: &Path) -> bool {
+fn mode(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;
-    fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0)
+    fs::metadata(path).map_or(0, |meta| meta.permissions().mode() & 0o777)
 }
 
 #[cfg(not(unix))]
-fn is_exposed(_path: &Path) -> bool {
-    false
+fn mode(_path: &Path) -> u32 {
+    0
 }
 
 #[cfg(test)]
@@ -73,14 +85,18 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_key_file_that_others_can_read_is_noticed() {
+    fn a_key_file_that_anybody_may_write_to_is_refused() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys");
-        fs::write(&path, "").unwrap();
-        for (mode, exposed) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
+        fs::write(&path, ServiceKey::new(KwsId([1; 4]), [2; 32]).to_line()).unwrap();
+        for (mode, is_taken) in
+            [(0o600, true), (0o400, true), (0o640, true), (0o604, true), (0o606, false), (0o602, false)]
+        {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(is_exposed(&path), exposed, "{mode:o}");
+            let loaded = load_keyring(&path);
+            assert_eq!(loaded.is_ok(), is_taken, "{mode:o}");
+            assert!(is_taken || matches!(loaded, Err(KeyFileError::Writable { mode: told, .. }) if told == mode));
         }
     }
 }

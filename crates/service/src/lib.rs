@@ -3,9 +3,9 @@
 //!
 //! ```no_run
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
-//! let keys = hoop_service::load_keyring("/etc/hoop/keys".as_ref())?;
+//! let keys = hoop_service::load_keyring("/etc/hoop/kws".as_ref())?;
 //! let (upstream, origin) = ("http://127.0.0.1:8000".parse()?, "https://photos.example".parse()?);
-//! let config = hoop_service::Config::new(upstream, origin, keys, "/var/lib/hoop".into());
+//! let config = hoop_service::Config::new(upstream, origin, keys, "/var/lib/hoop-service".into());
 //! let (stop, shutdown) = hoop_http::shutdown();
 //! let service = hoop_service::Service::open(config).await?;
 //! println!("listening on {}", service.address());

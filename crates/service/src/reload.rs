@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::core::Core;
 use hoop_http::Shutdown;
-use hoop_http::tls::Renewed;
+use hoop_http::tls::{NotRenewed, Renewed};
 use std::sync::Arc;
 
 /// Gives a running service another configuration, without a connection or a request being dropped. Keys, routes, permits and the longest upload are
@@ -32,13 +32,14 @@ impl Reload {
     }
 
     /// Takes over what can be, and returns the flags that differ and need a restart. May wait for a disk.
-    pub fn adopt(&self, config: &Config) -> Vec<&'static str> {
-        if let Some(certificate) = &self.certificate {
-            certificate.look();
-        }
+    ///
+    /// # Errors
+    /// If the certificate was changed and cannot be used: then all is as it was.
+    pub fn adopt(&self, config: &Config) -> Result<Vec<&'static str>, NotRenewed> {
+        self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.look())?;
         self.core.adopt(config);
         let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
-        differ.map(|((flag, _), _)| flag).collect()
+        Ok(differ.map(|((flag, _), _)| flag).collect())
     }
 }
 

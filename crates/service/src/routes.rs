@@ -101,9 +101,14 @@ impl Default for Routes {
 /// A routes file cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RoutesError {
-    /// Not TOML, or a field that is unknown or of another type; the text names the line.
-    #[error("{0}")]
-    Form(String),
+    /// Not TOML, or a field that is unknown or of another type.
+    #[error("line {line}: {problem}")]
+    Form {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A value that means nothing.
     #[error("{}`{field}` {problem}", if *.route == 0 { String::new() } else { format!("route {}: ", .route) })]
     Value {
@@ -122,7 +127,10 @@ impl Routes {
     /// # Errors
     /// If it is not TOML, or has a field that is unknown or means nothing. The message names line or field.
     pub fn parse(text: &str) -> Result<Self, RoutesError> {
-        let file: File = toml::from_str(text).map_err(|error| RoutesError::Form(error.to_string()))?;
+        let file: File = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| hoop_files::line_at(text, span.start));
+            RoutesError::Form { line, problem: error.message().to_owned() }
+        })?;
         if file.route.len() > ROUTES_MAX {
             let problem = format!("stands there {} times; {ROUTES_MAX} is the most", file.route.len());
             return Err(RoutesError::Value { route: ROUTES_MAX + 1, field: "route", problem });

@@ -20,7 +20,7 @@ fn reload(server: &Server, says: &str) {
 }
 
 const DONE: &str = "the configuration was read again";
-const NOTHING: &str = "nothing was changed";
+const NOTHING: &str = "what cannot be used changes nothing";
 
 /// A connection whose request waits for the rest of its body.
 fn begun(server: &Server) -> TcpStream {
@@ -150,6 +150,9 @@ fn a_service_shows_a_renewed_certificate() {
         curl(&["--cacert", authority.to_str().unwrap(), &url]).code == 0
     };
     assert!(trusts("first") && !trusts("second"));
+    fs::write(folder.join("cert.pem"), "").unwrap();
+    reload(&service, NOTHING);
+    assert!(trusts("first"));
     take("second");
     reload(&service, DONE);
     assert!(trusts("second") && !trusts("first"));
@@ -180,6 +183,30 @@ fn a_gateway_takes_new_destinations_and_names() {
     reload(&gateway, DONE);
     assert_eq!(code(dest, "hoop.local"), "dest-invalid");
     assert!(gateway.log().contains("transfers"), "what needs a restart is named");
+}
+
+#[test]
+fn a_relay_says_which_of_its_files_it_has_not_taken() {
+    let world = tempfile::tempdir().unwrap();
+    let folder = world.path();
+    let made = rcgen::generate_simple_self_signed(["relay.example".to_owned()]).unwrap();
+    fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    run(folder, &["introduce", "relay.example:4669", "--devices", "devices.toml", "-o", "told.toml"]).exits(0);
+    let files = ["--cert", "cert.pem", "--key", "key.pem", "--devices", "devices.toml"];
+    let relay = Server::start(folder, "relay", &[&["relay", "--listen", "127.0.0.1:0"], &files[..]].concat());
+    let (done, refused) = ("outcome=\"done\"", "outcome=\"refused\"");
+    reload(&relay, done);
+    for (file, text, says) in
+        [("devices.toml", "[devices", "the devices' file is not taken"), ("cert.pem", "", "changed and is not taken")]
+    {
+        let (good, known) = (fs::read(folder.join(file)).unwrap(), relay.log().matches(done).count());
+        fs::write(folder.join(file), text).unwrap();
+        reload(&relay, refused);
+        assert!(relay.log().contains(says) && relay.log().matches(done).count() == known, "{}", relay.log());
+        fs::write(folder.join(file), good).unwrap();
+        reload(&relay, done);
+    }
 }
 
 /// Whether the process has these bytes anywhere in the memory that it may write to. None if nobody may look, which only root may.
