@@ -105,6 +105,28 @@ class Units(unittest.TestCase):
             self.assertEqual(self.machine.property(f"hoop-{role}", "MainPID"), before)
         self.push()
 
+    def test_the_documented_lines_let_a_unit_listen_below_1024_and_the_right_is_given_up(self):
+        self.machine.run("hoop", "keygen", "-o", "/etc/hoop/low")
+        self.machine.run("chown", "hoop-service:", "/etc/hoop/low")
+        self.machine.write("/etc/hoop/low.toml", FILES["service.toml"] + 'listen = "127.0.0.1:443"\n')
+        unit = (ROOT / "dist/systemd/hoop-service.service").read_text()
+        for old, new in {"service.toml": "low.toml", "/etc/hoop/kws": "/etc/hoop/low", "=hoop-service\nStateDirectoryMode": "=hoop-low\nStateDirectoryMode"}.items():
+            self.assertIn(old, unit)
+            unit = unit.replace(old, new)
+        self.machine.write("/etc/systemd/system/hoop-low.service", unit)
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "start", "hoop-low", check=False)
+        self.assertIn("docs/operators.md", self.log("low"))
+        self.machine.run("systemctl", "stop", "hoop-low")
+        page = (ROOT / "docs/operators.md").read_text()
+        lines = page.split("```ini\n", 1)[1].split("```", 1)[0]
+        self.machine.write("/etc/systemd/system/hoop-low.service.d/override.conf", lines)
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "start", "hoop-low")
+        self.assertIn("signing_keys", self.machine.run("curl", "-s", "http://127.0.0.1:443/.well-known/hoop").stdout)
+        self.assertEqual(int(self.status("low")["CapEff"], 16), 0)
+        self.machine.run("systemctl", "stop", "hoop-low")
+
     def test_who_is_killed_is_started_again_and_who_is_stopped_ends_well(self):
         pid = self.machine.property("hoop-gateway", "MainPID")
         self.machine.run("kill", "-KILL", pid)
