@@ -26,6 +26,10 @@ const FREELY: usize = 64;
 /// begins all at once would take the cores from everybody.
 const ONE_IN: Duration = Duration::from_millis(2);
 
+/// So much more slowly where as many as [`FREELY`] are at work, which is whoever is not waited for: what works at once shares the cores, and each takes as much longer. An application that only
+/// waits gets 50 more a second.
+const SLOWER_AT_WORK: u32 = 10;
+
 /// But so many may at once.
 const AT_ONCE: u32 = 32;
 
@@ -44,8 +48,8 @@ pub(super) struct Table {
     waiting: BTreeMap<Turn, (u64, Held)>,
     /// How many wait for each share.
     waits: Vec<usize>,
-    /// Until when in each share as many have begun as may (the generic cell rate algorithm of ITU-T I.371).
-    begun_until: Vec<Duration>,
+    /// What each share owed, and when, for what had begun in it (the leaky bucket of ITU-T I.371).
+    begun: Vec<(Duration, Duration)>,
     /// Where each number is to be found.
     found: BTreeMap<u64, Found>,
     clients: BTreeMap<(usize, DeviceId), Count>,
@@ -127,7 +131,7 @@ impl Table {
         Self {
             taken: vec![0; shares.len()],
             waits: vec![0; shares.len()],
-            begun_until: vec![Duration::ZERO; shares.len()],
+            begun: vec![<(Duration, Duration)>::default(); shares.len()],
             shares,
             next: 0,
             held: BTreeMap::new(),
@@ -259,7 +263,17 @@ impl Table {
 
     /// Whether one more may begin in a share now.
     fn may_begin(&self, share: usize, now: Duration) -> bool {
-        self.is_free(share) || self.begun_until[share] + ONE_IN <= now + ONE_IN * AT_ONCE
+        self.is_free(share) || self.owes(share, now) + ONE_IN <= ONE_IN * AT_ONCE
+    }
+
+    /// What a share owes for what has begun in it: [`ONE_IN`] each, which time pays off.
+    fn owes(&self, share: usize, now: Duration) -> Duration {
+        let (at, owed) = self.begun[share];
+        let at_work =
+            self.in_share(share).filter(|(_, held)| held.stage == Stage::Asks && held.sign.late(now).is_none());
+        let passed = now.saturating_sub(at);
+        let is_at_work = !owed.is_zero() && at_work.take(FREELY).count() == FREELY;
+        owed.saturating_sub(if is_at_work { passed / SLOWER_AT_WORK } else { passed })
     }
 
     /// The next turn of all that wait for a share, behind that one. Of equals the first comes first; in a crowd, the last: if it comes at once, it is better to serve some at once
@@ -299,7 +313,7 @@ impl Table {
     /// A place has become free: it is for the first that may have it.
     fn hand_on(&mut self, share: usize, now: Duration) {
         if !self.is_free(share) {
-            self.begun_until[share] = self.begun_until[share].saturating_sub(ONE_IN);
+            self.begun[share] = (now, self.owes(share, now).saturating_sub(ONE_IN));
         }
         if self.waiting.is_empty() || self.taken[share] >= self.shares[share].places {
             return;
@@ -413,7 +427,7 @@ impl Table {
     fn begins(&mut self, share: usize, standing: Weight, now: Duration) {
         if !self.is_free(share) {
             let counts = if standing.client < 0 { KNOWN_COUNTS } else { 1 };
-            self.begun_until[share] = self.begun_until[share].max(now) + ONE_IN * counts;
+            self.begun[share] = (now, self.owes(share, now) + ONE_IN * counts);
         }
     }
 
@@ -655,7 +669,7 @@ mod tests {
         assert!(bench.table.holds(0) == Some(false));
         bench.fill([far(3)]);
         bench.now -= SECOND;
-        bench.table.begun_until[0] = Duration::ZERO;
+        bench.table.begun[0] = <(Duration, Duration)>::default();
         assert_eq!(at(&mut bench, BY_LEAVE - Duration::from_micros(1)), Err(Full::All));
         assert_eq!(at(&mut bench, BY_LEAVE), Ok(()));
         assert!(bench.table.holds(1) == Some(false));
@@ -776,6 +790,32 @@ mod tests {
         [10, high, low, 1].into()
     }
 
+    /// Whoever has a place is waited for.
+    fn all_are_awaited(table: &Table, now: Duration) {
+        table.held.values().for_each(|held| held.sign.awaits(now));
+    }
+
+    #[test]
+    fn what_is_at_work_is_joined_by_few_until_it_waits_for_its_clients_or_ends() {
+        let (mut table, mut now) = (Table::new(vec![Share::of(700).waits(1_400)]), SECOND);
+        let crowd: Vec<_> = (0..600).map(|n| ask(&mut table, many(n), now).0).collect();
+        let at_once = FREELY + AT_ONCE as usize;
+        for _ in 0..100 {
+            now += SECOND / 100;
+            table.look(now);
+        }
+        assert!((at_once + 45..=at_once + 55).contains(&table.taken[0]), "{}", table.taken[0]);
+        let before = table.taken[0];
+        crowd[..20].iter().for_each(|number| table.leave(*number, now));
+        assert_eq!(table.taken[0], before, "one begins whenever one ends");
+        for _ in 0..100 {
+            all_are_awaited(&table, now);
+            now += SECOND / 100;
+            table.look(now);
+        }
+        assert!(table.taken[0] >= 500, "{}", table.taken[0]);
+    }
+
     #[test]
     fn a_crowd_begins_by_and_by_and_the_last_of_equals_first() {
         let (mut table, mut now) = (Table::new(vec![Share::of(500).waits(1_000)]), SECOND);
@@ -785,6 +825,7 @@ mod tests {
         assert!(crowd[at_once..].iter().all(|(_, asked)| *asked == Asked::Waits), "though there are places");
         let (honest, asked) = ask(&mut table, many(999), now);
         assert_eq!((asked, table.look(now), table.holds(honest)), (Asked::Waits, true, None));
+        all_are_awaited(&table, now);
         now += ONE_IN;
         table.look(now);
         assert_eq!(table.holds(honest), Some(true), "it came last");
@@ -793,10 +834,12 @@ mod tests {
             let before = table.taken[0];
             now += ONE_IN * 5;
             table.look(now);
+            all_are_awaited(&table, now);
             assert!(table.taken[0] - before <= at_once);
         }
         let end = now + ONE_IN * 400;
         while table.look(now) {
+            all_are_awaited(&table, now);
             now += ONE_IN * 5;
             assert!(now < end);
         }
@@ -826,6 +869,7 @@ mod tests {
         let crowd: Vec<_> = (0..400).map(|n| ask(&mut table, many(n), now)).collect();
         let begun = |table: &Table| table.taken[0];
         assert_eq!(begun(&table), FREELY + 2);
+        all_are_awaited(&table, now);
         let mut now = now + SECOND;
         table.look(now);
         assert!(begun(&table) < FREELY + 10);
