@@ -12,6 +12,7 @@
 //! Bounds: one head in memory, and what came behind it in the same read.
 
 use crate::head::{Extent, Framing, Head, extent, inspect};
+use crate::lines::Lines;
 use crate::places::Place;
 use crate::problem::{Code, Problem};
 use std::io::{self, IoSlice};
@@ -176,7 +177,11 @@ impl<S> Gate<S> {
     }
 
     fn refuse(&mut self, problem: Problem) {
-        tracing::info!(%problem, "a request's head is refused");
+        static HEADS: Lines = Lines::new();
+        let more = || tracing::warn!("more heads are refused than are written down in this minute");
+        if HEADS.have_room(std::time::Instant::now(), more) {
+            tracing::info!(%problem, "a request's head is refused");
+        }
         let mut state = self.watch.state();
         state.heads += 1;
         (state.refusal, state.is_last) = (Some(problem), true);

@@ -10,6 +10,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 /// Families of samples, as text.
 #[derive(Debug)]
@@ -78,16 +81,30 @@ pub fn response(text: String) -> Response<Body> {
     response
 }
 
-/// Serves `/metrics` until `shutdown`.
+/// Serves `/metrics` until `shutdown`. One text is made at a time, and for as long as that took no other: any program of this machine may ask, and others need what it is made from.
 pub async fn serve<F>(server: Server, text: impl Fn() -> F + Clone + Send + Sync + 'static, shutdown: Shutdown)
 where
     F: Future<Output = Result<String, Problem>> + Send + 'static,
 {
+    let turn = Arc::<Mutex<()>>::default();
     let handler = move |request: Request<Incoming>, _: Peer| {
-        let text = text();
-        async move { answer(&request, text).await.unwrap_or_else(Problem::into_response) }
+        let (text, turn) = (text.clone(), turn.clone());
+        async move { answer(&request, in_turn(&turn, text)).await.unwrap_or_else(Problem::into_response) }
     };
     server.run(handler, shutdown).await;
+}
+
+/// What `make` makes, which for as long as it took is made for nobody else.
+async fn in_turn<T, F: Future<Output = T>>(turn: &Arc<Mutex<()>>, make: impl FnOnce() -> F) -> T {
+    let turn = turn.clone().lock_owned().await;
+    let began = Instant::now();
+    let made = make().await;
+    let rest = began.elapsed();
+    tokio::spawn(async move {
+        tokio::time::sleep(rest).await;
+        drop(turn);
+    });
+    made
 }
 
 /// A page can point its own name at this address: only names that no stranger has are answered.
@@ -108,6 +125,7 @@ pub fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn only_loopbacks_own_names_are_answered() {
@@ -129,5 +147,15 @@ mod tests {
                     # HELP hoop_test_refused_total By code.\n# TYPE hoop_test_refused_total counter\n\
                     hoop_test_refused_total{code=\"0x101\"} 2\n";
         assert_eq!(families.into_text(), text);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_text_is_made_one_at_a_time_and_rests_as_long_as_it_took() {
+        const TAKES: Duration = Duration::from_millis(40);
+        let turn = Arc::<Mutex<()>>::default();
+        let began = Instant::now();
+        let made = || in_turn(&turn, || async { tokio::time::sleep(TAKES).await });
+        tokio::join!(made(), made(), made());
+        assert_eq!(began.elapsed().as_millis(), 5 * TAKES.as_millis(), "three that were made, and two rests");
     }
 }

@@ -13,10 +13,12 @@ use crate::crowd::{self, Use};
 use crate::forwarded::Client;
 use crate::source::PIECE;
 use crate::tunnel::Tunnel;
-use hoop_http::{Body, Code, Connector, Late, LeastRate, Origin, PacedBody, Place, Problem, Shutdown, empty, streamed};
+use hoop_http::{
+    Body, Code, Connector, Late, LeastRate, Lines, Origin, PacedBody, Place, Problem, Shutdown, empty, streamed,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Fields that concern one hop alone (RFC 9110 §7.6.1, RFC 7540 §3.2.1, and those that older software sends).
 const HOP_BY_HOP: [&str; 10] = [
@@ -73,8 +75,13 @@ impl Proxy {
         let protocol = wanted(&request);
         let near = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
         let (outgoing, late) = self.paced(outgoing(request, client, protocol.as_ref())?, place.clone());
+        static TROUBLE: Lines = Lines::new();
+        let more = || tracing::warn!("the application fails more often than is written down in this minute");
+        let is_written = || TROUBLE.have_room(Instant::now(), more);
         let unreachable = |error: &dyn std::fmt::Display| {
-            tracing::warn!(%error, "the application cannot be reached");
+            if is_written() {
+                tracing::warn!(%error, "the application cannot be reached");
+            }
             Problem::new(Code::UpstreamUnreachable, "")
         };
         let mut connection = self.connector.connect(&self.upstream).await.map_err(|error| unreachable(&error))?;
@@ -85,7 +92,9 @@ impl Proxy {
                 Problem::new(Code::RequestInvalid, "the body broke off, or its chunks are malformed").field("body")
             }
             false => {
-                tracing::warn!(%error, "the application gave no answer");
+                if is_written() {
+                    tracing::warn!(%error, "the application gave no answer");
+                }
                 Problem::new(Code::UpstreamBroken, "")
             }
         })?;
@@ -143,6 +152,10 @@ fn outgoing(
     // We send `100 Continue` ourselves when the application takes the first octets (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
     drop_forwarding(&mut parts.headers, client.trusted);
+    if parts.headers.contains_key("x-real-ip") {
+        let address = HeaderValue::try_from(client.address.to_string()).expect("an address is ASCII");
+        parts.headers.insert(HeaderName::from_static("x-real-ip"), address);
+    }
     for (name, value) in
         [("x-forwarded-for", &client.chain), ("x-forwarded-proto", &client.proto), ("x-forwarded-host", &client.host)]
     {
@@ -206,13 +219,16 @@ fn drop_own(headers: &mut HeaderMap) {
 }
 
 /// What says where a request came from, and was written by somebody whom nobody need believe. A trusted proxy is believed in the usual spelling alone: others are
-/// what its client wrote.
+/// what its client wrote, and so is `Forwarded` where the proxy wrote `X-Forwarded-For`.
 fn drop_forwarding(headers: &mut HeaderMap, trusted: bool) {
+    let names_clients = headers.contains_key("x-forwarded-for");
     // Behind CGI and WSGI `x_forwarded_for` and `x-forwarded-for` are the same variable; behind PHP, `x.forwarded.for` is, too.
     let is_forwarding = |name: &HeaderName| {
         let usual = name.as_str().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
-        let forwards = usual.starts_with("x-forwarded-") || matches!(&*usual, "forwarded" | "x-real-ip");
-        forwards && !(trusted && usual == name.as_str())
+        let forwards =
+            ["x-forwarded", "forwarded"].iter().any(|begin| usual.starts_with(begin)) || usual == "x-real-ip";
+        let is_clients = name == "forwarded" && names_clients;
+        forwards && (!trusted || usual != name.as_str() || is_clients)
     };
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_forwarding(name)).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));

@@ -209,7 +209,7 @@ pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> R
     let caller = Caller::of(core, &parts.headers, address).await?;
     let act = Act { name: "settings", id: None, address, who: caller.tag() };
     let saved = keep(core, &caller, settings.clone()).await;
-    act.came_to(&core.audit, &core.clock, saved.as_ref().map(|()| "saved"));
+    act.came_to(&core.audit, saved.as_ref().map(|()| "saved"));
     saved?;
     match by_form {
         true => Ok(request::back_to(SETTINGS_SAVED)),

@@ -113,7 +113,7 @@ pub async fn note(
         }
     };
     let noted = noted.await;
-    act.came_to(&core.audit, &core.clock, noted.as_ref().map(|_| "saved"));
+    act.came_to(&core.audit, noted.as_ref().map(|_| "saved"));
     noted
 }
 
@@ -226,7 +226,7 @@ async fn perform(
         }
     };
     if !matches!(&done, Err(problem) if problem.code == Code::UploadUnknown) {
-        act.came_to(&core.audit, &core.clock, done.as_ref().map(Entry::state));
+        act.came_to(&core.audit, done.as_ref().map(Entry::state));
     }
     done
 }

@@ -58,6 +58,33 @@ async fn a_request_passes_as_it_came_but_for_what_belongs_to_the_hop() {
 }
 
 #[tokio::test]
+async fn what_a_client_says_of_itself_behind_a_trusted_proxy_is_not_believed() {
+    let upstream = Upstream::new(|_, _| answer("200 OK", "")).await;
+    let trusted = |config: &mut hoop_service::Config| config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    let behind = Sidecar::with(upstream.address, trusted).await;
+    let direct = Sidecar::before(upstream.address).await;
+    let made_up = [
+        ("X-Real-IP", "6.6.6.6"),
+        ("Forwarded", "for=6.6.6.6;host=evil.example"),
+        ("X-Forwarded", "for=6.6.6.6"),
+        ("Forwarded-For", "6.6.6.6"),
+        ("Forwarded_For", "6.6.6.6"),
+    ];
+    let written = [&made_up[..], &[("X-Forwarded-For", "198.51.100.7")]].concat();
+    behind.send("GET", "/", &written, b"").await;
+    direct.send("GET", "/", &made_up, b"").await;
+    for (arrival, real) in upstream.arrivals().iter().zip([vec!["198.51.100.7"], vec![]]) {
+        assert_eq!(arrival.fields("x-real-ip"), real);
+        for name in ["forwarded", "forwarded_for"] {
+            assert_eq!(arrival.fields(name), Vec::<&str>::new(), "{name}");
+        }
+    }
+    for name in ["x-forwarded", "forwarded-for"] {
+        assert_eq!(upstream.arrivals()[1].fields(name), Vec::<&str>::new(), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn no_answer_of_the_application_passes_for_the_services_own_word() {
     let fields = "Hoop-State: accepted\r\nhoop-upload-id: 00\r\nHoop-Total: 1\r\nHOOP-MISSING: \r\nHoop-Receipt: x\r\nHoop-Gateway: x\r\n\
                   Hoop-Version: 1\r\nHoop-Permit: x\r\nHoop-Of-Tomorrow: x\r\nLocation: /elsewhere\r\nX-Hoop: kept";
