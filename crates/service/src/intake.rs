@@ -76,7 +76,7 @@ impl Registry {
                 let upload = known.unwrap_or_else(|| unbegun(&admission, core.clock.unix(), code));
                 return Ok(Entered::Known(Box::new(upload)));
             }
-            one.ask_room(core, 0, None).await?;
+            one.begin_in_room(core).await?;
             return Ok(Entered::Live(one));
         }
         // What is settled and of which nobody sends any more is for the index to know.
@@ -124,7 +124,7 @@ impl Registry {
                 Live::new(admission, upload.created, progress, Some(flushed), claim)
             }
         };
-        entered.ask_room(core, 0, None).await?;
+        entered.begin_in_room(core).await?;
         let entered = Arc::new(entered);
         if live.len() > SWEEP_AT {
             live.retain(|_, lives| alive(lives).next().is_some());
@@ -484,6 +484,27 @@ impl Live {
     /// Up to where it is here once so many more bytes are.
     fn reach_with(&self, progress: &Progress, more: u64) -> u64 {
         progress.received.len().saturating_add(more).min(self.admission.layout.total())
+    }
+
+    /// A message begins: asks for room for what it brings, unless there is some for a record of it.
+    async fn begin_in_room(&self, core: &Core) -> Result<(), Problem> {
+        match self.has_room(core) {
+            true => Ok(()),
+            false => self.ask_room(core, 0, None).await,
+        }
+    }
+
+    /// Whether what an earlier message was promised and has not used is room for one record more. To ask for more takes a turn, and a look at the index and the disk.
+    fn has_room(&self, core: &Core) -> bool {
+        let mut progress = self.progress();
+        let come = progress.received.len();
+        let Some(payer) = progress.payer.filter(|payer| progress.noted == Some((come, Some(*payer)))) else {
+            return false;
+        };
+        let reach = come.saturating_add(core.room.promised_to(self.admission.id(), payer).unwrap_or_default());
+        let next = come.saturating_add(hoop_seal::RECORD_SIZE.into()).min(self.admission.layout.total());
+        progress.reach = progress.reach.max(reach);
+        reach >= next && reach > come
     }
 
     /// Asks for room for so many bytes that have come, and for what comes next.

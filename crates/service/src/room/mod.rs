@@ -136,6 +136,14 @@ impl Room {
         promises.has(id)
     }
 
+    /// What is promised to an upload for which that payer pays, in bytes.
+    pub fn promised_to(&self, id: UploadId, payer: Payer) -> Option<u64> {
+        let now = self.clock.now();
+        let mut promises = self.promises();
+        promises.lapse(now);
+        promises.to(id, payer)
+    }
+
     /// New bytes of an upload have come.
     pub fn touch(&self, id: UploadId) {
         let now = self.clock.now();

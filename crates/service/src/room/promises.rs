@@ -79,6 +79,11 @@ impl Promises {
         self.of.contains_key(&id)
     }
 
+    /// What it was promised that holds, in bytes, if that payer pays for it.
+    pub fn to(&self, id: UploadId, payer: Payer) -> Option<u64> {
+        self.of.get(&id).filter(|promise| promise.payer == payer).map(|promise| promise.bytes)
+    }
+
     /// New bytes of it have come: the promise lapses later.
     pub fn touch(&mut self, id: UploadId, now: Timestamp) {
         if let Some(promise) = self.of.get(&id).copied() {

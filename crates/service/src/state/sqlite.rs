@@ -82,6 +82,12 @@ const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner,
 /// The final states, for queries.
 pub(super) const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
 
+/// Statements that each connection keeps ready: all that there are, and some KiB each. One more than fit would have each made anew, all the time.
+const STATEMENTS_MAX: usize = 128;
+
+/// The log's file is cut to so many bytes when it begins anew. It begins anew at some 4 MiB, if nobody is reading then.
+const LOG_MAX: i64 = 16 << 20;
+
 /// Changes in one transaction: each takes some 50 µs, so that whoever comes last waits no longer than for the sync.
 const GROUP_MAX: usize = 256;
 
@@ -121,12 +127,15 @@ impl SqliteIndex {
         let mut connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
+        // What a reader that was always there has made it grow to is given back.
+        connection.pragma_update(None, "journal_size_limit", LOG_MAX)?;
         // What a savepoint may have to undo would go to a folder of everybody's, which the role has no right to.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         lay_out(&mut connection)?;
         let reader = Connection::open(path)?;
         reader.pragma_update(None, "query_only", "ON")?;
         reader.pragma_update(None, "temp_store", "MEMORY")?;
+        [&connection, &reader].into_iter().for_each(|one| one.set_prepared_statement_cache_capacity(STATEMENTS_MAX));
         let (connection, reader) = (Mutex::new(connection), Mutex::new(reader));
         Ok(Self { connection, reader, queue: Mutex::default(), rung: Condvar::new(), ended_max })
     }
