@@ -31,6 +31,8 @@ struct Held {
 #[derive(Debug)]
 struct Taken {
     since: Instant,
+    /// The address was shown to be the peer's.
+    is_its_own: bool,
     /// What a handshake begins with has come.
     has_spoken: bool,
     task: Option<AbortHandle>,
@@ -71,8 +73,8 @@ impl Peers {
         lock(&self.held).count
     }
 
-    /// A place, unless the peer has as many as it may, or all are taken and nobody has more than it has. `is_its_own`: whether the address was shown to be the peer's; otherwise it is not
-    /// held against it.
+    /// A place, unless the peer has as many as it may and all of these have spoken, or all are taken and nobody has more than it has. `is_its_own`: whether the address was shown to be the
+    /// peer's; otherwise it is not held against it.
     pub(crate) fn take(&self, peer: IpAddr, is_its_own: bool) -> Option<Place> {
         self.take_of(peer, is_its_own, Duration::ZERO).ok()
     }
@@ -86,17 +88,20 @@ impl Peers {
         let peer = DeviceId::from_ip(peer);
         let held = &mut *lock(&self.held);
         let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
-        if is_its_own && has >= self.of_peer {
-            return Err(Full::OfPeer);
-        }
         let now = Instant::now();
+        if is_its_own && held.own(peer) >= self.of_peer {
+            held.make_own_way(peer, now, age)?;
+        }
         if held.count >= self.all {
             held.make_way(has, now, age)?;
         }
         let key = Key(peer, held.next);
         held.next += 1;
         held.count += 1;
-        held.peers.entry(peer).or_default().insert(key.1, Taken { since: now, has_spoken: false, task: None });
+        held.peers
+            .entry(peer)
+            .or_default()
+            .insert(key.1, Taken { since: now, is_its_own, has_spoken: false, task: None });
         Ok(Place { held: self.held.clone(), key })
     }
 
@@ -112,6 +117,25 @@ impl Peers {
 impl Held {
     fn taken(&mut self, Key(peer, at): Key) -> Option<&mut Taken> {
         self.peers.get_mut(&peer).and_then(|places| places.get_mut(&at))
+    }
+
+    /// How many a peer has taken that had shown its address.
+    fn own(&self, peer: DeviceId) -> usize {
+        self.peers.get(&peer).map_or(0, |places| places.values().filter(|taken| taken.is_its_own).count())
+    }
+
+    /// The oldest of a peer's own that says nothing makes way for its next: who shares the address with it need not wait for it to fail.
+    fn make_own_way(&mut self, peer: DeviceId, now: Instant, age: Duration) -> Result<(), Full> {
+        let silent = |(_, taken): &(&u64, &Taken)| taken.is_its_own && !taken.has_spoken;
+        let oldest = self.peers.get(&peer).and_then(|places| places.iter().find(silent));
+        let Some((at, since)) = oldest.map(|(at, taken)| (*at, taken.since)) else { return Err(Full::OfPeer) };
+        if now.saturating_duration_since(since) < age {
+            return Err(Full::ForAMoment);
+        }
+        if let Some(task) = self.free(Key(peer, at)) {
+            task.abort();
+        }
+        Ok(())
     }
 
     /// One of a peer that has more than so many makes way, if it has been there for so long.
@@ -179,7 +203,7 @@ mod tests {
     #[test]
     fn a_peer_has_its_places_and_no_more_and_takes_none_of_anothers() {
         let peers = Peers::new(99, 2);
-        let take = |peer: &str| peers.take(ip(peer), true);
+        let take = |peer: &str| peers.take(ip(peer), true).inspect(Place::speaks);
         let first = [take("192.0.2.1").unwrap(), take("192.0.2.1").unwrap()];
         assert!(take("192.0.2.1").is_none());
         assert!(take("::ffff:192.0.2.1").is_none(), "the same address");
@@ -190,6 +214,25 @@ mod tests {
         drop(first);
         assert_eq!(peers.taken(), 3);
         assert!(take("192.0.2.1").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_silent_one_of_a_peer_makes_way_for_its_next() {
+        let peers = Peers::new(99, 2);
+        let peer = ip("192.0.2.1");
+        // What somebody else may have sent in its name is not its own.
+        let _forged: Vec<_> = (0..9).map(|_| peers.take(peer, false).unwrap()).collect();
+        let [first, second] = [0; 2].map(|_| peers.take_settled(peer).unwrap());
+        first.speaks();
+        assert_eq!(peers.take_settled(peer).unwrap_err(), Full::ForAMoment);
+        tokio::time::advance(MOMENT).await;
+        let third = peers.take_settled(peer).unwrap();
+        let has = |place: &Place| lock(&peers.held).taken(place.key()).is_some();
+        assert_eq!([&first, &second, &third].map(has), [true, false, true]);
+        third.speaks();
+        tokio::time::advance(MOMENT).await;
+        assert_eq!(peers.take_settled(peer).unwrap_err(), Full::OfPeer, "both are in a handshake");
+        assert_eq!(peers.taken(), 11);
     }
 
     #[tokio::test(start_paused = true)]
