@@ -93,7 +93,8 @@ impl Timekeeper {
         keeper.steps.truncate(STEPS_MAX);
         let before = keeper.now();
         let saved_mono = Timestamp::from_micros(saved.mono_us);
-        if saved.boot == boot && reading.mono >= saved_mono {
+        // Who does not know which boot it is takes none for the same.
+        if !boot.is_empty() && saved.boot == boot && reading.mono >= saved_mono {
             let passed = reading.mono.since(saved_mono);
             keeper.pass(passed);
             return keeper;

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 use hoop_timekeeper::simulated::Machine;
-use hoop_timekeeper::{DAY, JUMP, Over, SETTLE};
-use hoop_units::UnixTime;
+use hoop_timekeeper::{DAY, JUMP, Over, Reading, SETTLE, Start, Timekeeper};
+use hoop_units::{Timestamp, UnixTime};
 use proptest::prelude::*;
 
 const START: u64 = 1_795_000_000;
@@ -31,6 +31,18 @@ fn sure() -> Machine {
 /// What it makes of the time.
 fn now(machine: &Machine) -> i64 {
     machine.keeper().now().0.into()
+}
+
+#[test]
+fn who_knows_no_boot_takes_none_for_the_same() {
+    let reading =
+        |mono, wall: u64| Reading { mono: Timestamp::from_secs(mono), wall_us: wall * 1_000_000, ntp_us: None };
+    for (boot, is_the_same) in [("b37c", true), ("", false)] {
+        let saved = Timekeeper::new(None, boot, reading(10, START)).saved(boot);
+        // In 1970, and longer after the start of the machine than what was saved.
+        let again = Timekeeper::new(Some(saved), boot, reading(20, 20)).saved(boot);
+        assert_eq!(again.start == Start::Behind, !is_the_same, "{boot}");
+    }
 }
 
 #[derive(Clone, Debug)]
