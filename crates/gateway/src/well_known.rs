@@ -10,15 +10,16 @@ use hoop_seal::signing::PublicKey;
 use hoop_units::UnixTime;
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use url::Url;
+use url::{Host, Url};
 
-/// Origins that are remembered; beyond it the oldest is forgotten. A home talks to a handful of services.
+/// Origins that are remembered; beyond it the oldest of whoever has most is forgotten. A home talks to a handful of services.
 const ORIGINS_MAX: usize = 256;
 
 /// How long a good answer holds: a service that moved its post URL is noticed within ten minutes.
@@ -302,13 +303,30 @@ impl WellKnownCache {
 
 fn insert(known: &mut BTreeMap<Origin, Known>, origin: &Origin, fresh: Known) {
     if known.len() >= ORIGINS_MAX && !known.contains_key(origin) {
-        // Whoever names made-up origins drives out what came of such, before what has ever spoken well.
-        let oldest = known.iter().min_by_key(|(_, known)| (known.last_good.is_some(), known.at));
+        // Whoever names made-up origins drives out what came of such, before what has ever spoken well; and whoever has many that speak well, one of his own: ports of a host, and hosts of a
+        // domain, cost nothing.
+        let mut of_site = BTreeMap::<_, usize>::new();
+        known.keys().for_each(|origin| *of_site.entry(site(origin)).or_default() += 1);
+        let oldest = known
+            .iter()
+            .min_by_key(|(origin, known)| (known.last_good.is_some(), Reverse(of_site[&site(origin)]), known.at));
         if let Some(oldest) = oldest.map(|(origin, _)| origin.clone()) {
             known.remove(&oldest);
         }
     }
     known.insert(origin.clone(), fresh);
+}
+
+/// Whose an origin is, as far as it shows: the last two labels of its name, or its address.
+fn site(origin: &Origin) -> String {
+    match origin.host() {
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.');
+            let from = name.rmatch_indices('.').nth(1).map_or(0, |(dot, _)| dot + 1);
+            name[from..].to_owned()
+        }
+        address => address.to_string(),
+    }
 }
 
 /// Writes a file beside it and puts it in its place.
@@ -433,6 +451,28 @@ mod tests {
             cache.silent(&format!("https://s{i}.example").parse().unwrap());
         }
         assert!(cache.last_good(&right.origin, UnixTime(2)).is_some());
+    }
+
+    #[test]
+    fn many_ports_or_hosts_that_speak_well_do_not_drive_out_another_service() {
+        for evil in [
+            |i| format!("https://evil.example:{}", 1_000 + i),
+            |i| format!("https://s{i}.evil.example"),
+            |i| format!("https://203.0.113.7:{}", 1_000 + i),
+        ] {
+            let cache = WellKnownCache::default();
+            let right = dest("https://photos.example/hoop/post");
+            cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
+            for i in 0..2 * ORIGINS_MAX {
+                cache.put(&evil(i).parse().unwrap(), Ok(good(&right)), UnixTime(1)).unwrap();
+            }
+            assert!(cache.last_good(&right.origin, UnixTime(2)).is_some(), "{}", evil(0));
+            assert_eq!(cache.lock().len(), ORIGINS_MAX);
+        }
+        let of = |origin: &str| site(&origin.parse().unwrap());
+        assert_eq!(of("https://a.b.example:1"), of("https://b.example"));
+        assert_ne!(of("https://a.example"), of("https://b.example"));
+        assert_eq!(of("https://localhost:2"), "localhost");
     }
 
     #[test]
