@@ -2,6 +2,7 @@
 
 use crate::config::DEFAULT_PORT;
 use mdns_sd::{ServiceDaemon, ServiceInfo};
+use std::fmt;
 
 /// The service type.
 const SERVICE: &str = "_hoop._tcp.local.";
@@ -10,6 +11,8 @@ const SERVICE: &str = "_hoop._tcp.local.";
 const HOST: &str = "hoop.local.";
 
 /// An announcement that holds until it is dropped. It follows the machine's addresses as they change.
+///
+/// It has a thread, which keeps what others on the LAN say, without a bound: `hoop gateway` gives it a process of its own.
 pub struct Announcement {
     daemon: ServiceDaemon,
     name: String,
@@ -33,6 +36,12 @@ impl Announcement {
             tracing::info!(port, "devices that know the name hoop.local alone will look at port {DEFAULT_PORT}");
         }
         Ok(Self { daemon, name })
+    }
+}
+
+impl fmt::Debug for Announcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Announcement").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -96,6 +96,11 @@ impl Gateway {
         self.reload.clone()
     }
 
+    /// Leaves to the caller what is to be announced, and returns its name, if anything is: see [`Announcement`].
+    pub fn leave_announcing(&mut self) -> Option<String> {
+        self.instance.take()
+    }
+
     /// Serves and delivers until `shutdown`; what is under way then is continued by the next run.
     pub async fn run(self, shutdown: Shutdown) {
         let port = self.address().port();

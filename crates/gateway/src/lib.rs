@@ -40,6 +40,7 @@ mod steps;
 mod transfer;
 mod well_known;
 
+pub use announce::Announcement;
 pub use config::{CONNECTIONS, Config, DEFAULT_PORT, Permits};
 pub use destination::{AllowDest, AllowDestError};
 pub use devices::DeviceLimits;

@@ -164,10 +164,12 @@ static void keep_timeouts(int from, int to) {
 
 int connect(int fd, const struct sockaddr *address, socklen_t len) {
     char line[80];
-    int type = 0, written = address ? destination(address, len, line, sizeof line) : 0;
-    socklen_t type_len = sizeof type;
+    int type = 0, protocol = IPPROTO_TCP, written = address ? destination(address, len, line, sizeof line) : 0;
+    socklen_t type_len = sizeof type, protocol_len = sizeof protocol;
     begin();
-    if (written <= 0 || !agent.sun_family || real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) || type != SOCK_STREAM || is_carried(fd))
+    /* SCTP has sockets of the same type. */
+    real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_len);
+    if (written <= 0 || !agent.sun_family || real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) || type != SOCK_STREAM || protocol == IPPROTO_SCTP || is_carried(fd))
         return real.connect(fd, address, len);
     int carried = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (carried < 0) return -1;
@@ -268,6 +270,7 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t len) {
 }
 
 int getsockopt(int fd, int level, int name, void *value, socklen_t *len) {
+    if (!value || !len) return REAL(getsockopt)(fd, level, name, value, len);
     if (is_of_the_network(level) && is_carried(fd)) {
         memset(value, 0, *len);
         return 0;

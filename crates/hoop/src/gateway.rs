@@ -1,5 +1,7 @@
 //! `hoop gateway`.
 
+#[cfg(target_os = "linux")]
+use crate::announcer::Announcer;
 use crate::exit::{Exit, Failure};
 use crate::limits::{Limits, Rate, Window};
 use crate::logging;
@@ -144,15 +146,21 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     let config = config(flags, file)?;
     let named = config.ca.iter().map(PathBuf::as_path).chain(again.config.as_deref());
     powers.confine(Some(&config.spool), &named.collect::<Vec<_>>());
+    #[cfg(target_os = "linux")]
+    let mut announcer = config.mdns.then(Announcer::new).transpose()?;
     server::raise_descriptors();
     let runtime = server::runtime()?;
     runtime.block_on(async {
         let shutdown = server::stop_on_signal()?;
-        let gateway = Gateway::open(config).await.map_err(|error| {
+        let mut gateway = Gateway::open(config).await.map_err(|error| {
             let failure = Failure::new(Exit::Usage, "the gateway cannot be opened", &error);
             let OpenError::Listen(listen) = error else { return failure };
             server::hint_at_ports(failure, &listen)
         })?;
+        #[cfg(target_os = "linux")]
+        if let (Some(announcer), Some(name)) = (&mut announcer, gateway.leave_announcing()) {
+            announcer.announce(&name, gateway.address().port());
+        }
         if let Some(address) = gateway.admin_address() {
             tracing::info!(%address, "the owner's page");
         }
@@ -160,6 +168,7 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
         server::reload_on_hang_up(move || {
             server::is_whole(again.config.as_deref())?;
             let file: GatewayFlags = server::read_file(again.config.as_deref())?;
+            again.ca.iter().chain(&file.ca).try_for_each(|path| server::is_whole(Some(path)))?;
             let waiting = powers.waiting(&self::powers(&again, &file));
             let adopted = reload.adopt(&self::config(again.clone(), file)?);
             let fixed =

@@ -25,7 +25,7 @@ pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
     match (&flags.output, &flags.rotate) {
         (None, None) => print!("{line}"),
         (Some(path), _) => {
-            make_parent(path).and_then(|()| write_new(path, &line)).map_err(|error| {
+            make_parent(path).and_then(|()| write_new(path, &line).map(drop)).map_err(|error| {
                 let exists = error.kind() == io::ErrorKind::AlreadyExists;
                 let failure = Failure::new(Exit::File, format!("{} cannot be made", path.display()), error);
                 match exists {
@@ -52,19 +52,20 @@ fn rotate(path: &Path, line: &str) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
-    write_new(beside, &format!("{line}{old}")).map_err(fail)?;
-    keep_owner(path, beside).map_err(fail)?;
+    let new = write_new(beside, &format!("{line}{old}")).map_err(fail)?;
+    keep_owner(path, &new).map_err(fail)?;
     fs::rename(beside, path).map_err(fail)
 }
 
-/// Root rotates the file of a service that runs as a user of its own, who is to read it as before.
-fn keep_owner(old: &Path, new: &Path) -> io::Result<()> {
+/// Root rotates the file of a service that runs as a user of its own, who is to read it as before. Whoever owns the folder may have put a link in the new file's place since: what
+/// was opened is given to him, and nothing else.
+fn keep_owner(old: &Path, new: &File) -> io::Result<()> {
     #[cfg(unix)]
     {
-        use std::os::unix::fs::{MetadataExt as _, chown};
-        let (old, own) = (fs::metadata(old)?, fs::metadata(new)?);
+        use std::os::unix::fs::{MetadataExt as _, fchown};
+        let (old, own) = (fs::metadata(old)?, new.metadata()?);
         if (old.uid(), old.gid()) != (own.uid(), own.gid()) {
-            chown(new, Some(old.uid()), Some(old.gid()))?;
+            fchown(new, Some(old.uid()), Some(old.gid()))?;
         }
     }
     Ok(())
@@ -80,14 +81,15 @@ fn make_parent(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a file for its owner alone, on disk; one that exists is left as it is.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
+fn write_new(path: &Path, text: &str) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()
+    file.sync_all()?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -124,5 +126,25 @@ mod tests {
         let failure = run(&KeygenFlags { output: None, rotate: Some(path.clone()) }).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_was_put_in_the_new_files_place_is_not_given_away() {
+        use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["old", "victim"] {
+            fs::write(at(name), "").unwrap();
+        }
+        if chown(at("old"), Some(65_534), Some(65_534)).is_err() {
+            eprintln!("only root gives a file away: not checked");
+            return;
+        }
+        let new = write_new(&at("old.new"), "x").unwrap();
+        fs::remove_file(at("old.new")).unwrap();
+        symlink(at("victim"), at("old.new")).unwrap();
+        keep_owner(&at("old"), &new).unwrap();
+        assert_eq!((new.metadata().unwrap().uid(), fs::metadata(at("victim")).unwrap().uid()), (65_534, 0));
     }
 }

@@ -4,7 +4,7 @@
 //! | module | what | feature |
 //! | --- | --- | --- |
 //! | [`device`] | push, status, seal, open, tickets | `device` |
-//! | [`gateway`], [`spool`] | gateway, spool | `gateway` |
+//! | [`gateway`], [`announcer`], [`spool`] | gateway, spool | `gateway` |
 //! | [`service`], [`keygen`] | service, keygen | `service` |
 //! | [`relay`], [`carry`] | relay, introduce, run | `flow` |
 //! | [`server`], [`logging`], [`notify`] | what servers have in common as processes | |
@@ -18,6 +18,8 @@
 #[macro_use]
 mod terminal;
 
+#[cfg(all(feature = "gateway", target_os = "linux"))]
+mod announcer;
 #[cfg(feature = "flow")]
 mod carry;
 #[cfg(feature = "device")]

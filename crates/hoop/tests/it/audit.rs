@@ -1,6 +1,8 @@
 //! What operators do is in the log, a line an act (target `audit`).
 
 use crate::common::{curl, free_port, gateway};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 #[test]
 fn each_press_of_the_owners_buttons_is_a_line_in_the_log() {
@@ -32,4 +34,22 @@ fn each_press_of_the_owners_buttons_is_a_line_in_the_log() {
     for (line, known) in acts.iter().zip(known) {
         assert!(line.contains(known), "{line}\nis not\n{known}");
     }
+}
+
+#[test]
+fn refused_heads_are_no_more_lines_than_a_minute_has() {
+    let world = tempfile::tempdir().unwrap();
+    let gateway = gateway(world.path(), &[]);
+    for _ in 0..150 {
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port())).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    let log = gateway.log();
+    let lines = log.matches("a request's head is refused").count();
+    // A minute may have ended meanwhile.
+    assert!((60..=120).contains(&lines), "{lines}");
+    assert!(log.contains("more heads are refused than are written down in this minute"));
 }

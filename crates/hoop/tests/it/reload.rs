@@ -209,6 +209,28 @@ fn a_relay_says_which_of_its_files_it_has_not_taken() {
     }
 }
 
+#[test]
+fn a_file_of_authorities_is_read_whole() {
+    let world = tempfile::tempdir().unwrap();
+    let folder = world.path();
+    let pem = || rcgen::generate_simple_self_signed(["service.example".to_owned()]).unwrap().cert.pem();
+    fs::write(folder.join("gateway.toml"), "ca = [\"ca.pem\"]\n").unwrap();
+    fs::write(folder.join("ca.pem"), pem()).unwrap();
+    let gateway = gateway(folder, &["--config", "gateway.toml"]);
+    reload(&gateway, DONE);
+    // The second half makes it none: whoever reads the first alone takes it.
+    let (path, half) = (folder.join("ca.pem"), pem());
+    fs::write(&path, &half).unwrap();
+    let writer = std::thread::spawn(move || {
+        for part in ["-----BEGIN CERTIFICATE-----\n", "no base64!\n", "-----END CERTIFICATE-----\n"] {
+            std::thread::sleep(Duration::from_millis(100));
+            fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(part.as_bytes()).unwrap();
+        }
+    });
+    reload(&gateway, NOTHING);
+    writer.join().unwrap();
+}
+
 /// Whether the process has these bytes anywhere in the memory that it may write to. None if nobody may look, which only root may.
 fn remembers(pid: u32, wanted: &[u8]) -> Option<bool> {
     use std::os::unix::fs::FileExt as _;
