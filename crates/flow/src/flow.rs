@@ -41,6 +41,9 @@ const LITTLE: u64 = 256 * 1024;
 /// on with the one before it is reckoned to it whatever its length and age, so that no peer who acknowledges nothing makes a flow remember more.
 const SCATTERED_MAX: usize = 2 * (GAPS_MAX - 2 * LANES_MAX);
 
+/// For so long at least another lane is heard, and this one is not, before it counts as dark: acknowledgements come over all at once, but each when it can.
+const DARK_MIN: Duration = Duration::from_millis(150);
+
 /// The round trip of a lane of which none is known.
 const RTT_FIRST: Duration = Duration::from_millis(333);
 
@@ -190,41 +193,14 @@ struct Lane {
     stage: Stage,
     lane_use: Use,
     rtt: Duration,
+    /// When something came over it last.
+    heard: Option<Timestamp>,
     /// What is to be said on this lane before all else.
     greeting: Option<Vec<u8>>,
     /// Whether PARK is to be said on it.
     parks: bool,
-    deadline: News,
-    size: News,
+    due: Due,
     sent: VecDeque<Sent>,
-}
-
-/// What was said on a lane of something that may change: the peer goes by what it hears last, and what was said on a slow lane it may hear last.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum News {
-    /// Nothing.
-    #[default]
-    Unsaid,
-    /// How it is.
-    Said,
-    /// How it was: how it is is to be said behind that.
-    Stale,
-}
-
-impl News {
-    /// It has changed.
-    fn age(&mut self) {
-        if *self == Self::Said {
-            *self = Self::Stale;
-        }
-    }
-}
-
-impl Lane {
-    /// Whether something that was said on it is so no longer.
-    fn has_news(&self) -> bool {
-        self.deadline == News::Stale || self.size == News::Stale
-    }
 }
 
 /// What OPEN and RESUME both say.
@@ -243,7 +219,7 @@ impl Said {
     }
 }
 
-/// What the peer is to be told, on any lane; told again when a lane is lost.
+/// What the peer is to be told on a lane. Each lane tells everything: nobody knows which of them has gone dark, and what was said last on a slow one the peer may hear last.
 #[derive(Clone, Copy, Default, Debug)]
 struct Due {
     ack: bool,
@@ -252,6 +228,12 @@ struct Due {
     end: bool,
     deadline: bool,
     size: bool,
+}
+
+impl Due {
+    const fn is_any(self) -> bool {
+        self.ack || self.fin || self.reset || self.end || self.deadline || self.size
+    }
 }
 
 /// What a device needs for an OPEN, until the server has agreed once.
@@ -281,7 +263,6 @@ pub struct Flow {
     outgoing: Outgoing,
     incoming: Incoming,
     lanes: Vec<Lane>,
-    due: Due,
     /// When an ACK is due that is not yet.
     ack_at: Option<Timestamp>,
     unacked: u64,
@@ -349,7 +330,6 @@ impl Flow {
             outgoing,
             incoming,
             lanes: Vec::new(),
-            due: Due::default(),
             ack_at: None,
             unacked: 0,
             deadline: None,
@@ -435,9 +415,12 @@ impl Flow {
 
     /// Whether nothing is to be sent, asked for or acknowledged: its lanes could be closed. Without a lane it does not count what is said on each new one anyway.
     pub fn is_quiet(&self) -> bool {
-        let Due { ack, fin, reset, end, deadline, size } = self.due;
-        let says = ack || fin || deadline || size || self.ack_at.is_some() || self.lanes.iter().any(Lane::has_news);
-        !(reset || end || (says && !self.lanes.is_empty()))
+        let says = match self.lanes.is_empty() {
+            true => self.all_due().reset || self.all_due().end,
+            // What was said on one lane is said.
+            false => self.ack_at.is_some() || self.lanes.iter().all(|lane| lane.due.is_any()),
+        };
+        !says
             && self.outgoing.acked() == self.outgoing.end()
             && (!self.outgoing.is_finished() || self.outgoing.is_done())
     }
@@ -461,9 +444,10 @@ impl Flow {
     }
 
     /// The owner has no more to send.
-    pub const fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.outgoing.finish();
-        self.due.fin = !self.outgoing.is_done();
+        let fin = !self.outgoing.is_done();
+        self.lanes.iter_mut().for_each(|lane| lane.due.fin = fin);
     }
 
     /// The owner has dropped what lies before `offset`, which is acknowledged.
@@ -500,16 +484,14 @@ impl Flow {
 
     /// A device says when the flow should be done.
     pub fn set_deadline(&mut self, at: Option<UnixTime>) {
-        self.deadline = at;
-        self.lanes.iter_mut().for_each(|lane| lane.deadline.age());
-        (self.due.deadline, self.tells_deadline) = (true, true);
+        (self.deadline, self.tells_deadline) = (at, true);
+        self.lanes.iter_mut().for_each(|lane| lane.due.deadline = true);
     }
 
     /// Says how long the outgoing stream will be.
     pub fn set_size(&mut self, size: Option<u64>) {
-        self.size = size;
-        self.lanes.iter_mut().for_each(|lane| lane.size.age());
-        (self.due.size, self.tells_size) = (true, true);
+        (self.size, self.tells_size) = (size, true);
+        self.lanes.iter_mut().for_each(|lane| lane.due.size = true);
     }
 
     /// Gives the flow up. A server's end is final; a device's is once the server knows, or the device forgets the flow. Code 0 becomes 4: nobody can say that streams are whole
@@ -520,7 +502,7 @@ impl Flow {
             Role::Server => self.end(code),
             Role::Device => {
                 self.reset = self.reset.or(Some(code));
-                self.due.reset = true;
+                self.lanes.iter_mut().for_each(|lane| lane.due.reset = true);
             }
         }
     }
@@ -534,7 +516,8 @@ impl Flow {
         if self.ended.is_none() {
             self.ended = Some(code);
             self.events.push_back(Event::Ended { code });
-            self.due = Due { end: self.role == Role::Server, ..Due::default() };
+            let due = self.all_due();
+            self.lanes.iter_mut().for_each(|lane| lane.due = due);
         }
     }
 
@@ -637,8 +620,8 @@ impl Flow {
 
     fn add(&mut self, id: LaneId, binding: Binding, epoch: u64, stage: Stage, lane_use: Use, greeting: Vec<u8>) {
         let (rtt, sent) = (RTT_FIRST, VecDeque::new());
-        // The deadline and the size of an OPEN count where the flow begins with it; another OPEN says nothing of them.
-        let (greeting, deadline, size) = (Some(greeting), News::Unsaid, News::Unsaid);
+        // The deadline and the size of an OPEN count where the flow begins with it; another OPEN says nothing of them. Nobody knows what the peer has heard on lanes before.
+        let (greeting, due) = (Some(greeting), self.all_due());
         self.lanes.push(Lane {
             id,
             binding,
@@ -646,13 +629,12 @@ impl Flow {
             stage,
             lane_use,
             rtt,
+            heard: None,
             greeting,
             parks: false,
-            deadline,
-            size,
+            due,
             sent,
         });
-        self.tell_all_again();
     }
 
     /// The lane is gone. What went over it and is not acknowledged goes over another, or over the next.
@@ -668,7 +650,6 @@ impl Flow {
             self.outgoing.not_lost(sent.range);
             sent.doubled = 0;
         }
-        self.tell_all_again();
         if was_attached && !self.is_attached() {
             self.events.push_back(Event::Offline);
         }
@@ -687,29 +668,39 @@ impl Flow {
         }
     }
 
-    /// Nobody knows what of this was on the lane that is gone, or before the last restart.
-    fn tell_all_again(&mut self) {
+    /// All that there is to say now.
+    fn all_due(&self) -> Due {
         let ended = self.ended.is_some();
-        self.due = Due {
+        Due {
             ack: !ended,
             fin: !ended && self.outgoing.is_finished() && !self.outgoing.is_done(),
             reset: !ended && self.reset.is_some(),
             end: ended && self.role == Role::Server,
             deadline: !ended && self.role == Role::Device && self.tells_deadline,
             size: !ended && self.tells_size,
-        };
+        }
     }
 
     /// Nothing comes any more over a lane that was detached before. What was said of the deadline and the size on it may have come behind what was said on others since.
     pub fn tell_news_again(&mut self) {
-        let goes_on = self.ended.is_none();
-        self.due.deadline |= goes_on && self.role == Role::Device && self.tells_deadline;
-        self.due.size |= goes_on && self.tells_size;
+        let Due { deadline, size, .. } = self.all_due();
+        for lane in &mut self.lanes {
+            lane.due.deadline |= deadline;
+            lane.due.size |= size;
+        }
     }
 
     /// Says the last ACK again: where only this end receives, the other's carrier answers it, or is found to be silent.
-    pub const fn repeat_ack(&mut self) {
-        self.due.ack = self.ended.is_none();
+    pub fn repeat_ack(&mut self) {
+        if self.ended.is_none() {
+            self.raise_ack();
+        }
+    }
+
+    /// An ACK is due now, on each lane: whichever lives brings it.
+    fn raise_ack(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.due.ack = true);
+        (self.ack_at, self.unacked) = (None, 0);
     }
 
     /// The round-trip time of a lane's carrier.
@@ -723,7 +714,7 @@ impl Flow {
     pub fn park(&mut self) {
         self.lanes.iter_mut().for_each(|lane| lane.parks = true);
         // What was not acknowledged would bring the device back.
-        self.due.ack = true;
+        self.raise_ack();
     }
 
     fn lane(&mut self, id: LaneId) -> Option<&mut Lane> {
@@ -737,13 +728,13 @@ impl Flow {
     /// # Errors
     /// See [`Violation`]: the owner closes the lane and calls [`Flow::detach`].
     pub fn handle(&mut self, lane: LaneId, frame: &Frame<'_>, now: Timestamp) -> Result<Vec<ByteRange>, Violation> {
-        let stage = self.lane(lane).ok_or(Violation::NoLane)?.stage;
+        let stage = self.hear(lane, now)?;
         match (self.role, stage, frame) {
             (Role::Device, Stage::Greeting, Frame::Attached(attached)) => self.attached(lane, attached)?,
             (Role::Device, Stage::Greeting, Frame::Refused(refusal)) => self.refused(lane, *refusal),
             (_, Stage::Greeting, _) => return Err(Violation::Unexpected),
             // Whoever has ended a flow says so again and listens no more.
-            (Role::Server, ..) if self.ended.is_some() => self.due.end = true,
+            (Role::Server, ..) if self.ended.is_some() => self.say_end_on(lane),
             (Role::Server, _, Frame::Reset { code }) => self.end(given_up(*code)),
             (Role::Server, _, Frame::Deadline(at)) => {
                 self.deadline = *at;
@@ -768,7 +759,7 @@ impl Flow {
             (_, _, Frame::Ack { received, credit }) => self.acked(*received, *credit)?,
             (_, _, Frame::Fin { end }) => {
                 self.incoming.fin(*end).map_err(|_| Violation::End)?;
-                self.due.ack = true;
+                self.raise_ack();
                 self.finish_if_done();
             }
             (_, _, Frame::Size(size)) => self.news(Event::Size(*size)),
@@ -782,14 +773,28 @@ impl Flow {
     /// # Errors
     /// As [`Flow::handle`].
     pub fn handle_data(&mut self, lane: LaneId, range: ByteRange, now: Timestamp) -> Result<Vec<ByteRange>, Violation> {
-        let stage = self.lane(lane).ok_or(Violation::NoLane)?.stage;
-        match stage {
+        match self.hear(lane, now)? {
             Stage::Greeting => Err(Violation::Unexpected),
             Stage::Up if self.ended.is_some() => {
-                self.due.end = self.role == Role::Server;
+                self.say_end_on(lane);
                 Ok(Vec::new())
             }
             Stage::Up => self.data(range, now),
+        }
+    }
+
+    /// Something has come over a lane: it lives.
+    fn hear(&mut self, lane: LaneId, now: Timestamp) -> Result<Stage, Violation> {
+        let lane = self.lane(lane).ok_or(Violation::NoLane)?;
+        lane.heard = Some(now);
+        Ok(lane.stage)
+    }
+
+    /// A server says on that lane how the flow has ended, perhaps once more.
+    fn say_end_on(&mut self, lane: LaneId) {
+        let is_server = self.role == Role::Server;
+        if let Some(lane) = self.lane(lane) {
+            lane.due.end = is_server;
         }
     }
 
@@ -808,7 +813,8 @@ impl Flow {
             self.reset(ended::LOST);
         }
         // A server that was restarted may not know the end any more.
-        self.due.fin |= self.outgoing.is_finished() && !self.outgoing.is_done();
+        let fin = self.all_due().fin;
+        self.lanes.iter_mut().filter(|lane| lane.id == id).for_each(|lane| lane.due.fin |= fin);
         self.events.push_back(Event::Attached { lane: id, first });
         self.news(Event::Acked);
         self.forget_acked();
@@ -842,13 +848,16 @@ impl Flow {
             Overrun::Gaps => Violation::Gaps,
         })?;
         self.unacked += self.incoming.received() - before;
-        match new.is_empty() {
+        let is_raised = match new.is_empty() {
             // The peer has not heard that it is here.
-            true => self.due.ack = true,
+            true => {
+                self.raise_ack();
+                true
+            }
             false => self.schedule_ack(now),
-        }
+        };
         // Whoever sends is to know that its octets arrive, though they cannot be acknowledged yet.
-        self.ack_at = self.ack_at.or(Some(now + HEARS_DELAY)).filter(|_| !self.due.ack);
+        self.ack_at = self.ack_at.or(Some(now + HEARS_DELAY)).filter(|_| !is_raised);
         self.finish_if_done();
         Ok(new)
     }
@@ -862,17 +871,21 @@ impl Flow {
         }
     }
 
-    fn schedule_ack(&mut self, now: Timestamp) {
+    /// Whether it is due at once.
+    fn schedule_ack(&mut self, now: Timestamp) -> bool {
         let credit = self.incoming.ungranted();
         if self.unacked == 0 && credit == 0 {
-            return;
+            return false;
         }
         let window = self.incoming.window();
         // Whoever may send little would otherwise wait for the delay each time.
         let many = ACK_EVERY.max(window / ACK_PART).min(window / 2);
         let enough = self.unacked >= many || credit >= many || self.incoming.is_done();
-        self.due.ack |= enough;
-        self.ack_at = self.ack_at.into_iter().chain([now + ACK_DELAY]).min();
+        match enough {
+            true => self.raise_ack(),
+            false => self.ack_at = self.ack_at.into_iter().chain([now + ACK_DELAY]).min(),
+        }
+        enough
     }
 
     fn acked(&mut self, received: u64, credit: u64) -> Result<(), Violation> {
@@ -894,7 +907,7 @@ impl Flow {
             }
         }
         if self.outgoing.is_done() {
-            self.due.fin = false;
+            self.lanes.iter_mut().for_each(|lane| lane.due.fin = false);
         }
     }
 
@@ -913,7 +926,7 @@ impl Flow {
         let at = self.lanes.iter().position(|known| known.id == lane)?;
         let mut out = self.lanes[at].greeting.take().unwrap_or_default();
         if self.lanes[at].stage == Stage::Up {
-            self.tell(lane, now, &mut out);
+            self.tell(at, now, &mut out);
         }
         if !out.is_empty() {
             return Some(Transmit::Frames(out));
@@ -924,12 +937,16 @@ impl Flow {
         self.next_data(at, room, now).map(Transmit::Data)
     }
 
-    /// What is due to be told.
-    fn tell(&mut self, lane: LaneId, now: Timestamp, out: &mut Vec<u8>) {
-        let due = core::mem::take(&mut self.due);
+    /// What is due to be told on a lane.
+    fn tell(&mut self, at: usize, now: Timestamp, out: &mut Vec<u8>) {
+        if self.ended.is_none() && self.ack_at.is_some_and(|at| at <= now) {
+            self.raise_ack();
+        }
+        let (id, stands_by) = (self.lanes[at].id, self.stands_by(&self.lanes[at]));
+        let due = core::mem::take(&mut self.lanes[at].due);
         if due.end {
             Frame::End { code: self.ended.unwrap_or_default() }.put(out);
-            return self.events.push_back(Event::Close(lane));
+            return self.events.push_back(Event::Close(id));
         }
         if self.ended.is_some() {
             return;
@@ -937,34 +954,30 @@ impl Flow {
         if due.reset {
             return Frame::Reset { code: self.reset.unwrap_or_default() }.put(out);
         }
-        let (mut deadline, mut size) = (due.deadline, due.size);
-        if let Some(lane) = self.lane(lane) {
-            deadline |= lane.deadline == News::Stale;
-            size |= lane.size == News::Stale;
-            lane.deadline = if deadline { News::Said } else { lane.deadline };
-            lane.size = if size { News::Said } else { lane.size };
-        }
-        if deadline {
+        if due.deadline {
             Frame::Deadline(self.deadline).put(out);
         }
-        if size {
+        if due.size {
             Frame::Size(self.size).put(out);
         }
-        if due.ack || self.ack_at.is_some_and(|at| at <= now) {
-            let (received, credit) = self.incoming.grant();
-            Frame::Ack { received, credit }.put(out);
-            (self.ack_at, self.unacked) = (None, 0);
+        match due.ack {
+            true if stands_by => self.lanes[at].due.ack = true,
+            true => {
+                let (received, credit) = self.incoming.grant();
+                Frame::Ack { received, credit }.put(out);
+            }
+            false => {}
         }
         if due.fin {
             match self.outgoing.may_tell_end() {
                 true => Frame::Fin { end: self.outgoing.end() }.put(out),
-                false => self.due.fin = true,
+                false => self.lanes[at].due.fin = true,
             }
         }
-        if self.lane(lane).is_some_and(|lane| core::mem::take(&mut lane.parks)) {
+        if core::mem::take(&mut self.lanes[at].parks) {
             Frame::Park.put(out);
-            self.events.push_back(Event::Close(lane));
-            self.detach(lane);
+            self.events.push_back(Event::Close(id));
+            self.detach(id);
         }
     }
 
@@ -975,10 +988,9 @@ impl Flow {
         if lane.greeting.is_some() {
             return true;
         }
-        let Due { ack, fin, reset, end, deadline, size } = self.due;
-        let fin = fin && self.outgoing.may_tell_end();
-        let tells =
-            end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks || lane.has_news()));
+        let Due { ack, fin, reset, end, deadline, size } = lane.due;
+        let (ack, fin) = (ack && !self.stands_by(lane), fin && self.outgoing.may_tell_end());
+        let tells = end || (self.ended.is_none() && (ack || fin || reset || deadline || size || lane.parks));
         (lane.stage == Stage::Up && tells) || (self.carries_data(lane) && self.has_next(lane))
     }
 
@@ -988,23 +1000,40 @@ impl Flow {
         if self.ended.is_some() {
             return None;
         }
-        let ack = self.ack_at.filter(|_| lane.stage == Stage::Up);
+        let ack = self.ack_at.filter(|_| lane.stage == Stage::Up && !self.stands_by(lane));
         let late = (self.carries_data(lane) && self.lanes.len() > 1).then(|| self.late_at(lane)).flatten();
         ack.into_iter().chain(late).min()
     }
 
     /// Since when something that went over this lane waits to be acknowledged.
     pub fn waits_since(&self, lane: LaneId) -> Option<Timestamp> {
-        let lane = self.lanes.iter().find(|known| known.id == lane)?;
+        self.waits_on(self.lanes.iter().find(|known| known.id == lane)?)
+    }
+
+    fn waits_on(&self, lane: &Lane) -> Option<Timestamp> {
         let acked = self.outgoing.acked();
         lane.sent.iter().find(|sent| sent.range.end > acked).map(|sent| sent.at)
     }
 
     /// Whether octets of the stream go over this lane now.
     fn carries_data(&self, lane: &Lane) -> bool {
+        self.ended.is_none() && self.reset.is_none() && !self.stands_by(lane) && !self.is_dark(lane)
+    }
+
+    /// Whether nothing comes over a lane that owes an answer, while others bring theirs: an ACK is said on all lanes. What it has not brought goes over others at once, and nothing new goes
+    /// over it until it is heard again.
+    fn is_dark(&self, lane: &Lane) -> bool {
+        let (Some(heard), Some(waits)) = (lane.heard, self.waits_on(lane)) else { return false };
+        let since = heard.max(waits);
+        let others = self.lanes.iter().filter(|other| other.id != lane.id && other.stage == Stage::Up);
+        let mut later = others.filter_map(|other| Some((other.heard?, other.rtt.max(lane.rtt) * DOUBLE_AFTER)));
+        later.any(|(heard, patience)| heard >= since + patience.max(DARK_MIN))
+    }
+
+    /// Whether others carry what there is: octets and their acknowledgements.
+    fn stands_by(&self, lane: &Lane) -> bool {
         let normal = |lane: &Lane| lane.lane_use == Use::Normal && lane.stage == Stage::Up;
-        let stands_by = lane.lane_use == Use::Backup && self.lanes.iter().any(normal);
-        self.ended.is_none() && self.reset.is_none() && !stands_by
+        lane.lane_use == Use::Backup && self.lanes.iter().any(normal)
     }
 
     /// Whether there are octets to send over this lane that are on none. When what is under way is scattered, new ones go on where the last went, and make no more gaps.
@@ -1026,15 +1055,15 @@ impl Flow {
 
     /// Whether another lane may take over from this range what it has not brought. Not at the tail only what all else waits for: it will have more to send, and what comes in time it
     /// would bring again.
-    fn may_be_doubled(&self, sent: &Sent, is_at_tail: bool) -> bool {
+    fn may_be_doubled(&self, sent: &Sent, all: bool) -> bool {
         let single = sent.single(self.outgoing.acked());
-        !single.is_empty() && (is_at_tail || single.start == self.outgoing.acked())
+        !single.is_empty() && (all || single.start == self.outgoing.acked())
     }
 
     /// For how long a lane that has nothing to send leaves to another what that was given.
-    fn patience(lane: &Lane, other: &Lane, is_at_tail: bool) -> Duration {
+    fn patience(&self, lane: &Lane, other: &Lane, is_at_tail: bool) -> Duration {
         let rtt = if is_at_tail { lane.rtt } else { lane.rtt.max(other.rtt) };
-        rtt * DOUBLE_AFTER
+        if self.is_dark(other) { Duration::ZERO } else { rtt * DOUBLE_AFTER }
     }
 
     /// When this lane may take over what others have not brought.
@@ -1042,8 +1071,9 @@ impl Flow {
         let is_at_tail = self.is_at_tail();
         let others = self.lanes.iter().filter(|other| other.id != lane.id);
         let late = others.filter_map(|other| {
-            let single = other.sent.iter().filter(|sent| self.may_be_doubled(sent, is_at_tail));
-            Some(single.map(|sent| sent.at).min()? + Self::patience(lane, other, is_at_tail))
+            let all = is_at_tail || self.is_dark(other);
+            let single = other.sent.iter().filter(|sent| self.may_be_doubled(sent, all));
+            Some(single.map(|sent| sent.at).min()? + self.patience(lane, other, is_at_tail))
         });
         late.min()
     }
@@ -1057,9 +1087,13 @@ impl Flow {
             return None;
         }
         let is_scattered = self.is_scattered();
-        let next = if self.has_next(&self.lanes[at]) { self.outgoing.next(max) } else { None };
+        let has_dark = self.lanes.len() > 1 && self.lanes.iter().any(|lane| self.is_dark(lane));
+        // What is on a dark lane all that follows waits for.
+        let first = if has_dark { self.take_over(at, max, now) } else { None };
+        let has_next = first.is_none() && self.has_next(&self.lanes[at]);
+        let next = if has_next { self.outgoing.next(max) } else { None };
         let is_double = next.is_none();
-        let range = next.or_else(|| self.take_over(at, max, now))?;
+        let range = first.or(next).or_else(|| self.take_over(at, max, now))?;
         // What was taken over is on two lanes now: the other does not take it back, and so on for ever.
         let doubled = if is_double { range.end } else { 0 };
         let lane = &mut self.lanes[at];
@@ -1088,10 +1122,11 @@ impl Flow {
         let (acked, is_at_tail) = (self.outgoing.acked(), self.is_at_tail());
         let mut first: Option<(ByteRange, usize, usize)> = None;
         for (place, other) in self.lanes.iter().enumerate().filter(|(place, _)| *place != at) {
-            let patience = Self::patience(&self.lanes[at], other, is_at_tail);
+            let patience = self.patience(&self.lanes[at], other, is_at_tail);
+            let all = is_at_tail || self.is_dark(other);
             for (which, sent) in other.sent.iter().enumerate() {
                 let single = sent.single(acked);
-                let is_late = self.may_be_doubled(sent, is_at_tail) && now.since(sent.at) >= patience;
+                let is_late = self.may_be_doubled(sent, all) && now.since(sent.at) >= patience;
                 if is_late && first.is_none_or(|(first, ..)| single.start < first.start) {
                     first = Some((single, place, which));
                 }

@@ -60,6 +60,8 @@ fn attached(window: u64) -> (Flow, Flow) {
     let mut server = Flow::accept(&open, &KEY, FAST, binding(FAST), options).expect("it is accepted");
     let (answer, _) = said(&mut server, FAST, DATA_MAX, at(0));
     hear(&mut device, FAST, &answer, at(0));
+    // Each lane is told everything.
+    assert_eq!(said(&mut device, FAST, DATA_MAX, at(0)).1, []);
     assert_eq!(join(&mut device, &mut server, SLOW, at(0)), []);
     device.set_rtt(FAST, FAST_RTT);
     device.set_rtt(SLOW, SLOW_RTT);
