@@ -3,6 +3,7 @@
 //! The program's side is a library that is loaded into it (`crates/hoop/preload/preload.c`): instead of connecting a socket it connects here, says where it wanted to go in a
 //! line, and has the program read and write this connection.
 
+use crate::breakable::Breakable;
 use crate::copy::copy_both;
 use crate::link::Link;
 use crate::relay::TCP;
@@ -13,7 +14,6 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -161,10 +161,10 @@ async fn leave(link: &Link) {
     let _ = timeout(LEAVE_MAX, told).await;
 }
 
-async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, options: FlowOptions, teller: Arc<Teller>) {
-    let destination = match timeout(LINE_TIME, line(&mut connection)).await {
-        Ok(Ok(destination)) => destination,
-        _ => return tracing::debug!("a program said no destination"),
+async fn carry(connection: UnixStream, device: hoop_endpoint::Device, options: FlowOptions, teller: Arc<Teller>) {
+    let Ok(Ok((mut connection, destination))) = timeout(LINE_TIME, Breakable::after_line(connection, LINE_MAX)).await
+    else {
+        return tracing::debug!("a program said no destination");
     };
     let mut flow = match device.open(&format!("{TCP}{destination}"), options) {
         Ok(flow) => flow,
@@ -177,7 +177,8 @@ async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, option
         Ok(_) => flow.finished().await,
         Err(error) => Err(error),
     };
-    let Err(error) = ended else { return };
+    // Without an end of its own the program reads ECONNRESET: what it has is not all.
+    let Err(error) = ended else { return connection.end() };
     tracing::debug!(%error, destination, "a carried connection broke off");
     // The program may have been the first to leave it; the flow knows why it is over.
     let over = FlowError::of(&error).or_else(|| flow.status().borrow().over);
@@ -188,17 +189,5 @@ async fn carry(mut connection: UnixStream, device: hoop_endpoint::Device, option
     if !is_copied {
         // Neither end has more to do with it, whatever was written.
         flow.reset(ended::GIVEN_UP);
-    }
-}
-
-/// The destination, up to the end of its line, and no octet more.
-async fn line(connection: &mut UnixStream) -> io::Result<String> {
-    let mut line = Vec::new();
-    loop {
-        match connection.read_u8().await? {
-            b'\n' => return String::from_utf8(line).map_err(io::Error::other),
-            _ if line.len() == LINE_MAX => return Err(io::ErrorKind::InvalidData.into()),
-            octet => line.push(octet),
-        }
     }
 }

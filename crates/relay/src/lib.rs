@@ -2,6 +2,7 @@
 //! that carry connections: an [`agent`] beside a program, and a [`Relay`] which connects to where the program wanted to go.
 
 pub mod agent;
+mod breakable;
 mod copy;
 mod introduction;
 mod link;

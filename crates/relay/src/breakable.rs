@@ -1,0 +1,202 @@
+//! A program's connection that can be broken off so that the program notices it: [`Breakable`].
+//!
+//! A Unix socket knows no RST: a program reads the end of the stream, whatever there was. But where a socket is closed and bytes wait in it that nobody has read, Linux has the
+//! other end's next read fail with `ECONNRESET` (`unix_release_sock`). So one byte is left in it at all times that was passed on already: first the end of the line with the
+//! destination, then the last one that has come. A connection that ends well takes it out before.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{ioctl_fionread, readv};
+use rustix::net::{RecvFlags, recv};
+use std::io::{self, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::UnixStream;
+
+/// A connection in which a byte is left. Dropped, it is broken off.
+#[derive(Debug)]
+pub(crate) struct Breakable {
+    socket: UnixStream,
+}
+
+impl Breakable {
+    /// Reads the line that a program's library says first, of at most so many bytes; its end is left.
+    ///
+    /// # Errors
+    /// If it is longer, or no text, or the connection ends within it.
+    pub(crate) async fn after_line(socket: UnixStream, longest: usize) -> io::Result<(Self, String)> {
+        let mut line = vec![0; longest + 1];
+        let len = loop {
+            socket.readable().await?;
+            let looked = socket.try_io(Interest::READABLE, || {
+                let seen = recv(&socket, &mut line[..], RecvFlags::PEEK | RecvFlags::DONTWAIT)?.0;
+                match line[..seen].iter().position(|byte| *byte == b'\n') {
+                    Some(end) => Ok(end),
+                    None if seen > longest => Err(io::ErrorKind::InvalidData.into()),
+                    None if seen == 0 || is_at_end(&socket)? => Err(io::ErrorKind::UnexpectedEof.into()),
+                    None => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            });
+            match looked {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                looked => break looked?,
+            }
+        };
+        line.truncate(len);
+        if len > 0 {
+            let taken = recv(&socket, &mut line[..], RecvFlags::DONTWAIT)?.0;
+            debug_assert_eq!(taken, len, "it was seen");
+        }
+        Ok((Self { socket }, String::from_utf8(line).map_err(io::Error::other)?))
+    }
+
+    /// The connection ends well: the program reads the end of the stream.
+    pub(crate) fn end(self) {
+        // At worst it is told as broken off.
+        let _ = recv(&self.socket, &mut [0; 1][..], RecvFlags::DONTWAIT);
+    }
+
+    /// Takes what has come beyond the byte that is left, and leaves the last one.
+    fn take(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let waiting = usize::try_from(ioctl_fionread(&self.socket)?).unwrap_or(usize::MAX);
+        let new = waiting.saturating_sub(1).min(buffer.len());
+        if new == 0 {
+            return match is_at_end(&self.socket)? {
+                true => self.socket.take_error()?.map_or(Ok(0), Err),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            };
+        }
+        let mut left = [0; 1];
+        let (all_but_last, _) = buffer.split_at_mut(new - 1);
+        let taken = readv(&self.socket, &mut [IoSliceMut::new(&mut left), IoSliceMut::new(all_but_last)])?;
+        // The byte that was left has been passed on before, and the next one takes its place.
+        let last = &mut buffer[taken - 1..taken];
+        recv(&self.socket, last, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+        Ok(taken)
+    }
+}
+
+/// Whether the other end writes no more.
+fn is_at_end(socket: &UnixStream) -> io::Result<bool> {
+    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut asked, Some(&Timespec::default()))?;
+    Ok(asked[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR))
+}
+
+impl AsyncRead for Breakable {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.socket.poll_read_ready(context))?;
+            let room = buffer.initialize_unfilled();
+            match self.socket.try_io(Interest::READABLE, || self.take(room)) {
+                Ok(taken) => {
+                    buffer.advance(taken);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Breakable {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// A program's end, and ours, after a line.
+    async fn pair() -> (UnixStream, Breakable) {
+        let (mut program, ours) = UnixStream::pair().unwrap();
+        program.write_all(b"10.9.1.1:80\n").await.unwrap();
+        let (ours, line) = Breakable::after_line(ours, 128).await.unwrap();
+        assert_eq!(line, "10.9.1.1:80");
+        (program, ours)
+    }
+
+    async fn read(stream: &mut (impl AsyncRead + Unpin), len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        stream.read_exact(&mut bytes).await.unwrap();
+        bytes
+    }
+
+    #[tokio::test]
+    async fn what_is_broken_off_reads_as_a_reset_after_all_that_came_and_what_ends_well_as_an_end() {
+        for (breaks, says) in [(true, &b""[..]), (true, b"a request"), (false, b""), (false, b"a request")] {
+            let (mut program, mut ours) = pair().await;
+            program.write_all(says).await.unwrap();
+            assert_eq!(read(&mut ours, says.len()).await, says);
+            ours.write_all(b"a half answer").await.unwrap();
+            if breaks { drop(ours) } else { ours.end() }
+            let mut read = Vec::new();
+            let ended = program.read_to_end(&mut read).await;
+            assert_eq!(read, b"a half answer");
+            match breaks {
+                true => assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionReset),
+                false => assert_eq!(ended.unwrap(), read.len()),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_come_once_and_in_order_however_they_are_cut_and_then_the_end() {
+        const LEN: usize = 1_000_000;
+        let wanted: Vec<u8> = (0..LEN).map(|at| (at * 7 % 251) as u8).collect();
+        for (pieces, room) in [(1, 1), (1, 64), (3, 2), (1_000, 1), (1_000, 999), (50_000, 65_536)] {
+            let (mut program, mut ours) = pair().await;
+            let len = if pieces * room < 100_000 { LEN / 100 } else { LEN };
+            let all = wanted[..len].to_vec();
+            let writing = tokio::spawn(async move {
+                for piece in all.chunks(pieces) {
+                    program.write_all(piece).await.unwrap();
+                }
+                program.shutdown().await.unwrap();
+                program
+            });
+            let (mut come, mut buffer) = (Vec::new(), vec![0; room]);
+            loop {
+                match ours.read(&mut buffer).await.unwrap() {
+                    0 => break,
+                    bytes => come.extend_from_slice(&buffer[..bytes]),
+                }
+            }
+            assert!(come == wanted[..len], "{pieces}, {room}");
+            drop(writing.await.unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_new_is_waited_for_and_a_line_that_is_none_is_an_error() {
+        let (mut program, mut ours) = pair().await;
+        let mut buffer = [0; 8];
+        let waited = tokio::time::timeout(Duration::from_millis(50), ours.read(&mut buffer)).await;
+        assert!(waited.is_err(), "the byte that is left is nothing new");
+        program.write_all(b"x").await.unwrap();
+        assert_eq!(ours.read(&mut buffer).await.unwrap(), 1);
+        for (says, error) in [
+            (&[b'1'; 129][..], io::ErrorKind::InvalidData),
+            (b"10.9.1.1", io::ErrorKind::UnexpectedEof),
+            (b"", io::ErrorKind::UnexpectedEof),
+        ] {
+            let (mut program, ours) = UnixStream::pair().unwrap();
+            program.write_all(says).await.unwrap();
+            drop(program);
+            assert_eq!(Breakable::after_line(ours, 128).await.unwrap_err().kind(), error);
+        }
+    }
+}
