@@ -48,13 +48,22 @@ impl World {
         let flow = Flow::open(NAME, KEY, [3; 32], "test".into(), Options { window: 2 << 20, ..Options::default() });
         let ends = [Some(flow), None];
         let (wires, come, deadlines) = (Vec::new(), [0; 2], Vec::new());
-        let mut world =
-            Self { now: BEGIN, ends, wires, come, came_at: [BEGIN; 2], gap: [Duration::ZERO; 2], ended: [None; 2], deadlines };
+        let mut world = Self {
+            now: BEGIN,
+            ends,
+            wires,
+            come,
+            came_at: [BEGIN; 2],
+            gap: [Duration::ZERO; 2],
+            ended: [None; 2],
+            deadlines,
+        };
         for (number, (rate, delay)) in lanes.iter().enumerate() {
             let lane = LaneId(number as u64 + 1);
             let delay = Duration::from_millis(*delay);
             let link = |seed| {
-                let config = LinkConfig::new().rate(Bitrate::kbps(*rate)).delay(delay).queue(QueueLimit::packets(1_000));
+                let config =
+                    LinkConfig::new().rate(Bitrate::kbps(*rate)).delay(delay).queue(QueueLimit::packets(1_000));
                 Link::new(config, seed, BEGIN)
             };
             let links = [link(1), link(2)];
@@ -215,7 +224,10 @@ fn dark(lanes: [(u64, u64); 2], goes: usize) {
         let left = takes(ALL - world.come[to], lanes[1 - goes].0);
         let took = world.run_until_come(to, ALL, left * 4 + Duration::from_secs(60));
         let gap = world.gap[to];
-        assert!(took <= left * 11 / 10 + Duration::from_secs(1), "{from} to {to}: {took:?}, and {left:?} is due, {gap:?} of nothing");
+        assert!(
+            took <= left * 11 / 10 + Duration::from_secs(1),
+            "{from} to {to}: {took:?}, and {left:?} is due, {gap:?} of nothing"
+        );
         assert!(gap <= Duration::from_secs(1), "{from} to {to}: nothing came for {gap:?}");
     }
 }

@@ -142,7 +142,11 @@ mod tests {
             program.write_all(says).await.unwrap();
             assert_eq!(read(&mut ours, says.len()).await, says);
             ours.write_all(b"a half answer").await.unwrap();
-            if breaks { drop(ours) } else { ours.end() }
+            if breaks {
+                drop(ours)
+            } else {
+                ours.end()
+            }
             let mut read = Vec::new();
             let ended = program.read_to_end(&mut read).await;
             assert_eq!(read, b"a half answer");

@@ -108,12 +108,45 @@ async fn what_a_program_sends_comes_back_from_where_it_wanted_to_go_also_if_it_l
     drop(last);
     let mut forbidden = UnixStream::connect(&socket).await.unwrap();
     forbidden.write_all(b"10.0.0.1:80\n").await.unwrap();
-    assert_eq!(forbidden.read(&mut [0]).await.unwrap_or(0), 0);
+    assert_eq!(forbidden.read(&mut [0]).await.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
     drop(end);
     running.await.unwrap();
     let notices = notices.lock().unwrap();
     let [Notice::Refused(words)] = &notices[..] else { panic!("{notices:?}") };
     assert_eq!(words, "10.0.0.1:80: the relay does not go there (0x101): it must be run with --allow 10.0.0.1");
+}
+
+#[tokio::test]
+async fn a_reset_of_the_server_is_one_for_the_program_and_its_end_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduction = relay(folder.path()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
+    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, |_| {}).await });
+    for (resets, speaks) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut program = UnixStream::connect(&socket).await.unwrap();
+        program.write_all(format!("{address}\n{}", if speaks { "a request" } else { "" }).as_bytes()).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        server.write_all(&[7; 500_000]).await.unwrap();
+        let mut half = vec![0; 500_000];
+        program.read_exact(&mut half).await.unwrap();
+        if resets {
+            server.set_zero_linger().unwrap();
+        }
+        drop(server);
+        let read = timeout(Duration::from_secs(30), program.read(&mut half)).await.expect("it ends");
+        match resets {
+            true => assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "{speaks}"),
+            // What it was sent and did not read is a reset by the server, as everywhere.
+            false if speaks => assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
+            false => assert_eq!(read.unwrap(), 0),
+        }
+    }
+    drop(end);
+    running.await.unwrap();
 }
 
 /// Where an agent's notices go.
