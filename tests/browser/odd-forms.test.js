@@ -92,6 +92,8 @@ scenarios(({ test, browser }) => {
     const photo = await scene.house.photo("a.jpg", 300_000);
     await scene.open();
     await scene.choose([photo]);
+    // From now on the browser knows how the file was.
+    await scene.page.evaluate(() => document.querySelector("input[type=file]").files[0].lastModified);
     await appendFile(photo.path, "more");
     // Chromium tells by the second.
     await utimes(photo.path, LATER, LATER);
