@@ -11,6 +11,9 @@ use tokio::time::Instant;
 /// Who has come so lately is not asked to make way: what it sent at once may not have been read yet.
 const MOMENT: Duration = Duration::from_millis(50);
 
+/// A handshake that has begun takes no longer where the way is fair: one of the same address may make it end.
+const LONG: Duration = Duration::from_secs(2);
+
 /// So many at once, and so many of each address, IPv6 by its /64. When all places are taken, one of who has most makes way for who has fewer, first one that has said nothing yet, and the
 /// oldest: whoever comes from many addresses and never ends a handshake keeps nobody out who ends his.
 #[derive(Clone, Debug)]
@@ -90,7 +93,7 @@ impl Peers {
         let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
         let now = Instant::now();
         if is_its_own && held.own(peer) >= self.of_peer {
-            held.make_own_way(peer, now, age)?;
+            held.make_own_way(peer, now)?;
         }
         if held.count >= self.all {
             held.make_way(has, now, age)?;
@@ -124,14 +127,13 @@ impl Held {
         self.peers.get(&peer).map_or(0, |places| places.values().filter(|taken| taken.is_its_own).count())
     }
 
-    /// The oldest of a peer's own that says nothing makes way for its next: who shares the address with it need not wait for it to fail.
-    fn make_own_way(&mut self, peer: DeviceId, now: Instant, age: Duration) -> Result<(), Full> {
-        let silent = |(_, taken): &(&u64, &Taken)| taken.is_its_own && !taken.has_spoken;
-        let oldest = self.peers.get(&peer).and_then(|places| places.iter().find(silent));
-        let Some((at, since)) = oldest.map(|(at, taken)| (*at, taken.since)) else { return Err(Full::OfPeer) };
-        if now.saturating_duration_since(since) < age {
-            return Err(Full::ForAMoment);
-        }
+    /// The oldest of a peer's own that says nothing makes way for its next, or else the oldest of those that have begun long ago: who shares the address with it need not wait for it to fail. At
+    /// once: whoever accepts does not wait for one address.
+    fn make_own_way(&mut self, peer: DeviceId, now: Instant) -> Result<(), Full> {
+        let own = self.peers.get(&peer).into_iter().flatten().filter(|(_, taken)| taken.is_its_own);
+        let is_old = |taken: &Taken| !taken.has_spoken || now.saturating_duration_since(taken.since) >= LONG;
+        let oldest = own.filter(|(_, taken)| is_old(taken)).min_by_key(|(at, taken)| (taken.has_spoken, **at));
+        let Some(at) = oldest.map(|(at, _)| *at) else { return Err(Full::OfPeer) };
         if let Some(task) = self.free(Key(peer, at)) {
             task.abort();
         }
@@ -224,8 +226,6 @@ mod tests {
         let _forged: Vec<_> = (0..9).map(|_| peers.take(peer, false).unwrap()).collect();
         let [first, second] = [0; 2].map(|_| peers.take_settled(peer).unwrap());
         first.speaks();
-        assert_eq!(peers.take_settled(peer).unwrap_err(), Full::ForAMoment);
-        tokio::time::advance(MOMENT).await;
         let third = peers.take_settled(peer).unwrap();
         let has = |place: &Place| lock(&peers.held).taken(place.key()).is_some();
         assert_eq!([&first, &second, &third].map(has), [true, false, true]);
@@ -233,6 +233,9 @@ mod tests {
         tokio::time::advance(MOMENT).await;
         assert_eq!(peers.take_settled(peer).unwrap_err(), Full::OfPeer, "both are in a handshake");
         assert_eq!(peers.taken(), 11);
+        tokio::time::advance(LONG).await;
+        let _fourth = peers.take_settled(peer).unwrap();
+        assert_eq!([&first, &third].map(has), [false, true], "the older one takes too long");
     }
 
     #[tokio::test(start_paused = true)]
