@@ -50,6 +50,8 @@ pub(super) struct Table {
     waits: Vec<usize>,
     /// What each share owed, and when, for what had begun in it (the leaky bucket of ITU-T I.371).
     begun: Vec<(Duration, Duration)>,
+    /// The same of those that are known for having had to make way: others do not pay for them.
+    begun_known: Vec<(Duration, Duration)>,
     /// Where each number is to be found.
     found: BTreeMap<u64, Found>,
     clients: BTreeMap<(usize, DeviceId), Count>,
@@ -132,6 +134,7 @@ impl Table {
             taken: vec![0; shares.len()],
             waits: vec![0; shares.len()],
             begun: vec![<(Duration, Duration)>::default(); shares.len()],
+            begun_known: vec![<(Duration, Duration)>::default(); shares.len()],
             shares,
             next: 0,
             held: BTreeMap::new(),
@@ -262,18 +265,30 @@ impl Table {
     }
 
     /// Whether one more may begin in a share now.
-    fn may_begin(&self, share: usize, now: Duration) -> bool {
-        self.is_free(share) || self.owes(share, now) + ONE_IN <= ONE_IN * AT_ONCE
+    fn may_begin(&self, share: usize, is_known: bool, now: Duration) -> bool {
+        let owes = if is_known { self.owes(share, now).max(self.known_owe(share, now)) } else { self.owes(share, now) };
+        self.is_free(share) || owes + ONE_IN <= ONE_IN * AT_ONCE
+    }
+
+    /// What is owed for those that are known.
+    fn known_owe(&self, share: usize, now: Duration) -> Duration {
+        let (at, owed) = self.begun_known[share];
+        owed.saturating_sub(now.saturating_sub(at))
     }
 
     /// What a share owes for what has begun in it: [`ONE_IN`] each, which time pays off.
     fn owes(&self, share: usize, now: Duration) -> Duration {
         let (at, owed) = self.begun[share];
+        let passed = now.saturating_sub(at);
+        let is_slow = !owed.is_zero() && self.is_at_work(share, now);
+        owed.saturating_sub(if is_slow { passed / SLOWER_AT_WORK } else { passed })
+    }
+
+    /// Whether as many as [`FREELY`] are at work.
+    fn is_at_work(&self, share: usize, now: Duration) -> bool {
         let at_work =
             self.in_share(share).filter(|(_, held)| held.stage == Stage::Asks && held.sign.late(now).is_none());
-        let passed = now.saturating_sub(at);
-        let is_at_work = !owed.is_zero() && at_work.take(FREELY).count() == FREELY;
-        owed.saturating_sub(if is_at_work { passed / SLOWER_AT_WORK } else { passed })
+        at_work.take(FREELY).count() == FREELY
     }
 
     /// The next turn of all that wait for a share, behind that one. Of equals the first comes first; in a crowd, the last: if it comes at once, it is better to serve some at once
@@ -395,7 +410,7 @@ impl Table {
         }
         let standing = self.standing(newcomer, now);
         let full = if standing.client < 0 { Full::Known } else { Full::All };
-        if !self.may_begin(newcomer.share, now) {
+        if !self.may_begin(newcomer.share, standing.client < 0, now) {
             return Err(full);
         }
         if self.taken[newcomer.share] < share.places {
@@ -426,8 +441,10 @@ impl Table {
 
     fn begins(&mut self, share: usize, standing: Weight, now: Duration) {
         if !self.is_free(share) {
-            let counts = if standing.client < 0 { KNOWN_COUNTS } else { 1 };
-            self.begun[share] = (now, self.owes(share, now) + ONE_IN * counts);
+            self.begun[share] = (now, self.owes(share, now) + ONE_IN);
+            if standing.client < 0 {
+                self.begun_known[share] = (now, self.known_owe(share, now) + ONE_IN * KNOWN_COUNTS);
+            }
         }
     }
 
@@ -805,6 +822,13 @@ mod tests {
             table.look(now);
         }
         assert!((at_once + 45..=at_once + 55).contains(&table.taken[0]), "{}", table.taken[0]);
+        // One that is known for having had to make way costs others no more of their time.
+        table.known_clients.is_at_fault(DeviceId::from_ip(many(999)), now);
+        let (owed, known) =
+            (table.owes(0, now), table.standing(&Held::new(0, many(999), now, Stage::New, Arc::default()), now));
+        table.begins(0, known, now);
+        assert_eq!(table.owes(0, now), owed + ONE_IN);
+        table.begun[0] = (now, owed);
         let before = table.taken[0];
         crowd[..20].iter().for_each(|number| table.leave(*number, now));
         assert_eq!(table.taken[0], before, "one begins whenever one ends");
