@@ -143,6 +143,8 @@ fn announce(name: &str, port: u16) -> i32 {
     // Before there are threads, which take it over.
     let _ = ends.thread_block();
     bound_memory();
+    // What it hears costs others no time.
+    let _ = rustix::process::nice(19);
     match Announcement::begin(name, port) {
         Ok(_announcement) => {
             let _ = ends.wait();

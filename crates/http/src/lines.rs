@@ -9,28 +9,42 @@ const LINES_MAX: u32 = 60;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// How many lines of one kind were written since the minute began.
-#[derive(Debug, Default)]
-pub struct Lines(Mutex<(Option<Instant>, u32)>);
+#[derive(Debug)]
+pub struct Lines {
+    most: u32,
+    written: Mutex<(Option<Instant>, u32)>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Lines {
-    /// None yet.
+    /// None yet, and 60 a minute at most.
     pub const fn new() -> Self {
-        Self(Mutex::new((None, 0)))
+        Self::at_most(LINES_MAX)
+    }
+
+    /// None yet, and so many a minute at most.
+    pub const fn at_most(most: u32) -> Self {
+        Self { most, written: Mutex::new((None, 0)) }
     }
 
     /// Whether one more is written in this minute. Of the first that is not, `more` is told: it says in a line of its own that there are more.
     pub fn have_room(&self, now: Instant, more: impl FnOnce()) -> bool {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.0.is_none_or(|began| now.saturating_duration_since(began) >= MINUTE) {
             *kept = (Some(now), 0);
         }
         kept.1 = kept.1.saturating_add(1);
         let written = kept.1;
         drop(kept);
-        if written == LINES_MAX + 1 {
+        if written == self.most + 1 {
             more();
         }
-        written <= LINES_MAX
+        written <= self.most
     }
 }
 

@@ -3,7 +3,7 @@
 //! Promises: who did it stands there as the beginning of a MAC, so that lines of the same owner are known by it, and nobody's name, cookie or
 //! content.
 //!
-//! Bounds: of what was refused as many lines a minute as [`Lines`] has room for, so that strangers do not fill the log; what was done is always written down.
+//! Bounds: of what was refused as many lines a minute as [`Lines`] has room for, and [`DONE_MAX`] of what was done, so that nobody fills the log.
 
 use crate::owner::Tag;
 use hoop_http::{Lines, Problem};
@@ -15,9 +15,20 @@ use std::time::Instant;
 /// So much of a MAC tells owners apart: some ten million of them.
 const SHORT: usize = 6;
 
-/// What was refused lately, and written down.
-#[derive(Default)]
-pub struct Audit(Lines);
+/// Lines of what was done in a minute: ten a second are more than people do, and some 130 MB a day at the most.
+const DONE_MAX: u32 = 600;
+
+/// What was refused lately, and what was done, and written down.
+pub struct Audit {
+    refused: Lines,
+    done: Lines,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { refused: Lines::new(), done: Lines::at_most(DONE_MAX) }
+    }
+}
 
 /// Somebody acts.
 pub struct Act {
@@ -34,8 +45,9 @@ pub struct Act {
 impl Act {
     /// Writes down what came of it: the state that the upload has then, `saved`, or the code of the refusal.
     pub fn came_to(&self, audit: &Audit, outcome: Result<&str, &Problem>) {
-        let more = || tracing::warn!(target: "audit", "more acts are refused than are written down in this minute");
-        if outcome.is_err() && !audit.0.have_room(Instant::now(), more) {
+        let (lines, what) = if outcome.is_ok() { (&audit.done, "done") } else { (&audit.refused, "refused") };
+        let more = || tracing::warn!(target: "audit", "more acts are {what} than are written down in this minute");
+        if !lines.have_room(Instant::now(), more) {
             return;
         }
         let (act, address, id) = (self.name, self.address, self.id.map(tracing::field::display));

@@ -10,7 +10,7 @@ use crate::token::Credentials;
 use crate::user::Ask;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::{Code, Problem, ReadError, empty, read_limited};
+use hoop_http::{Code, Lines, Problem, ReadError, empty, read_limited};
 use hoop_units::UnixTime;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use std::net::IpAddr;
@@ -206,7 +206,11 @@ pub fn stranger() -> Problem {
 /// Asks the application whose credentials these are; none: nobody that it knows.
 async fn ask(core: &Core, question: &Ask, credentials: &Credentials) -> Result<Option<String>, Problem> {
     let unreachable = |error: &dyn std::fmt::Display| {
-        tracing::warn!(%error, "the application could not be asked who is signed in");
+        static TROUBLE: Lines = Lines::new();
+        let more = || tracing::warn!("the application cannot be asked more often than is written down in this minute");
+        if TROUBLE.have_room(std::time::Instant::now(), more) {
+            tracing::warn!(%error, "the application could not be asked who is signed in");
+        }
         Problem::new(Code::UpstreamUnreachable, "it could not be asked who is signed in")
     };
     let asking = async {
