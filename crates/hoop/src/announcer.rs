@@ -90,7 +90,10 @@ fn keep(mut hears: File) {
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let Some(alive) = alive else { return };
         let has_gone = wait(&hears, Some(&alive), None);
-        let _ = kill(announcer, Signal::SIGTERM).ok().filter(|()| has_gone);
+        if has_gone {
+            // It may have ended by itself.
+            let _ = kill(announcer, Signal::SIGTERM);
+        }
         let ended = waitpid(announcer, None);
         if has_gone || matches!(ended, Ok(nix::sys::wait::WaitStatus::Exited(_, CANNOT))) {
             return;
