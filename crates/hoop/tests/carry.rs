@@ -189,3 +189,43 @@ fn the_certificate_that_the_page_has_openssl_make_is_taken() {
     let (_, _, error) = run(folder.path(), &[&["run", "--relay", "laptop.toml", "--"], &ASKS[..]].concat());
     assert!(error.contains("the relay does not go there (0x101)"), "{error}");
 }
+
+#[test]
+fn a_restarted_relay_reads_as_a_reset() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |listen: &str| {
+        let arguments =
+            ["relay", "--listen", listen, "--cert", "cert.pem", "--key", "key.pem", "--devices", "devices.toml"];
+        let mut relay = hoop(folder.path(), &[&arguments[..], &["--allow", "127.0.0.1"]].concat());
+        let mut relay = Running(relay.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(relay.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (relay, line.trim().strip_prefix("listening on ").unwrap().split(',').next().unwrap().to_owned())
+    };
+    sign(folder.path());
+    std::fs::write(folder.path().join("devices.toml"), "").unwrap();
+    let (first, address) = start("127.0.0.1:0");
+    let port = address.rsplit(':').next().unwrap();
+    let introduce =
+        format!("introduce localhost:{port} --devices devices.toml --cert cert.pem --address 127.0.0.1 -o laptop.toml");
+    assert_eq!(run(folder.path(), &introduce.split(' ').collect::<Vec<_>>()).0, 0);
+    let introduction = hoop_relay::Introduction::read(&folder.path().join("laptop.toml")).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let web = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let link = hoop_relay::Link::start(&introduction, vec![hoop_relay::Way::any()]).unwrap();
+        let socket = folder.path().join("agent");
+        let agent = hoop_relay::agent::Agent::bind(&socket, hoop_relay::FlowOptions::default()).unwrap();
+        tokio::spawn(async move { agent.run(&link, std::future::pending(), |_| {}).await });
+        let mut program = tokio::net::UnixStream::connect(&socket).await.unwrap();
+        program.write_all(format!("{}\n", web.local_addr().unwrap()).as_bytes()).await.unwrap();
+        let (mut server, _) = web.accept().await.unwrap();
+        server.write_all(b"half").await.unwrap();
+        program.read_exact(&mut [0; 4]).await.unwrap();
+        drop(first);
+        let _second = start(&address);
+        let read = tokio::time::timeout(std::time::Duration::from_secs(60), program.read(&mut [0; 4])).await;
+        assert_eq!(read.expect("it ends").unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    });
+}
