@@ -584,10 +584,8 @@ impl Live {
         if flushed.as_ref() == Some(&received) {
             return core.store.load(id).await.map_err(store_problem);
         }
-        let synced = blocking(move || body.sync()).await;
-        synced.and_then(|synced| synced).map_err(|error| store_problem(error.into()))?;
         let told = upload(&self.admission, told, self.created, core.clock.unix());
-        let changed = core.store.receive(told, flushed.is_none()).await.map_err(store_problem)?;
+        let changed = core.store.receive(body, told, flushed.is_none()).await.map_err(store_problem)?;
         match changed {
             Changed::Done(upload) => {
                 *flushed = Some(received);

@@ -12,10 +12,10 @@ use crate::room::{Payer, Sum};
 use hoop_http::Code;
 use hoop_timekeeper::Over;
 use hoop_units::{RangeSet, UnixTime, UploadId};
+use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc};
 
 /// The first step of the layout. `user_version` counts the steps that were made.
 const UPLOADS: &str = "
@@ -97,8 +97,6 @@ pub struct SqliteIndex {
     /// Sees what is committed.
     reader: Mutex<Connection>,
     queue: Mutex<Queue>,
-    /// Rung when a transaction has ended.
-    rung: Condvar,
     /// What is kept of all uploads that have ended, in bytes.
     pub(super) ended_max: u64,
 }
@@ -106,14 +104,26 @@ pub struct SqliteIndex {
 /// A change, as it is made within a transaction.
 type Work = Box<dyn FnOnce(&Connection) -> Result<Changed, StoreError> + Send>;
 
-/// Changes that wait for the next transaction, and what came of those that had theirs. As many as there are callers.
+/// Changes that wait for the next transaction. As many as there are callers.
 #[derive(Default)]
 struct Queue {
-    next: u64,
-    waiting: Vec<(u64, Work)>,
-    outcomes: BTreeMap<u64, Result<Changed, StoreError>>,
-    /// Whether somebody is in a transaction for all.
+    waiting: Vec<Waiting>,
+    /// Whether somebody is in a transaction for all, or was told to begin one.
     leading: bool,
+}
+
+/// A change that waits, and how its caller is woken: alone, since all who wait would be many.
+struct Waiting {
+    work: Work,
+    tell: mpsc::Sender<Told>,
+}
+
+/// What a caller hears that waits.
+enum Told {
+    /// Its change is synced, or failed.
+    Outcome(Result<Changed, StoreError>),
+    /// It is the first of those that wait, and leads the next transaction.
+    Lead,
 }
 
 impl SqliteIndex {
@@ -137,7 +147,7 @@ impl SqliteIndex {
         reader.pragma_update(None, "temp_store", "MEMORY")?;
         [&connection, &reader].into_iter().for_each(|one| one.set_prepared_statement_cache_capacity(STATEMENTS_MAX));
         let (connection, reader) = (Mutex::new(connection), Mutex::new(reader));
-        Ok(Self { connection, reader, queue: Mutex::default(), rung: Condvar::new(), ended_max })
+        Ok(Self { connection, reader, queue: Mutex::default(), ended_max })
     }
 
     /// The connection that reads.
@@ -151,27 +161,39 @@ impl SqliteIndex {
         &self,
         work: impl FnOnce(&Connection) -> Result<Changed, StoreError> + Send + 'static,
     ) -> Result<Changed, StoreError> {
-        let mut queue = self.queue();
-        let number = queue.next;
-        queue.next += 1;
-        queue.waiting.push((number, Box::new(work)));
+        let (tell, told) = mpsc::channel();
+        let leads = {
+            let mut queue = self.queue();
+            queue.waiting.push(Waiting { work: Box::new(work), tell });
+            !std::mem::replace(&mut queue.leading, true)
+        };
+        if leads {
+            self.lead();
+        }
         loop {
-            if let Some(outcome) = queue.outcomes.remove(&number) {
-                return outcome;
+            match told.recv() {
+                Ok(Told::Outcome(outcome)) => return outcome,
+                Ok(Told::Lead) => self.lead(),
+                Err(_) => return Err(StoreError::Damaged("a transaction was given up")),
             }
-            if queue.leading {
-                queue = self.rung.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            queue.leading = true;
+        }
+    }
+
+    /// Makes the changes that wait in one transaction, tells their callers, and has the first of those that came meanwhile lead the next.
+    fn lead(&self) {
+        let group: Vec<_> = {
+            let mut queue = self.queue();
             let len = queue.waiting.len().min(GROUP_MAX);
-            let group = queue.waiting.drain(..len).collect();
-            drop(queue);
-            let outcomes = commit(&mut self.lock(), group);
-            queue = self.queue();
-            queue.leading = false;
-            queue.outcomes.extend(outcomes);
-            self.rung.notify_all();
+            queue.waiting.drain(..len).collect()
+        };
+        let (works, callers): (Vec<_>, Vec<_>) = group.into_iter().map(|one| (one.work, one.tell)).unzip();
+        let outcomes = commit(&mut self.lock(), works);
+        // Each waits for what it is told.
+        callers.into_iter().zip(outcomes).for_each(|(tell, outcome)| drop(tell.send(Told::Outcome(outcome))));
+        let mut queue = self.queue();
+        match queue.waiting.first() {
+            Some(next) => drop(next.tell.send(Told::Lead)),
+            None => queue.leading = false,
         }
     }
 
@@ -454,25 +476,27 @@ fn count_anew(transaction: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes these changes in one transaction. One that fails is undone alone; if the commit fails, none is made.
-fn commit(connection: &mut Connection, group: Vec<(u64, Work)>) -> Vec<(u64, Result<Changed, StoreError>)> {
-    let numbers: Vec<u64> = group.iter().map(|(number, _)| *number).collect();
+/// Makes these changes in one transaction, and tells what came of each. One that fails is undone alone; if the commit fails, none is made.
+fn commit(connection: &mut Connection, group: Vec<Work>) -> Vec<Result<Changed, StoreError>> {
+    let len = group.len();
     let made = || -> Result<Vec<_>, rusqlite::Error> {
-        let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut outcomes = Vec::with_capacity(group.len());
-        for (number, work) in group {
-            let savepoint = transaction.savepoint()?;
-            let outcome = work(&savepoint);
-            match outcome.is_ok() {
-                true => savepoint.commit()?,
-                false => savepoint.finish()?,
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // Statements that stay prepared; those of [`rusqlite::Savepoint`] are parsed each time.
+        let step = |sql| transaction.prepare_cached(sql)?.execute([]);
+        let mut outcomes = Vec::with_capacity(len);
+        for work in group {
+            step("SAVEPOINT change")?;
+            let outcome = work(&transaction);
+            if outcome.is_err() {
+                step("ROLLBACK TO change")?;
             }
-            outcomes.push((number, outcome));
+            step("RELEASE change")?;
+            outcomes.push(outcome);
         }
         transaction.commit()?;
         Ok(outcomes)
     };
-    made().unwrap_or_else(|error| numbers.into_iter().map(|number| (number, Err(same(&error)))).collect())
+    made().unwrap_or_else(|error| (0..len).map(|_| Err(same(&error))).collect())
 }
 
 /// The same failure, for each whom it befell.
@@ -497,24 +521,27 @@ fn begin(transaction: &Connection, progress: &Upload) -> Result<Upload, StoreErr
 }
 
 pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreError> {
-    let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM uploads WHERE id = ?1"))?;
+    static SQL: LazyLock<String> = LazyLock::new(|| format!("SELECT {COLUMNS} FROM uploads WHERE id = ?1"));
+    let mut statement = connection.prepare_cached(&SQL)?;
     statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
 }
 
 fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
-    let sql = format!(
-        "INSERT INTO uploads ({COLUMNS}, room, ended) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
+    static SQL: LazyLock<String> = LazyLock::new(|| {
+        format!(
+            "INSERT INTO uploads ({COLUMNS}, room, ended) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
          ?17, ?18, ?19, ?20, ?21, ?22, ?23, coalesce(?24 + {note}, 0)) ON CONFLICT (id) DO UPDATE SET received = excluded.received, state = excluded.state, method = \
          excluded.method, path = excluded.path, owner = excluded.owner, updated = excluded.updated, attempts = \
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
          excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused, receipt = \
          excluded.receipt, failures = excluded.failures, kept = excluded.kept, payer = excluded.payer, \
          room = excluded.room, ended = excluded.ended",
-        note = ended::note_len("?1"),
-    );
+            note = ended::note_len("?1"),
+        )
+    });
     let facts = upload.facts.as_ref();
     let reason = upload.reason.as_ref();
-    transaction.prepare_cached(&sql)?.execute(params![
+    transaction.prepare_cached(&SQL)?.execute(params![
         upload.id.0,
         upload.prelude,
         i64::try_from(upload.total).map_err(|_| StoreError::Damaged("a total beyond an exbibyte"))?,
@@ -543,39 +570,54 @@ fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Reads [`COLUMNS`], one after another: to find each by its name took longer than SQLite itself.
 fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
-    let (method, path, owner) = (row.get("method")?, row.get("path")?, row.get::<_, Option<Tag>>("owner")?);
-    let facts = match (method, path, owner) {
+    let mut cells = Cells { row, next: 0 };
+    let (id, prelude, total, received) = (cells.next()?, cells.next()?, cells.next::<i64>()?, cells.next::<String>()?);
+    let state = cells.next::<String>()?;
+    let facts = match (cells.next()?, cells.next()?, cells.next::<Option<Tag>>()?) {
         (Some(method), Some(path), Some(owner)) => Some(Facts { method, path, owner }),
         _ => None,
     };
-    let code: Option<String> = row.get("reason_code")?;
+    let [created, updated, expires] = [cells.next()?, cells.next()?, cells.next()?].map(UnixTime);
+    let (attempts, next_attempt) = (cells.next()?, cells.next::<Option<u32>>()?.map(UnixTime));
+    let code: Option<String> = cells.next()?;
     let code = code.map(|name| Code::by_name(&name).ok_or(StoreError::Damaged("a code that is not known")));
-    let detail: Option<String> = row.get("reason_detail")?;
-    let total = u64::try_from(row.get::<_, i64>("total")?).map_err(|_| StoreError::Damaged("a total below zero"))?;
-    let received: String = row.get("received")?;
-    let state: String = row.get("state")?;
+    let detail: Option<String> = cells.next()?;
     Ok(Upload {
-        id: UploadId(row.get("id")?),
-        prelude: row.get("prelude")?,
-        total,
+        id: UploadId(id),
+        prelude,
+        total: u64::try_from(total).map_err(|_| StoreError::Damaged("a total below zero"))?,
         received: received.parse().map_err(|_| StoreError::Damaged("ranges that are none"))?,
-        paused: row.get("paused")?,
         state: State::by_name(&state).ok_or(StoreError::Damaged("a state that is not known"))?,
         facts,
-        created: UnixTime(row.get("created")?),
-        updated: UnixTime(row.get("updated")?),
-        expires: UnixTime(row.get("expires")?),
-        attempts: row.get("attempts")?,
-        next_attempt: row.get::<_, Option<u32>>("next_attempt")?.map(UnixTime),
+        created,
+        updated,
+        expires,
+        attempts,
+        next_attempt,
         reason: code.transpose()?.map(|code| Reason { code, detail: detail.unwrap_or_default() }),
-        answer: row.get("answer")?,
-        receipt: row.get("receipt")?,
-        token: row.get("token")?,
-        failures: row.get("failures")?,
-        kept: row.get("kept")?,
-        payer: row.get("payer")?,
+        answer: cells.next()?,
+        token: cells.next()?,
+        paused: cells.next()?,
+        receipt: cells.next()?,
+        failures: cells.next()?,
+        kept: cells.next()?,
+        payer: cells.next()?,
     })
+}
+
+/// A row's columns in their order.
+struct Cells<'a> {
+    row: &'a Row<'a>,
+    next: usize,
+}
+
+impl Cells<'_> {
+    fn next<T: FromSql>(&mut self) -> Result<T, rusqlite::Error> {
+        self.next += 1;
+        self.row.get(self.next - 1)
+    }
 }
 
 #[cfg(test)]

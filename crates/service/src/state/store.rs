@@ -2,7 +2,7 @@
 
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
-use super::{Bodies, Change, Changed, Index, StoreError, Upload};
+use super::{Bodies, Change, Changed, Index, Sealed, StoreError, Upload};
 use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
 use std::fs::{DirBuilder, File};
@@ -103,13 +103,17 @@ impl Store {
         Ok(changed)
     }
 
-    /// Adds what was received, and tells who waits for it.
+    /// Syncs what was written to an upload's body, then notes it, and tells who waits for it.
     ///
     /// # Errors
-    /// If the index fails.
-    pub async fn receive(&self, progress: Upload, first: bool) -> Result<Changed, StoreError> {
+    /// If the body cannot be synced, or the index fails.
+    pub async fn receive(&self, body: Arc<dyn Sealed>, progress: Upload, first: bool) -> Result<Changed, StoreError> {
         let id = progress.id;
-        let changed = self.with(move |index| index.receive(&progress, first)).await?;
+        let work = move |index: &dyn Index| {
+            body.sync()?;
+            index.receive(&progress, first)
+        };
+        let changed = self.with(work).await?;
         self.announce(id);
         Ok(changed)
     }
