@@ -328,12 +328,20 @@ impl<S: AsyncRead + Unpin> Gate<S> {
             buffer.set_filled(before);
             return Poll::Ready(Ok(true));
         };
-        self.held.extend_from_slice(&came[len..]);
-        buffer.set_filled(before + len);
+        let behind = came.len() - len;
+        let of_body = match head.body {
+            Framing::Length(length) => usize::try_from(length).map_or(behind, |length| length.min(behind)),
+            Framing::Chunked => behind,
+        };
+        self.held.extend_from_slice(&came[len + of_body..]);
+        buffer.set_filled(before + len + of_body);
         self.seen = 0;
         self.let_through(&head);
-        self.take_body();
-        self.give(buffer);
+        self.next = match self.next {
+            Next::Body(length) if length == of_body as u64 => Next::Head,
+            Next::Body(length) => Next::Body(length - of_body as u64),
+            next => next,
+        };
         Poll::Ready(Ok(true))
     }
 

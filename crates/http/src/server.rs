@@ -354,7 +354,8 @@ where
                 outbox.open(&mut request);
                 direct.iter().for_each(|direct| drop(request.extensions_mut().insert((*direct).clone())));
                 let keep_alive = keeps_alive(&request);
-                let answer = refusal.is_none().then(|| handler(request, peer));
+                // Boxed, since each move from one future into the next would keep room for it once more.
+                let answer = refusal.is_none().then(|| Box::pin(handler(request, peer)));
                 let (outbox, watch) = (outbox.clone(), watch.clone());
                 async move {
                     let mut answer = match (answer, refusal) {
