@@ -65,6 +65,7 @@ pub struct Devices {
 struct Lately {
     requests: Meter,
     begun: Meter,
+    resources: Meter,
     /// Bytes that may still come in messages under way, beyond those that the spool has promised room for, and how many messages these are.
     announced: u64,
     messages: u32,
@@ -136,12 +137,29 @@ impl Devices {
     /// # Errors
     /// `too-many-requests`.
     pub fn begin(&self, device: DeviceId, now: Timestamp) -> Result<(), Problem> {
+        self.count_begun(device, now, |lately| &mut lately.begun)
+    }
+
+    /// Counts a resumable upload that is begun; once something of it has come, [`Devices::begin`] counts it as well.
+    ///
+    /// # Errors
+    /// `too-many-requests`.
+    pub fn begin_resource(&self, device: DeviceId, now: Timestamp) -> Result<(), Problem> {
+        self.count_begun(device, now, |lately| &mut lately.resources)
+    }
+
+    fn count_begun(
+        &self,
+        device: DeviceId,
+        now: Timestamp,
+        meter: fn(&mut Lately) -> &mut Meter,
+    ) -> Result<(), Problem> {
         let most = self.limits.begun_per_minute;
         if most == 0 || !self.is_limited(device) {
             return Ok(());
         }
         let interval = Duration::from_secs(60) / most;
-        let counted = self.with(device, now, |lately| lately.begun.count(now, interval, most));
+        let counted = self.with(device, now, |lately| meter(lately).count(now, interval, most));
         counted.map_err(|wait| too_many(format_args!("more than {most} uploads begun in a minute by one device"), wait))
     }
 

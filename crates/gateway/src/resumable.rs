@@ -169,6 +169,7 @@ impl Call<'_> {
         door::demand(self.shared, &dest, permit.as_deref())?;
         let dest = dest.url;
         total.map(|total| layout(self.shared, total)).transpose()?;
+        self.shared.devices.begin_resource(self.device, self.shared.clock.now())?;
         let now = self.shared.clock.unix();
         let (token, resource) =
             (Token(Dice.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));

@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::index::{Index, read_id, signed};
 use hoop_timekeeper::Over;
 use hoop_units::{DeviceId, UnixTime, UploadId};
-use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 /// The most resources at once: with a [`Resource::tail`] each, 16 MiB of index.
 pub const RESOURCES_MAX: usize = 256;
@@ -75,73 +75,70 @@ impl Resource {
     }
 }
 
-impl Index {
-    /// Adds a resource; `false` if there are too many, and no other device has more.
-    pub fn add_resource(&mut self, token: Token, new: &Resource, over: Over) -> Result<bool, StoreError> {
-        let tx = self.transaction()?;
-        let expired = "DELETE FROM resource WHERE expires < ?1 OR expires > ?2";
-        tx.prepare_cached(expired)?.execute([over.before.0, over.after.0])?;
-        let count = |tx: &Transaction<'_>, device: Option<DeviceId>| {
-            let device = device.as_ref().map(|device| device.as_bytes().as_slice());
-            let sql = "SELECT count(*) FROM resource WHERE ?1 IS NULL OR device = ?1";
-            tx.prepare_cached(sql)?.query_row([device], |row| row.get::<_, u32>(0)).map(|count| count as usize)
-        };
-        // One that is done is only there for whoever missed the answer.
-        let drop_done =
-            |device: Option<DeviceId>| tx.prepare_cached(DROP_DONE)?.execute([device.map(|device| device.0)]);
-        let own = count(&tx, Some(new.device))?;
-        if own >= RESOURCES_OF_DEVICE_MAX && drop_done(Some(new.device))? == 0 {
-            return Ok(false);
-        }
-        if count(&tx, None)? >= RESOURCES_MAX
-            && drop_done(None)? == 0
-            && tx.prepare_cached(MAKE_WAY)?.execute([signed(own as u64)])? == 0
-        {
-            return Ok(false);
-        }
-        tx.prepare_cached("INSERT INTO resource VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(params![
-            token.0.as_slice(),
-            new.device.as_bytes().as_slice(),
-            new.dest,
-            new.total.map(signed),
-            new.upload.as_ref().map(|id| id.as_bytes().as_slice()),
-            signed(new.tail_at),
-            new.tail,
-            new.done,
-            new.expires.0,
-        ])?;
-        tx.commit()?;
-        Ok(true)
+/// Adds a resource; `false` if there are too many, and no other device has more.
+pub fn add(tx: &Connection, token: Token, new: &Resource, over: Over) -> Result<bool, StoreError> {
+    let expired = "DELETE FROM resource WHERE expires < ?1 OR expires > ?2";
+    tx.prepare_cached(expired)?.execute([over.before.0, over.after.0])?;
+    let count = |device: Option<DeviceId>| {
+        let device = device.as_ref().map(|device| device.as_bytes().as_slice());
+        let sql = "SELECT count(*) FROM resource WHERE ?1 IS NULL OR device = ?1";
+        tx.prepare_cached(sql)?.query_row([device], |row| row.get::<_, u32>(0)).map(|count| count as usize)
+    };
+    // One that is done is only there for whoever missed the answer.
+    let drop_done = |device: Option<DeviceId>| tx.prepare_cached(DROP_DONE)?.execute([device.map(|device| device.0)]);
+    let own = count(Some(new.device))?;
+    if own >= RESOURCES_OF_DEVICE_MAX && drop_done(Some(new.device))? == 0 {
+        return Ok(false);
     }
+    if count(None)? >= RESOURCES_MAX
+        && drop_done(None)? == 0
+        && tx.prepare_cached(MAKE_WAY)?.execute([signed(own as u64)])? == 0
+    {
+        return Ok(false);
+    }
+    tx.prepare_cached("INSERT INTO resource VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(params![
+        token.0.as_slice(),
+        new.device.as_bytes().as_slice(),
+        new.dest,
+        new.total.map(signed),
+        new.upload.as_ref().map(|id| id.as_bytes().as_slice()),
+        signed(new.tail_at),
+        new.tail,
+        new.done,
+        new.expires.0,
+    ])?;
+    Ok(true)
+}
 
+/// Records what a resource is now; `false` if it is gone.
+pub fn keep(tx: &Connection, token: Token, now: &Resource) -> Result<bool, StoreError> {
+    let mut statement = tx.prepare_cached(
+        "UPDATE resource SET total = ?2, upload = ?3, tail_at = ?4, tail = ?5, done = ?6, expires = ?7 WHERE token = ?1",
+    )?;
+    let changed = statement.execute(params![
+        token.0.as_slice(),
+        now.total.map(signed),
+        now.upload.as_ref().map(|id| id.as_bytes().as_slice()),
+        signed(now.tail_at),
+        now.tail,
+        now.done,
+        now.expires.0,
+    ])?;
+    Ok(changed > 0)
+}
+
+/// Forgets a resource.
+pub fn drop(tx: &Connection, token: Token) -> Result<(), StoreError> {
+    tx.prepare_cached("DELETE FROM resource WHERE token = ?1")?.execute([token.0.as_slice()])?;
+    Ok(())
+}
+
+impl Index {
     /// What is known of a resource that has not expired.
     pub fn resource(&self, token: Token, now: UnixTime) -> Result<Option<Resource>, StoreError> {
         let mut statement = self.db().prepare_cached("SELECT * FROM resource WHERE token = ?1 AND expires >= ?2")?;
         let mut rows = statement.query(params![token.0.as_slice(), now.0])?;
         rows.next()?.map(read_resource).transpose()
-    }
-
-    /// Records what a resource is now; `false` if it is gone.
-    pub fn keep_resource(&mut self, token: Token, now: &Resource) -> Result<bool, StoreError> {
-        let mut statement = self.db().prepare_cached(
-            "UPDATE resource SET total = ?2, upload = ?3, tail_at = ?4, tail = ?5, done = ?6, expires = ?7 WHERE token = ?1",
-        )?;
-        let changed = statement.execute(params![
-            token.0.as_slice(),
-            now.total.map(signed),
-            now.upload.as_ref().map(|id| id.as_bytes().as_slice()),
-            signed(now.tail_at),
-            now.tail,
-            now.done,
-            now.expires.0,
-        ])?;
-        Ok(changed > 0)
-    }
-
-    /// Forgets a resource.
-    pub fn drop_resource(&mut self, token: Token) -> Result<(), StoreError> {
-        self.db().prepare_cached("DELETE FROM resource WHERE token = ?1")?.execute([token.0.as_slice()])?;
-        Ok(())
     }
 
     /// Drops the row of an upload that is still being received. Returns the octets that no longer count; `None` if there is no such

@@ -8,7 +8,7 @@ use crate::index::{
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
 use crate::life::Overdue;
 use crate::payload::{Payload, Sealed};
-use crate::resource::{Resource, Token};
+use crate::resource::{self, Resource, Token};
 use crate::room::Room;
 use crate::state::State;
 use crate::sums::{Grid, Part};
@@ -119,14 +119,20 @@ impl Shared {
     /// Records octets that are on disk and synced, together with what others have that waits.
     pub fn record(&self, stored: &Arc<Stored>) -> Outcome {
         let stored = stored.clone();
-        let work = move |tx: &Connection, rules: &Rules| index::record(tx, rules, &stored);
-        self.committer.commit(&self.index, work, || self.disk.recorded())
+        self.commit(move |tx, rules| index::record(tx, rules, &stored))
     }
 
     /// Makes a change, together with what others have that waits.
     fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
         let change = change.clone();
-        let work = move |tx: &Connection, rules: &Rules| index::change(tx, rules, id, &change, now);
+        self.commit(move |tx, rules| index::change(tx, rules, id, &change, now))
+    }
+
+    /// Commits what `work` does, together with what others have that waits.
+    fn commit<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
         self.committer.commit(&self.index, work, || self.disk.recorded())
     }
 
@@ -576,7 +582,8 @@ impl Spool {
         resource: &Resource,
         over: impl Into<hoop_timekeeper::Over>,
     ) -> Result<bool, StoreError> {
-        self.shared.index().add_resource(token, resource, over.into())
+        let (new, over) = (resource.clone(), over.into());
+        self.shared.commit(move |tx, _| resource::add(tx, token, &new, over))
     }
 
     /// What is known of a resource.
@@ -592,7 +599,8 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn keep_resource(&self, token: Token, resource: &Resource) -> Result<bool, StoreError> {
-        self.shared.index().keep_resource(token, resource)
+        let now = resource.clone();
+        self.shared.commit(move |tx, _| resource::keep(tx, token, &now))
     }
 
     /// Forgets a resource.
@@ -600,7 +608,7 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn drop_resource(&self, token: Token) -> Result<(), StoreError> {
-        self.shared.index().drop_resource(token)
+        self.shared.commit(move |tx, _| resource::drop(tx, token))
     }
 
     /// Drops an upload that is still being received, on its sender's wish, unless somebody is sending it now. Whether it did.

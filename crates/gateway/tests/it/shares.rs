@@ -74,6 +74,33 @@ async fn create(device: Device, to: SocketAddr, dest: &str) -> String {
     device.say(to, &head, b"").await
 }
 
+/// Each is synced when it is begun and when it is let go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_begins_resumable_uploads_and_lets_them_go_begins_so_many_a_minute() {
+    let service = shut().await;
+    let (gateway, _folder) = gateway_with(|config| {
+        config.device = limits(|limits| limits.begun_per_minute = 10);
+        config.sync = false;
+    })
+    .await;
+    let (to, dest) = (gateway.address, service.dest());
+    let mut begun = 0;
+    let refused = loop {
+        let answer = create(Device(2), to, &dest).await;
+        if status(&answer) != "201" {
+            break answer;
+        }
+        begun += 1;
+        assert!(begun < 100, "without end");
+        let location = answer.lines().find_map(|line| line.strip_prefix("location: ")).expect("a place");
+        let gone = Device(2).say(to, &format!("DELETE {location} HTTP/1.1\r\nX:"), b"").await;
+        assert_eq!(status(&gone), "204", "{gone}");
+    };
+    assert!(begun >= 10 && status(&refused) == "429" && refused.contains("retry-after"), "{begun}: {refused}");
+    assert_eq!(status(&create(Device(3), to, &dest).await), "201");
+    gateway.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_that_begin_resumable_uploads_and_leave_them_lock_nobody_out() {
     let service = shut().await;
