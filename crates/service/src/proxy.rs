@@ -151,7 +151,7 @@ fn outgoing(
     set_upgrade(&mut parts.headers, protocol);
     // We send `100 Continue` ourselves when the application takes the first octets (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
-    drop_forwarding(&mut parts.headers, client.trusted);
+    drop_made_up(&mut parts.headers, client.trusted);
     if parts.headers.contains_key("x-real-ip") {
         let address = HeaderValue::try_from(client.address.to_string()).expect("an address is ASCII");
         parts.headers.insert(HeaderName::from_static("x-real-ip"), address);
@@ -218,18 +218,37 @@ fn drop_own(headers: &mut HeaderMap) {
     names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
-/// What says where a request came from, and was written by somebody whom nobody need believe. A trusted proxy is believed in the usual spelling alone: others are
-/// what its client wrote, and so is `Forwarded` where the proxy wrote `X-Forwarded-For`.
-fn drop_forwarding(headers: &mut HeaderMap, trusted: bool) {
+/// By these, too, proxies and content networks tell an application whose request it is, or for which address.
+const TOLD_BY_PROXIES: [&str; 14] = [
+    "x-real-ip",
+    "client-ip",
+    "x-client-ip",
+    "true-client-ip",
+    "x-cluster-client-ip",
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "x-azure-clientip",
+    "x-original-forwarded-for",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-host",
+    "x-http-host-override",
+];
+
+/// What was written by somebody whom nobody need believe, and an application might. A trusted proxy is believed, except in `Forwarded` where it wrote
+/// `X-Forwarded-For`: that is its client's. Nobody is believed in a name with other characters than letters, digits and `-`: to CGI, WSGI and PHP `x_auth_user` and
+/// `x.auth.user` are `x-auth-user`, and who clears that does not clear these (nginx and Apache drop them as well). Nor in `Proxy`, which is
+/// `HTTP_PROXY` to CGI programs.
+fn drop_made_up(headers: &mut HeaderMap, trusted: bool) {
     let names_clients = headers.contains_key("x-forwarded-for");
-    // Behind CGI and WSGI `x_forwarded_for` and `x-forwarded-for` are the same variable; behind PHP, `x.forwarded.for` is, too.
-    let is_forwarding = |name: &HeaderName| {
-        let usual = name.as_str().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+    let is_made_up = |name: &HeaderName| {
+        let name = name.as_str();
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         let forwards =
-            ["x-forwarded", "forwarded"].iter().any(|begin| usual.starts_with(begin)) || usual == "x-real-ip";
-        let is_clients = name == "forwarded" && names_clients;
-        forwards && (!trusted || usual != name.as_str() || is_clients)
+            name.starts_with("x-forwarded") || name.starts_with("forwarded") || TOLD_BY_PROXIES.contains(&name);
+        !is_plain || name == "proxy" || forwards && !trusted || name == "forwarded" && names_clients
     };
-    let names: Vec<HeaderName> = headers.keys().filter(|name| is_forwarding(name)).cloned().collect();
+    let names: Vec<HeaderName> = headers.keys().filter(|name| is_made_up(name)).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));
 }

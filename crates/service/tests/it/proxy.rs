@@ -84,6 +84,43 @@ async fn what_a_client_says_of_itself_behind_a_trusted_proxy_is_not_believed() {
     }
 }
 
+/// Behind CGI, WSGI and PHP other spellings are the same name, and whoever clears the usual one does not clear these.
+#[tokio::test]
+async fn no_field_of_a_clients_making_stands_for_one_of_a_proxy() {
+    let upstream = Upstream::new(|_, _| answer("200 OK", "")).await;
+    let trusted = |config: &mut hoop_service::Config| config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
+    let behind = Sidecar::with(upstream.address, trusted).await;
+    let direct = Sidecar::before(upstream.address).await;
+    let never = ["Proxy", "X_Auth_User", "X.Remote.User", "Cook_ie", "HTTP_Host", "X_Forwarded_For", "~user"];
+    let untrusted = [
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-Original-Host",
+        "X-Host",
+        "X-HTTP-Host-Override",
+        "True-Client-IP",
+        "Client-IP",
+        "X-Client-IP",
+        "X-Cluster-Client-IP",
+        "CF-Connecting-IP",
+    ];
+    let sent: Vec<_> = never.iter().chain(&untrusted).chain(&["X-Album"]).map(|name| (*name, "made-up")).collect();
+    behind.send("GET", "/", &sent, b"").await;
+    direct.send("GET", "/", &sent, b"").await;
+    let arrivals = upstream.arrivals();
+    for (name, behind, direct) in never
+        .iter()
+        .map(|name| (name, false, false))
+        .chain(untrusted.iter().map(|name| (name, true, false)))
+        .chain([(&"X-Album", true, true)])
+    {
+        for (arrival, passes) in arrivals.iter().zip([behind, direct]) {
+            let found = arrival.fields(&name.to_ascii_lowercase());
+            assert_eq!(!found.is_empty(), passes, "{name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn no_answer_of_the_application_passes_for_the_services_own_word() {
     let fields = "Hoop-State: accepted\r\nhoop-upload-id: 00\r\nHoop-Total: 1\r\nHOOP-MISSING: \r\nHoop-Receipt: x\r\nHoop-Gateway: x\r\n\
