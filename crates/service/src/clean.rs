@@ -40,9 +40,8 @@ pub async fn round(core: &Core) -> bool {
     let shed = core.store.with(|index| index.shed()).await;
     done.count("what has ended could not make room", shed);
     let disposable = core.store.with(|index| index.disposable(ROUND_MAX)).await;
-    for id in done.all("the index could not be asked for bodies to delete", disposable) {
-        done.one("a body could not be deleted", core.store.dispose(id).await);
-    }
+    let disposable = done.all("the index could not be asked for bodies to delete", disposable);
+    done.one("bodies could not be deleted", core.store.dispose(disposable).await);
     let past = core.clock.past(Duration::from_secs(HEADLESS_SECS.into()));
     let before = UnixTime(past.0.saturating_sub(HEADLESS_SECS));
     let headless = core.store.with(move |index| index.headless(before, ROUND_MAX)).await;

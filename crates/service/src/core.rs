@@ -184,7 +184,7 @@ impl Core {
             }
             let changed = async {
                 // Lagging behind means news, too. Never closed: the sender lives in our own store.
-                while news.recv().await.is_ok_and(|changed| changed != id) {}
+                while news.recv().await.is_ok_and(|changed| changed.id != id) {}
             };
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
                 return Ok(upload);

@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::guard;
 use crate::listing::{self, Entry};
 use crate::owner::{Caller, Tag};
-use crate::state::State;
+use crate::state::{News, State};
 use hoop_http::{Body, Code, Event, Events, Problem, Shutdown};
 use hoop_units::UploadId;
 use http::{HeaderMap, Response};
@@ -119,6 +119,11 @@ impl Shown {
     }
 }
 
+/// Whether a change may be of interest to whoever has these tags and was shown that. Another's is not even looked at: many readers would look at each change.
+fn concerns(news: News, tags: &[Tag], shown: &Shown) -> bool {
+    news.owner.is_none_or(|owner| tags.contains(&owner)) || shown.0.contains_key(&news.id)
+}
+
 /// What tells one event from the next. Each look at what is coming in has another time; that is no change. Two that are taken for one
 /// would leave an event out, of the user's own.
 fn fingerprint(entry: &Entry) -> u64 {
@@ -135,7 +140,7 @@ fn fingerprint(entry: &Entry) -> u64 {
 struct Watch {
     core: Arc<Core>,
     tags: Vec<Tag>,
-    news: broadcast::Receiver<UploadId>,
+    news: broadcast::Receiver<News>,
     shown: Shown,
 }
 
@@ -161,7 +166,8 @@ impl Watch {
         let mut ids: BTreeSet<UploadId> = BTreeSet::new();
         loop {
             match self.news.try_recv() {
-                Ok(id) => drop(ids.insert(id)),
+                Ok(news) if concerns(news, &self.tags, &self.shown) => drop(ids.insert(news.id)),
+                Ok(_) => {}
                 // So much has changed that all is looked at.
                 Err(TryRecvError::Lagged(_)) => {
                     return Ok(listing::all(&self.core, &self.tags).await?.iter().map(Entry::id).collect());
@@ -200,6 +206,18 @@ mod tests {
             assert!(!shown.is_news(&entry(n, 2)), "{n}");
         }
         assert_eq!(shown.0.len(), SHOWN_MAX);
+    }
+
+    #[test]
+    fn news_of_others_uploads_are_not_looked_at() {
+        let news = |n: u8, owner| News { id: UploadId([n; 16]), owner };
+        let mut shown = Shown::default();
+        shown.0.insert(UploadId([9; 16]), 1);
+        let concerns = |news| concerns(news, &[[1; 16], [2; 16]], &shown);
+        assert!(!concerns(news(1, Some([3; 16]))));
+        assert!(concerns(news(1, Some([2; 16]))));
+        assert!(concerns(news(1, None)), "nobody knows whose it is");
+        assert!(concerns(news(9, Some([3; 16]))), "it was shown, and is another's now");
     }
 
     #[test]

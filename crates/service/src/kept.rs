@@ -4,11 +4,11 @@
 
 use crate::core::Core;
 use crate::room::Payer;
-use crate::state::{Change, StoreError};
-use crate::worker::note;
+use crate::state::{Index, StoreError};
+use hoop_units::UploadId;
 
-/// Uploads that are asked for at a time: one is enough for most that come.
-const ROUND_MAX: usize = 16;
+/// Uploads that make way at once, in one transaction.
+const ROUND_MAX: usize = 256;
 
 /// Whether anything is kept, of this payer or of anybody.
 ///
@@ -23,17 +23,25 @@ pub async fn is_any(core: &Core, of: Option<Payer>) -> Result<bool, StoreError> 
 /// # Errors
 /// If the index fails.
 pub async fn make_way(core: &Core, over: u64, of: Option<Payer>) -> Result<bool, StoreError> {
-    let before = core.store.with(|index| index.stored()).await?;
-    let kept = core.store.with(move |index| index.longest_kept(of, ROUND_MAX)).await?;
+    let (before, ids) = core.store.with(move |index| Ok((index.stored()?, enough(index, over, of)?))).await?;
+    if ids.is_empty() {
+        return Ok(false);
+    }
+    core.store.let_go(ids, core.clock.unix()).await?;
+    Ok(core.store.with(|index| index.stored()).await? < before)
+}
+
+/// What has been kept the longest, as much as makes room for `over` bytes, or a round.
+fn enough(index: &dyn Index, over: u64, of: Option<Payer>) -> Result<Vec<UploadId>, StoreError> {
+    let mut ids = Vec::new();
     let mut over = over;
-    for id in &kept {
-        let Some(upload) = core.store.load(*id).await? else { continue };
-        note(core, *id, Change::LetGo).await?;
+    for id in index.longest_kept(of, ROUND_MAX)? {
+        let Some(upload) = index.load(id)? else { continue };
+        ids.push(id);
         over = over.saturating_sub(upload.room());
         if over == 0 {
             break;
         }
     }
-    // What is let go may not be deleted at once.
-    Ok(!kept.is_empty() && core.store.with(|index| index.stored()).await? < before)
+    Ok(ids)
 }

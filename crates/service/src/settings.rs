@@ -220,6 +220,7 @@ pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> R
 async fn keep(core: &Core, caller: &Caller, settings: Settings) -> Result<(), Problem> {
     let (tag, now) = (caller.user()?[0], core.clock.unix());
     let payer = Payer::of(&core.policy(), &caller.credentials);
+    core.room.take_change(payer)?;
     core.room.row()?;
     core.store.with(move |index| index.save_settings(tag, payer, &settings, now)).await.map_err(store_problem)
 }

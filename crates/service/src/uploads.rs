@@ -75,7 +75,7 @@ pub async fn list(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<V
 /// `PUT /hoop/uploads/{id}`: the device's note.
 ///
 /// # Errors
-/// What is wrong with it or its token, `sign-in-required`, `upload-stopped`, `spool-full`, or the store's.
+/// What is wrong with it or its token, `sign-in-required`, `upload-stopped`, `too-many-requests`, `spool-full`, or the store's.
 pub async fn note(
     core: &Core,
     request: Request<Incoming>,
@@ -99,13 +99,15 @@ pub async fn note(
     let note = Note::parse(&request::read(body, NOTE_MAX).await?)?;
     let owner = owner::of(&core.policy(), &token);
     let act = Act { name: "note", id: Some(id), address, who: Some(owner) };
-    let new = Marked::new(id, owner, Payer::of(&core.policy(), &token), now, expires);
+    let payer = Payer::of(&core.policy(), &token);
+    let new = Marked::new(id, owner, payer, now, expires);
     let take = move |marked: &mut Marked| {
         if !marked.stopped {
             marked.note = Some(note.clone());
         }
     };
     let noted = async {
+        core.room.take_change(payer)?;
         core.room.row()?;
         match mark(core, new, take).await?.stopped {
             true => Err(Problem::new(Code::UploadStopped, "")),
@@ -217,11 +219,12 @@ async fn perform(
         Err(problem) => Err(problem),
         Ok(leave) => {
             act.who = Some(leave.owner);
-            match action {
-                Action::Release => release(core, id, leave, risk == Some(Risk::Twice)).await,
-                Action::Pause => pause(core, id, &leave).await,
-                Action::Resume => resume(core, id, &leave).await,
-                Action::Stop => stop(core, id, &leave).await,
+            match core.room.take_change(leave.payer).map(|()| action) {
+                Ok(Action::Release) => release(core, id, leave, risk == Some(Risk::Twice)).await,
+                Ok(Action::Pause) => pause(core, id, &leave).await,
+                Ok(Action::Resume) => resume(core, id, &leave).await,
+                Ok(Action::Stop) => stop(core, id, &leave).await,
+                Err(problem) => Err(problem),
             }
         }
     };
@@ -264,7 +267,7 @@ async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem
     };
     core.live.halt(id, Some(Code::UploadStopped)).await;
     core.room.give_back(id);
-    if let Err(error) = core.store.dispose(id).await {
+    if let Err(error) = core.store.dispose(vec![id]).await {
         tracing::warn!(%error, "a body could not be deleted yet");
     }
     Ok(entry)
@@ -339,10 +342,10 @@ async fn note_what_comes(core: &Core, id: UploadId) -> Result<(), Problem> {
 }
 
 /// Changes what is known of an upload besides what has come of it.
-async fn mark(core: &Core, new: Marked, change: impl Fn(&mut Marked) + Send + 'static) -> Result<Marked, Problem> {
-    let id = new.id;
-    let marked = core.store.with(move |index| index.mark(&new, &change)).await.map_err(store_problem)?;
-    core.store.announce(id);
+async fn mark(core: &Core, new: Marked, change: impl FnOnce(&mut Marked) + Send + 'static) -> Result<Marked, Problem> {
+    let (id, owner) = (new.id, new.owner);
+    let marked = core.store.with(move |index| index.mark(new, Box::new(change))).await.map_err(store_problem)?;
+    core.store.announce(id, Some(owner));
     marked.ok_or_else(|| {
         let problem =
             Problem::new(Code::SpoolFull, "too many uploads are announced, paused or stopped and have not come");

@@ -10,7 +10,7 @@ use crate::clean;
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::replay::{self, Outcome};
 use crate::room::Payer;
-use crate::state::{Change, Changed, Reason, State, StoreError, Upload};
+use crate::state::{Change, Changed, News, Reason, State, StoreError, Upload};
 use crate::verdict::{again, judged, lost, may_have_it_twice};
 use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;
@@ -257,12 +257,12 @@ const fn may_let_go(known: &Result<Option<Upload>, StoreError>) -> bool {
 }
 
 /// Returns once the upload's owner has stopped it, or has paused it before the gate.
-async fn called_back(core: &Core, id: UploadId, news: &mut broadcast::Receiver<UploadId>) {
+async fn called_back(core: &Core, id: UploadId, news: &mut broadcast::Receiver<News>) {
     loop {
         match core.store.load(id).await {
             Ok(Some(upload)) if upload.state == State::Stopped => return,
             Ok(Some(upload)) if upload.state == State::Replaying && upload.paused => return,
-            _ => while news.recv().await.is_ok_and(|changed| changed != id) {},
+            _ => while news.recv().await.is_ok_and(|changed| changed.id != id) {},
         }
     }
 }
@@ -275,7 +275,7 @@ pub async fn note(core: &Core, id: UploadId, change: Change) -> Result<(), Store
             tracing::info!(%id, state = upload.state.name(), reason, "changed");
             if upload.state.is_final()
                 && !upload.kept
-                && let Err(error) = core.store.dispose(id).await
+                && let Err(error) = core.store.dispose(vec![id]).await
             {
                 tracing::warn!(%id, %error, "a body could not be deleted yet");
             }

@@ -30,6 +30,10 @@ pub use payer::Payer;
 pub use promises::{Sum, least, reach};
 pub use quota::{Full, Limits};
 
+/// Settings, notes and acts of one payer in a minute: ten a second, each synced to the disk before its answer. A page that uploads a thousand files notes them
+/// one after another, and waits when it is told to.
+const CHANGES_PER_MINUTE: u32 = 600;
+
 /// When it is worth coming back: deliveries make room by the minute.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -44,6 +48,7 @@ pub struct Room {
     turn: tokio::sync::Mutex<()>,
     refused: Mutex<BTreeMap<Full, u64>>,
     tickets: Mutex<Rates>,
+    changes: Mutex<Rates>,
     /// How often a user, or an address, got no ticket.
     tickets_refused: [AtomicU64; 2],
 }
@@ -71,8 +76,8 @@ impl Room {
     /// Room within `limits` on the disk of `dir`, and so many tickets a minute for each payer.
     pub fn new(limits: Limits, dir: PathBuf, tickets_per_minute: u32, clock: Clock) -> Self {
         let (promises, turn, refused) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
-        let tickets = Mutex::new(Rates::new(tickets_per_minute));
-        Self { limits, dir, clock, promises, turn, refused, tickets, tickets_refused: Default::default() }
+        let [tickets, changes] = [tickets_per_minute, CHANGES_PER_MINUTE].map(|rate| Mutex::new(Rates::new(rate)));
+        Self { limits, dir, clock, promises, turn, refused, tickets, changes, tickets_refused: Default::default() }
     }
 
     /// The most that all uploads may have, in bytes.
@@ -110,15 +115,27 @@ impl Room {
     /// # Errors
     /// `too-many-requests`.
     pub fn take_tickets(&self, payer: Payer, count: u8) -> Result<(), Problem> {
-        let mut rates = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
-        rates.take(payer, count.into(), self.clock.now()).map_err(|wait| {
+        self.take(&self.tickets, payer, count.into(), "has had as many tickets as it gets").inspect_err(|_| {
             self.tickets_refused[usize::from(matches!(payer, Payer::Address(_)))].fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Whether settings, a note or how an upload goes on may be changed now.
+    ///
+    /// # Errors
+    /// `too-many-requests`.
+    pub fn take_change(&self, payer: Payer) -> Result<(), Problem> {
+        self.take(&self.changes, payer, 1, "has changed as much as it may")
+    }
+
+    fn take(&self, rates: &Mutex<Rates>, payer: Payer, count: u32, what: &str) -> Result<(), Problem> {
+        let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.take(payer, count, self.clock.now()).map_err(|wait| {
             let whose = match payer {
                 Payer::Owner(_) => "this user",
                 Payer::Address(_) => "this address",
             };
-            let detail = format!("{whose} has had as many tickets as it gets in a minute");
-            Problem::new(Code::TooManyRequests, detail).retry_after(wait)
+            Problem::new(Code::TooManyRequests, format!("{whose} {what} in a minute")).retry_after(wait)
         })
     }
 

@@ -1,4 +1,4 @@
-//! How many tickets a payer gets by the minute: [`Rates`]. Pure: the time comes in.
+//! How many tickets a payer gets, or how much it may change, by the minute: [`Rates`]. Pure: the time comes in.
 //!
 //! A payer that has asked for none lately gets a minute's worth at once, and then one at a time as time passes (a leaky bucket).
 //!

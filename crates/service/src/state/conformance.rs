@@ -224,7 +224,7 @@ fn a_body_counts_until_it_is_disposed_of(index: &Arc<dyn Index>) {
     let counts = index.counts().unwrap();
     assert!(counts.contains(&(State::Accepted, 1)) && counts.contains(&(State::Received, 1)), "{counts:?}");
     assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (2 * TOTAL, vec![id(1)]));
-    index.disposed(id(1)).unwrap();
+    index.disposed(vec![id(1)]).unwrap();
     assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (TOTAL, vec![]));
 }
 
@@ -255,7 +255,7 @@ fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dy
 fn only_what_is_long_over_and_disposed_of_is_forgotten(index: &Arc<dyn Index>) {
     (1..=2).for_each(|n| drop(accept(index, n)));
     received(index, 3);
-    index.disposed(id(1)).unwrap();
+    index.disposed(vec![id(1)]).unwrap();
     let end = 1_000 + 2 * LINGER_SECS;
     assert_eq!(index.overdue(UnixTime(1_000 + LINGER_SECS).into(), 9).unwrap(), []);
     assert_eq!(index.overdue(UnixTime(1_001 + LINGER_SECS).into(), 9).unwrap(), [id(3)], "what still waits");
@@ -283,7 +283,7 @@ fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
     // Record 0 says whose it is.
     index.receive(&progress(1, 20), false).unwrap();
     assert_eq!((paid(address).bytes, paid(Payer::Owner([1; 16])).bytes), (9, 120 + TOTAL));
-    index.disposed(id(5)).unwrap();
+    index.disposed(vec![id(5)]).unwrap();
     assert_eq!((paid(Payer::Owner([1; 16])).uploads, index.headless(UnixTime(999), 9).unwrap()), (2, vec![]));
 }
 
@@ -298,7 +298,10 @@ fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {
         index.receive(&upload, true).unwrap();
         let new = Marked::new(id(n), [n; 16], Payer::Owner([n; 16]), UnixTime(50), UnixTime(1_000));
         let note = crate::note::Note::parse(b"{\"total\":9}").unwrap();
-        index.mark(&new, &|marked| (marked.note, marked.paused) = (Some(note.clone()), paused)).unwrap().unwrap();
+        index
+            .mark(new.clone(), Box::new(move |marked| (marked.note, marked.paused) = (Some(note.clone()), paused)))
+            .unwrap()
+            .unwrap();
         index.discard(id(n)).unwrap();
         let left = index.marked(id(n)).unwrap();
         assert_eq!(left.map(|marked| (marked.note.is_some(), marked.paused)), paused.then_some((false, true)));
@@ -308,7 +311,7 @@ fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {
 fn a_pause_or_a_stop_before_anything_has_come_holds(index: &Arc<dyn Index>) {
     let mark = |n: u8, change: fn(&mut Marked)| {
         let new = Marked::new(id(n), [1; 16], Payer::Owner([1; 16]), UnixTime(50), UnixTime(1_000));
-        index.mark(&new, &change).unwrap().unwrap()
+        index.mark(new, Box::new(change)).unwrap().unwrap()
     };
     assert!(mark(1, |marked| marked.paused = true).paused);
     assert!(mark(2, |marked| marked.stopped = true).stopped);

@@ -162,7 +162,7 @@ mod tests {
         let answered = Change::Answered { state, reason: None, answer: vec![1; answer], receipt };
         done(index.apply(id, answered, now).unwrap());
         if state == State::Accepted {
-            index.disposed(id).unwrap();
+            index.disposed(vec![id]).unwrap();
         }
         id
     }
@@ -231,7 +231,7 @@ mod tests {
         }
         // Its bytes, which had been kept for its owner, are deleted like others'.
         assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![id], 1_000));
-        index.disposed(id).unwrap();
+        index.disposed(vec![id]).unwrap();
         assert_eq!(index.stored().unwrap(), 0);
         assert!(load(&index, id) == upload, "and it stays known");
         assert_eq!(index.owned(&[[1; 16]], 9).unwrap().len(), 1);
@@ -245,7 +245,7 @@ mod tests {
         let put = |id| {
             let new = Marked::new(id, [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
             let note = note.clone();
-            index.mark(&new, &move |marked| marked.note = Some(note.clone())).unwrap();
+            index.mark(new.clone(), Box::new(move |marked| marked.note = Some(note.clone()))).unwrap();
         };
         let first = end(&index, 1, 1, 10, State::Accepted);
         put(first);

@@ -294,7 +294,7 @@ impl World {
             self.ended(id, "the service", |sent| sent.received, self.service.machine.run, LINGER_SECS);
         }
         for id in self.index.disposable(99).unwrap() {
-            self.index.disposed(id).unwrap();
+            self.index.disposed(vec![id]).unwrap();
         }
         while self.index.forget(over, 99).unwrap() > 0 {}
         self.index.forget_marks(over, 99).unwrap();

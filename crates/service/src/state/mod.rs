@@ -32,7 +32,7 @@ pub use closed::Closed;
 pub use ended::ENDED_MAX;
 pub use notes::{Marked, Notes};
 pub use settings::{SETTINGS_LIFE, SavedSettings};
-pub use store::{Store, blocking};
+pub use store::{News, Store, blocking};
 pub use upload::{Change, Facts, KEPT_SECS, LINGER_SECS, Reason, State, Upload};
 
 /// The store has failed: the disk is full or broken, or the index damaged.
@@ -87,6 +87,24 @@ pub enum Changed {
     Unknown,
 }
 
+impl Changed {
+    /// The upload, if the change was made.
+    pub const fn done(&self) -> Option<&Upload> {
+        match self {
+            Self::Done(upload) => Some(upload),
+            Self::Refused(_) | Self::Unknown => None,
+        }
+    }
+
+    /// Whose the upload is, if that is known.
+    fn owner(&self) -> Option<Tag> {
+        match self {
+            Self::Done(upload) | Self::Refused(upload) => upload.facts.as_ref().map(|facts| facts.owner),
+            Self::Unknown => None,
+        }
+    }
+}
+
 /// Keeps the facts. Each change is atomic, and synced when the method returns.
 pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     /// What is known of an upload.
@@ -97,6 +115,8 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn discard(&self, id: UploadId) -> Result<(), StoreError>;
     /// Applies a change.
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError>;
+    /// Applies [`Change::LetGo`] to each of these at once, and tells what came of each.
+    fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<Vec<Changed>, StoreError>;
     /// Uploads to replay now and who pays for them: of whoever comes after `last` first, then in a circle. Of each payer those that have been due the longest, the first
     /// few; so there may be more.
     fn due(&self, last: Option<Payer>, now: UnixTime) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError>;
@@ -132,8 +152,8 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     /// Lets go of answers and what else is not needed of uploads that have ended, as long as somebody has too much of it, or all have; of how
     /// many, of a bounded number. Each [`Index::apply`] that ends one does the same.
     fn shed(&self) -> Result<usize, StoreError>;
-    /// Notes that a body was deleted.
-    fn disposed(&self, id: UploadId) -> Result<(), StoreError>;
+    /// Notes that bodies were deleted.
+    fn disposed(&self, ids: Vec<UploadId>) -> Result<(), StoreError>;
     /// Forgets uploads that nobody may ask for any more, and closes the days on which their tickets end ([`Closed`]); how many.
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }

@@ -15,7 +15,7 @@ use crate::room::Payer;
 use hoop_http::Code;
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 /// Notes of one payer (`docs/protocol.md` §7, "Notes"); then the oldest of an upload that is not marked goes.
 const NOTES_MAX: u32 = 1_000;
@@ -140,12 +140,15 @@ impl Marked {
     }
 }
 
+/// A change of what is known of an upload besides its row.
+pub type MarkChange = Box<dyn FnOnce(&mut Marked) + Send>;
+
 /// Keeps notes and marks.
 pub trait Notes {
     /// What is known of an upload besides its row.
     fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError>;
     /// Changes what is known, beginning with `new` if nothing is. None: there is no room for another note or mark; to take a mark away needs none.
-    fn mark(&self, new: &Marked, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError>;
+    fn mark(&self, new: Marked, change: MarkChange) -> Result<Option<Marked>, StoreError>;
     /// The notes of whoever has one of these tags, newest first: of each tag so many, and no more once they have `bytes` together.
     fn noted(&self, tags: &[Tag], limit: usize, bytes: usize) -> Result<Vec<Marked>, StoreError>;
     /// Forgets those whose uploads never came, and closes the days of the tickets of those that were stopped or paused ([`super::Closed`]); how many.
@@ -159,29 +162,9 @@ impl Notes for SqliteIndex {
         found.map(parsed).transpose()
     }
 
-    fn mark(&self, new: &Marked, change: &dyn Fn(&mut Marked)) -> Result<Option<Marked>, StoreError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let before = load(&transaction, new.id)?.unwrap_or_else(|| new.clone());
-        let mut marked = before.clone();
-        // Whom the application names now pays, whoever did before.
-        marked.payer = marked.payer.filter(|payer| matches!(payer, Payer::Owner(_))).or(new.payer);
-        change(&mut marked);
-        // What belongs to an upload that has begun to come is as bounded as uploads are.
-        let waits = super::sqlite::load(&transaction, new.id)?.is_none();
-        let noted = waits && marked.note.is_some() && before.note.is_none();
-        let held = waits && marked.refusal().is_some() && before.refusal().is_none();
-        if noted && !make_room(&transaction, &marked)? || held && !may_mark(&transaction, &marked)? {
-            return Ok(None);
-        }
-        save(&transaction, &marked)?;
-        let len = |of: &Marked| text(of).map_or(0, |text| text.len());
-        ended::noted(&transaction, marked.id, len(&before), len(&marked))?;
-        ended::shed(&transaction, self.ended_max, ended::AT_ONCE)?;
-        let sql = "DELETE FROM notes WHERE id = ?1 AND NOT arrived AND note IS NULL AND NOT paused AND NOT stopped";
-        transaction.prepare_cached(sql)?.execute([marked.id.0])?;
-        transaction.commit()?;
-        Ok(Some(marked))
+    fn mark(&self, new: Marked, change: MarkChange) -> Result<Option<Marked>, StoreError> {
+        let ended_max = self.ended_max;
+        self.in_group(move |transaction| marked(transaction, new, change, ended_max))
     }
 
     fn noted(&self, tags: &[Tag], limit: usize, bytes: usize) -> Result<Vec<Marked>, StoreError> {
@@ -211,21 +194,43 @@ impl Notes for SqliteIndex {
     fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
         let which =
             "SELECT id FROM notes WHERE NOT arrived AND (expires < ?1 OR expires > ?2) ORDER BY expires, id LIMIT ?3";
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let (before, after) = super::sqlite::tickets_ended(&transaction, over, LINGER_SECS)?;
-        let params = params![before, after, super::sqlite::rows(limit)];
-        closed::close(
-            &transaction,
-            "notes",
-            &format!("SELECT id FROM ({which}) JOIN notes USING (id) WHERE paused OR stopped"),
-            params,
-        )?;
-        let forgotten =
-            transaction.prepare_cached(&format!("DELETE FROM notes WHERE id IN ({which})"))?.execute(params)?;
-        transaction.commit()?;
-        Ok(forgotten)
+        self.in_group(move |transaction| {
+            let (before, after) = super::sqlite::tickets_ended(transaction, over, LINGER_SECS)?;
+            let params = params![before, after, super::sqlite::rows(limit)];
+            let marked = format!("SELECT id FROM ({which}) JOIN notes USING (id) WHERE paused OR stopped");
+            closed::close(transaction, "notes", &marked, params)?;
+            Ok(transaction.prepare_cached(&format!("DELETE FROM notes WHERE id IN ({which})"))?.execute(params)?)
+        })
     }
+}
+
+/// Changes what is known of an upload; none: there is no room for another note or mark, and nothing is changed.
+fn marked(
+    transaction: &Connection,
+    new: Marked,
+    change: MarkChange,
+    ended_max: u64,
+) -> Result<Option<Marked>, StoreError> {
+    let before = load(transaction, new.id)?.unwrap_or_else(|| new.clone());
+    let mut marked = before.clone();
+    // Whom the application names now pays, whoever did before.
+    marked.payer = marked.payer.filter(|payer| matches!(payer, Payer::Owner(_))).or(new.payer);
+    change(&mut marked);
+    // What belongs to an upload that has begun to come is as bounded as uploads are.
+    let waits = super::sqlite::load(transaction, new.id)?.is_none();
+    let noted = waits && marked.note.is_some() && before.note.is_none();
+    let held = waits && marked.refusal().is_some() && before.refusal().is_none();
+    // To make room changes something, so it comes last.
+    if held && !may_mark(transaction, &marked)? || noted && !make_room(transaction, &marked)? {
+        return Ok(None);
+    }
+    save(transaction, &marked)?;
+    let len = |of: &Marked| text(of).map_or(0, |text| text.len());
+    ended::noted(transaction, marked.id, len(&before), len(&marked))?;
+    ended::shed(transaction, ended_max, ended::AT_ONCE)?;
+    let sql = "DELETE FROM notes WHERE id = ?1 AND NOT arrived AND note IS NULL AND NOT paused AND NOT stopped";
+    transaction.prepare_cached(sql)?.execute([marked.id.0])?;
+    Ok(Some(marked))
 }
 
 /// Notes that wait for their uploads, which are not marked.
@@ -235,7 +240,7 @@ const MAY_GO: &str = "NOT arrived AND note IS NOT NULL AND NOT paused AND NOT st
 const MOST: &str = "SELECT nullif(payer, x'') FROM note_counts WHERE may_go > 0 ORDER BY may_go DESC LIMIT 1";
 
 /// Makes room for one more note; false if there is none. Whoever has no name has a share by its address alone: all without a cookie are one owner.
-fn make_room(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
+fn make_room(transaction: &Connection, new: &Marked) -> Result<bool, StoreError> {
     if count(transaction, "waits", Some(&new.payer))? >= NOTES_MAX {
         return forget_oldest(transaction, &new.payer);
     }
@@ -247,7 +252,7 @@ fn make_room(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreE
 }
 
 /// Forgets a payer's oldest note that may go; whether there was one.
-fn forget_oldest(transaction: &Transaction<'_>, payer: &Option<Payer>) -> Result<bool, StoreError> {
+fn forget_oldest(transaction: &Connection, payer: &Option<Payer>) -> Result<bool, StoreError> {
     let sql = format!("DELETE FROM notes WHERE id = ({})", oldest());
     Ok(transaction.prepare_cached(&sql)?.execute([payer])? > 0)
 }
@@ -258,7 +263,7 @@ fn oldest() -> String {
 
 /// Whether one more upload may be paused or stopped before it has come. A user is counted alone, so that no stranger keeps one from stopping an
 /// upload; and an address has a share, so that it keeps no other from that.
-fn may_mark(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreError> {
+fn may_mark(transaction: &Connection, new: &Marked) -> Result<bool, StoreError> {
     let own = count(transaction, "marks", Some(&new.payer))?;
     match new.payer {
         Some(Payer::Owner(_)) => Ok(own < MARKS_MAX),
@@ -267,7 +272,7 @@ fn may_mark(transaction: &Transaction<'_>, new: &Marked) -> Result<bool, StoreEr
 }
 
 /// How many rows of that kind one payer has, or all have together.
-fn count(transaction: &Transaction<'_>, what: &str, of: Option<&Option<Payer>>) -> Result<u32, StoreError> {
+fn count(transaction: &Connection, what: &str, of: Option<&Option<Payer>>) -> Result<u32, StoreError> {
     let which = if of.is_some() { "WHERE payer = coalesce(?1, x'')" } else { "WHERE ?1 IS NULL" };
     let mut statement =
         transaction.prepare_cached(&format!("SELECT coalesce(sum({what}), 0) FROM note_counts {which}"))?;
@@ -297,7 +302,7 @@ fn text(marked: &Marked) -> Option<String> {
     marked.note.as_ref().map(|note| serde_json::to_string(note).expect("a note has a JSON form"))
 }
 
-fn save(transaction: &Transaction<'_>, marked: &Marked) -> Result<(), StoreError> {
+fn save(transaction: &Connection, marked: &Marked) -> Result<(), StoreError> {
     let sql = format!(
         "INSERT INTO notes ({COLUMNS}, arrived) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, EXISTS (SELECT 1 FROM uploads WHERE \
          id = ?1)) ON CONFLICT (id) DO UPDATE SET note = excluded.note, paused = excluded.paused, stopped = \
@@ -366,7 +371,7 @@ mod tests {
     fn note_at(index: &SqliteIndex, id: UploadId, owner: u8, address: u8, now: u32) -> Option<Marked> {
         let new = Marked::new(id, [owner; 16], Payer::Address([address; 16]), UnixTime(now), UnixTime(5_000));
         let note = Note::parse(b"{\"total\":9}").unwrap();
-        index.mark(&new, &|marked| marked.note = Some(note.clone())).unwrap()
+        index.mark(new.clone(), Box::new(move |marked| marked.note = Some(note.clone()))).unwrap()
     }
 
     /// Stops, or else pauses, an upload of which nothing is known.
@@ -375,7 +380,9 @@ mod tests {
         id[..4].copy_from_slice(&n.to_be_bytes());
         let payer = if user { Payer::Owner([owner; 16]) } else { Payer::Address([owner; 16]) };
         let new = Marked::new(UploadId(id), [owner; 16], payer, UnixTime(0), UnixTime(5_000));
-        index.mark(&new, &|marked| if stop { marked.stopped = true } else { marked.paused = true }).unwrap()
+        index
+            .mark(new.clone(), Box::new(move |marked| if stop { marked.stopped = true } else { marked.paused = true }))
+            .unwrap()
     }
 
     /// So many uploads, stopped or else noted, of that owner and payer, in SQL, of which nothing else is known.
@@ -393,7 +400,7 @@ mod tests {
         let (_dir, index) = index();
         let held = [hold(&index, 1, 1, false, true).unwrap(), hold(&index, 2, 1, false, false).unwrap()];
         let noted = note(&index, 0, 1).unwrap();
-        index.mark(&noted, &|marked| marked.stopped = true).unwrap().unwrap();
+        index.mark(noted.clone(), Box::new(move |marked| marked.stopped = true)).unwrap().unwrap();
         for n in 1..=NOTES_MAX + 56 {
             note(&index, n, 1).unwrap();
         }
@@ -506,7 +513,11 @@ mod tests {
         hold(&index, 0, 7, false, true).unwrap();
         assert_eq!(hold(&index, 2, 7, false, true), None);
         let noted = note(&index, 1, 7).unwrap();
-        assert_eq!(index.mark(&noted, &|marked| marked.paused = true).unwrap(), None, "by no detour either");
+        assert_eq!(
+            index.mark(noted.clone(), Box::new(move |marked| marked.paused = true)).unwrap(),
+            None,
+            "by no detour either"
+        );
         rows(&index, MARKS_MAX - 1, true, "zeroblob(16)", &format!("x'6f{}'", "00".repeat(16)));
         hold(&index, 1, 0, true, true).unwrap();
         assert_eq!(hold(&index, 2, 0, true, true), None, "users have a bound of their own");
@@ -542,7 +553,7 @@ mod tests {
     fn what_is_neither_noted_nor_held_any_more_is_not_kept() {
         let (_dir, index) = index();
         let held = hold(&index, 1, 1, false, false).unwrap();
-        assert!(!index.mark(&held, &|marked| marked.paused = false).unwrap().unwrap().paused);
+        assert!(!index.mark(held.clone(), Box::new(move |marked| marked.paused = false)).unwrap().unwrap().paused);
         assert_eq!(index.marked(held.id).unwrap(), None);
     }
 
@@ -578,7 +589,7 @@ mod tests {
         let (_dir, index) = index();
         let id = note(&index, 7, 1).unwrap().id;
         let new = Marked::new(id, [9; 16], Payer::Address([1; 16]), UnixTime(8), UnixTime(9));
-        let marked = index.mark(&new, &|marked| marked.stopped = true).unwrap().unwrap();
+        let marked = index.mark(new.clone(), Box::new(move |marked| marked.stopped = true)).unwrap().unwrap();
         assert!(marked.stopped && marked.note.is_some());
         assert_eq!((marked.owner, marked.created), ([1; 16], UnixTime(7)), "the first stays");
         assert_eq!(index.marked(id).unwrap(), Some(marked));

@@ -8,7 +8,7 @@ use crate::owner::Tag;
 use crate::room::Payer;
 use crate::settings::Settings;
 use hoop_units::UnixTime;
-use rusqlite::{OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use std::time::Duration;
 
 /// How long settings are kept after their last use (`docs/protocol.md` §7, "Settings").
@@ -51,50 +51,62 @@ pub trait SavedSettings {
 
 impl SavedSettings for SqliteIndex {
     fn settings(&self, tags: &[Tag], now: UnixTime) -> Result<Option<Settings>, StoreError> {
-        let connection = self.lock();
-        let mut statement = connection.prepare_cached("SELECT settings, used FROM settings WHERE owner = ?1")?;
-        for tag in tags {
-            let found = statement.query_row([tag], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?)));
-            let Some((text, used)) = found.optional()? else { continue };
-            if now.since(UnixTime(used)) >= USED_SECS {
+        let Some((tag, text, used)) = first(&self.reader(), tags)? else { return Ok(None) };
+        if now.since(UnixTime(used)) >= USED_SECS {
+            self.in_group(move |transaction| {
                 let sql = "UPDATE settings SET used = ?2 WHERE owner = ?1";
-                connection.prepare_cached(sql)?.execute(params![tag, now.0])?;
-            }
-            return serde_json::from_str(&text).map(Some).map_err(|_| StoreError::Damaged("settings that are none"));
+                Ok(transaction.prepare_cached(sql)?.execute(params![tag, now.0]).map(drop)?)
+            })?;
         }
-        Ok(None)
+        serde_json::from_str(&text).map(Some).map_err(|_| StoreError::Damaged("settings that are none"))
     }
 
     fn save_settings(&self, tag: Tag, payer: Payer, settings: &Settings, now: UnixTime) -> Result<(), StoreError> {
         let text = serde_json::to_string(settings).expect("settings have a JSON form");
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let sql = "INSERT INTO settings (owner, settings, used, payer) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (owner) DO UPDATE \
-                   SET settings = excluded.settings, used = excluded.used, payer = excluded.payer";
-        transaction.prepare_cached(sql)?.execute(params![tag, text, now.0, payer])?;
-        let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
-            transaction.prepare_cached(sql)?.query_row(params, |row| row.get::<_, u32>(0))
-        };
-        if count("SELECT count(*) FROM settings WHERE payer = ?1", &[&payer])? > ROWS_OF_ONE {
-            forget_oldest(&transaction, Some(payer))?;
-        }
-        if count("SELECT count(*) FROM settings", &[])? > ROWS_MAX {
-            let sql = "SELECT payer FROM settings GROUP BY payer ORDER BY count(*) DESC LIMIT 1";
-            let most = transaction.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
-            forget_oldest(&transaction, most)?;
-        }
-        Ok(transaction.commit()?)
+        self.in_group(move |transaction| save(transaction, tag, payer, &text, now))
     }
 
     fn forget_settings(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError> {
-        let sql = "DELETE FROM settings WHERE owner IN (SELECT owner FROM settings WHERE used < ?1 LIMIT ?2)";
         let before = now.0.saturating_sub(KEPT_SECS);
-        Ok(self.lock().prepare_cached(sql)?.execute(params![before, rows(limit)])?)
+        self.in_group(move |transaction| {
+            let sql = "DELETE FROM settings WHERE owner IN (SELECT owner FROM settings WHERE used < ?1 LIMIT ?2)";
+            Ok(transaction.prepare_cached(sql)?.execute(params![before, rows(limit)])?)
+        })
     }
 }
 
+/// The settings of the first of these tags that has any: whose they are, their text, and when they were used last.
+fn first(connection: &Connection, tags: &[Tag]) -> Result<Option<(Tag, String, u32)>, StoreError> {
+    let mut statement = connection.prepare_cached("SELECT settings, used FROM settings WHERE owner = ?1")?;
+    for tag in tags {
+        let found = statement.query_row([tag], |row| Ok((*tag, row.get(0)?, row.get(1)?))).optional()?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+fn save(transaction: &Connection, tag: Tag, payer: Payer, text: &str, now: UnixTime) -> Result<(), StoreError> {
+    let sql = "INSERT INTO settings (owner, settings, used, payer) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (owner) DO UPDATE \
+                   SET settings = excluded.settings, used = excluded.used, payer = excluded.payer";
+    transaction.prepare_cached(sql)?.execute(params![tag, text, now.0, payer])?;
+    let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
+        transaction.prepare_cached(sql)?.query_row(params, |row| row.get::<_, u32>(0))
+    };
+    if count("SELECT count(*) FROM settings WHERE payer = ?1", &[&payer])? > ROWS_OF_ONE {
+        forget_oldest(transaction, Some(payer))?;
+    }
+    if count("SELECT count(*) FROM settings", &[])? > ROWS_MAX {
+        let sql = "SELECT payer FROM settings GROUP BY payer ORDER BY count(*) DESC LIMIT 1";
+        let most = transaction.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        forget_oldest(transaction, most)?;
+    }
+    Ok(())
+}
+
 /// Forgets of a payer's settings those that were longest unused; of none: of those that an older version kept.
-fn forget_oldest(transaction: &Transaction<'_>, payer: Option<Payer>) -> Result<(), StoreError> {
+fn forget_oldest(transaction: &Connection, payer: Option<Payer>) -> Result<(), StoreError> {
     let sql = "DELETE FROM settings WHERE owner = (SELECT owner FROM settings WHERE payer IS ?1 ORDER BY used LIMIT 1)";
     transaction.prepare_cached(sql)?.execute([payer])?;
     Ok(())

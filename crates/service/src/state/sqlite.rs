@@ -101,8 +101,8 @@ pub struct SqliteIndex {
     pub(super) ended_max: u64,
 }
 
-/// A change, as it is made within a transaction.
-type Work = Box<dyn FnOnce(&Connection) -> Result<Changed, StoreError> + Send>;
+/// A change, as it is made within a transaction. What came of it the caller finds elsewhere.
+type Work = Box<dyn FnOnce(&Connection) -> Result<(), StoreError> + Send>;
 
 /// Changes that wait for the next transaction. As many as there are callers.
 #[derive(Default)]
@@ -121,7 +121,7 @@ struct Waiting {
 /// What a caller hears that waits.
 enum Told {
     /// Its change is synced, or failed.
-    Outcome(Result<Changed, StoreError>),
+    Outcome(Result<(), StoreError>),
     /// It is the first of those that wait, and leads the next transaction.
     Lead,
 }
@@ -157,14 +157,25 @@ impl SqliteIndex {
 
     /// Makes a change together with those that wait, and returns once it is synced. One of the callers leads: it takes all that wait into
     /// its transaction.
-    fn in_group(
+    pub(super) fn in_group<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<Changed, StoreError> + Send + 'static,
-    ) -> Result<Changed, StoreError> {
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (put, made) = mpsc::channel();
+        self.wait_for(Box::new(move |transaction| {
+            // The caller waits.
+            let _ = put.send(work(transaction)?);
+            Ok(())
+        }))?;
+        made.recv().map_err(|_| StoreError::Damaged("a change that was not made"))
+    }
+
+    /// Has the change made, and waits until it is synced.
+    fn wait_for(&self, work: Work) -> Result<(), StoreError> {
         let (tell, told) = mpsc::channel();
         let leads = {
             let mut queue = self.queue();
-            queue.waiting.push(Waiting { work: Box::new(work), tell });
+            queue.waiting.push(Waiting { work, tell });
             !std::mem::replace(&mut queue.leading, true)
         };
         if leads {
@@ -244,27 +255,24 @@ impl Index for SqliteIndex {
     }
 
     fn discard(&self, id: UploadId) -> Result<(), StoreError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL";
-        if transaction.prepare_cached(sql)?.execute([id.0])? > 0 {
-            notes::let_go(&transaction, id)?;
-        }
-        Ok(transaction.commit()?)
+        self.in_group(move |transaction| {
+            let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL";
+            if transaction.prepare_cached(sql)?.execute([id.0])? > 0 {
+                notes::let_go(transaction, id)?;
+            }
+            Ok(())
+        })
     }
 
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
         let ended_max = self.ended_max;
+        self.in_group(move |transaction| applied(transaction, id, change, now, ended_max))
+    }
+
+    fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<Vec<Changed>, StoreError> {
+        let ended_max = self.ended_max;
         self.in_group(move |transaction| {
-            let Some(mut upload) = load(transaction, id)? else { return Ok(Changed::Unknown) };
-            if upload.apply(change, now).is_err() {
-                return Ok(Changed::Refused(upload));
-            }
-            save(transaction, &upload)?;
-            if upload.state.is_final() {
-                ended::shed(transaction, ended_max, ended::AT_ONCE)?;
-            }
-            Ok(Changed::Done(upload))
+            ids.into_iter().map(|id| applied(transaction, id, Change::LetGo, now, ended_max)).collect()
         })
     }
 
@@ -377,36 +385,32 @@ impl Index for SqliteIndex {
     }
 
     fn shed(&self) -> Result<usize, StoreError> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let made = ended::shed(&transaction, self.ended_max, ended::AT_ONCE)?;
-        transaction.commit()?;
-        Ok(made)
+        let ended_max = self.ended_max;
+        self.in_group(move |transaction| ended::shed(transaction, ended_max, ended::AT_ONCE))
     }
 
-    fn disposed(&self, id: UploadId) -> Result<(), StoreError> {
-        let sql = "UPDATE uploads SET has_body = 0 WHERE id = ?1";
-        self.lock().prepare_cached(sql)?.execute([id.0])?;
-        Ok(())
+    fn disposed(&self, ids: Vec<UploadId>) -> Result<(), StoreError> {
+        self.in_group(move |transaction| {
+            let mut statement = transaction.prepare_cached("UPDATE uploads SET has_body = 0 WHERE id = ?1")?;
+            ids.into_iter().try_for_each(|id| Ok(statement.execute([id.0]).map(drop)?))
+        })
     }
 
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
         let which = format!(
             "SELECT id FROM uploads WHERE (expires < ?1 OR expires > ?2) AND NOT has_body AND state IN {FINAL} ORDER BY expires, id LIMIT ?3"
         );
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Twice the time: an upload that has expired can be asked for a while, too.
-        let (before, after) = tickets_ended(&transaction, over, 2 * super::LINGER_SECS)?;
-        let delete = |table| {
-            let sql = format!("DELETE FROM {table} WHERE id IN ({which})");
-            transaction.prepare_cached(&sql)?.execute(params![before, after, rows(limit)])
-        };
-        closed::close(&transaction, "uploads", &which, params![before, after, rows(limit)])?;
-        delete("notes")?;
-        let forgotten = delete("uploads")?;
-        transaction.commit()?;
-        Ok(forgotten)
+        self.in_group(move |transaction| {
+            // Twice the time: an upload that has expired can be asked for a while, too.
+            let (before, after) = tickets_ended(transaction, over, 2 * super::LINGER_SECS)?;
+            let delete = |table| {
+                let sql = format!("DELETE FROM {table} WHERE id IN ({which})");
+                transaction.prepare_cached(&sql)?.execute(params![before, after, rows(limit)])
+            };
+            closed::close(transaction, "uploads", &which, params![before, after, rows(limit)])?;
+            delete("notes")?;
+            Ok(delete("uploads")?)
+        })
     }
 }
 
@@ -477,7 +481,7 @@ fn count_anew(transaction: &Connection) -> Result<(), StoreError> {
 }
 
 /// Makes these changes in one transaction, and tells what came of each. One that fails is undone alone; if the commit fails, none is made.
-fn commit(connection: &mut Connection, group: Vec<Work>) -> Vec<Result<Changed, StoreError>> {
+fn commit(connection: &mut Connection, group: Vec<Work>) -> Vec<Result<(), StoreError>> {
     let len = group.len();
     let made = || -> Result<Vec<_>, rusqlite::Error> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -518,6 +522,25 @@ fn begin(transaction: &Connection, progress: &Upload) -> Result<Upload, StoreErr
         notes::set_arrived(transaction, progress.id, !marked.stopped)?;
     }
     Ok(upload)
+}
+
+/// Makes a change to one upload.
+fn applied(
+    transaction: &Connection,
+    id: UploadId,
+    change: Change,
+    now: UnixTime,
+    ended_max: u64,
+) -> Result<Changed, StoreError> {
+    let Some(mut upload) = load(transaction, id)? else { return Ok(Changed::Unknown) };
+    if upload.apply(change, now).is_err() {
+        return Ok(Changed::Refused(upload));
+    }
+    save(transaction, &upload)?;
+    if upload.state.is_final() {
+        ended::shed(transaction, ended_max, ended::AT_ONCE)?;
+    }
+    Ok(Changed::Done(upload))
 }
 
 pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreError> {
@@ -640,6 +663,66 @@ mod tests {
         (dir, index)
     }
 
+    /// Else each that is small would be synced alone, and whoever sends many of them would keep all others waiting.
+    #[test]
+    fn whatever_changes_waits_for_one_transaction_together() {
+        use super::super::{Marked, Notes as _, SavedSettings as _};
+        let (_dir, index) = index();
+        let id = |n| UploadId([n; 16]);
+        done(index.receive(&progress(1, 10), true));
+        let new = Marked::new(id(2), [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
+        let settings = crate::settings::Settings::default();
+        let busy = index.lock();
+        std::thread::scope(|scope| {
+            // The first of them leads, and has its own change alone.
+            scope.spawn(|| index.apply(id(1), Change::Pause, UnixTime(2)).unwrap());
+            while !index.queue().leading || !index.queue().waiting.is_empty() {
+                std::thread::yield_now();
+            }
+            scope.spawn(|| index.mark(new, Box::new(|marked| marked.paused = true)).unwrap());
+            scope.spawn(|| index.save_settings([1; 16], Payer::Owner([1; 16]), &settings, UnixTime(2)).unwrap());
+            scope.spawn(|| index.discard(id(3)).unwrap());
+            scope.spawn(|| index.disposed(vec![id(3)]).unwrap());
+            scope.spawn(|| index.forget_settings(UnixTime(2), 9).unwrap());
+            while index.queue().waiting.len() < 5 {
+                std::thread::yield_now();
+            }
+            drop(busy);
+        });
+        assert!(index.load(id(1)).unwrap().unwrap().paused && index.marked(id(2)).unwrap().unwrap().paused);
+        assert!(index.settings(&[[1; 16]], UnixTime(3)).unwrap().is_some());
+    }
+
+    #[test]
+    fn of_changes_that_wait_together_one_that_fails_is_undone_alone() {
+        let (_dir, index) = index();
+        let busy = index.lock();
+        let outcomes = std::thread::scope(|scope| {
+            let make = |n: u8, fails: bool| {
+                let (index, before) = (&index, index.queue().waiting.len());
+                let made = scope.spawn(move || {
+                    index.in_group(move |transaction| {
+                        transaction.execute("INSERT INTO closed VALUES (?1)", [n])?;
+                        if fails { Err(StoreError::Damaged("on purpose")) } else { Ok(n) }
+                    })
+                });
+                // One after another; the first leads, and waits no longer.
+                while index.queue().waiting.len() <= before && !(before == 0 && index.queue().leading) {
+                    std::thread::yield_now();
+                }
+                made
+            };
+            let made = [(1, false), (2, true), (3, false)].map(|(n, fails)| make(n, fails));
+            drop(busy);
+            made.map(|made| made.join().unwrap().ok())
+        });
+        assert_eq!(outcomes, [Some(1), None, Some(3)]);
+        let count = index.reader().query_row("SELECT count(*), sum(day) FROM closed", [], |row| {
+            Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?))
+        });
+        assert_eq!(count.unwrap(), (2, 4));
+    }
+
     /// A role that is confined may make no files but its own.
     #[test]
     fn what_may_have_to_be_undone_is_kept_in_memory() {
@@ -709,7 +792,7 @@ mod tests {
         assert_eq!(index.settings(&[[2; 16]], UnixTime(9)).unwrap().unwrap().min_bytes, 7);
         // Whoever changes them pays from then on.
         marked.payer = Some(Payer::Address([3; 16]));
-        let marked = index.mark(&marked, &|marked| marked.paused = false).unwrap().unwrap();
+        let marked = index.mark(marked.clone(), Box::new(move |marked| marked.paused = false)).unwrap().unwrap();
         assert_eq!(index.marked(marked.id).unwrap().unwrap().payer, marked.payer);
         index
             .save_settings([2; 16], Payer::Address([3; 16]), &crate::settings::Settings::default(), UnixTime(9))
@@ -734,8 +817,8 @@ mod tests {
         use super::super::{Marked, Notes as _};
         let (_dir, index) = index();
         let new = |n| Marked::new(UploadId([n; 16]), [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
-        index.mark(&new(1), &|marked| marked.stopped = true).unwrap();
-        index.mark(&new(2), &|marked| marked.paused = true).unwrap();
+        index.mark(new(1), Box::new(move |marked| marked.stopped = true)).unwrap();
+        index.mark(new(2), Box::new(move |marked| marked.paused = true)).unwrap();
         assert!(matches!(index.receive(&progress(1, 10), true).unwrap(), Changed::Refused(_)));
         assert!(index.load(UploadId([1; 16])).unwrap().is_none());
         assert!(done(index.receive(&progress(2, 10), true)).paused);
@@ -805,7 +888,7 @@ mod tests {
         done(index.apply(UploadId([1; 16]), Change::Expire, ends));
         assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (1, 10));
         assert_eq!(index.forget(UnixTime(u32::MAX).into(), 9).unwrap(), 0, "not while there is a body");
-        index.disposed(UploadId([1; 16])).unwrap();
+        index.disposed(vec![UploadId([1; 16])]).unwrap();
         assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (0, 0));
         assert_eq!(index.forget(ends.into(), 9).unwrap(), 0);
         assert_eq!(index.forget(UnixTime(u32::MAX).into(), 9).unwrap(), 1);

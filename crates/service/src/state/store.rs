@@ -3,6 +3,7 @@
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
 use super::{Bodies, Change, Changed, Index, Sealed, StoreError, Upload};
+use crate::owner::Tag;
 use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
 use std::fs::{DirBuilder, File};
@@ -15,12 +16,21 @@ use tokio::sync::broadcast;
 /// News of changed uploads that a waiter may fall behind by; one that does looks again at its own.
 const NEWS_MAX: usize = 256;
 
+/// An upload has changed.
+#[derive(Clone, Copy, Debug)]
+pub struct News {
+    /// Which.
+    pub id: UploadId,
+    /// Whose it is; none: that is not known.
+    pub owner: Option<Tag>,
+}
+
 /// Index and bodies; cheap to clone. Its methods run on the runtime's blocking threads.
 #[derive(Clone)]
 pub struct Store {
     index: Arc<dyn Index>,
     bodies: Arc<dyn Bodies>,
-    news: broadcast::Sender<UploadId>,
+    news: broadcast::Sender<News>,
     _lock: Arc<Lock>,
 }
 
@@ -67,8 +77,8 @@ impl Store {
         &self.bodies
     }
 
-    /// Ids of uploads as they change.
-    pub fn news(&self) -> broadcast::Receiver<UploadId> {
+    /// Uploads as they change.
+    pub fn news(&self) -> broadcast::Receiver<News> {
         self.news.subscribe()
     }
 
@@ -99,7 +109,7 @@ impl Store {
     /// If the index fails.
     pub async fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
         let changed = self.with(move |index| index.apply(id, change, now)).await?;
-        self.announce(id);
+        self.announce(id, changed.owner());
         Ok(changed)
     }
 
@@ -114,18 +124,37 @@ impl Store {
             index.receive(&progress, first)
         };
         let changed = self.with(work).await?;
-        self.announce(id);
+        self.announce(id, changed.owner());
         Ok(changed)
     }
 
-    /// Deletes the body of an upload that no longer needs it, and notes that.
+    /// Lets go of what is kept for its owner, all of these at once.
+    ///
+    /// # Errors
+    /// If the index fails. Bodies that cannot be deleted are tried again at the next round of cleaning.
+    pub async fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<(), StoreError> {
+        let changed = self.with(move |index| index.let_go(ids, now)).await?;
+        let gone: Vec<_> = changed.iter().filter_map(Changed::done).filter(|upload| !upload.kept).collect();
+        for upload in &gone {
+            tracing::info!(id = %upload.id, state = upload.state.name(), "what was kept of it has made way");
+            self.announce(upload.id, upload.facts.as_ref().map(|facts| facts.owner));
+        }
+        self.dispose(gone.iter().map(|upload| upload.id).collect()).await
+    }
+
+    /// Deletes the bodies of uploads that no longer need them, and notes that.
     ///
     /// # Errors
     /// If that fails; it is tried again at the next round of cleaning.
-    pub async fn dispose(&self, id: UploadId) -> Result<(), StoreError> {
+    pub async fn dispose(&self, ids: Vec<UploadId>) -> Result<(), StoreError> {
         let bodies = self.bodies.clone();
-        blocking(move || bodies.remove(id)).await??;
-        self.with(move |index| index.disposed(id)).await
+        let work = move |index: &dyn Index| {
+            let (gone, left): (Vec<_>, Vec<_>) =
+                ids.into_iter().map(|id| bodies.remove(id).map(|()| id)).partition(Result::is_ok);
+            index.disposed(gone.into_iter().flatten().collect())?;
+            left.into_iter().try_for_each(|failed| Ok(failed.map(drop)?))
+        };
+        self.with(work).await
     }
 
     /// Bodies that nobody has written to for so many seconds and that no upload has, at most `limit`.
@@ -139,9 +168,10 @@ impl Store {
         Ok(blocking(work).await??)
     }
 
-    /// Tells who waits for an upload that it has changed. An error means that nobody waits.
-    pub fn announce(&self, id: UploadId) {
-        let _ = self.news.send(id);
+    /// Tells who waits for an upload that it has changed.
+    pub fn announce(&self, id: UploadId, owner: Option<Tag>) {
+        // An error means that nobody waits.
+        let _ = self.news.send(News { id, owner });
     }
 }
 

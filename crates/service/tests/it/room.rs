@@ -125,6 +125,31 @@ async fn what_is_promised_and_does_not_come_lets_go_of_nothing_that_is_kept_and_
 }
 
 #[tokio::test]
+async fn rejected_uploads_that_are_kept_make_way_all_at_once() {
+    let upstream = Upstream::new(|_, _| answer("403 Forbidden", "no")).await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        config.max_stored_bytes = 9 << 20;
+        config.address_quota_bytes = Some(9 << 20);
+    });
+    let sidecar = sidecar.await;
+    let mut kept = Vec::new();
+    for _ in 0..40 {
+        let (ticket, _) = posted(&sidecar, "198.51.100.7", 200_000).await;
+        sidecar.reaches(&ticket.id, "rejected").await;
+        kept.push(ticket.id);
+    }
+    let (large, reply) = posted(&sidecar, "198.51.100.8", 6 << 20).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    sidecar.reaches(&large.id, "rejected").await;
+    let left = kept.iter().filter(|id| sidecar.bodies().contains(id)).count();
+    assert!((1..30).contains(&left), "as many as were needed, and not {left} of 40 are left");
+    for id in &kept {
+        assert_eq!(sidecar.status(id).await["state"], "rejected", "what it came to is known all the same");
+    }
+}
+
+#[tokio::test]
 async fn a_user_whom_the_application_names_pays_wherever_the_upload_comes_from() {
     let upstream = Upstream::new(|_, arrival| match arrival.fields("cookie").first() {
         Some(&"session=alice") if arrival.line().starts_with("GET /me ") => answer("200 OK", r#"{"id":"alice"}"#),
@@ -273,6 +298,36 @@ async fn an_address_gets_so_many_tickets_a_minute_and_another_its_own() {
     assert!((1..=36).contains(&wait), "{wait}");
     assert!(refused.json()["detail"].as_str().unwrap().contains("this address"), "{refused:?}");
     assert_eq!(asks("198.51.100.7", "session=1", 16).await.status, 200);
+}
+
+/// Each change is synced, and anybody can make cookies up.
+#[tokio::test]
+async fn an_address_changes_so_much_a_minute_and_another_as_well() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, behind_a_proxy).await;
+    let saves = async |address: &str, n: usize| {
+        let cookie = format!("session={n}");
+        let fields = [
+            ("Hoop-Version", "1"),
+            ("Content-Type", "application/json"),
+            ("X-Forwarded-For", address),
+            ("Cookie", &cookie),
+        ];
+        sidecar.send("PUT", "/hoop/settings", &fields, b"{\"policy\":\"never\"}").await
+    };
+    let mut refused = None;
+    for n in 0..2_000 {
+        let answer = saves("203.0.113.9", n).await;
+        if answer.status != 200 {
+            refused = Some((n, answer));
+            break;
+        }
+    }
+    let (n, refused) = refused.expect("an end of changes");
+    assert!(n >= 600, "a minute's worth at once, and not {n}");
+    assert_eq!(refused.problem(), (429, "too-many-requests".into()));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("this address has changed"), "{refused:?}");
+    assert_eq!(saves("198.51.100.7", 1).await.status, 200);
 }
 
 #[tokio::test]
