@@ -1,5 +1,6 @@
 //! A device's way to a server, by whichever kind of carrier gets there first: [`Dialer`].
 
+use crate::light::{Answer, Probes};
 use crate::quic::is_answer;
 use crate::race::{Attempt, Memory, Race};
 use crate::{Carrier, Kind, QuicDevice, WebSocketDevice};
@@ -14,6 +15,9 @@ use tokio::time::{sleep_until, timeout};
 
 /// How long one attempt may take: QUIC's handshake with three lost packets, or TCP's with two.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+
+/// A probe of whether the network carries is forgotten after so long, before the system repeats it.
+const PROBE_MAX: Duration = Duration::from_millis(950);
 
 /// A server, as a device was told of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +59,8 @@ pub struct Dialer {
     quic: Option<Arc<QuicDevice>>,
     websocket: Option<WebSocketDevice>,
     memory: Mutex<Memory>,
+    /// Where the server was when its name was looked up last: in the dark nobody answers for it.
+    found: Mutex<Vec<IpAddr>>,
     /// The origin of its timestamps.
     origin: Instant,
 }
@@ -62,7 +68,13 @@ pub struct Dialer {
 impl Dialer {
     /// One that has either or both.
     pub fn new(quic: Option<QuicDevice>, websocket: Option<WebSocketDevice>) -> Self {
-        Self { quic: quic.map(Arc::new), websocket, memory: Mutex::default(), origin: Instant::now() }
+        Self {
+            quic: quic.map(Arc::new),
+            websocket,
+            memory: Mutex::default(),
+            found: Mutex::default(),
+            origin: Instant::now(),
+        }
     }
 
     /// A carrier to `server` over the network that `network` stands for. Dropping it while it waits gives up all attempts.
@@ -107,6 +119,49 @@ impl Dialer {
         self.quic.as_ref().map_or(Ok(()), |quic| quic.rebind())
     }
 
+    /// Returns once the network carries again, after it carried nothing: to be awaited beside [`Dialer::dial`], which waits longer the longer it is dark. Then
+    /// [`link_is_up`](Self::link_is_up) is true, and dialling is begun anew. It never returns where the network carries all along and something else is wrong.
+    ///
+    /// It asks for a TCP connection to the server's port of WebSocket, or to the proxy, and says nothing on it: by each family of addresses, some five times a second for ten minutes, and
+    /// then every six seconds. Without WebSocket there is nothing to ask, and it never returns.
+    pub async fn light(&self, server: &Server, mut roll: impl FnMut() -> u32) {
+        let Some(websocket) = &self.websocket else { return std::future::pending().await };
+        let mut probes = Probes::new(self.now());
+        let mut sent = JoinSet::new();
+        loop {
+            if let Some(number) = probes.poll(self.now(), roll()) {
+                for address in self.probed(server, websocket) {
+                    let answered = websocket.is_there(address);
+                    sent.spawn(async move { timeout(PROBE_MAX, answered).await.unwrap_or(false).then_some(number) });
+                }
+            }
+            let due = self.origin + probes.due().since(Timestamp::ZERO);
+            tokio::select! {
+                Some(Ok(Some(number))) = sent.join_next() => match probes.answered(number) {
+                    Answer::Light => return,
+                    Answer::NotDark => return std::future::pending().await,
+                },
+                () = sleep_until(due.into()) => {}
+            }
+        }
+    }
+
+    /// One address of each family, or the proxy's.
+    fn probed(&self, server: &Server, websocket: &WebSocketDevice) -> Vec<SocketAddr> {
+        if let Some(proxy) = websocket.proxy_address() {
+            return vec![proxy];
+        }
+        let found = self.found();
+        let known = if server.addresses.is_empty() { &found } else { &server.addresses };
+        let first = |is_v6| known.iter().find(|address| address.is_ipv6() == is_v6);
+        let addresses = [first(true), first(false)].into_iter().flatten();
+        addresses.map(|address| SocketAddr::new(*address, server.websocket_port)).collect()
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<IpAddr>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until carriers of QUIC that were closed, and attempts that lost, have said so to their servers: for three round trips or so.
     pub async fn drained(&self) {
         if let Some(quic) = &self.quic {
@@ -131,7 +186,11 @@ impl Dialer {
             return Ok(server.addresses.clone());
         }
         match lookup_host((&server.name[..], 0)).await {
-            Ok(found) => Ok(found.map(|address| address.ip()).collect()),
+            Ok(found) => {
+                let found: Vec<_> = found.map(|address| address.ip()).collect();
+                self.found().clone_from(&found);
+                Ok(found)
+            }
             // Behind a proxy there may be no names but its own.
             Err(_) if self.has_proxy() => Ok(Vec::new()),
             Err(error) => Err(error),

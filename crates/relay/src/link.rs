@@ -163,6 +163,12 @@ struct Keeper {
     way: Way,
 }
 
+/// What came up: the kernel says so of interfaces, and a network that carried nothing carries again.
+enum Up {
+    Interface(io::Result<()>),
+    Network,
+}
+
 /// A carrier that is being dialled.
 type Dialling<'a> = Pending<'a, io::Result<Arc<dyn Carrier>>>;
 
@@ -187,17 +193,26 @@ impl Keeper {
         let (mut due, mut dialling): (Option<Instant>, Option<Dialling<'_>>) = (None, None);
         // Why that takes long, once until a carrier is up.
         let (mut explaining, mut is_explained): (Option<Pending<'_, io::Error>>, _) = (None, false);
+        // When it is light again, while a carrier is being dialled and until it is up.
+        let mut light: Option<Pending<'_, ()>> = None;
         let mut needed = interval(NEEDED_EVERY);
         let mut tells = true;
         loop {
             if due.is_some_and(|at| at <= Instant::now()) {
                 due = None;
                 dialling = Some(Box::pin(self.dialer.dial(&self.way.name, &self.server)));
+                light.get_or_insert_with(|| Box::pin(self.dialer.light(&self.server, roll)));
                 explaining = (!is_explained).then(|| Box::pin(explain(&self.explainer, &self.way, &self.server)) as _);
             }
             if dialling.is_none() {
                 explaining = None;
             }
+            let up = async {
+                tokio::select! {
+                    changed = self.changes.next(), if tells => Up::Interface(changed),
+                    () = done(light.as_mut()) => Up::Network,
+                }
+            };
             let (gone, silent) = match &mut here {
                 Some(here) => (Some(&mut here.gone), here.silent.as_mut()),
                 None => (None, None),
@@ -246,14 +261,17 @@ impl Keeper {
                     if !self.device.is_busy() {
                         tracing::debug!(way = self.way.name, "no flow needs a carrier");
                         here.take().inspect(|here| self.device.remove_carrier(here.id));
+                        light = None;
                     }
                 }
-                changed = self.changes.next(), if tells => {
-                    if changed.is_err() {
+                up = up => {
+                    if let Up::Interface(Err(_)) = up {
                         // The kernel tells no more: what flows want is left.
                         tells = false;
                         continue;
                     }
+                    // It is looked for anew with the next that is dialled.
+                    light = None;
                     if let Err(error) = self.dialer.link_is_up() {
                         tracing::debug!(way = self.way.name, %error, "no fresh socket");
                     }
@@ -276,7 +294,7 @@ impl Keeper {
                             if let Some(old) = here.replace(Here::new(id, carrier)) {
                                 self.device.remove_carrier(old.id);
                             }
-                            (attempt, is_explained) = (0, false);
+                            (attempt, is_explained, light) = (0, false, None);
                             self.reached.store(true, Ordering::Relaxed);
                         }
                         Err(error) => {

@@ -96,6 +96,23 @@ impl WebSocketDevice {
         Ok(carrier)
     }
 
+    /// Whether a machine answers at this address, if only that nobody listens there.
+    pub(crate) fn is_there(&self, address: SocketAddr) -> impl Future<Output = bool> + Send + use<> {
+        let socket = self.local.tcp(address);
+        async move {
+            let Ok(socket) = socket else { return false };
+            match TcpSocket::from_std_stream(socket.into()).connect(address).await {
+                Ok(_) => true,
+                Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+            }
+        }
+    }
+
+    /// Where the proxy is, if there is one.
+    pub(crate) fn proxy_address(&self) -> Option<SocketAddr> {
+        self.proxy.as_ref().map(|proxy| proxy.address)
+    }
+
     /// Asks for the WebSocket; awaits it only where the binding is made by what follows.
     async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
