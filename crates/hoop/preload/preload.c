@@ -3,6 +3,10 @@
  * from there as flows. The program's descriptor becomes that connection, so all that works on sockets works on it as before; what asks about addresses or sets options of
  * TCP and IP is answered here. Loopback, link-local addresses and all that is not TCP are left alone.
  *
+ * A connection is made once the relay has reached where the program wants to go. Until then its socket is full, and so not writable, of bytes that the agent takes out when it is
+ * made. If it fails the agent breaks it off: it is readable, writable and has an error, as TCP would be, and which error that is the agent is asked (verdicts.rs). With
+ * HOOP_RUN_EARLY a connection is made at once.
+ *
  * There is no lock and no table here. Which address the program asked for is the connection's own name, in the abstract namespace of Unix sockets: it goes where the
  * descriptor goes, through dup, fork and exec. So a child of a program with threads cannot find a lock that nobody will open, and `connect` may be called in a
  * signal's handler, as POSIX has it (POSIX.1-2024, XSH 2.4.3).
@@ -13,13 +17,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -36,11 +45,37 @@ struct name {
     unsigned char unlike[8];
 };
 
+/* Half of a connection's send buffer, in bytes (the kernel doubles it): what Linux gives by default. The agent leaves the last byte that came in the socket, which must hold up nobody
+ * who wants to write. */
+#define SEND_BYTES 106496
+
+/* Behind the agent's path: where it is asked how an attempt to connect has ended. */
+#define ASKED ".asked"
+
+/* How it is asked, and the answer to what it does not know (crates/relay, verdicts.rs). */
+#define ASK_NOW '?'
+#define ASK_END 'w'
+#define ASK_AGAIN 'c'
+#define UNKNOWN (-1)
+
+/* Sets of epoll that one descriptor is moved within; more forget it. */
+#define SETS_MAX 16
+
 /* The agent's address; its family is 0 where there is none. */
 static struct sockaddr_un agent;
 
+/* Where it is asked. */
+static struct sockaddr_un asked;
+
+/* Connections are made at once. */
+static bool is_early;
+
+/* Whether this process has put a socket into a set of epoll that was not connected. */
+static atomic_bool is_watched;
+
 static struct {
     __typeof__(&connect) connect;
+    __typeof__(&epoll_ctl) epoll_ctl;
     __typeof__(&getpeername) getpeername;
     __typeof__(&getsockname) getsockname;
     __typeof__(&getsockopt) getsockopt;
@@ -70,10 +105,14 @@ __attribute__((constructor(101))) static void begin(void) {
     real.setsockopt = next("setsockopt");
     real.sendto = next("sendto");
     real.sendmsg = next("sendmsg");
-    if (path && *path && strlen(path) < sizeof agent.sun_path) {
+    real.epoll_ctl = next("epoll_ctl");
+    if (path && *path && strlen(path) < sizeof agent.sun_path - strlen(ASKED)) {
         strcpy(agent.sun_path, path);
-        agent.sun_family = AF_UNIX;
+        strcpy(asked.sun_path, path);
+        strcat(asked.sun_path, ASKED);
+        agent.sun_family = asked.sun_family = AF_UNIX;
     }
+    is_early = getenv("HOOP_RUN_EARLY") != NULL;
     real.sendmmsg = next("sendmmsg");
 }
 
@@ -105,14 +144,14 @@ static bool is_here(uint32_t bits) {
     return bits >> 24 == 0 || bits >> 24 == 127 || bits >> 16 == 0xa9fe || bits >> 28 >= 14;
 }
 
-/* `HOST:PORT\n` of an address that is to be carried; 0: it is not. */
+/* `HOST:PORT` of an address that is to be carried; 0: it is not. */
 static int destination(const struct sockaddr *address, socklen_t len, char *line, size_t room) {
     char host[INET6_ADDRSTRLEN];
     if (len < sizeof address->sa_family) return 0;
     if (address->sa_family == AF_INET && len >= sizeof(struct sockaddr_in)) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)address;
         if (is_here(ntohl(v4->sin_addr.s_addr)) || !inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host)) return 0;
-        return snprintf(line, room, "%s:%u\n", host, ntohs(v4->sin_port));
+        return snprintf(line, room, "%s:%u", host, ntohs(v4->sin_port));
     }
     if (address->sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6)) {
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
@@ -122,13 +161,13 @@ static int destination(const struct sockaddr *address, socklen_t len, char *line
         if (IN6_IS_ADDR_V4MAPPED(ip) && is_here(ntohl(last))) return 0;
         if (IN6_IS_ADDR_LOOPBACK(ip) || IN6_IS_ADDR_UNSPECIFIED(ip) || IN6_IS_ADDR_LINKLOCAL(ip) || IN6_IS_ADDR_MULTICAST(ip)) return 0;
         if (!inet_ntop(AF_INET6, ip, host, sizeof host)) return 0;
-        return snprintf(line, room, "[%s]:%u\n", host, ntohs(v6->sin6_port));
+        return snprintf(line, room, "[%s]:%u", host, ntohs(v6->sin6_port));
     }
     return 0;
 }
 
 /* Gives a connection the name that says what its program is connected to. */
-static bool name(int fd, const struct sockaddr *address) {
+static bool name(int fd, const struct sockaddr *address, unsigned char unlike[8]) {
     struct sockaddr_un named = {.sun_family = AF_UNIX};
     struct name *begins = (struct name *)named.sun_path;
     size_t len = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -136,20 +175,89 @@ static bool name(int fd, const struct sockaddr *address) {
     memcpy(named.sun_path + sizeof *begins, address, len);
     for (int tries = 0; tries < NAME_TRIES; tries++) {
         if (getrandom(begins->unlike, sizeof begins->unlike, 0) != sizeof begins->unlike) return false;
+        memcpy(unlike, begins->unlike, sizeof begins->unlike);
         if (bind(fd, (struct sockaddr *)&named, offsetof(struct sockaddr_un, sun_path) + sizeof *begins + len) == 0) return true;
         if (errno != EADDRINUSE) return false;
     }
     return false;
 }
 
-/* Connects to the agent, and says where the program wants to go. A signal does not break that off: the agent takes it at once, and a program that was told EINTR would wait for
- * a connection that nobody makes (POSIX: it "shall be established asynchronously"). */
-static bool reach(int carried, const char *line, int len) {
-    while (REAL(connect)(carried, (struct sockaddr *)&agent, sizeof agent) != 0)
+/* What a connection's name says: the number of its attempt, and the address that the program asked for. */
+static bool named(int fd, struct name *begins, struct sockaddr_storage *known) {
+    struct sockaddr_un own;
+    socklen_t len = sizeof own;
+    size_t before = offsetof(struct sockaddr_un, sun_path) + sizeof *begins;
+    memset(&own, 0, sizeof own);
+    if (REAL(getsockname)(fd, (struct sockaddr *)&own, &len) != 0 || len <= before) return false;
+    memcpy(begins, own.sun_path, sizeof *begins);
+    if (memcmp(begins->is, NAME, sizeof begins->is) != 0) return false;
+    memcpy(known, own.sun_path + sizeof *begins, len - before);
+    return true;
+}
+
+/* The address that the program asked for. */
+static struct sockaddr_storage asked_for(int fd) {
+    struct sockaddr_storage known = {.ss_family = AF_INET};
+    struct name begins;
+    named(fd, &begins, &known);
+    return known;
+}
+
+/* A signal does not break that off: the agent takes it at once, and a program that was told EINTR would wait for a connection that nobody makes (POSIX: it "shall be
+ * established asynchronously"). */
+static bool reach(int fd, const struct sockaddr_un *where) {
+    while (REAL(connect)(fd, (const struct sockaddr *)where, sizeof *where) != 0)
         if (errno != EINTR) return false;
-    ssize_t said;
-    while ((said = send(carried, line, len, MSG_NOSIGNAL)) < 0 && errno == EINTR) {}
-    return said == len;
+    return true;
+}
+
+static bool send_all(int fd, const char *data, size_t size) {
+    while (size > 0) {
+        ssize_t sent = send(fd, data, size, MSG_NOSIGNAL);
+        if (sent < 0 && errno != EINTR) return false;
+        if (sent > 0) {
+            data += sent;
+            size -= sent;
+        }
+    }
+    return true;
+}
+
+/*
+ * Asks the agent how an attempt to connect is, or ends. Where it ends is waited for as `connect` waits: a signal whose handler is to restart calls does not end that. False, with
+ * errno: EINTR; EAGAIN after `patience`; ENETDOWN if there is no agent any more.
+ */
+static bool ask(int fd, char how, const struct timeval *patience, int *answer) {
+    struct name begins;
+    struct sockaddr_storage known;
+    char question[1 + sizeof begins.unlike] = {how};
+    errno = ENETDOWN;
+    if (!named(fd, &begins, &known)) return false;
+    memcpy(question + 1, begins.unlike, sizeof begins.unlike);
+    int asking = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (asking < 0) return false;
+    ssize_t told = -1;
+    int error = ENETDOWN;
+    if (reach(asking, &asked) && send_all(asking, question, sizeof question)) {
+        if (patience) real.setsockopt(asking, SOL_SOCKET, SO_RCVTIMEO, patience, sizeof *patience);
+        do told = recv(asking, answer, sizeof *answer, 0);
+        while (told < 0 && errno == EINTR && how != ASK_END);
+        if (told < 0 && (errno == EINTR || errno == EAGAIN)) error = errno;
+    }
+    close(asking);
+    errno = error;
+    return told == sizeof *answer;
+}
+
+/* Whether the relay has reached where a connection goes: one that is full or over may never have been made. */
+static bool is_made(int fd) {
+    struct pollfd now = {fd, POLLOUT, 0};
+    int before = errno, answer;
+    bool made = is_early || (poll(&now, 1, 0) == 1 && now.revents == POLLOUT) || !ask(fd, ASK_NOW, NULL, &answer);
+    /* What the agent does not know is over for long, or was not seen yet. */
+    if (!made) made = answer == UNKNOWN ? (now.revents & (POLLHUP | POLLERR)) != 0 : answer == 0;
+    errno = before;
+    return made;
 }
 
 /* What was set before there was a connection, and means the same for every kind of socket. */
@@ -162,26 +270,183 @@ static void keep_timeouts(int from, int to) {
     }
 }
 
+/* A set of epoll, and what it is told of a descriptor. */
+struct watching {
+    int set;
+    struct epoll_event event;
+};
+
+/* What a set waits for of a descriptor, as the kernel tells it (proc(5), fdinfo). */
+static bool waits_for(int set, int fd, struct epoll_event *event) {
+    char path[48], text[1024];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", set);
+    int info = open(path, O_RDONLY | O_CLOEXEC);
+    if (info < 0) return false;
+    bool found = false;
+    ssize_t more;
+    for (size_t len = 0; !found && len < sizeof text - 1 && (more = read(info, text + len, sizeof text - 1 - len)) > 0;) {
+        char *line = text, *end;
+        text[len += more] = 0;
+        for (; !found && (end = strchr(line, '\n')); line = end + 1) {
+            int watched;
+            unsigned int events;
+            unsigned long long data;
+            *end = 0;
+            if (sscanf(line, "tfd: %d events: %x data: %llx", &watched, &events, &data) != 3 || watched != fd) continue;
+            *event = (struct epoll_event){.events = events, .data.u64 = data};
+            found = true;
+        }
+        len -= line - text;
+        memmove(text, line, len);
+    }
+    close(info);
+    return found;
+}
+
+/* The sets that a descriptor is in, out of which it is taken. There is no list of them here: the kernel has one. */
+static int leave_sets(int fd, struct watching *sets) {
+    char entries[2048], link[32];
+    int count = 0;
+    if (!is_watched) return 0;
+    int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return 0;
+    for (long len; count < SETS_MAX && (len = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0;) {
+        for (long at = 0; at < len && count < SETS_MAX;) {
+            const char *entry = entries + at + 19; /* struct linux_dirent64: inode, offset, length, kind, name */
+            unsigned short whole;
+            memcpy(&whole, entries + at + 16, sizeof whole);
+            at += whole;
+            ssize_t is = readlinkat(folder, entry, link, sizeof link);
+            if (is != strlen("anon_inode:[eventpoll]") || memcmp(link, "anon_inode:[eventpoll]", is) != 0) continue;
+            struct watching found = {.set = atoi(entry)};
+            if (waits_for(found.set, fd, &found.event) && real.epoll_ctl(found.set, EPOLL_CTL_DEL, fd, NULL) == 0) sets[count++] = found;
+        }
+    }
+    close(folder);
+    return count;
+}
+
+/* Has a descriptor lead to another socket, which is closed, and keep its flags and the sets of epoll that it is in. */
+static bool replace(int fd, int other) {
+    struct watching sets[SETS_MAX];
+    int flags = fcntl(fd, F_GETFL), descriptor_flags = fcntl(fd, F_GETFD);
+    bool done = flags >= 0 && descriptor_flags >= 0 && fcntl(other, F_SETFL, flags) == 0;
+    if (done) {
+        keep_timeouts(fd, other);
+        int count = leave_sets(fd, sets);
+        done = dup3(other, fd, descriptor_flags & FD_CLOEXEC ? O_CLOEXEC : 0) == fd;
+        while (count-- > 0) real.epoll_ctl(sets[count].set, EPOLL_CTL_ADD, fd, &sets[count].event);
+    }
+    close(other);
+    return done;
+}
+
+/* A connection that was not made becomes a socket that may connect again. */
+static void renew(int fd) {
+    int before = errno, tcp = socket(asked_for(fd).ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (tcp >= 0) replace(fd, tcp);
+    errno = before;
+}
+
+/* Waits until a connection is made or has failed. A signal or a timeout leaves it to itself. */
+static int wait_for(int fd) {
+    struct timeval patience = {0, 0};
+    socklen_t len = sizeof patience;
+    int answer;
+    real.getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, &len);
+    if (!ask(fd, ASK_END, &patience, &answer)) {
+        if (errno == EAGAIN) errno = EINPROGRESS;
+        return -1;
+    }
+    if (answer == 0) return 0;
+    renew(fd);
+    errno = answer;
+    return -1;
+}
+
+/* `connect` of what is being connected, or is connected, or has failed to be. */
+static int connect_again(int fd) {
+    struct pollfd now = {fd, POLLOUT, 0};
+    int answer, error = 0, flags = fcntl(fd, F_GETFL);
+    socklen_t len = sizeof error;
+    bool is_over = poll(&now, 1, 0) == 1 && now.revents & (POLLHUP | POLLERR);
+    if (is_early || !ask(fd, ASK_AGAIN, NULL, &answer)) answer = EISCONN;
+    if (answer == UNKNOWN) answer = is_over ? EISCONN : EALREADY;
+    if (answer == EALREADY && !(flags & O_NONBLOCK)) return wait_for(fd);
+    if (answer == 0) return 0;
+    if (answer != EISCONN && answer != EALREADY) {
+        /* An error is told once (Linux, `__inet_stream_connect`). */
+        if (real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0) answer = ECONNABORTED;
+        renew(fd);
+    }
+    errno = answer;
+    return -1;
+}
+
+/* Has the agent connect to where the program wants to go, and fills the connection until it is. */
+static bool begin_connecting(int carried, const struct sockaddr *address, const char *destination) {
+    static char nothing[64 * 1024];
+    char line[160];
+    unsigned char unlike[8];
+    int room = SEND_BYTES;
+    socklen_t room_len = sizeof room;
+    if (!name(carried, address, unlike)) return false;
+    real.setsockopt(carried, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    if (is_early) {
+        int len = snprintf(line, sizeof line, "%s\n", destination);
+        return reach(carried, &agent) && send_all(carried, line, len);
+    }
+    /* A Unix socket is writable while no more than a quarter of its room is taken (Linux, `unix_writable`). */
+    if (real.getsockopt(carried, SOL_SOCKET, SO_SNDBUF, &room, &room_len) != 0) return false;
+    size_t filled = (size_t)room / 4 + 1;
+    int len = snprintf(line, sizeof line, "%s %zu ", destination, filled + 1);
+    for (size_t i = 0; i < sizeof unlike; i++) len += snprintf(line + len, sizeof line - len, "%02x", unlike[i]);
+    line[len++] = '\n';
+    if (!reach(carried, &agent) || !send_all(carried, line, len)) return false;
+    for (size_t rest = filled, some; rest > 0; rest -= some) {
+        some = rest < sizeof nothing ? rest : sizeof nothing;
+        if (!send_all(carried, nothing, some)) return false;
+    }
+    /* The agent leaves the last byte, which is not to hold up the others' room: a piece of its own. */
+    return send_all(carried, nothing, 1);
+}
+
 int connect(int fd, const struct sockaddr *address, socklen_t len) {
     char line[80];
     int type = 0, protocol = IPPROTO_TCP, written = address ? destination(address, len, line, sizeof line) : 0;
     socklen_t type_len = sizeof type, protocol_len = sizeof protocol;
     begin();
+    if (is_carried(fd) && address && len >= sizeof address->sa_family && address->sa_family != AF_UNSPEC) return connect_again(fd);
     /* SCTP has sockets of the same type. */
     real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_len);
-    if (written <= 0 || !agent.sun_family || real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) || type != SOCK_STREAM || protocol == IPPROTO_SCTP || is_carried(fd))
+    if (written <= 0 || !agent.sun_family || real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) || type != SOCK_STREAM || protocol == IPPROTO_SCTP)
         return real.connect(fd, address, len);
-    int carried = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int carried = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), flags = fcntl(fd, F_GETFL);
     if (carried < 0) return -1;
-    int flags = fcntl(fd, F_GETFL), descriptor_flags = fcntl(fd, F_GETFD);
-    bool ready = flags >= 0 && descriptor_flags >= 0 && name(carried, address) && reach(carried, line, written);
-    if (ready) keep_timeouts(fd, carried);
-    ready = ready
-        && fcntl(carried, F_SETFL, flags) == 0 && dup3(carried, fd, descriptor_flags & FD_CLOEXEC ? O_CLOEXEC : 0) == fd;
-    close(carried);
-    /* The agent is gone: as a network is that is down. */
-    if (!ready) errno = ENETDOWN;
-    return ready ? 0 : -1;
+    if (!begin_connecting(carried, address, line)) {
+        close(carried);
+        /* The agent is gone: as a network is that is down. */
+        errno = ENETDOWN;
+        return -1;
+    }
+    if (!replace(fd, carried)) {
+        errno = ENETDOWN;
+        return -1;
+    }
+    if (is_early) return 0;
+    if (!(flags & O_NONBLOCK)) return wait_for(fd);
+    errno = EINPROGRESS;
+    return -1;
+}
+
+/* A socket that is put into a set before it is connected has to be moved within it then. */
+int epoll_ctl(int set, int act, int fd, struct epoll_event *event) {
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof peer;
+    int before = errno;
+    if (act == EPOLL_CTL_ADD && !is_watched && REAL(getpeername)(fd, (struct sockaddr *)&peer, &len) != 0 && errno == ENOTCONN) is_watched = true;
+    errno = before;
+    return REAL(epoll_ctl)(set, act, fd, event);
 }
 
 /* TCP Fast Open (RFC 7413): a connection that is made by sending. Whether it was, is not to be, or failed. */
@@ -224,19 +489,6 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags) {
     return 1;
 }
 
-/* The address that the program asked for. */
-static struct sockaddr_storage asked_for(int fd) {
-    struct sockaddr_storage known = {.ss_family = AF_INET};
-    struct sockaddr_un named;
-    const struct name *begins = (const struct name *)named.sun_path;
-    socklen_t len = sizeof named;
-    size_t before = offsetof(struct sockaddr_un, sun_path) + sizeof *begins;
-    memset(&named, 0, sizeof named);
-    if (REAL(getsockname)(fd, (struct sockaddr *)&named, &len) == 0 && len > before && memcmp(begins->is, NAME, sizeof begins->is) == 0)
-        memcpy(&known, named.sun_path + sizeof *begins, len - before);
-    return known;
-}
-
 /* An address of the family that the program has used; its own is not known. */
 static int answer(int fd, bool peer, struct sockaddr *address, socklen_t *len) {
     struct sockaddr_storage known = asked_for(fd);
@@ -252,7 +504,10 @@ static int answer(int fd, bool peer, struct sockaddr *address, socklen_t *len) {
 }
 
 int getpeername(int fd, struct sockaddr *address, socklen_t *len) {
-    return is_carried(fd) ? answer(fd, true, address, len) : REAL(getpeername)(fd, address, len);
+    if (!is_carried(fd)) return REAL(getpeername)(fd, address, len);
+    if (is_made(fd)) return answer(fd, true, address, len);
+    errno = ENOTCONN;
+    return -1;
 }
 
 int getsockname(int fd, struct sockaddr *address, socklen_t *len) {
@@ -266,6 +521,8 @@ static bool is_of_the_network(int level) {
 /* There is no TCP here whose options could be set: whoever wants no delay or a mark gets what there is. */
 int setsockopt(int fd, int level, int name, const void *value, socklen_t len) {
     if (is_of_the_network(level) && is_carried(fd)) return 0;
+    /* Its room says whether it is connected. */
+    if (level == SOL_SOCKET && (name == SO_SNDBUF || name == SO_SNDBUFFORCE) && is_carried(fd)) return 0;
     return REAL(setsockopt)(fd, level, name, value, len);
 }
 
@@ -281,5 +538,8 @@ int getsockopt(int fd, int level, int name, void *value, socklen_t *len) {
         *len = sizeof as_before;
         return 0;
     }
-    return REAL(getsockopt)(fd, level, name, value, len);
+    int done = REAL(getsockopt)(fd, level, name, value, len), answer;
+    if (done == 0 && level == SOL_SOCKET && name == SO_ERROR && *len >= sizeof(int) && *(int *)value == ECONNRESET && !is_early && is_carried(fd) && ask(fd, ASK_NOW, NULL, &answer) && answer > 0)
+        *(int *)value = answer;
+    return done;
 }

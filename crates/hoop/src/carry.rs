@@ -33,6 +33,9 @@ pub struct RunFlags {
     /// A network interface to use; with several, each connection goes over all of them at once
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
+    /// Tell the program at once that it is connected: that saves a round trip, and it learns of a destination that cannot be reached when it reads, not when it connects
+    #[arg(long)]
+    early: bool,
     /// The program, and its arguments. Once it has ended, what it wrote is delivered before this ends, too: interrupt to give that up
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -138,7 +141,14 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
         preload.push(others);
     }
     let mut command = Command::new(&flags.program[0]);
-    command.args(&flags.program[1..]).env("LD_PRELOAD", preload).env("HOOP_RUN_SOCKET", folder.socket());
+    command
+        .args(&flags.program[1..])
+        .env("LD_PRELOAD", preload)
+        .env("HOOP_RUN_SOCKET", folder.socket())
+        .env_remove("HOOP_RUN_EARLY");
+    if flags.early {
+        command.env("HOOP_RUN_EARLY", "1");
+    }
     let (mut child, mut interrupt) = (command.spawn()?, signal(SignalKind::interrupt())?);
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     // Typed at a terminal, the interrupt is the program's, too.

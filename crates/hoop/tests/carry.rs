@@ -93,8 +93,9 @@ fn whoever_waits_is_told_what_for_and_how_to_give_up() {
     let _relay = relay(folder.path());
     let told = std::fs::read_to_string(folder.path().join("laptop.toml")).unwrap();
     std::fs::write(folder.path().join("laptop.toml"), told.replace("localhost:", "relay.example:")).unwrap();
+    // It would wait as well until it is connected.
     let says = ["bash", "-c", "exec 3<>/dev/tcp/10.9.1.1/8000; echo hello >&3"];
-    let arguments = [&["run", "--relay", "laptop.toml", "--"], &says[..]].concat();
+    let arguments = [&["run", "--relay", "laptop.toml", "--early", "--"], &says[..]].concat();
     let mut waiting = Running(hoop(folder.path(), &arguments).stderr(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(waiting.0.stderr.take().unwrap());
     let line = line_with(&mut lines, "waiting");
@@ -108,6 +109,21 @@ fn whoever_waits_is_told_what_for_and_how_to_give_up() {
     let pid = waiting.0.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert!(waiting.0.wait().unwrap().success(), "as bash ended");
+}
+
+#[test]
+fn connecting_waits_for_the_relay_until_it_is_interrupted() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = relay(folder.path());
+    drop(relay);
+    let connects = [&["run", "--relay", "laptop.toml", "--"], &ASKS[..]].concat();
+    let mut waiting = Running(hoop(folder.path(), &connects).stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(waiting.0.stderr.take().unwrap());
+    line_with(&mut lines, "waiting for localhost");
+    assert!(waiting.0.try_wait().unwrap().is_none());
+    let pid = waiting.0.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(waiting.0.wait().unwrap().code(), Some(128 + 15));
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! What is loaded into programs (`preload/preload.c`), and nothing else of Hoop: a program in C, an agent that echoes, and a network without links.
 #![allow(missing_docs)]
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
+use std::time::Duration;
 
 /// The library that `hoop run` carries within itself.
 const LIBRARY: &str = concat!(env!("OUT_DIR"), "/preload.so");
@@ -24,49 +27,133 @@ fn program() -> &'static Path {
     })
 }
 
-/// What ends the agent: the last in its queue.
-const END: &str = "end\n";
+/// How long a destination takes to answer that answers late.
+const LATE: Duration = Duration::from_millis(300);
 
-/// Takes connections until the end, and sends back what comes. Returns where each wanted to go.
-fn echo(listener: &UnixListener) -> Vec<String> {
-    let mut asked = Vec::new();
-    for connection in listener.incoming().map_while(Result::ok) {
-        let mut back = connection.try_clone().unwrap();
-        let (mut reader, mut line) = (BufReader::new(connection), String::new());
-        reader.read_line(&mut line).unwrap();
-        if line == END {
-            return asked;
-        }
-        asked.push(line);
-        std::thread::spawn(move || {
-            let mut some = [0; 64];
-            while let Ok(read @ 1..) = reader.read(&mut some) {
-                if back.write_all(&some[..read]).is_err() {
-                    return;
-                }
+/// A destination's last digit says how it takes connections: 0 at once, 1 it refuses them late, 2 it never answers, 3 it takes them late.
+fn verdict(destination: &str) -> Option<(Duration, i32)> {
+    match destination.as_bytes().last() {
+        Some(b'0') => Some((Duration::ZERO, 0)),
+        Some(b'1') => Some((LATE, libc::ECONNREFUSED)),
+        Some(b'3') => Some((LATE, 0)),
+        _ => None,
+    }
+}
+
+/// What became of attempts to connect, by their numbers; and whether `connect` has said so.
+type Verdicts = Arc<(Mutex<HashMap<[u8; 8], (i32, bool)>>, Condvar)>;
+
+/// Answers who asks how an attempt has ended (crates/relay, `verdicts.rs`).
+fn answer(mut asking: UnixStream, verdicts: &Verdicts) {
+    let mut question = [0; 9];
+    asking.read_exact(&mut question).unwrap();
+    let [asked, number @ ..] = question;
+    let (known, changed) = &**verdicts;
+    let mut known = known.lock().unwrap();
+    while asked == b'w' && known.get(&number).is_none_or(|(verdict, _)| *verdict == libc::EINPROGRESS) {
+        known = changed.wait(known).unwrap();
+    }
+    let answer = match known.get_mut(&number) {
+        None => -1,
+        Some((libc::EINPROGRESS, _)) if asked == b'c' => libc::EALREADY,
+        Some((0, is_told)) if asked != b'?' => match std::mem::replace(is_told, true) && asked == b'c' {
+            true => libc::EISCONN,
+            false => 0,
+        },
+        Some((verdict, _)) => *verdict,
+    };
+    // A signal may have ended the call.
+    let _ = asking.write_all(&answer.to_ne_bytes());
+}
+
+/// Carries a connection whose line was read: sends back what comes, once it is made.
+fn carry(mut reader: BufReader<UnixStream>, words: &[&str], verdicts: &Verdicts) {
+    if let [destination, filled, number] = words {
+        let number: [u8; 8] = hex::decode(number).unwrap().try_into().unwrap();
+        let say = |verdict| {
+            verdicts.0.lock().unwrap().insert(number, (verdict, false));
+            verdicts.1.notify_all();
+        };
+        say(libc::EINPROGRESS);
+        let Some((after, errno)) = verdict(destination) else {
+            // As long as the program is there, and longer.
+            loop {
+                std::thread::park();
             }
+        };
+        // Its bytes stay in the socket meanwhile, but for what the reader has taken.
+        std::thread::sleep(after);
+        say(errno);
+        if errno != 0 {
+            return;
+        }
+        let mut filling = vec![0; filled.parse().unwrap()];
+        if reader.read_exact(&mut filling).is_err() {
+            return;
+        }
+    }
+    let (mut some, mut back) = ([0; 64], reader.get_ref().try_clone().unwrap());
+    while let Ok(read @ 1..) = reader.read(&mut some) {
+        if back.write_all(&some[..read]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes connections until the end. Returns where each wanted to go.
+fn echo(listener: &UnixListener, asked: UnixListener, is_over: &AtomicBool) -> Vec<String> {
+    let (verdicts, (said, lines)) = (Verdicts::default(), mpsc::channel());
+    let answering = verdicts.clone();
+    std::thread::spawn(move || {
+        for asking in asked.incoming().map_while(Result::ok) {
+            let verdicts = answering.clone();
+            std::thread::spawn(move || answer(asking, &verdicts));
+        }
+    });
+    let mut taken = 0;
+    for connection in listener.incoming().map_while(Result::ok) {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        taken += 1;
+        let (verdicts, said) = (verdicts.clone(), said.clone());
+        std::thread::spawn(move || {
+            // No more than the line is taken out.
+            let (mut reader, mut line) = (BufReader::with_capacity(1, connection), String::new());
+            reader.read_line(&mut line).unwrap();
+            let words: Vec<_> = line.split_whitespace().collect();
+            said.send(words[0].to_owned()).unwrap();
+            carry(reader, &words, &verdicts);
         });
     }
-    unreachable!("a listener goes on")
+    lines.iter().take(taken).collect()
 }
 
 /// Runs one way of the program to its end, without a network, and returns where it was carried to.
 fn run(way: &str) -> Vec<String> {
+    run_with(way, &[])
+}
+
+fn run_with(way: &str, variables: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent");
     let listener = UnixListener::bind(&path).unwrap();
-    let agent = std::thread::spawn(move || echo(&listener));
+    let asked = UnixListener::bind(folder.path().join("agent.asked")).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    let agent = std::thread::spawn(move || echo(&listener, asked, &over));
     let mut command = Command::new("unshare");
-    command.args(["--net", "--"]).arg("env").arg(format!("LD_PRELOAD={LIBRARY}"));
+    command.args(["--net", "--"]).arg("env").arg(format!("LD_PRELOAD={LIBRARY}")).args(variables);
     command.arg(format!("HOOP_RUN_SOCKET={}", path.display())).arg(program()).arg(way);
     let ended = command.output().unwrap();
     assert!(ended.status.success(), "{way}: {} {}", ended.status, String::from_utf8_lossy(&ended.stderr));
-    UnixStream::connect(&path).unwrap().write_all(END.as_bytes()).unwrap();
+    is_over.store(true, Ordering::Relaxed);
+    UnixStream::connect(&path).unwrap();
     agent.join().unwrap()
 }
 
 /// Where the program goes, as the agent is told.
-const SOMEWHERE: &str = "10.9.1.1:80\n";
+const SOMEWHERE: &str = "10.9.1.1:80";
 
 #[test]
 fn link_local_addresses_of_both_families_are_left_alone() {
@@ -98,4 +185,24 @@ fn a_copied_or_inherited_descriptor_knows_its_peer() {
 #[test]
 fn timeouts_and_kind_of_a_socket_outlive_its_connecting() {
     assert_eq!(run("options"), [SOMEWHERE]);
+}
+
+#[test]
+fn a_connection_is_writable_once_it_is_made_in_sets_of_before_and_after() {
+    assert_eq!(run("slow"), ["10.9.1.1:83"; 2]);
+}
+
+#[test]
+fn a_connection_that_is_refused_says_so_once_and_its_socket_connects_again() {
+    assert_eq!(run("refused"), ["10.9.1.1:81", "10.9.1.1:81", SOMEWHERE, "10.9.1.1:81", SOMEWHERE, "10.9.1.1:81"]);
+}
+
+#[test]
+fn signals_and_timeouts_end_connecting_as_in_the_kernel() {
+    assert_eq!(run("interrupted"), ["10.9.1.1:82", "10.9.1.1:82", "10.9.1.1:83"]);
+}
+
+#[test]
+fn a_connection_is_made_at_once_where_that_is_asked_for() {
+    assert_eq!(run_with("early", &["HOOP_RUN_EARLY=1"]), ["10.9.1.1:82"]);
 }

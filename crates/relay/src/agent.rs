@@ -2,24 +2,41 @@
 //!
 //! The program's side is a library that is loaded into it (`crates/hoop/preload/preload.c`): instead of connecting a socket it connects here, says where it wanted to go in a
 //! line, and has the program read and write this connection.
+//!
+//! A program that waits until it is connected has filled the connection with bytes that say nothing, so that it is not writable. They are taken out once the relay has reached where
+//! the program wanted to go; if it has not, the connection is broken off, and the program is told why when it asks (`verdicts`).
 
 use crate::breakable::Breakable;
 use crate::copy::copy_both;
 use crate::link::Link;
-use crate::relay::TCP;
+use crate::relay::{CONNECT, MADE, TCP, codes};
 use crate::trouble::{Said, refusal};
-use hoop_endpoint::{FlowError, FlowOptions, ended};
+use crate::verdicts::{Attempt, Number, Verdicts};
+use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, ended};
+use rustix::io::Errno;
 use std::io;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// The longest destination: an IPv6 address with its zone, and a port.
 const LINE_MAX: usize = 128;
+
+/// What a program's socket is filled with until it is connected, at most: a quarter of what a socket's buffer may be (`net.core.wmem_max` is rarely more).
+const FILLED_MAX: usize = 4 << 20;
+
+/// What is behind the agent's path where attempts to connect are asked for.
+const ASKED: &str = ".asked";
+
+/// What a relay is that does not know [`CONNECT`].
+const OLD: &str =
+    "the relay is older than this device, and cannot say what it reached: connections are made at once, and fail later";
 
 /// The library says it at once.
 const LINE_TIME: Duration = Duration::from_secs(5);
@@ -54,17 +71,22 @@ pub enum Notice {
 #[derive(Debug)]
 pub struct Agent {
     listener: UnixListener,
+    /// How attempts to connect have ended is asked here.
+    asked: UnixListener,
     options: FlowOptions,
     reach_max: Duration,
 }
 
 impl Agent {
-    /// Listens at `path`, with these options for each flow.
+    /// Listens at `path`, and for questions about attempts to connect at the same path with `.asked` behind it; with these options for each flow.
     ///
     /// # Errors
     /// If the socket cannot be had.
     pub fn bind(path: &Path, options: FlowOptions) -> io::Result<Self> {
-        Ok(Self { listener: UnixListener::bind(path)?, options, reach_max: REACH_MAX })
+        let listener = UnixListener::bind(path)?;
+        let mut asked = path.as_os_str().to_owned();
+        asked.push(ASKED);
+        Ok(Self { listener, asked: UnixListener::bind(asked)?, options, reach_max: REACH_MAX })
     }
 
     /// Waits for so long for a relay that was never reached, once the program has ended, instead of [`REACH_MAX`].
@@ -81,11 +103,21 @@ impl Agent {
         tell: impl Fn(Notice) + Send + Sync + 'static,
     ) {
         let (mut connections, mut ended) = (JoinSet::new(), pin!(ended));
-        let teller = Arc::new(Teller { tell: Box::new(tell), said: Mutex::default() });
-        let carry = |connection| carry(connection, link.device().clone(), self.options.clone(), teller.clone());
+        let verdicts = Arc::new(Verdicts::default());
+        let mut answering = pin!(verdicts.clone().serve(self.asked));
+        let carrying = Arc::new(Carrying {
+            device: link.device().clone(),
+            options: self.options,
+            teller: Teller { tell: Box::new(tell), said: Mutex::default() },
+            verdicts,
+            is_old: AtomicBool::new(false),
+        });
+        let teller = &carrying.teller;
+        let carry = |connection| carry(connection, carrying.clone());
         loop {
             tokio::select! {
                 () = &mut ended => break,
+                () = &mut answering => {}
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                     Ok((connection, _)) => {
@@ -102,7 +134,12 @@ impl Agent {
         while let Ok(Ok((connection, _))) = timeout(Duration::ZERO, self.listener.accept()).await {
             connections.spawn(carry(connection));
         }
-        if !deliver(&mut connections, link, self.reach_max, &teller).await {
+        let delivered = tokio::select! {
+            delivered = deliver(&mut connections, link, self.reach_max, teller) => delivered,
+            // It goes on for ever: what the program began may ask, too.
+            () = answering => return,
+        };
+        if !delivered {
             (teller.tell)(Notice::GivenUp(connections.len()));
             link.device().reset_all(ended::GIVEN_UP);
         }
@@ -138,7 +175,10 @@ struct Teller {
 
 impl Teller {
     fn refused(&self, destination: &str, error: FlowError, was_known: bool) {
-        let Some(words) = refusal(destination, error, was_known) else { return };
+        refusal(destination, error, was_known).into_iter().for_each(|words| self.say(words));
+    }
+
+    fn say(&self, words: String) {
         if self.said.lock().unwrap_or_else(PoisonError::into_inner).is_news(&words) {
             (self.tell)(Notice::Refused(words));
         }
@@ -161,15 +201,135 @@ async fn leave(link: &Link) {
     let _ = timeout(LEAVE_MAX, told).await;
 }
 
-async fn carry(connection: UnixStream, device: hoop_endpoint::Device, options: FlowOptions, teller: Arc<Teller>) {
-    let Ok(Ok((mut connection, destination))) = timeout(LINE_TIME, Breakable::after_line(connection, LINE_MAX)).await
-    else {
+/// What the library says first.
+#[derive(PartialEq, Eq, Debug)]
+struct Asked {
+    destination: String,
+    /// None: the program was told at once that it is connected.
+    awaits: Option<Awaits>,
+}
+
+/// The program waits until it is connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Awaits {
+    /// So many bytes follow which say nothing: until they are taken out the program's socket is not writable.
+    filled: usize,
+    number: Number,
+}
+
+impl Asked {
+    /// `HOST:PORT`, or `HOST:PORT FILLED NUMBER`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let destination = words.next()?.to_owned();
+        let awaits = match (words.next(), words.next(), words.next()) {
+            (None, ..) => None,
+            (Some(filled), Some(number), None) => {
+                let mut octets = Number::default();
+                hex::decode_to_slice(number, &mut octets).ok()?;
+                Some(Awaits { filled: filled.parse().ok().filter(|filled| *filled <= FILLED_MAX)?, number: octets })
+            }
+            _ => return None,
+        };
+        Some(Self { destination, awaits })
+    }
+}
+
+/// What all connections of an agent share.
+struct Carrying {
+    device: Device,
+    options: FlowOptions,
+    teller: Teller,
+    verdicts: Arc<Verdicts>,
+    /// The relay does not know [`CONNECT`].
+    is_old: AtomicBool,
+}
+
+impl Carrying {
+    fn open(&self, kind: &str, destination: &str) -> Option<FlowStream> {
+        match self.device.open(&format!("{kind}{destination}"), self.options.clone()) {
+            Ok(flow) => Some(flow),
+            Err(error) => {
+                tracing::warn!(%error, destination, "no flow");
+                None
+            }
+        }
+    }
+
+    /// Waits until the relay has reached where the program wants to go. None: it has not, and the program knows.
+    async fn reach(&self, connection: &mut Breakable, destination: &str, awaits: Awaits) -> Option<FlowStream> {
+        let attempt = Attempt::begin(self.verdicts.clone(), awaits.number);
+        let watch = connection.watch().inspect_err(|error| tracing::warn!(%error, "no descriptor")).ok()?;
+        let flow = match self.is_old.load(Ordering::Relaxed) {
+            true => self.open(TCP, destination)?,
+            false => {
+                let mut flow = self.open(CONNECT, destination)?;
+                let said = tokio::select! {
+                    said = flow.read_u8() => said,
+                    _ = watch.closed() => {
+                        flow.reset(ended::GIVEN_UP);
+                        return None;
+                    }
+                };
+                match said.map_err(|error| FlowError::of(&error).or_else(|| flow.status().borrow().over)) {
+                    Ok(MADE) => flow,
+                    Err(Some(FlowError::Ended(codes::MALFORMED))) => {
+                        if !self.is_old.swap(true, Ordering::Relaxed) {
+                            self.teller.say(OLD.to_owned());
+                        }
+                        self.open(TCP, destination)?
+                    }
+                    Ok(_) => {
+                        attempt.failed(Errno::PROTO);
+                        flow.reset(ended::PROTOCOL);
+                        return None;
+                    }
+                    Err(error) => {
+                        attempt.failed(error.map_or(Errno::NETDOWN, errno));
+                        tracing::debug!(?error, destination, "the relay makes no connection");
+                        error.inspect(|error| self.teller.refused(destination, *error, false));
+                        return None;
+                    }
+                }
+            }
+        };
+        attempt.made();
+        if connection.drain(awaits.filled).await.is_err() {
+            flow.reset(ended::GIVEN_UP);
+            return None;
+        }
+        Some(flow)
+    }
+}
+
+/// What `connect` says where the relay makes no connection. For who does not want to take the device there it is as if no network led there: programs then try their next address, and do not try this one
+/// again as they might after `EACCES`.
+fn errno(error: FlowError) -> Errno {
+    match error {
+        FlowError::Ended(codes::REFUSED | codes::UNREACHABLE) => Errno::CONNREFUSED,
+        FlowError::Ended(codes::TIMED_OUT | ended::EXPIRED) => Errno::TIMEDOUT,
+        FlowError::Ended(codes::NO_HOST | codes::UNKNOWN_NAME) => Errno::HOSTUNREACH,
+        FlowError::Ended(codes::NO_NETWORK | codes::FORBIDDEN | codes::REVOKED) => Errno::NETUNREACH,
+        // As where no port of the machine's own is free.
+        FlowError::Ended(codes::TOO_MANY) => Errno::ADDRNOTAVAIL,
+        FlowError::Refused(_) => Errno::NETUNREACH,
+        FlowError::Ended(_) | FlowError::Reset(_) => Errno::CONNRESET,
+        FlowError::Gone => Errno::NETDOWN,
+    }
+}
+
+async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
+    let Ok(Ok((mut connection, line))) = timeout(LINE_TIME, Breakable::after_line(connection, LINE_MAX)).await else {
         return tracing::debug!("a program said no destination");
     };
-    let mut flow = match device.open(&format!("{TCP}{destination}"), options) {
-        Ok(flow) => flow,
-        Err(error) => return tracing::warn!(%error, destination, "no flow"),
+    let Some(Asked { destination, awaits }) = Asked::parse(&line) else {
+        return tracing::debug!("a program said what is no destination");
     };
+    let flow = match awaits {
+        Some(awaits) => carrying.reach(&mut connection, &destination, awaits).await,
+        None => carrying.open(TCP, &destination),
+    };
+    let Some(mut flow) = flow else { return };
     let copied = copy_both(&mut connection, &mut flow).await;
     let is_copied = copied.is_ok();
     let ended = match copied {
@@ -184,10 +344,33 @@ async fn carry(connection: UnixStream, device: hoop_endpoint::Device, options: F
     let over = FlowError::of(&error).or_else(|| flow.status().borrow().over);
     if let Some(error) = over {
         let stats = flow.stats();
-        teller.refused(&destination, error, stats.acknowledged > 0 || stats.read > 0);
+        carrying.teller.refused(&destination, error, stats.acknowledged > 0 || stats.read > 0);
     }
     if !is_copied {
         // Neither end has more to do with it, whatever was written.
         flow.reset(ended::GIVEN_UP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_destination_alone_or_with_what_the_program_waits_by() {
+        let early = Asked { destination: "10.9.1.1:80".into(), awaits: None };
+        assert_eq!(Asked::parse("10.9.1.1:80"), Some(early));
+        let awaits = Some(Awaits { filled: 53_250, number: [1, 2, 3, 4, 5, 6, 7, 0xff] });
+        let line = "[2001:db8::1]:443 53250 01020304050607ff";
+        assert_eq!(Asked::parse(line), Some(Asked { destination: "[2001:db8::1]:443".into(), awaits }));
+        for wrong in [
+            "a:1 2",
+            "a:1 2 01",
+            "a:1 -2 01020304050607ff",
+            "a:1 99999999999 01020304050607ff",
+            "a:1 2 01020304050607ff x",
+        ] {
+            assert_eq!(Asked::parse(wrong), None, "{wrong}");
+        }
     }
 }

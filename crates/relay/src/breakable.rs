@@ -8,10 +8,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{ioctl_fionread, readv};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
+use tokio::time::sleep;
+
+/// How often it is looked whether a program that writes no more has closed.
+const CLOSED_TICK: Duration = Duration::from_millis(100);
+
+/// The most that is drained at once.
+const DRAIN_BYTES: usize = 64 * 1024;
 
 /// A connection in which a byte is left. Dropped, it is broken off.
 #[derive(Debug)]
@@ -50,6 +59,32 @@ impl Breakable {
         Ok((Self { socket }, String::from_utf8(line).map_err(io::Error::other)?))
     }
 
+    /// Takes so many bytes out that say nothing. The last of them is left.
+    ///
+    /// # Errors
+    /// If the program has closed before it said them all.
+    pub(crate) async fn drain(&mut self, mut bytes: usize) -> io::Result<()> {
+        let mut some = vec![0; bytes.min(DRAIN_BYTES)];
+        while bytes > 0 {
+            let room = bytes.min(some.len());
+            match self.read(&mut some[..room]).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                taken => bytes -= taken,
+            }
+        }
+        Ok(())
+    }
+
+    /// What tells when the program has closed the connection, also while nothing is read from it.
+    ///
+    /// # Errors
+    /// If there is no descriptor for it.
+    pub(crate) fn watch(&self) -> io::Result<Watch> {
+        // A registration of its own: what this one sees as read must stay readable for the other.
+        let copy = self.socket.as_fd().try_clone_to_owned()?;
+        Ok(Watch(UnixStream::from_std(copy.into())?))
+    }
+
     /// The connection ends well: the program reads the end of the stream.
     pub(crate) fn end(self) {
         // At worst it is told as broken off.
@@ -76,6 +111,30 @@ impl Breakable {
     }
 }
 
+/// Tells when a program has closed its connection ([`Breakable::watch`]).
+#[derive(Debug)]
+pub(crate) struct Watch(UnixStream);
+
+impl Watch {
+    /// Returns when it has.
+    pub(crate) async fn closed(&self) -> io::Result<()> {
+        loop {
+            let ready = self.0.ready(Interest::READABLE).await?;
+            // What is ready is forgotten first: what happens from here on makes it so again.
+            let _ = self.0.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+            let mut asked = [PollFd::new(&self.0, PollFlags::RDHUP)];
+            poll(&mut asked, Some(&Timespec::default()))?;
+            if asked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+                return Ok(());
+            }
+            // The end of writing is never forgotten.
+            if ready.is_read_closed() {
+                sleep(CLOSED_TICK).await;
+            }
+        }
+    }
+}
+
 /// Whether the other end writes no more.
 fn is_at_end(socket: &UnixStream) -> io::Result<bool> {
     let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
@@ -88,7 +147,7 @@ impl AsyncRead for Breakable {
         loop {
             ready!(self.socket.poll_read_ready(context))?;
             let room = buffer.initialize_unfilled();
-            match self.socket.try_io(Interest::READABLE, || self.take(room)) {
+            match self.socket.try_io(Interest::READABLE, || Self::take(&self, room)) {
                 Ok(taken) => {
                     buffer.advance(taken);
                     return Poll::Ready(Ok(()));
@@ -117,8 +176,7 @@ impl AsyncWrite for Breakable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncWriteExt as _;
 
     /// A program's end, and ours, after a line.
     async fn pair() -> (UnixStream, Breakable) {
@@ -182,6 +240,21 @@ mod tests {
             assert!(come == wanted[..len], "{pieces}, {room}");
             drop(writing.await.unwrap());
         }
+    }
+
+    #[tokio::test]
+    async fn a_close_is_noticed_behind_what_nobody_reads_and_an_end_of_writing_is_none() {
+        let (mut program, mut ours) = pair().await;
+        program.write_all(&[0; 1_000]).await.unwrap();
+        program.shutdown().await.unwrap();
+        let watch = ours.watch().unwrap();
+        let waited = tokio::time::timeout(Duration::from_millis(50), watch.closed()).await;
+        assert!(waited.is_err(), "it reads still");
+        ours.drain(999).await.unwrap();
+        assert_eq!(read(&mut ours, 1).await, [0]);
+        drop(program);
+        tokio::time::timeout(Duration::from_secs(10), watch.closed()).await.expect("it is noticed").unwrap();
+        assert!(ours.drain(1).await.is_err());
     }
 
     #[tokio::test]

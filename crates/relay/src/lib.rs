@@ -12,6 +12,7 @@ mod netlink;
 mod relay;
 mod share;
 pub mod trouble;
+mod verdicts;
 
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;

@@ -6,8 +6,17 @@ use hoop_http::metrics::Families;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Codes of refused connections, in the order of their counters.
-const REFUSALS: [u64; 5] =
-    [codes::MALFORMED, codes::FORBIDDEN, codes::UNKNOWN_NAME, codes::UNREACHABLE, codes::TOO_MANY];
+const REFUSALS: [u64; 9] = [
+    codes::MALFORMED,
+    codes::FORBIDDEN,
+    codes::UNKNOWN_NAME,
+    codes::UNREACHABLE,
+    codes::TOO_MANY,
+    codes::REFUSED,
+    codes::TIMED_OUT,
+    codes::NO_HOST,
+    codes::NO_NETWORK,
+];
 
 /// What has happened since the relay began.
 #[derive(Default, Debug)]

@@ -20,6 +20,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -27,6 +28,13 @@ use tokio::time::timeout;
 
 /// What a service's name begins with when it is a TCP connection's destination: `tcp:HOST:PORT`.
 pub const TCP: &str = "tcp:";
+
+/// What it begins with where the device waits for the connection: `connect:HOST:PORT`. The relay's stream then begins with [`MADE`] once the destination has taken the connection,
+/// and the flow ends with a code of its own for each way in which it has not, as the answer to CONNECT says (RFC 9110 §9.3.6).
+pub const CONNECT: &str = "connect:";
+
+/// The first byte of a flow that waits for its connection: it is made.
+pub const MADE: u8 = 0;
 
 /// How long a destination has to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
@@ -59,6 +67,25 @@ pub mod codes {
     pub const TOO_MANY: u64 = 0x105;
     /// The device was shut out.
     pub const REVOKED: u64 = 0x106;
+    /// The destination refuses the connection. This and the following are said to whoever waits for it ([`CONNECT`](super::CONNECT)); others hear [`UNREACHABLE`].
+    pub const REFUSED: u64 = 0x107;
+    /// The destination has not answered in time.
+    pub const TIMED_OUT: u64 = 0x108;
+    /// The destination's network says that it is not there.
+    pub const NO_HOST: u64 = 0x109;
+    /// No network of the relay's leads there.
+    pub const NO_NETWORK: u64 = 0x10a;
+}
+
+/// Why there is no connection, as who waits for it is told.
+fn code_of(error: &io::Error) -> u64 {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => codes::REFUSED,
+        io::ErrorKind::TimedOut => codes::TIMED_OUT,
+        io::ErrorKind::HostUnreachable => codes::NO_HOST,
+        io::ErrorKind::NetworkUnreachable => codes::NO_NETWORK,
+        _ => codes::UNREACHABLE,
+    }
 }
 
 /// Where a relay connects to.
@@ -410,6 +437,10 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
     let code = match connected {
         Ok((mut connection, _place)) => {
             let _open = carrying.counters.open();
+            // What is said of a flow that is over reaches nobody.
+            if flow.service().starts_with(CONNECT) && flow.write_all(&[MADE]).await.is_err() {
+                return;
+            }
             let copied = tokio::select! {
                 copied = copy_both(&mut flow, &mut connection) => copied,
                 // Where the connection takes nothing and gives nothing, nobody would look at the flow.
@@ -522,7 +553,11 @@ async fn look_up(destination: &str, host: HostId, lookups: &Places) -> Result<Ve
 }
 
 async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<TcpStream, u64> {
-    let destination = service.strip_prefix(TCP).ok_or(codes::MALFORMED)?;
+    let (destination, is_awaited) = match (service.strip_prefix(CONNECT), service.strip_prefix(TCP)) {
+        (Some(destination), _) => (destination, true),
+        (None, Some(destination)) => (destination, false),
+        (None, None) => return Err(codes::MALFORMED),
+    };
     if destination.rsplit_once(':').is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
         return Err(codes::MALFORMED);
     }
@@ -553,7 +588,8 @@ async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<Tcp
         return Err(codes::FORBIDDEN);
     }
     let connection = timeout(CONNECT_MAX, TcpStream::connect(&may[..])).await;
-    let connection = connection.ok().and_then(Result::ok).ok_or(codes::UNREACHABLE)?;
+    let connection = connection.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let connection = connection.map_err(|error| if is_awaited { code_of(&error) } else { codes::UNREACHABLE })?;
     // What a flow brings is as large as it will be.
     let _ = connection.set_nodelay(true);
     Ok(connection)

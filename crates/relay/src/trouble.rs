@@ -181,6 +181,8 @@ pub fn refusal(destination: &str, error: FlowError, was_known: bool) -> Option<S
         FlowError::Ended(codes::TOO_MANY) => {
             "this device begins more connections a minute than the relay takes (0x105)".into()
         }
+        // The program itself is told (`connect`).
+        FlowError::Ended(codes::REFUSED | codes::TIMED_OUT | codes::NO_HOST | codes::NO_NETWORK) => return None,
         FlowError::Ended(codes::REVOKED) => "the relay has shut this device out (0x106)".into(),
         FlowError::Refused(Refusal::Unknown) if was_known => {
             "the relay no longer has this connection: was it restarted?".into()
@@ -211,7 +213,9 @@ mod tests {
         for code in codes::MALFORMED..=codes::REVOKED {
             assert!(told(code).unwrap().contains(&format!("({code:#x})")), "{code}");
         }
-        assert_eq!(told(hoop_endpoint::ended::FINISHED), None);
+        for code in [hoop_endpoint::ended::FINISHED, codes::REFUSED, codes::TIMED_OUT] {
+            assert_eq!(told(code), None);
+        }
         let unknown = FlowError::Refused(Refusal::Unknown);
         let words = refusal("10.9.1.1:1", unknown, false).unwrap();
         assert_eq!(words, "the relay does not know this device, or not by this key: `hoop introduce` it again");

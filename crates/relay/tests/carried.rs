@@ -2,9 +2,9 @@
 #![allow(missing_docs)]
 
 use hoop_carrier::{Listener, server_tls};
-use hoop_endpoint::{FlowError, FlowOptions, Refusal, ended};
+use hoop_endpoint::{FlowError, FlowOptions, Refusal, Server, ServerConfig, ended};
 use hoop_relay::agent::{Agent, Notice};
-use hoop_relay::{Allowed, Introduction, Link, Relay, RelayConfig, ShareLimits, Way, codes, introduce};
+use hoop_relay::{Allowed, Devices, Introduction, Link, Relay, RelayConfig, ShareLimits, Way, codes, introduce};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -147,6 +147,111 @@ async fn a_reset_of_the_server_is_one_for_the_program_and_its_end_an_end() {
     }
     drop(end);
     running.await.unwrap();
+}
+
+/// What a program's socket is filled with until it is connected, here.
+const FILLED: usize = 1_000;
+
+/// A program that waits until it is connected, as the library has it do; and how that ends.
+async fn connecting(socket: &Path, destination: &str, number: u64) -> (UnixStream, i32) {
+    let mut program = UnixStream::connect(socket).await.unwrap();
+    let line = format!("{destination} {FILLED} {number:016x}\n");
+    program.write_all(&[line.as_bytes(), &[0; FILLED]].concat()).await.unwrap();
+    let mut asking = UnixStream::connect(format!("{}.asked", socket.display())).await.unwrap();
+    asking.write_all(&[&b"w"[..], &number.to_be_bytes()].concat()).await.unwrap();
+    let mut answer = [0; 4];
+    timeout(Duration::from_secs(60), asking.read_exact(&mut answer)).await.expect("it ends").unwrap();
+    (program, i32::from_ne_bytes(answer))
+}
+
+#[tokio::test]
+async fn connecting_ends_as_the_relay_found_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduction = relay(folder.path()).await;
+    let (echo, free) = (echo().await, std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let (socket, (end, ended)) = (folder.path().join("agent"), oneshot::channel::<()>());
+    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let (notices, tell) = notices();
+    let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, tell).await });
+    let (mut made, answer) = connecting(&socket, &echo.to_string(), 1).await;
+    assert_eq!(answer, 0);
+    made.write_all(b"hello").await.unwrap();
+    let mut back = [0; 5];
+    made.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"hello", "what it was filled with goes nowhere");
+    made.shutdown().await.unwrap();
+    assert_eq!(made.read(&mut back).await.unwrap(), 0);
+    let refused = [(free.to_string(), 111), ("10.0.0.1:80".into(), 101), ("127.0.0.1:25".into(), 101)];
+    for ((destination, errno), number) in refused.into_iter().zip(2..) {
+        let (mut program, answer) = connecting(&socket, &destination, number).await;
+        assert_eq!(answer, errno, "{destination}");
+        assert_eq!(program.read(&mut back).await.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    drop((end, made));
+    running.await.unwrap();
+    let told: Vec<_> = notices.lock().unwrap().iter().map(|notice| format!("{notice:?}")).collect();
+    assert_eq!(told.len(), 2, "who is refused by the destination knows it: {told:?}");
+}
+
+#[tokio::test]
+async fn a_program_that_closes_while_it_connects_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let told = introduce(&folder.path().join("devices.toml"), &format!("localhost:{free}"), None).unwrap();
+    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    let socket = folder.path().join("agent");
+    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let mut program = UnixStream::connect(&socket).await.unwrap();
+    program.write_all(format!("192.0.2.1:80 {FILLED} 0000000000000001\n").as_bytes()).await.unwrap();
+    program.write_all(&[0; FILLED]).await.unwrap();
+    let (notices, tell) = notices();
+    let ends = async {
+        while link.device().flows() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(program);
+    };
+    timeout(Duration::from_secs(20), agent.run(&link, ends, tell)).await.expect("nothing is waited for");
+    assert_eq!(*notices.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn with_a_relay_that_cannot_say_what_it_reached_connections_are_made_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = signed(|_| {});
+    let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+    let tls = server_tls(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap();
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
+    let (server, devices) = (format!("localhost:{}", listener.local_address().port()), folder.path().join("devices"));
+    let told = introduce(&devices, &server, Some(certificate)).unwrap();
+    let flows = Arc::new(Server::new(ServerConfig::new(Arc::new(Devices::open(&devices).unwrap()))));
+    let accepted = flows.clone();
+    tokio::spawn(async move {
+        while let Ok(carrier) = listener.accept().await {
+            flows.serve(carrier, "old");
+        }
+    });
+    // As a relay of an older version.
+    tokio::spawn(async move {
+        while let Some(mut flow) = accepted.accept().await {
+            match flow.service() == "tcp:192.0.2.1:80" {
+                true => flow.write_all(b"hello").await.unwrap(),
+                false => flow.reset(codes::MALFORMED),
+            }
+        }
+    });
+    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    let socket = folder.path().join("agent");
+    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let (notices, tell) = notices();
+    tokio::spawn(async move { agent.run(&link, std::future::pending(), tell).await });
+    for number in [1, 2] {
+        assert_eq!(connecting(&socket, "192.0.2.1:80", number).await.1, 0);
+    }
+    let notices = notices.lock().unwrap();
+    let [Notice::Refused(words)] = &notices[..] else { panic!("{notices:?}") };
+    assert!(words.starts_with("the relay is older than this device"), "{words}");
 }
 
 /// Where an agent's notices go.

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
+/// Networks that the relay goes to though nobody is there, but whom a test puts there (RFC 5737, RFC 3849).
+const NOWHERE: [&str; 2] = ["192.0.2.0/24", "2001:db8::/32"];
+
 /// A phone that runs programs by `hoop run`, the relay that it was introduced to, and a web server behind that one.
 ///
 /// ```text
@@ -57,6 +60,7 @@ impl Roaming {
         std::fs::write(path("relay.toml"), introduced.stdout)?;
         let mut relay = lab.command("relay", program_beside("hoop"));
         relay.args(["relay", "--listen", "0.0.0.0:4669", "--allow", &lab.address("web").to_string()]);
+        relay.args(NOWHERE.iter().flat_map(|network| ["--allow", network]));
         relay.arg("--cert").arg(&certificates.certificate).arg("--key").arg(&certificates.key);
         relay.arg("--devices").arg(path("devices.toml"));
         let mut programs = vec![Program::start("hoop relay", relay, "listening on").map_err(io::Error::other)?];

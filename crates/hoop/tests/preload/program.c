@@ -13,9 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHECK(what) do { if (!(what)) { fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, strerror(errno)); _exit(1); } } while (0)
@@ -77,6 +81,67 @@ static void in_a_handler(int number) {
     is_somewhere(fd);
     close(fd);
     errno = before;
+}
+
+static struct sockaddr_in port(int number) {
+    struct sockaddr_in address = SOMEWHERE;
+    address.sin_port = htons(number);
+    return address;
+}
+
+static int connect_to(int fd, int number) {
+    struct sockaddr_in address = port(number);
+    return connect(fd, (const struct sockaddr *)&address, sizeof address);
+}
+
+static int set_of(int fd, unsigned int number) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u64 = 0xfedcba9876543210 + number};
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    return set;
+}
+
+static unsigned int event_of(int set, unsigned int number, int ms) {
+    struct epoll_event event;
+    if (epoll_wait(set, &event, 1, ms) != 1) return 0;
+    CHECK(event.data.u64 == 0xfedcba9876543210 + number);
+    return event.events;
+}
+
+static short ready(int fd, int ms) {
+    struct pollfd asked = {fd, POLLIN | POLLOUT | POLLRDHUP, 0};
+    return poll(&asked, 1, ms) == 1 ? asked.revents : 0;
+}
+
+static bool is_selected(int fd) {
+    struct timeval at_once = {0, 0};
+    fd_set writable;
+    FD_ZERO(&writable);
+    FD_SET(fd, &writable);
+    return select(fd + 1, NULL, &writable, NULL, &at_once) == 1;
+}
+
+static int error_of(int fd) {
+    int error = -1;
+    socklen_t len = sizeof error;
+    CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+    return error;
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static void nothing(int number) {
+    (void)number;
+}
+
+static void interrupts_after_100_ms(int flags) {
+    struct sigaction action = {.sa_handler = nothing, .sa_flags = flags};
+    struct itimerval once = {{0, 0}, {0, 100000}};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &once, NULL) == 0);
 }
 
 int main(int count, char **arguments) {
@@ -157,6 +222,86 @@ int main(int count, char **arguments) {
         CHECK(getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &len) == 0 && value == AF_INET);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &value, &len) == 0 && value == IPPROTO_TCP);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len) == 0 && value == SOCK_STREAM);
+    } else if (!strcmp(way, "slow")) {
+        int fd = tcp(), before = set_of(fd, 1);
+        struct sockaddr_storage peer;
+        socklen_t len = sizeof peer;
+        /* A socket that is not connected is "hung up". */
+        event_of(before, 1, 0);
+        CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+        CHECK(connect_to(fd, 83) == -1 && errno == EINPROGRESS);
+        int after = set_of(fd, 2), room = 1 << 20;
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
+        CHECK(ready(fd, 0) == 0 && !is_selected(fd) && event_of(before, 1, 0) == 0 && event_of(after, 2, 0) == 0);
+        CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == -1 && errno == ENOTCONN);
+        CHECK(connect_to(fd, 83) == -1 && errno == EALREADY);
+        CHECK(error_of(fd) == 0);
+        CHECK(ready(fd, 10000) == POLLOUT && is_selected(fd) && event_of(before, 1, 10000) == EPOLLOUT && event_of(after, 2, 10000) == EPOLLOUT);
+        CHECK(error_of(fd) == 0);
+        CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == 0);
+        CHECK(connect_to(fd, 83) == 0);
+        CHECK(connect_to(fd, 83) == -1 && errno == EISCONN);
+        CHECK(write(fd, "hello", 5) == 5 && event_of(before, 1, 10000) & EPOLLIN);
+        echoes(fd);
+        double began = now();
+        fd = tcp();
+        CHECK(connect_to(fd, 83) == 0 && now() - began >= 0.29);
+        CHECK(connect_to(fd, 83) == -1 && errno == EISCONN);
+        CHECK(write(fd, "hello", 5) == 5);
+        echoes(fd);
+    } else if (!strcmp(way, "refused")) {
+        int fd = tcp(), set = set_of(fd, 1);
+        event_of(set, 1, 0);
+        CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+        CHECK(connect_to(fd, 81) == -1 && errno == EINPROGRESS);
+        CHECK(event_of(set, 1, 0) == 0);
+        unsigned int told = event_of(set, 1, 10000);
+        CHECK((told & (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP)) == (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP));
+        CHECK(ready(fd, 0) == (POLLIN | POLLOUT | POLLERR | POLLHUP | POLLRDHUP));
+        struct sockaddr_storage peer;
+        socklen_t len = sizeof peer;
+        CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == -1 && errno == ENOTCONN);
+        int copy = dup(fd), status;
+        CHECK(error_of(copy) == ECONNREFUSED && error_of(fd) == 0);
+        close(copy);
+        /* The error was told. */
+        CHECK(connect_to(fd, 81) == -1 && errno == ECONNABORTED);
+        CHECK(connect_to(fd, 81) == -1 && errno == EINPROGRESS && ready(fd, 10000) & POLLERR);
+        CHECK(connect_to(fd, 81) == -1 && errno == ECONNREFUSED);
+        CHECK(connect_to(fd, 80) == -1 && errno == EINPROGRESS);
+        while (!(told = event_of(set, 1, 10000) & EPOLLOUT)) CHECK(told);
+        CHECK(error_of(fd) == 0);
+        fd = tcp();
+        CHECK(connect_to(fd, 81) == -1 && errno == ECONNREFUSED);
+        CHECK(connect_to(fd, 80) == 0 && write(fd, "hello", 5) == 5);
+        echoes(fd);
+        fd = tcp();
+        CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && connect_to(fd, 81) == -1 && errno == EINPROGRESS);
+        pid_t child = fork();
+        if (child == 0) {
+            CHECK(ready(fd, 10000) & POLLERR && error_of(fd) == ECONNREFUSED);
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    } else if (!strcmp(way, "interrupted")) {
+        struct timeval short_time = {0, 200000};
+        int fd = tcp();
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &short_time, sizeof short_time) == 0);
+        CHECK(connect_to(fd, 82) == -1 && errno == EINPROGRESS);
+        CHECK(connect_to(fd, 82) == -1 && errno == EINPROGRESS);
+        fd = tcp();
+        interrupts_after_100_ms(0);
+        CHECK(connect_to(fd, 82) == -1 && errno == EINTR);
+        CHECK(ready(fd, 0) == 0);
+        interrupts_after_100_ms(SA_RESTART);
+        fd = tcp();
+        CHECK(connect_to(fd, 83) == 0 && write(fd, "hello", 5) == 5);
+        echoes(fd);
+    } else if (!strcmp(way, "early")) {
+        int fd = tcp();
+        CHECK(connect_to(fd, 82) == 0 && connect_to(fd, 82) == -1 && errno == EISCONN);
+        CHECK(write(fd, "hello", 5) == 5);
+        echoes(fd);
     } else {
         CHECK(!"a way that is known");
     }

@@ -5,6 +5,7 @@ mod copyparty;
 mod cuts;
 mod discovery;
 mod ends;
+mod fallback;
 mod flows;
 mod rebinding;
 mod walk;

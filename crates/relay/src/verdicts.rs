@@ -1,0 +1,236 @@
+//! What became of a program's attempts to connect, for the program to ask: [`Verdicts`].
+//!
+//! A Unix socket takes a connection at once, and fails with one errno. So the library in the program (`crates/hoop/preload/preload.c`) asks on a socket beside the agent's how an
+//! attempt has ended, by the number that is in its socket's name, and the number stays with the socket through `dup`, `fork` and `exec`.
+//!
+//! ```text
+//! question = kind (1 byte) | number (8 bytes)      answer = an errno, or 0 or UNKNOWN (4 bytes of the machine's order)
+//! ```
+//!
+//! Bounds: an entry for each connection that is there, and [`KEPT`] of those that are over; [`ASKING_MAX`] questions at once.
+
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{sleep, timeout};
+
+/// Attempts that are over and can still be asked for: more than a program has descriptors by default. The oldest go first, and then read as a reset.
+const KEPT: usize = 4_096;
+
+/// Questions at once. More wait to be accepted.
+const ASKING_MAX: usize = 4_096;
+
+/// The library says it at once.
+const QUESTION_TIME: Duration = Duration::from_secs(5);
+
+/// What names an attempt: drawn by the library.
+pub(crate) type Number = [u8; 8];
+
+/// The answer to who asks for what is not known.
+const UNKNOWN: i32 = -1;
+
+/// How a question is meant.
+mod kind {
+    /// How is it now?
+    pub(super) const NOW: u8 = b'?';
+    /// How does it end?
+    pub(super) const END: u8 = b'w';
+    /// `connect` is called once more: the first who learns so that it is made is told 0, as by Linux, and others EISCONN.
+    pub(super) const AGAIN: u8 = b'c';
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Waits,
+    Made { is_told: bool },
+    Failed(Errno),
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    verdicts: HashMap<Number, Verdict>,
+    /// Those that are over, in the order in which they ended.
+    over: VecDeque<Number>,
+}
+
+/// What became of attempts to connect.
+#[derive(Debug, Default)]
+pub(crate) struct Verdicts {
+    known: Mutex<Known>,
+    changed: Notify,
+}
+
+/// An attempt. Dropped while it waits, it has failed with `ECONNABORTED`.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    verdicts: Arc<Verdicts>,
+    number: Number,
+}
+
+impl Attempt {
+    pub(crate) fn begin(verdicts: Arc<Verdicts>, number: Number) -> Self {
+        verdicts.set(number, Verdict::Waits);
+        Self { verdicts, number }
+    }
+
+    pub(crate) fn made(&self) {
+        self.verdicts.set(self.number, Verdict::Made { is_told: false });
+    }
+
+    pub(crate) fn failed(&self, errno: Errno) {
+        self.verdicts.set(self.number, Verdict::Failed(errno));
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut known = self.verdicts.known();
+        let waits = known.verdicts.get_mut(&self.number).filter(|verdict| **verdict == Verdict::Waits);
+        if let Some(verdict) = waits {
+            *verdict = Verdict::Failed(Errno::CONNABORTED);
+        }
+        known.over.push_back(self.number);
+        if known.over.len() > KEPT
+            && let Some(oldest) = known.over.pop_front()
+        {
+            known.verdicts.remove(&oldest);
+        }
+        drop(known);
+        self.verdicts.changed.notify_waiters();
+    }
+}
+
+impl Verdicts {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, number: Number, verdict: Verdict) {
+        self.known().verdicts.insert(number, verdict);
+        self.changed.notify_waiters();
+    }
+
+    fn answer(&self, asked: u8, number: Number) -> i32 {
+        match self.known().verdicts.get_mut(&number) {
+            None => UNKNOWN,
+            Some(Verdict::Waits) if asked == kind::AGAIN => Errno::ALREADY.raw_os_error(),
+            Some(Verdict::Waits) => Errno::INPROGRESS.raw_os_error(),
+            Some(Verdict::Made { .. }) if asked == kind::NOW => 0,
+            // Who waited for the end is told by `connect`, too.
+            Some(Verdict::Made { is_told }) => match std::mem::replace(is_told, true) && asked == kind::AGAIN {
+                true => Errno::ISCONN.raw_os_error(),
+                false => 0,
+            },
+            Some(Verdict::Failed(errno)) => errno.raw_os_error(),
+        }
+    }
+
+    /// The answer to who waits for the end. The connection that is asked for may not have been accepted yet.
+    async fn end(&self, number: Number) -> i32 {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.answer(kind::END, number) {
+                UNKNOWN => {}
+                answer if answer == Errno::INPROGRESS.raw_os_error() => {}
+                answer => return answer,
+            }
+            changed.await;
+        }
+    }
+
+    /// Answers questions, as long as it is polled.
+    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener) {
+        let places = Arc::new(Semaphore::new(ASKING_MAX));
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((asking, _)) => {
+                    let verdicts = self.clone();
+                    tokio::spawn(async move {
+                        let _place = place;
+                        verdicts.serve_one(asking).await
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a question");
+                    sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    async fn serve_one(&self, mut asking: UnixStream) -> Option<()> {
+        let mut question = [0; 9];
+        timeout(QUESTION_TIME, asking.read_exact(&mut question)).await.ok()?.ok()?;
+        let [asked, number @ ..] = question;
+        let answer = match asked {
+            kind::NOW | kind::AGAIN => self.answer(asked, number),
+            kind::END => tokio::select! {
+                answer = self.end(number) => answer,
+                // A signal has ended the call.
+                _ = asking.read_u8() => return None,
+            },
+            _ => return None,
+        };
+        asking.write_all(&answer.to_ne_bytes()).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_who_connects_again_is_told_0_and_others_that_it_is_connected() {
+        let verdicts = Arc::new(Verdicts::default());
+        let number = [7; 8];
+        assert_eq!(verdicts.answer(kind::NOW, number), UNKNOWN);
+        let attempt = Attempt::begin(verdicts.clone(), number);
+        assert_eq!(verdicts.answer(kind::AGAIN, number), Errno::ALREADY.raw_os_error());
+        assert_eq!(verdicts.answer(kind::NOW, number), Errno::INPROGRESS.raw_os_error());
+        attempt.made();
+        assert_eq!(verdicts.answer(kind::NOW, number), 0);
+        assert_eq!(verdicts.answer(kind::AGAIN, number), 0);
+        assert_eq!(verdicts.answer(kind::AGAIN, number), Errno::ISCONN.raw_os_error());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_learns_the_end_also_of_what_had_not_begun() {
+        let verdicts = Arc::new(Verdicts::default());
+        let waiting = [[1; 8], [2; 8], [3; 8]].map(|number| {
+            let verdicts = verdicts.clone();
+            tokio::spawn(async move { verdicts.end(number).await })
+        });
+        tokio::task::yield_now().await;
+        let [made, failed, dropped] = [[1; 8], [2; 8], [3; 8]].map(|number| Attempt::begin(verdicts.clone(), number));
+        tokio::task::yield_now().await;
+        made.made();
+        failed.failed(Errno::CONNREFUSED);
+        drop(dropped);
+        let [made, failed, dropped] = waiting;
+        assert_eq!(made.await.unwrap(), 0);
+        assert_eq!(failed.await.unwrap(), Errno::CONNREFUSED.raw_os_error());
+        assert_eq!(dropped.await.unwrap(), Errno::CONNABORTED.raw_os_error());
+    }
+
+    #[test]
+    fn of_attempts_that_are_over_the_oldest_are_forgotten_and_those_that_are_there_stay() {
+        let verdicts = Arc::new(Verdicts::default());
+        let there = Attempt::begin(verdicts.clone(), [0xff; 8]);
+        there.made();
+        let number = |at: usize| (at as u64).to_be_bytes();
+        for at in 0..=KEPT {
+            Attempt::begin(verdicts.clone(), number(at)).failed(Errno::CONNREFUSED);
+        }
+        assert_eq!(verdicts.answer(kind::NOW, number(0)), UNKNOWN);
+        assert_eq!(verdicts.answer(kind::NOW, number(1)), Errno::CONNREFUSED.raw_os_error());
+        assert_eq!(verdicts.answer(kind::NOW, [0xff; 8]), 0);
+        assert_eq!(verdicts.known().verdicts.len(), KEPT + 1);
+    }
+}
