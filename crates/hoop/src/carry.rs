@@ -3,6 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::server::flow_runtime;
+use crate::values::Span;
 use clap::Args;
 use hoop_relay::agent::{Agent, Notice};
 use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, trouble};
@@ -36,6 +37,9 @@ pub struct RunFlags {
     /// Tell the program at once that it is connected: that saves a round trip, and it learns of a destination that cannot be reached when it reads, not when it connects
     #[arg(long)]
     early: bool,
+    /// Give a connection up that the relay was not reached for so long: it ends as an error, and is not waited for. Without it connections wait
+    #[arg(long, value_name = "TIME")]
+    give_up_after: Option<Span>,
     /// The program, and its arguments. Once it has ended, what it wrote is delivered before this ends, too: interrupt to give that up
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -74,7 +78,8 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             say(&words(&notice, &name));
         };
         let agent = Agent::bind(&folder.socket(), options)
-            .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?;
+            .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?
+            .give_up_after(flags.give_up_after.map(|span| span.0));
         let (mut status, is_over, was_told) = (None, AtomicBool::new(false), Notify::new());
         let ends = async {
             let mut told = None;
@@ -129,7 +134,7 @@ fn words(notice: &Notice, program: &str) -> String {
                 connections(count)
             )
         }
-        Notice::GivenUp(count) => format!("the relay was never reached: {} given up", connections(count)),
+        Notice::GivenUp(count) => format!("the relay was not reached: {} given up", connections(count)),
     }
 }
 

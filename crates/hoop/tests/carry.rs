@@ -112,7 +112,7 @@ fn whoever_waits_is_told_what_for_and_how_to_give_up() {
 }
 
 #[test]
-fn connecting_waits_for_the_relay_until_it_is_interrupted() {
+fn connecting_waits_for_the_relay_until_it_is_interrupted_or_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let relay = relay(folder.path());
     drop(relay);
@@ -124,6 +124,16 @@ fn connecting_waits_for_the_relay_until_it_is_interrupted() {
     let pid = waiting.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(waiting.0.wait().unwrap().code(), Some(128 + 15));
+    let bounded = [&["run", "--relay", "laptop.toml", "--give-up-after", "1s", "--"], &ASKS[..]].concat();
+    let (code, _, error) = run(folder.path(), &bounded);
+    assert_eq!(code, 1, "as bash ends: {error}");
+    assert!(error.contains("Connection timed out"), "{error}");
+    assert!(error.contains("hoop run: there was no relay for 1 s: connections are given up\n"), "{error}");
+    let says = ["bash", "-c", "exec 3<>/dev/tcp/10.9.1.1/8000; echo hello >&3"];
+    let early = ["run", "--relay", "laptop.toml", "--early", "--give-up-after", "1s", "--"];
+    let (code, _, error) = run(folder.path(), &[&early[..], &says[..]].concat());
+    assert_eq!(code, 7, "{error}");
+    assert!(error.contains("hoop run: the relay was not reached: 1 connection is given up\n"), "{error}");
 }
 
 #[test]

@@ -14,16 +14,18 @@ use crate::trouble::{Said, refusal};
 use crate::verdicts::{Attempt, Number, Verdicts};
 use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, ended};
 use rustix::io::Errno;
+use std::future::pending;
 use std::io;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// The longest destination: an IPv6 address with its zone, and a port.
 const LINE_MAX: usize = 128;
@@ -63,7 +65,7 @@ pub enum Notice {
     Refused(String),
     /// The program has ended, and so many of its connections are still to be delivered, or are held by programs that it began.
     Undelivered(usize),
-    /// So many were given up: the relay was never reached.
+    /// So many were given up after the program had ended: the relay was not reached.
     GivenUp(usize),
 }
 
@@ -75,6 +77,7 @@ pub struct Agent {
     asked: UnixListener,
     options: FlowOptions,
     reach_max: Duration,
+    give_up_after: Option<Duration>,
 }
 
 impl Agent {
@@ -86,13 +89,19 @@ impl Agent {
         let listener = UnixListener::bind(path)?;
         let mut asked = path.as_os_str().to_owned();
         asked.push(ASKED);
-        Ok(Self { listener, asked: UnixListener::bind(asked)?, options, reach_max: REACH_MAX })
+        Ok(Self { listener, asked: UnixListener::bind(asked)?, options, reach_max: REACH_MAX, give_up_after: None })
     }
 
     /// Waits for so long for a relay that was never reached, once the program has ended, instead of [`REACH_MAX`].
     #[must_use]
     pub fn reach_within(self, reach_max: Duration) -> Self {
         Self { reach_max, ..self }
+    }
+
+    /// Gives up each connection for which there has been no relay for so long; otherwise it waits.
+    #[must_use]
+    pub fn give_up_after(self, patience: Option<Duration>) -> Self {
+        Self { give_up_after: patience, ..self }
     }
 
     /// Carries what comes until `ended`, and then until what was written is delivered, or given up because the relay was never reached. Says meanwhile what there is to be known.
@@ -111,6 +120,10 @@ impl Agent {
             teller: Teller { tell: Box::new(tell), said: Mutex::default() },
             verdicts,
             is_old: AtomicBool::new(false),
+            absence: link.absence(),
+            give_up_after: self.give_up_after,
+            has_ended: AtomicBool::new(false),
+            given_up: AtomicUsize::new(0),
         });
         let teller = &carrying.teller;
         let carry = |connection| carry(connection, carrying.clone());
@@ -130,6 +143,7 @@ impl Agent {
                 },
             }
         }
+        carrying.has_ended.store(true, Ordering::Relaxed);
         // Those that the program's last act made are in the listener's queue.
         while let Ok(Ok((connection, _))) = timeout(Duration::ZERO, self.listener.accept()).await {
             connections.spawn(carry(connection));
@@ -142,6 +156,10 @@ impl Agent {
         if !delivered {
             (teller.tell)(Notice::GivenUp(connections.len()));
             link.device().reset_all(ended::GIVEN_UP);
+        }
+        match carrying.given_up.load(Ordering::Relaxed) {
+            0 => {}
+            count => (teller.tell)(Notice::GivenUp(count)),
         }
         leave(link).await;
     }
@@ -243,6 +261,13 @@ struct Carrying {
     verdicts: Arc<Verdicts>,
     /// The relay does not know [`CONNECT`].
     is_old: AtomicBool,
+    /// Since when there is no relay.
+    absence: watch::Receiver<Option<Instant>>,
+    give_up_after: Option<Duration>,
+    /// The program has ended.
+    has_ended: AtomicBool,
+    /// Connections that were given up since then.
+    given_up: AtomicUsize,
 }
 
 impl Carrying {
@@ -256,8 +281,35 @@ impl Carrying {
         }
     }
 
+    /// Returns once there has been no relay for too long, for a connection that has `begun` then.
+    async fn is_in_vain(&self, begun: Instant) {
+        let (Some(patience), mut absence) = (self.give_up_after, self.absence.clone()) else { return pending().await };
+        loop {
+            let since = *absence.borrow_and_update();
+            let in_vain = async {
+                match since {
+                    Some(since) => sleep_until(since.max(begun) + patience).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = in_vain => break,
+                changed = absence.changed() => if changed.is_err() { return pending().await },
+            }
+        }
+        self.teller.say(format!("there was no relay for {} s: connections are given up", patience.as_secs_f64()));
+        if self.has_ended.load(Ordering::Relaxed) {
+            self.given_up.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Waits until the relay has reached where the program wants to go. None: it has not, and the program knows.
-    async fn reach(&self, connection: &mut Breakable, destination: &str, awaits: Awaits) -> Option<FlowStream> {
+    async fn reach(
+        &self,
+        connection: &mut Breakable,
+        destination: &str,
+        awaits: Awaits,
+    ) -> Option<(FlowStream, Attempt)> {
         let attempt = Attempt::begin(self.verdicts.clone(), awaits.number);
         let watch = connection.watch().inspect_err(|error| tracing::warn!(%error, "no descriptor")).ok()?;
         let flow = match self.is_old.load(Ordering::Relaxed) {
@@ -267,6 +319,11 @@ impl Carrying {
                 let said = tokio::select! {
                     said = flow.read_u8() => said,
                     _ = watch.closed() => {
+                        flow.reset(ended::GIVEN_UP);
+                        return None;
+                    }
+                    () = self.is_in_vain(Instant::now()) => {
+                        attempt.failed(Errno::TIMEDOUT);
                         flow.reset(ended::GIVEN_UP);
                         return None;
                     }
@@ -298,7 +355,7 @@ impl Carrying {
             flow.reset(ended::GIVEN_UP);
             return None;
         }
-        Some(flow)
+        Some((flow, attempt))
     }
 }
 
@@ -326,16 +383,26 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
         return tracing::debug!("a program said what is no destination");
     };
     let flow = match awaits {
-        Some(awaits) => carrying.reach(&mut connection, &destination, awaits).await,
-        None => carrying.open(TCP, &destination),
+        Some(awaits) => {
+            carrying.reach(&mut connection, &destination, awaits).await.map(|(flow, made)| (flow, Some(made)))
+        }
+        None => carrying.open(TCP, &destination).map(|flow| (flow, None)),
     };
-    let Some(mut flow) = flow else { return };
-    let copied = copy_both(&mut connection, &mut flow).await;
-    let is_copied = copied.is_ok();
-    let ended = match copied {
+    let (Some((mut flow, attempt)), begun) = (flow, Instant::now()) else { return };
+    let mut is_copied = false;
+    let carried = async {
+        copy_both(&mut connection, &mut flow).await?;
+        is_copied = true;
         // What the program wrote before it left is still to arrive.
-        Ok(_) => flow.finished().await,
-        Err(error) => Err(error),
+        flow.finished().await
+    };
+    let ended = tokio::select! {
+        ended = carried => Some(ended),
+        () = carrying.is_in_vain(begun) => None,
+    };
+    let Some(ended) = ended else {
+        attempt.inspect(|attempt| attempt.failed(Errno::TIMEDOUT));
+        return flow.reset(ended::GIVEN_UP);
     };
     // Without an end of its own the program reads ECONNRESET: what it has is not all.
     let Err(error) = ended else { return connection.end() };

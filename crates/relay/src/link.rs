@@ -11,8 +11,8 @@ use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use};
 use hoop_units::Backoff;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -83,6 +83,29 @@ pub enum LinkError {
     },
 }
 
+/// Since when no way has led to the server; None: one does.
+#[derive(Debug)]
+struct Absence {
+    ways: Mutex<usize>,
+    since: watch::Sender<Option<Instant>>,
+}
+
+impl Absence {
+    /// A way leads there now, or no longer.
+    fn change(&self, is_there: bool) {
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        *ways = if is_there { *ways + 1 } else { ways.saturating_sub(1) };
+        let since = (*ways == 0).then(Instant::now);
+        self.since.send_if_modified(|was| {
+            let is_new = was.is_some() != since.is_some();
+            if is_new {
+                *was = since;
+            }
+            is_new
+        });
+    }
+}
+
 /// A device's end towards its server, with carriers over each of its ways. Each is dialled when a flow wants one, QUIC and WebSocket against each other; dialled again when it is
 /// gone or silent; and told when the machine's networks change. Without flows nothing is sent. All ends when this is dropped.
 #[derive(Debug)]
@@ -90,6 +113,7 @@ pub struct Link {
     device: Device,
     troubles: watch::Receiver<Option<Trouble>>,
     reached: Arc<AtomicBool>,
+    absence: watch::Receiver<Option<Instant>>,
     _keepers: JoinSet<()>,
 }
 
@@ -105,6 +129,8 @@ impl Link {
         let websocket_options = WebSocketOptions { keep_alive: Some(KEEP_ALIVE), ..WebSocketOptions::default() };
         let mut keepers = JoinSet::new();
         let ((trouble, troubles), reached) = (watch::channel(None), Arc::new(AtomicBool::new(false)));
+        let (since, absent) = watch::channel(Some(Instant::now()));
+        let absence = Arc::new(Absence { ways: Mutex::new(0), since });
         for way in ways {
             if let Some(name) = way.local.interface.as_deref().filter(|name| !is_interface(name)) {
                 return Err(LinkError::NoInterface(name.to_owned()));
@@ -120,13 +146,14 @@ impl Link {
                 explainer: Dialer::new(None, Some(websocket())),
                 trouble: trouble.clone(),
                 reached: reached.clone(),
+                absence: absence.clone(),
                 server: server.clone(),
                 changes: Changes::listen().map_err(fail)?,
                 way,
             };
             keepers.spawn(keeper.run());
         }
-        Ok(Self { device, troubles, reached, _keepers: keepers })
+        Ok(Self { device, troubles, reached, absence: absent, _keepers: keepers })
     }
 
     /// Where flows are opened.
@@ -137,6 +164,11 @@ impl Link {
     /// Why the server is not reached: the last cause of any way. It stays when the server is reached after all.
     pub fn troubles(&self) -> watch::Receiver<Option<Trouble>> {
         self.troubles.clone()
+    }
+
+    /// Since when there has been no carrier that is not silent; None: there is one. Without flows there is none.
+    pub(crate) fn absence(&self) -> watch::Receiver<Option<Instant>> {
+        self.absence.clone()
     }
 
     /// Whether any carrier has ever come up.
@@ -158,6 +190,7 @@ struct Keeper {
     explainer: Dialer,
     trouble: watch::Sender<Option<Trouble>>,
     reached: Arc<AtomicBool>,
+    absence: Arc<Absence>,
     server: Server,
     changes: Changes,
     way: Way,
@@ -196,8 +229,13 @@ impl Keeper {
         // When it is light again, while a carrier is being dialled and until it is up.
         let mut light: Option<Pending<'_, ()>> = None;
         let mut needed = interval(NEEDED_EVERY);
-        let mut tells = true;
+        let (mut tells, mut was_there) = (true, false);
         loop {
+            let is_there = here.as_ref().is_some_and(|here| here.silent.is_some());
+            if is_there != was_there {
+                self.absence.change(is_there);
+                was_there = is_there;
+            }
             if due.is_some_and(|at| at <= Instant::now()) {
                 due = None;
                 dialling = Some(Box::pin(self.dialer.dial(&self.way.name, &self.server)));

@@ -2,19 +2,21 @@
 #![allow(missing_docs)]
 
 use hoop_carrier::{Listener, server_tls};
-use hoop_endpoint::{FlowError, FlowOptions, Refusal, Server, ServerConfig, ended};
+use hoop_endpoint::{FlowError, FlowOptions, FlowStream, Refusal, Server, ServerConfig, ended};
 use hoop_relay::agent::{Agent, Notice};
 use hoop_relay::{Allowed, Devices, Introduction, Link, Relay, RelayConfig, ShareLimits, Way, codes, introduce};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::future::pending;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 const LEN: usize = 3_000_000;
@@ -216,42 +218,87 @@ async fn a_program_that_closes_while_it_connects_leaves_nothing_behind() {
     assert_eq!(*notices.lock().unwrap(), []);
 }
 
-#[tokio::test]
-async fn with_a_relay_that_cannot_say_what_it_reached_connections_are_made_at_once() {
-    let folder = tempfile::tempdir().unwrap();
+/// A relay that does with each flow what is said, and is gone once the second is dropped.
+async fn relay_that<F: Future<Output = ()> + Send + 'static>(
+    folder: &Path,
+    act: impl Fn(FlowStream) -> F + Send + 'static,
+) -> (Introduction, JoinSet<()>) {
     let (certificate, key) = signed(|_| {});
     let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
     let tls = server_tls(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap();
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &tls).await.unwrap();
-    let (server, devices) = (format!("localhost:{}", listener.local_address().port()), folder.path().join("devices"));
+    let (server, devices) = (format!("localhost:{}", listener.local_address().port()), folder.join("devices"));
     let told = introduce(&devices, &server, Some(certificate)).unwrap();
-    let flows = Arc::new(Server::new(ServerConfig::new(Arc::new(Devices::open(&devices).unwrap()))));
-    let accepted = flows.clone();
-    tokio::spawn(async move {
-        while let Ok(carrier) = listener.accept().await {
-            flows.serve(carrier, "old");
-        }
-    });
-    // As a relay of an older version.
-    tokio::spawn(async move {
-        while let Some(mut flow) = accepted.accept().await {
-            match flow.service() == "tcp:192.0.2.1:80" {
-                true => flow.write_all(b"hello").await.unwrap(),
-                false => flow.reset(codes::MALFORMED),
+    let flows = Server::new(ServerConfig::new(Arc::new(Devices::open(&devices).unwrap())));
+    let mut running = JoinSet::new();
+    running.spawn(async move {
+        let mut acts = JoinSet::new();
+        loop {
+            tokio::select! {
+                carrier = listener.accept() => flows.serve(carrier.unwrap(), "fake"),
+                flow = flows.accept() => drop(acts.spawn(act(flow.unwrap()))),
             }
         }
     });
-    let link = Link::start(&Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, vec![Way::any()]).unwrap();
+    (Introduction { addresses: vec![[127, 0, 0, 1].into()], ..told }, running)
+}
+
+#[tokio::test]
+async fn with_a_relay_that_cannot_say_what_it_reached_connections_are_made_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let act = async |flow: FlowStream| {
+        if flow.service() != "tcp:192.0.2.1:80" {
+            flow.reset(codes::MALFORMED);
+        }
+    };
+    let (introduction, _relay) = relay_that(folder.path(), act).await;
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
     let socket = folder.path().join("agent");
     let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
     let (notices, tell) = notices();
-    tokio::spawn(async move { agent.run(&link, std::future::pending(), tell).await });
+    tokio::spawn(async move { agent.run(&link, pending(), tell).await });
     for number in [1, 2] {
         assert_eq!(connecting(&socket, "192.0.2.1:80", number).await.1, 0);
     }
     let notices = notices.lock().unwrap();
     let [Notice::Refused(words)] = &notices[..] else { panic!("{notices:?}") };
     assert!(words.starts_with("the relay is older than this device"), "{words}");
+}
+
+#[tokio::test]
+async fn connections_are_given_up_after_as_long_without_a_relay_as_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let act = async |mut flow: FlowStream| {
+        flow.write_all(&[0, 7]).await.unwrap();
+        pending::<()>().await;
+    };
+    let (introduction, relay) = relay_that(folder.path(), act).await;
+    let link = Link::start(&introduction, vec![Way::any()]).unwrap();
+    let socket = folder.path().join("agent");
+    let agent = Agent::bind(&socket, FlowOptions::default()).unwrap();
+    let agent = agent.give_up_after(Some(Duration::from_millis(1_500)));
+    let (notices, tell) = notices();
+    let (end, ended) = oneshot::channel::<()>();
+    let running = tokio::spawn(async move { agent.run(&link, async { drop(ended.await) }, tell).await });
+    let (mut program, answer) = connecting(&socket, "192.0.2.1:80", 1).await;
+    assert_eq!((answer, program.read_u8().await.unwrap()), (0, 7));
+    // With a relay it waits for as long as it takes.
+    assert!(timeout(Duration::from_secs(3), program.read_u8()).await.is_err());
+    drop(relay);
+    let begun = Instant::now();
+    let read = timeout(Duration::from_secs(60), program.read_u8()).await.expect("it ends");
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    assert!(begun.elapsed() >= Duration::from_millis(1_400));
+    let begun = Instant::now();
+    assert_eq!(connecting(&socket, "192.0.2.1:80", 2).await.1, 110);
+    assert!((1_400..30_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    let mut last = UnixStream::connect(&socket).await.unwrap();
+    last.write_all(b"192.0.2.1:80\nlost").await.unwrap();
+    drop((last, end));
+    timeout(Duration::from_secs(60), running).await.expect("it does not wait on").unwrap();
+    let notices = notices.lock().unwrap();
+    let [Notice::Refused(words), .., Notice::GivenUp(1)] = &notices[..] else { panic!("{notices:?}") };
+    assert_eq!(words, "there was no relay for 1.5 s: connections are given up");
 }
 
 /// Where an agent's notices go.
