@@ -22,7 +22,8 @@ extern "C" {
 
 /* Options, at SOL_SOCKET, beside those that sockets have. */
 
-/* int: in so many seconds the flow should be done; a minute after that it ends with ETIMEDOUT. 0: no such time. Of the connecting end. */
+/* int: in so many seconds the flow should be done; then it ends with ETIMEDOUT, at the accepting end a minute later. 0: no such time. Of the
+ * connecting end. */
 #define D2TP_SO_DEADLINE 0x4401
 /* uint64_t: how many octets this end will send; 0: not said. Told to the other end; nothing is decided by it yet. */
 #define D2TP_SO_ESIZE 0x4402
@@ -30,7 +31,7 @@ extern "C" {
 #define D2TP_SO_RCVBUFTH 0x4403
 /* int: no other network than Wi-Fi is used. Before connect. */
 #define D2TP_SO_WIFIONLY 0x4404
-/* A name, as with SO_BINDTODEVICE: the interface that is used, and no other. Before connect. */
+/* A name, as with SO_BINDTODEVICE: the interface that is used, and no other; ENODEV if there is none. Before connect. */
 #define D2TP_SO_BINDTODEVICE 0x4405
 
 /* Once `high` octets wait to be read, no more are asked for until only `low` do. The carrier stays up meanwhile, and pings
@@ -55,6 +56,9 @@ int d2tp_shutdown(int fd, int how);
 
 ssize_t d2tp_recv(int fd, void *octets, size_t len, int flags);
 ssize_t d2tp_send(int fd, const void *octets, size_t len, int flags);
+/* As of TCP: no addresses, and nothing comes or goes beside the octets. */
+ssize_t d2tp_recvmsg(int fd, struct msghdr *message, int flags);
+ssize_t d2tp_sendmsg(int fd, const struct msghdr *message, int flags);
 
 /* These take any descriptor, as their counterparts do. */
 ssize_t d2tp_read(int fd, void *octets, size_t len);

@@ -9,7 +9,7 @@ use crate::address;
 use crate::carry;
 use crate::library::Library;
 use crate::socket::Socket;
-use libc::{c_char, c_int, c_long, c_ulong, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{c_char, c_int, c_long, c_ulong, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use nix::errno::Errno;
 use std::ffi::{CStr, OsStr};
 use std::net::SocketAddr;
@@ -358,6 +358,18 @@ pub unsafe extern "C" fn d2tp_recv(fd: c_int, octets: *mut c_void, len: size_t, 
     }))
 }
 
+/// `recvmsg`: as of TCP, nothing comes beside the octets, and nobody's address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn d2tp_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    answer_len(before_read(fd, Whose::Socket, flags).and_then(|socket| {
+        // SAFETY: as C promises; the kernel says EFAULT otherwise.
+        let read = after_read(socket, unsafe { libc::recvmsg(fd, message, flags) })?;
+        // SAFETY: the kernel has just written there.
+        unsafe { (*message).msg_namelen = 0 };
+        Ok(read)
+    }))
+}
+
 /// `read`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn d2tp_read(fd: c_int, octets: *mut c_void, len: size_t) -> ssize_t {
@@ -384,6 +396,22 @@ pub unsafe extern "C" fn d2tp_send(fd: c_int, octets: *const c_void, len: size_t
     answer_len(before_write(fd, Whose::Socket, flags).and_then(|socket| {
         // SAFETY: as C promises; the kernel says EFAULT otherwise.
         after_write(socket, unsafe { libc::send(fd, octets, len, flags) })
+    }))
+}
+
+/// `sendmsg`: as of TCP, an address says nothing, and what is beside the octets stays here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn d2tp_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    answer_len(before_write(fd, Whose::Socket, flags).and_then(|socket| {
+        if message.is_null() {
+            return Err(Errno::EFAULT);
+        }
+        // SAFETY: as C promises.
+        let mut octets = unsafe { *message };
+        (octets.msg_name, octets.msg_namelen) = (std::ptr::null_mut(), 0);
+        (octets.msg_control, octets.msg_controllen) = (std::ptr::null_mut(), 0);
+        // SAFETY: as C promises; the kernel says EFAULT otherwise.
+        after_write(socket, unsafe { libc::sendmsg(fd, &raw const octets, flags) })
     }))
 }
 

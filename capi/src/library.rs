@@ -390,6 +390,8 @@ fn link_number(error: &LinkError) -> Errno {
     match error {
         LinkError::Introduction(error) => introduction_number(error),
         LinkError::Tls(_) => Errno::EINVAL,
-        LinkError::NoInterface(_) | LinkError::Way { .. } => Errno::ENETUNREACH,
+        // It was there when it was named.
+        LinkError::NoInterface(_) => Errno::ENODEV,
+        LinkError::Way { .. } => Errno::ENETUNREACH,
     }
 }

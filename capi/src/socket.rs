@@ -462,11 +462,15 @@ impl Socket {
     /// Sets an option.
     ///
     /// # Errors
-    /// See [`Options::set`]; `EISCONN` for the way of a flow that is opened.
+    /// See [`Options::set`]; `ENODEV` for an interface that is nowhere, `EISCONN` for the way of a flow that is opened.
     pub fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
         let mut state = self.state();
         let mut options = state.options.clone();
         let change = options.set(level, name, value, now())?;
+        let is_nowhere = |name: &String| nix::net::if_::if_nametoindex(name.as_str()).is_err();
+        if options.interface != state.options.interface && options.interface.as_ref().is_some_and(is_nowhere) {
+            return Err(Errno::ENODEV);
+        }
         match &state.phase {
             Phase::Connected(_) | Phase::Connecting if change == Change::Way => return Err(Errno::EISCONN),
             Phase::Connected(flow) => drop(flow.with(|flow| tell(flow, &options, change))),

@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -164,6 +165,8 @@ static void options(void)
     CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_RCVBUFTH, &thresholds, sizeof thresholds) == 0);
     CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_WIFIONLY, &value, sizeof value) == 0);
     CHECK(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_BINDTODEVICE, "lo", 3) == 0);
+    FAILS(d2tp_setsockopt(fd, SOL_SOCKET, D2TP_SO_BINDTODEVICE, "nosuch0", 8), ENODEV);
+    FAILS(d2tp_setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "nosuch0", 8), ENODEV);
     CHECK(d2tp_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value) == 0);
     len = sizeof value;
     CHECK(d2tp_getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &len) == 0 && value == SOCK_STREAM);
@@ -213,6 +216,64 @@ static void thresholds_bound_what_comes(int listener, int port)
         CHECK(d2tp_close(client) == 0);
     }
     CHECK(len[1] > len[0] + (6 << 20));
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void a_deadline_ends_a_flow_when_it_has_passed(int listener, int port)
+{
+    int client = new_socket(), server, seconds = 3;
+    char octet;
+    CHECK(d2tp_setsockopt(client, SOL_SOCKET, D2TP_SO_DEADLINE, &seconds, sizeof seconds) == 0);
+    double begun = seconds_now();
+    CHECK(dial(client, port) == 0);
+    CHECK((server = d2tp_accept(listener, NULL, NULL)) >= 0);
+    FAILS(d2tp_recv(client, &octet, 1, 0), ETIMEDOUT);
+    double passed = seconds_now() - begun;
+    CHECK(passed >= 3 && passed < 8);
+    /* Here the other end waits for a minute yet; it is given up. */
+    struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    CHECK(d2tp_setsockopt(server, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    CHECK(d2tp_close(client) == 0 && d2tp_close(server) == 0);
+}
+
+static void messages(int listener, int port)
+{
+    int client = new_socket(), server, pair[2];
+    char octets[16] = {0}, more[16] = {0}, beside[CMSG_SPACE(sizeof(int))] = {0};
+    struct sockaddr_in nobody = at(1), from;
+    struct iovec parts[] = {{"ab", 2}, {"cde", 3}}, into[] = {{octets, 3}, {more, 5}};
+    struct msghdr message = {.msg_name = &nobody, .msg_namelen = sizeof nobody, .msg_iov = parts, .msg_iovlen = 2};
+    struct msghdr read = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = into, .msg_iovlen = 2, .msg_control = beside, .msg_controllen = sizeof beside};
+    CHECK(dial(client, port) == 0);
+    CHECK((server = d2tp_accept(listener, NULL, NULL)) >= 0);
+    /* A descriptor is no octets: it stays here. */
+    CHECK(pipe(pair) == 0);
+    message.msg_control = beside;
+    message.msg_controllen = sizeof beside;
+    struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
+    passed->cmsg_level = SOL_SOCKET;
+    passed->cmsg_type = SCM_RIGHTS;
+    passed->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(passed), &pair[1], sizeof(int));
+    CHECK(d2tp_sendmsg(client, &message, MSG_NOSIGNAL) == 5);
+    CHECK(close(pair[1]) == 0 && d2tp_read(pair[0], octets, 1) == 0 && close(pair[0]) == 0);
+    CHECK(ready(server, POLLIN, 20000) == POLLIN);
+    CHECK(d2tp_recvmsg(server, &read, MSG_PEEK) == 5 && read.msg_namelen == 0 && read.msg_controllen == 0);
+    CHECK(memcmp(octets, "abc", 3) == 0 && memcmp(more, "de", 2) == 0);
+    CHECK(d2tp_send(client, "fgh", 3, 0) == 3);
+    read.msg_control = NULL;
+    CHECK(d2tp_recvmsg(server, &read, MSG_WAITALL) == 8 && memcmp(more, "defgh", 5) == 0);
+    CHECK(d2tp_shutdown(client, SHUT_WR) == 0);
+    FAILS(d2tp_sendmsg(client, &message, MSG_NOSIGNAL), EPIPE);
+    FAILS(d2tp_sendmsg(server, NULL, 0), EFAULT);
+    CHECK(d2tp_recvmsg(server, &read, 0) == 0);
+    CHECK(d2tp_close(client) == 0 && d2tp_close(server) == 0);
 }
 
 static void not_blocking(int listener, int port)
@@ -479,7 +540,7 @@ static void leaving_delivers(int listener, int port, const char *device)
 int main(int argc, char **argv)
 {
     int port, listener;
-    alarm(40);
+    alarm(60);
     if (argc == 3 && strcmp(argv[1], "away") == 0)
         return away(argv[2]);
     if (argc == 4 && strcmp(argv[1], "leave") == 0)
@@ -503,6 +564,8 @@ int main(int argc, char **argv)
     CHECK(d2tp_setup(argv[2]) == 0);
     not_blocking(listener, port);
     FAILS(d2tp_setup(argv[2]), EBUSY);
+    messages(listener, port);
+    a_deadline_ends_a_flow_when_it_has_passed(listener, port);
     refusals(port);
     resets(listener, port);
     closing_delivers(listener, port);

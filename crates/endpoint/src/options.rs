@@ -4,8 +4,11 @@ use crate::error::FlowError;
 use hoop_units::{Duration, Timestamp, UnixTime};
 use std::sync::Arc;
 
-/// How long after its deadline a flow ends by itself, at either end: for what is under way, and for clocks that differ.
+/// How long after its deadline a flow ends by itself at the server: for what is under way, and for clocks that differ. At the device, whose deadline it is, it ends at once.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(60);
+
+/// Deadlines and clocks count whole seconds. A flow ends at the device so much later, which is no sooner than its application meant.
+pub(crate) const DEADLINE_ROUNDING: Duration = Duration::from_secs(1);
 
 /// A name that carriers of one network share, such as `wifi`.
 pub type Network = Arc<str>;
@@ -42,7 +45,7 @@ pub enum Keeps {
 /// What an application asks of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowOptions {
-    /// When it should be done. [`DEADLINE_GRACE`] later it ends by itself. Of the device's choosing: at a server it has no effect.
+    /// When it should be done. It ends by itself then, and at the server [`DEADLINE_GRACE`] later. Of the device's choosing: at a server it has no effect.
     pub deadline: Option<UnixTime>,
     /// How many octets this end will send, as far as it knows.
     pub size: Option<u64>,

@@ -82,6 +82,9 @@ static struct {
     __typeof__(&setsockopt) setsockopt;
     __typeof__(&sendto) sendto;
     __typeof__(&sendmsg) sendmsg;
+    __typeof__(&recvfrom) recvfrom;
+    __typeof__(&recvmsg) recvmsg;
+    __typeof__(&recvmmsg) recvmmsg;
     __typeof__(&sendmmsg) sendmmsg;
 } real;
 
@@ -106,6 +109,9 @@ __attribute__((constructor(101))) static void begin(void) {
     real.sendto = next("sendto");
     real.sendmsg = next("sendmsg");
     real.epoll_ctl = next("epoll_ctl");
+    real.recvfrom = next("recvfrom");
+    real.recvmsg = next("recvmsg");
+    real.recvmmsg = next("recvmmsg");
     if (path && *path && strlen(path) < sizeof agent.sun_path - strlen(ASKED)) {
         strcpy(agent.sun_path, path);
         strcpy(asked.sun_path, path);
@@ -231,6 +237,7 @@ static bool ask(int fd, char how, const struct timeval *patience, int *answer) {
     struct name begins;
     struct sockaddr_storage known;
     char question[1 + sizeof begins.unlike] = {how};
+    int before = errno;
     errno = ENETDOWN;
     if (!named(fd, &begins, &known)) return false;
     memcpy(question + 1, begins.unlike, sizeof begins.unlike);
@@ -245,7 +252,7 @@ static bool ask(int fd, char how, const struct timeval *patience, int *answer) {
         if (told < 0 && (errno == EINTR || errno == EAGAIN)) error = errno;
     }
     close(asking);
-    errno = error;
+    errno = told == sizeof *answer ? before : error;
     return told == sizeof *answer;
 }
 
@@ -465,28 +472,63 @@ static int open_fast(int fd, const struct sockaddr *address, socklen_t len, int 
     return 1;
 }
 
+/*
+ * Of a connection of TCP's an address says nothing when it is sent, and none is told when something is read; nor does anything come or go beside the bytes. A Unix socket refuses the one,
+ * tells its own, and passes descriptors on.
+ */
 ssize_t sendto(int fd, const void *data, size_t size, int flags, const struct sockaddr *address, socklen_t len) {
     int opened = open_fast(fd, address, len, &flags);
     if (opened < 0) return -1;
-    return opened ? REAL(sendto)(fd, data, size, flags, NULL, 0) : REAL(sendto)(fd, data, size, flags, address, len);
+    return opened || (address && is_carried(fd)) ? REAL(sendto)(fd, data, size, flags, NULL, 0) : REAL(sendto)(fd, data, size, flags, address, len);
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     int opened = message ? open_fast(fd, message->msg_name, message->msg_namelen, &flags) : 0;
     if (opened < 0) return -1;
-    if (!opened) return REAL(sendmsg)(fd, message, flags);
+    if (!opened && !(message && (message->msg_name || message->msg_control) && is_carried(fd))) return REAL(sendmsg)(fd, message, flags);
     struct msghdr rest = *message;
-    rest.msg_name = NULL;
-    rest.msg_namelen = 0;
+    rest.msg_name = rest.msg_control = NULL;
+    rest.msg_namelen = rest.msg_controllen = 0;
     return REAL(sendmsg)(fd, &rest, flags);
 }
 
 int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags) {
-    if (!(flags & MSG_FASTOPEN) || !messages || !count) return REAL(sendmmsg)(fd, messages, count, flags);
+    if (!messages || !count || (!(flags & MSG_FASTOPEN) && !is_carried(fd))) return REAL(sendmmsg)(fd, messages, count, flags);
+    /* One message is fewer than may be sent, and is no error. */
     ssize_t sent = sendmsg(fd, &messages->msg_hdr, flags);
     if (sent < 0) return -1;
     messages->msg_len = sent;
     return 1;
+}
+
+ssize_t recvfrom(int fd, void *data, size_t size, int flags, struct sockaddr *address, socklen_t *len) {
+    if (!address || !len || !is_carried(fd)) return REAL(recvfrom)(fd, data, size, flags, address, len);
+    ssize_t read = real.recvfrom(fd, data, size, flags, NULL, NULL);
+    if (read >= 0) *len = 0;
+    return read;
+}
+
+/* What programs call that were built with _FORTIFY_SOURCE. */
+ssize_t __recvfrom_chk(int fd, void *data, size_t size, size_t room, int flags, struct sockaddr *address, socklen_t *len) {
+    if (size > room) abort();
+    return recvfrom(fd, data, size, flags, address, len);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
+    if (!message || !message->msg_name || !is_carried(fd)) return REAL(recvmsg)(fd, message, flags);
+    void *name = message->msg_name;
+    message->msg_name = NULL;
+    ssize_t read = real.recvmsg(fd, message, flags);
+    message->msg_name = name;
+    if (read >= 0) message->msg_namelen = 0;
+    return read;
+}
+
+int recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *patience) {
+    int read = REAL(recvmmsg)(fd, messages, count, flags, patience);
+    if (read > 0 && is_carried(fd))
+        for (int i = 0; i < read; i++) messages[i].msg_hdr.msg_namelen = 0;
+    return read;
 }
 
 /* An address of the family that the program has used; its own is not known. */

@@ -206,3 +206,8 @@ fn signals_and_timeouts_end_connecting_as_in_the_kernel() {
 fn a_connection_is_made_at_once_where_that_is_asked_for() {
     assert_eq!(run_with("early", &["HOOP_RUN_EARLY=1"]), ["10.9.1.1:82"]);
 }
+
+#[test]
+fn messages_carry_bytes_alone_and_nobodys_address() {
+    assert_eq!(run("messages"), [SOMEWHERE]);
+}

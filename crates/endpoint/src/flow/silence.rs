@@ -2,7 +2,7 @@
 
 use super::{CarrierId, State};
 use crate::clock::Clock;
-use crate::options::DEADLINE_GRACE;
+use crate::options::{DEADLINE_GRACE, DEADLINE_ROUNDING};
 use hoop_carrier::SILENCE;
 use hoop_units::{Duration, Timestamp};
 
@@ -30,7 +30,8 @@ impl State {
         if self.machine.ended().is_some() {
             return None;
         }
-        let deadline = self.machine.deadline().map(|at| clock.timestamp(at) + DEADLINE_GRACE);
+        let grace = if is_device { DEADLINE_ROUNDING } else { DEADLINE_GRACE };
+        let deadline = self.machine.deadline().map(|at| clock.timestamp(at) + grace);
         let offline = self.offline_since.and_then(|since| Some(since + keep_offline?));
         let mut next = deadline.into_iter().chain(offline).min();
         if next.is_some_and(|at| at <= now) {
