@@ -70,6 +70,9 @@ static struct sockaddr_un asked;
 /* Connections are made at once. */
 static bool is_early;
 
+/* What other users say to the agent (root's programs become others): a space and the key, or nothing. */
+static char key[1 + 32 + 1];
+
 /* Whether this process has put a socket into a set of epoll that was not connected. */
 static atomic_bool is_watched;
 
@@ -119,6 +122,11 @@ __attribute__((constructor(101))) static void begin(void) {
         agent.sun_family = asked.sun_family = AF_UNIX;
     }
     is_early = getenv("HOOP_RUN_EARLY") != NULL;
+    const char *said = getenv("HOOP_RUN_KEY");
+    if (said && strlen(said) == sizeof key - 2) {
+        key[0] = ' ';
+        strcpy(key + 1, said);
+    }
     real.sendmmsg = next("sendmmsg");
 }
 
@@ -236,16 +244,21 @@ static bool send_all(int fd, const char *data, size_t size) {
 static bool ask(int fd, char how, const struct timeval *patience, int *answer) {
     struct name begins;
     struct sockaddr_storage known;
-    char question[1 + sizeof begins.unlike] = {how};
+    char question[1 + sizeof begins.unlike + sizeof key] = {how};
+    size_t asks = 1 + sizeof begins.unlike;
     int before = errno;
     errno = ENETDOWN;
     if (!named(fd, &begins, &known)) return false;
     memcpy(question + 1, begins.unlike, sizeof begins.unlike);
+    if (*key) {
+        memcpy(question + asks, key + 1, sizeof key - 2);
+        asks += sizeof key - 2;
+    }
     int asking = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (asking < 0) return false;
     ssize_t told = -1;
     int error = ENETDOWN;
-    if (reach(asking, &asked) && send_all(asking, question, sizeof question)) {
+    if (reach(asking, &asked) && send_all(asking, question, asks)) {
         if (patience) real.setsockopt(asking, SOL_SOCKET, SO_RCVTIMEO, patience, sizeof *patience);
         do told = recv(asking, answer, sizeof *answer, 0);
         while (told < 0 && errno == EINTR && how != ASK_END);
@@ -400,7 +413,7 @@ static bool begin_connecting(int carried, const struct sockaddr *address, const 
     if (!name(carried, address, unlike)) return false;
     real.setsockopt(carried, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     if (is_early) {
-        int len = snprintf(line, sizeof line, "%s\n", destination);
+        int len = snprintf(line, sizeof line, "%s%s\n", destination, key);
         return reach(carried, &agent) && send_all(carried, line, len);
     }
     /* A Unix socket is writable while no more than a quarter of its room is taken (Linux, `unix_writable`). */
@@ -408,7 +421,7 @@ static bool begin_connecting(int carried, const struct sockaddr *address, const 
     size_t filled = (size_t)room / 4 + 1;
     int len = snprintf(line, sizeof line, "%s %zu ", destination, filled + 1);
     for (size_t i = 0; i < sizeof unlike; i++) len += snprintf(line + len, sizeof line - len, "%02x", unlike[i]);
-    line[len++] = '\n';
+    len += snprintf(line + len, sizeof line - len, "%s\n", key);
     if (!reach(carried, &agent) || !send_all(carried, line, len)) return false;
     for (size_t rest = filled, some; rest > 0; rest -= some) {
         some = rest < sizeof nothing ? rest : sizeof nothing;

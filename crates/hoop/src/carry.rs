@@ -3,16 +3,20 @@
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::server::flow_runtime;
+use crate::strict;
 use crate::values::Span;
 use clap::Args;
-use hoop_relay::agent::{Agent, Notice};
+use hoop_relay::agent::{Agent, KEY_BYTES, Notice};
 use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, trouble};
 use hoop_units::plain;
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::io::{self, IsTerminal as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -40,6 +44,9 @@ pub struct RunFlags {
     /// Give a connection up that the relay was not reached for so long: it ends as an error, and is not waited for. Without it connections wait
     #[arg(long, value_name = "TIME")]
     give_up_after: Option<Span>,
+    /// Let the program, and all that it begins, open no TCP connection of its own: what is not carried fails (EACCES), on loopback, too. UDP is left alone
+    #[arg(long)]
+    strict: bool,
     /// The program, and its arguments. Once it has ended, what it wrote is delivered before this ends, too: interrupt to give that up
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -80,6 +87,12 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         let agent = Agent::bind(&folder.socket(), options)
             .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?
             .give_up_after(flags.give_up_after.map(|span| span.0));
+        let agent = match &folder.key {
+            None => agent,
+            Some(key) => agent
+                .serve_others(key.clone())
+                .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?,
+        };
         let (mut status, is_over, was_told) = (None, AtomicBool::new(false), Notify::new());
         let ends = async {
             let mut told = None;
@@ -97,7 +110,14 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             }
         }
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
-        status.map_err(|error| Failure::new(Exit::File, format!("{program} cannot be run"), error))
+        status.map_err(|error| match error.kind() {
+            io::ErrorKind::Unsupported if flags.strict => {
+                let what = "--strict: this kernel cannot keep a program from TCP connections of its own";
+                Failure::new(Exit::Unexpected, what, error)
+                    .hint("it takes Landlock of ABI 4 (Linux 6.7), or go without --strict")
+            }
+            _ => Failure::new(Exit::File, format!("{program} cannot be run"), error),
+        })
     })?;
     drop(folder);
     if status.success() && is_given_up.load(Ordering::Relaxed) {
@@ -151,10 +171,15 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
         .env("LD_PRELOAD", preload)
         .env("HOOP_RUN_SOCKET", folder.socket())
         .env_remove("HOOP_RUN_EARLY");
+    match &folder.key {
+        Some(key) => command.env("HOOP_RUN_KEY", key),
+        None => command.env_remove("HOOP_RUN_KEY"),
+    };
     if flags.early {
         command.env("HOOP_RUN_EARLY", "1");
     }
-    let (mut child, mut interrupt) = (command.spawn()?, signal(SignalKind::interrupt())?);
+    let child = if flags.strict { strict::spawn(&mut command) } else { command.spawn() };
+    let (mut child, mut interrupt) = (child?, signal(SignalKind::interrupt())?);
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     // Typed at a terminal, the interrupt is the program's, too.
     let is_typed = std::io::stdin().is_terminal();
@@ -162,8 +187,9 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
     let ask = || {
         if !folder.is_loaded() {
             let program = flags.program[0].to_string_lossy();
+            let what = if flags.strict { "fail" } else { "are not carried" };
             say(&format!(
-                "{program} takes no library in (it is static, or runs with other rights): its connections are not carried"
+                "{program} takes no library in (it is static, or runs with other rights): its connections {what}"
             ));
         }
     };
@@ -220,36 +246,52 @@ async fn insisted(is_over: &AtomicBool, was_told: &Notify) {
     }
 }
 
-/// A folder for one run, for its owner alone; it goes with it.
-struct Folder(PathBuf);
+/// A folder for one run; it goes with it. It is its owner's alone, but for root's: root's programs become other users, who reach what is in it and prove by the key that they are those.
+struct Folder {
+    path: PathBuf,
+    /// What other users say; None: there are none.
+    key: Option<String>,
+}
 
 impl Folder {
     fn new() -> io::Result<Self> {
-        // A Unix socket's path has 107 octets at most.
+        // A Unix socket's path has 107 bytes at most.
         let name = format!("hoop-run-{}", hex::encode(hoop_http::Dice.octets::<8>()));
         let path = std::env::temp_dir().join(name);
-        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        let folder = Self(path);
+        let key = geteuid().is_root().then(|| hex::encode(hoop_http::Dice.octets::<{ KEY_BYTES / 2 }>()));
+        let mode = if key.is_some() { 0o711 } else { 0o700 };
+        std::fs::DirBuilder::new().mode(mode).create(&path)?;
+        let folder = Self { path, key };
+        // Whatever the umask is.
+        std::fs::set_permissions(&folder.path, Permissions::from_mode(mode))?;
+        if statvfs(&folder.path)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+            let words = format!(
+                "{} is mounted noexec, and no library is loaded from there: set TMPDIR",
+                std::env::temp_dir().display()
+            );
+            return Err(io::Error::other(words));
+        }
         std::fs::write(folder.library(), PRELOAD)?;
+        std::fs::set_permissions(folder.library(), Permissions::from_mode(0o644))?;
         Ok(folder)
     }
 
     fn library(&self) -> PathBuf {
-        self.0.join("preload.so")
+        self.path.join("preload.so")
     }
 
     fn socket(&self) -> PathBuf {
-        self.0.join("agent")
+        self.path.join("agent")
     }
 
     /// Whether the program, or one that it began, has taken the library in.
     fn is_loaded(&self) -> bool {
-        self.0.join("agent.loaded").exists()
+        self.path.join("agent.loaded").exists()
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(Path::new(&self.0));
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }

@@ -6,7 +6,7 @@
 //! | [`device`] | push, status, seal, open, tickets | `device` |
 //! | [`gateway`], [`announcer`], [`spool`] | gateway, spool | `gateway` |
 //! | [`service`], [`keygen`] | service, keygen | `service` |
-//! | [`relay`], [`carry`] | relay, introduce, run | `flow` |
+//! | [`relay`], [`carry`], [`strict`] | relay, introduce, run | `flow` |
 //! | [`server`], [`logging`], [`notify`] | what servers have in common as processes | |
 //! | [`process`] | what no other process may see or take: files, memory | |
 //! | [`powers`] | what a server may do to its machine | |
@@ -47,6 +47,8 @@ mod server;
 mod service;
 #[cfg(feature = "gateway")]
 mod spool;
+#[cfg(feature = "flow")]
+mod strict;
 #[cfg_attr(
     not(all(feature = "device", feature = "gateway", feature = "service")),
     allow(dead_code, reason = "each role has its own")

@@ -84,6 +84,16 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
                 hint_at_ports(Failure::new(Exit::Unexpected, "the relay cannot begin", &listen), &listen)
             }
             RelayError::Admin(_) => Failure::usage(error),
+            RelayError::Devices(IntroductionError::File { ref path, ref source }) if *path == config.devices => {
+                let hint = match source.kind() {
+                    io::ErrorKind::NotFound => "`hoop introduce NAME:PORT --devices FILE` makes it, with its first device",
+                    io::ErrorKind::PermissionDenied => {
+                        "it belongs to who ran `hoop introduce`: `chown` it to the relay's user, or introduce as that user"
+                    }
+                    _ => "is it the file that `hoop introduce --devices` writes?",
+                };
+                Failure::new(Exit::File, "the relay cannot begin", &error).hint(hint)
+            }
             error => Failure::new(Exit::File, "the relay cannot begin", error),
         })?;
         announce_flows(relay.address(), flags.json);

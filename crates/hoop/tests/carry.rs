@@ -150,6 +150,80 @@ fn of_a_program_that_takes_no_library_in_it_is_said_that_nothing_of_it_is_carrie
     }
 }
 
+/// Python that says how a connection to loopback ends, which no agent carries.
+const CONNECTS_HERE: &str = "import socket, sys
+try:
+    socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5)
+    print('connected')
+except OSError as error:
+    print(error.strerror)";
+
+#[test]
+fn strictly_nothing_of_a_programs_tree_connects_past_the_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay(folder.path());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let arguments = |strict: bool| {
+        let hoop = ["run", "--relay", "laptop.toml", if strict { "--strict" } else { "--give-up-after=9s" }, "--"];
+        // Without the library: nothing but the kernel keeps it.
+        let program =
+            ["env", "-i", "PATH=/usr/bin:/bin:/usr/local/bin", "/usr/bin/python3", "-c", CONNECTS_HERE, &port];
+        let all = [&hoop[..], &program[..]].concat();
+        run(folder.path(), &all)
+    };
+    let (code, said, error) = arguments(false);
+    assert_eq!((code, &said[..]), (0, "connected\n"), "{error}");
+    let (code, said, error) = arguments(true);
+    assert_eq!((code, &said[..]), (0, "Permission denied\n"), "{error}");
+    // What is carried is.
+    let asks = [&["run", "--relay", "laptop.toml", "--strict", "--"], &ASKS[..]].concat();
+    let (_, _, error) = run(folder.path(), &asks);
+    assert!(error.contains("the relay does not go there (0x101)"), "{error}");
+}
+
+#[test]
+fn a_program_that_becomes_another_user_is_carried() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay(folder.path());
+    let as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let all = [&["run", "--relay", "laptop.toml", "--"], &as_nobody[..], &ASKS[..]].concat();
+    let (_, _, error) = run(folder.path(), &all);
+    assert!(error.contains("10.9.1.1:8000: the relay does not go there (0x101)"), "{error}");
+    // Who has no key is nobody's child.
+    let without = [&["run", "--relay", "laptop.toml", "--"], &as_nobody[..], &["env", "-u", "HOOP_RUN_KEY"], &ASKS[..]];
+    let (_, _, error) = run(folder.path(), &without.concat());
+    assert!(!error.contains("0x101"), "{error}");
+}
+
+#[test]
+fn a_folder_from_which_no_library_is_loaded_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay(folder.path());
+    let script = r#"mount -t tmpfs -o noexec none "$0" && TMPDIR="$0" exec "$@""#;
+    std::fs::create_dir(folder.path().join("tmp")).unwrap();
+    let mut run = Command::new("unshare");
+    run.args(["--mount", "sh", "-c", script]).arg(folder.path().join("tmp")).arg(env!("CARGO_BIN_EXE_hoop"));
+    run.args(["run", "--relay", "laptop.toml", "--", "true"]).current_dir(folder.path()).env_remove("HOOP_LOG");
+    let ended = run.output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(3), "{error}");
+    assert!(error.contains("is mounted noexec, and no library is loaded from there: set TMPDIR"), "{error}");
+}
+
+#[test]
+fn a_relay_without_its_file_of_devices_says_what_makes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    sign(folder.path());
+    let arguments = "relay --listen 127.0.0.1:0 --cert cert.pem --key key.pem --devices devices.toml";
+    let (code, _, error) = run(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, 3);
+    assert!(
+        error.contains("devices.toml") && error.contains("`hoop introduce NAME:PORT --devices FILE` makes it"),
+        "{error}"
+    );
+}
+
 #[test]
 fn what_is_misspelt_is_no_program() {
     let folder = tempfile::tempdir().unwrap();

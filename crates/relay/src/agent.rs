@@ -11,12 +11,16 @@ use crate::copy::copy_both;
 use crate::link::Link;
 use crate::relay::{CONNECT, MADE, TCP, codes};
 use crate::trouble::{Said, refusal};
-use crate::verdicts::{Attempt, Number, Verdicts};
+pub use crate::verdicts::KEY_BYTES;
+use crate::verdicts::{Attempt, Number, Verdicts, is_same};
 use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, ended};
 use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::fs::Permissions;
 use std::future::pending;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,6 +82,8 @@ pub struct Agent {
     options: FlowOptions,
     reach_max: Duration,
     give_up_after: Option<Duration>,
+    path: PathBuf,
+    key: Option<String>,
 }
 
 impl Agent {
@@ -89,13 +95,34 @@ impl Agent {
         let listener = UnixListener::bind(path)?;
         let mut asked = path.as_os_str().to_owned();
         asked.push(ASKED);
-        Ok(Self { listener, asked: UnixListener::bind(asked)?, options, reach_max: REACH_MAX, give_up_after: None })
+        Ok(Self {
+            listener,
+            asked: UnixListener::bind(asked)?,
+            options,
+            reach_max: REACH_MAX,
+            give_up_after: None,
+            path: path.into(),
+            key: None,
+        })
     }
 
     /// Waits for so long for a relay that was never reached, once the program has ended, instead of [`REACH_MAX`].
     #[must_use]
     pub fn reach_within(self, reach_max: Duration) -> Self {
         Self { reach_max, ..self }
+    }
+
+    /// Serves other users of this machine, too, if they say this key, of [`KEY_BYTES`] bytes: those that programs of root's become. The sockets' folder has to let them in.
+    ///
+    /// # Errors
+    /// If the sockets' permissions cannot be changed.
+    pub fn serve_others(self, key: String) -> io::Result<Self> {
+        let mut asked = self.path.as_os_str().to_owned();
+        asked.push(ASKED);
+        for socket in [self.path.as_os_str(), &asked] {
+            std::fs::set_permissions(socket, Permissions::from_mode(0o666))?;
+        }
+        Ok(Self { key: Some(key), ..self })
     }
 
     /// Gives up each connection for which there has been no relay for so long; otherwise it waits.
@@ -113,12 +140,13 @@ impl Agent {
     ) {
         let (mut connections, mut ended) = (JoinSet::new(), pin!(ended));
         let verdicts = Arc::new(Verdicts::default());
-        let mut answering = pin!(verdicts.clone().serve(self.asked));
+        let mut answering = pin!(verdicts.clone().serve(self.asked, self.key.clone()));
         let carrying = Arc::new(Carrying {
             device: link.device().clone(),
             options: self.options,
             teller: Teller { tell: Box::new(tell), said: Mutex::default() },
             verdicts,
+            key: self.key,
             is_old: AtomicBool::new(false),
             absence: link.absence(),
             give_up_after: self.give_up_after,
@@ -225,6 +253,8 @@ struct Asked {
     destination: String,
     /// None: the program was told at once that it is connected.
     awaits: Option<Awaits>,
+    /// What another user has to say.
+    key: Option<String>,
 }
 
 /// The program waits until it is connected.
@@ -236,20 +266,25 @@ struct Awaits {
 }
 
 impl Asked {
-    /// `HOST:PORT`, or `HOST:PORT FILLED NUMBER`.
+    /// `HOST:PORT`, or `HOST:PORT FILLED NUMBER`; and the key behind it, where there is one.
     fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
-        let destination = words.next()?.to_owned();
-        let awaits = match (words.next(), words.next(), words.next()) {
-            (None, ..) => None,
-            (Some(filled), Some(number), None) => {
-                let mut octets = Number::default();
-                hex::decode_to_slice(number, &mut octets).ok()?;
-                Some(Awaits { filled: filled.parse().ok().filter(|filled| *filled <= FILLED_MAX)?, number: octets })
-            }
+        let words: Vec<_> = line.split(' ').collect();
+        let (destination, awaits, key) = match words[..] {
+            [destination] => (destination, None, None),
+            [destination, key] => (destination, None, Some(key)),
+            [destination, filled, number] => (destination, Some((filled, number)), None),
+            [destination, filled, number, key] => (destination, Some((filled, number)), Some(key)),
             _ => return None,
         };
-        Some(Self { destination, awaits })
+        let awaits = match awaits {
+            None => None,
+            Some((filled, digits)) => {
+                let mut number = Number::default();
+                hex::decode_to_slice(digits, &mut number).ok()?;
+                Some(Awaits { filled: filled.parse().ok().filter(|filled| *filled <= FILLED_MAX)?, number })
+            }
+        };
+        Some(Self { destination: destination.to_owned(), awaits, key: key.map(str::to_owned) })
     }
 }
 
@@ -259,6 +294,8 @@ struct Carrying {
     options: FlowOptions,
     teller: Teller,
     verdicts: Arc<Verdicts>,
+    /// What other users have to say.
+    key: Option<String>,
     /// The relay does not know [`CONNECT`].
     is_old: AtomicBool,
     /// Since when there is no relay.
@@ -271,6 +308,11 @@ struct Carrying {
 }
 
 impl Carrying {
+    /// Whether another user is a program's.
+    fn knows(&self, asked: &Asked) -> bool {
+        matches!((&self.key, &asked.key), (Some(key), Some(said)) if is_same(key.as_bytes(), said.as_bytes()))
+    }
+
     fn open(&self, kind: &str, destination: &str) -> Option<FlowStream> {
         match self.device.open(&format!("{kind}{destination}"), self.options.clone()) {
             Ok(flow) => Some(flow),
@@ -376,10 +418,12 @@ fn errno(error: FlowError) -> Errno {
 }
 
 async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
+    let is_own = connection.peer_cred().is_ok_and(|peer| peer.uid() == geteuid().as_raw());
     let Ok(Ok((mut connection, line))) = timeout(LINE_TIME, Breakable::after_line(connection, LINE_MAX)).await else {
         return tracing::debug!("a program said no destination");
     };
-    let Some(Asked { destination, awaits }) = Asked::parse(&line) else {
+    let Some(Asked { destination, awaits, .. }) = Asked::parse(&line).filter(|asked| is_own || carrying.knows(asked))
+    else {
         return tracing::debug!("a program said what is no destination");
     };
     let flow = match awaits {
@@ -425,18 +469,18 @@ mod tests {
 
     #[test]
     fn a_line_is_a_destination_alone_or_with_what_the_program_waits_by() {
-        let early = Asked { destination: "10.9.1.1:80".into(), awaits: None };
-        assert_eq!(Asked::parse("10.9.1.1:80"), Some(early));
+        let early =
+            |key: Option<&str>| Asked { destination: "10.9.1.1:80".into(), awaits: None, key: key.map(str::to_owned) };
+        assert_eq!(Asked::parse("10.9.1.1:80"), Some(early(None)));
+        assert_eq!(Asked::parse("10.9.1.1:80 key"), Some(early(Some("key"))));
         let awaits = Some(Awaits { filled: 53_250, number: [1, 2, 3, 4, 5, 6, 7, 0xff] });
         let line = "[2001:db8::1]:443 53250 01020304050607ff";
-        assert_eq!(Asked::parse(line), Some(Asked { destination: "[2001:db8::1]:443".into(), awaits }));
-        for wrong in [
-            "a:1 2",
-            "a:1 2 01",
-            "a:1 -2 01020304050607ff",
-            "a:1 99999999999 01020304050607ff",
-            "a:1 2 01020304050607ff x",
-        ] {
+        let asked = Asked { destination: "[2001:db8::1]:443".into(), awaits, key: None };
+        assert_eq!(Asked::parse(line), Some(asked));
+        assert_eq!(Asked::parse(&format!("{line} key")).unwrap().key.unwrap(), "key");
+        for wrong in
+            ["a:1 2 01", "a:1 -2 01020304050607ff", "a:1 99999999999 01020304050607ff", "a:1 2 01020304050607ff x y"]
+        {
             assert_eq!(Asked::parse(wrong), None, "{wrong}");
         }
     }

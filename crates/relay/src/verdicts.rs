@@ -4,7 +4,8 @@
 //! attempt has ended, by the number that is in its socket's name, and the number stays with the socket through `dup`, `fork` and `exec`.
 //!
 //! ```text
-//! question = kind (1 byte) | number (8 bytes)      answer = an errno, or 0 or UNKNOWN (4 bytes of the machine's order)
+//! question = kind (1 byte) | number (8 bytes) | key (32 bytes, where other users are served)
+//! answer   = an errno, or 0 or UNKNOWN (4 bytes of the machine's order)
 //! ```
 //!
 //! Bounds: an entry for each connection that is there, and [`KEPT`] of those that are over; [`ASKING_MAX`] questions at once.
@@ -26,6 +27,14 @@ const ASKING_MAX: usize = 4_096;
 
 /// The library says it at once.
 const QUESTION_TIME: Duration = Duration::from_secs(5);
+
+/// The length of the key that other users have to say.
+pub const KEY_BYTES: usize = 32;
+
+/// Whether both are the same; it takes as long wherever they differ.
+pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
+}
 
 /// What names an attempt: drawn by the library.
 pub(crate) type Number = [u8; 8];
@@ -145,16 +154,16 @@ impl Verdicts {
     }
 
     /// Answers questions, as long as it is polled.
-    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener) {
+    pub(crate) async fn serve(self: Arc<Self>, listener: UnixListener, key: Option<String>) {
         let places = Arc::new(Semaphore::new(ASKING_MAX));
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((asking, _)) => {
-                    let verdicts = self.clone();
+                    let (verdicts, key) = (self.clone(), key.clone());
                     tokio::spawn(async move {
                         let _place = place;
-                        verdicts.serve_one(asking).await
+                        verdicts.serve_one(asking, key).await
                     });
                 }
                 Err(error) => {
@@ -165,9 +174,16 @@ impl Verdicts {
         }
     }
 
-    async fn serve_one(&self, mut asking: UnixStream) -> Option<()> {
-        let mut question = [0; 9];
-        timeout(QUESTION_TIME, asking.read_exact(&mut question)).await.ok()?.ok()?;
+    async fn serve_one(&self, mut asking: UnixStream, key: Option<String>) -> Option<()> {
+        let (mut question, mut said) = ([0; 9], vec![0; key.as_ref().map_or(0, String::len)]);
+        let heard = async {
+            asking.read_exact(&mut question).await?;
+            asking.read_exact(&mut said).await
+        };
+        timeout(QUESTION_TIME, heard).await.ok()?.ok()?;
+        if key.is_some_and(|key| !is_same(key.as_bytes(), &said)) {
+            return None;
+        }
         let [asked, number @ ..] = question;
         let answer = match asked {
             kind::NOW | kind::AGAIN => self.answer(asked, number),

@@ -7,5 +7,6 @@ mod discovery;
 mod ends;
 mod fallback;
 mod flows;
+mod others;
 mod rebinding;
 mod walk;
