@@ -267,10 +267,11 @@ fn who_tells_a_program_to_end_does_not_wait_for_ever_for_what_it_wrote() {
     let world = World::build();
     world.ip("phone", "link set cell down");
     let go = world.path("go");
-    let write = r#"exec 3<>"/dev/tcp/$0/80"; until test -e "$1"; do sleep 0.1; done; echo lost >&3; echo written; exec sleep 600"#;
+    let write = r#"exec 3<>"/dev/tcp/$0/80"; echo made; until test -e "$1"; do sleep 0.1; done; echo lost >&3; echo written; exec sleep 600"#;
     let mut run = world.run("bash");
     run.args(["-c", write, &world.lab.address("web").to_string()]).arg(&go);
     let mut carried = world.start(run);
+    assert!(carried.wait_for("made", PATIENCE).is_some(), "{}", carried.text());
     world.leave_wifi().unwrap();
     std::fs::write(go, "").unwrap();
     assert!(carried.wait_for("written", PATIENCE).is_some(), "{}", carried.text());
