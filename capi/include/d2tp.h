@@ -56,7 +56,7 @@ int d2tp_shutdown(int fd, int how);
 
 ssize_t d2tp_recv(int fd, void *octets, size_t len, int flags);
 ssize_t d2tp_send(int fd, const void *octets, size_t len, int flags);
-/* As of TCP: no addresses, and nothing comes or goes beside the octets. */
+/* As of TCP: no addresses, and nothing comes or goes beside the bytes. */
 ssize_t d2tp_recvmsg(int fd, struct msghdr *message, int flags);
 ssize_t d2tp_sendmsg(int fd, const struct msghdr *message, int flags);
 

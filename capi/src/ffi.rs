@@ -358,7 +358,7 @@ pub unsafe extern "C" fn d2tp_recv(fd: c_int, octets: *mut c_void, len: size_t, 
     }))
 }
 
-/// `recvmsg`: as of TCP, nothing comes beside the octets, and nobody's address.
+/// `recvmsg`: as of TCP, nothing comes beside the bytes, and nobody's address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn d2tp_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     answer_len(before_read(fd, Whose::Socket, flags).and_then(|socket| {
@@ -399,7 +399,7 @@ pub unsafe extern "C" fn d2tp_send(fd: c_int, octets: *const c_void, len: size_t
     }))
 }
 
-/// `sendmsg`: as of TCP, an address says nothing, and what is beside the octets stays here.
+/// `sendmsg`: as of TCP, an address says nothing, and what is beside the bytes stays here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn d2tp_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     answer_len(before_write(fd, Whose::Socket, flags).and_then(|socket| {
@@ -407,11 +407,11 @@ pub unsafe extern "C" fn d2tp_sendmsg(fd: c_int, message: *const msghdr, flags: 
             return Err(Errno::EFAULT);
         }
         // SAFETY: as C promises.
-        let mut octets = unsafe { *message };
-        (octets.msg_name, octets.msg_namelen) = (std::ptr::null_mut(), 0);
-        (octets.msg_control, octets.msg_controllen) = (std::ptr::null_mut(), 0);
+        let mut bytes = unsafe { *message };
+        (bytes.msg_name, bytes.msg_namelen) = (std::ptr::null_mut(), 0);
+        (bytes.msg_control, bytes.msg_controllen) = (std::ptr::null_mut(), 0);
         // SAFETY: as C promises; the kernel says EFAULT otherwise.
-        after_write(socket, unsafe { libc::sendmsg(fd, &raw const octets, flags) })
+        after_write(socket, unsafe { libc::sendmsg(fd, &raw const bytes, flags) })
     }))
 }
 

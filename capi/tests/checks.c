@@ -252,7 +252,7 @@ static void messages(int listener, int port)
     struct msghdr read = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = into, .msg_iovlen = 2, .msg_control = beside, .msg_controllen = sizeof beside};
     CHECK(dial(client, port) == 0);
     CHECK((server = d2tp_accept(listener, NULL, NULL)) >= 0);
-    /* A descriptor is no octets: it stays here. */
+    /* A descriptor is no bytes: it stays here. */
     CHECK(pipe(pair) == 0);
     message.msg_control = beside;
     message.msg_controllen = sizeof beside;

@@ -299,10 +299,10 @@ int main(int count, char **arguments) {
         echoes(fd);
     } else if (!strcmp(way, "messages")) {
         int fd = connected(), pair[2];
-        char octets[8] = "", more[8] = "", beside[CMSG_SPACE(sizeof(int))] = "";
+        char bytes[8] = "", more[8] = "", beside[CMSG_SPACE(sizeof(int))] = "";
         struct sockaddr_storage from;
         socklen_t len = sizeof from;
-        struct iovec parts[] = {{"ab", 2}, {"cde", 3}}, into[] = {{octets, 3}, {more, 5}};
+        struct iovec parts[] = {{"ab", 2}, {"cde", 3}}, into[] = {{bytes, 3}, {more, 5}};
         struct msghdr message = {(void *)&SOMEWHERE, sizeof SOMEWHERE, parts, 2, beside, sizeof beside, 0};
         struct msghdr read_into = {&from, sizeof from, into, 2, NULL, 0, 0};
         CHECK(pipe(pair) == 0);
@@ -313,13 +313,13 @@ int main(int count, char **arguments) {
         memcpy(CMSG_DATA(passed), &pair[1], sizeof(int));
         CHECK(sendmsg(fd, &message, 0) == 5);
         close(pair[1]);
-        CHECK(recvmsg(fd, &read_into, MSG_PEEK) > 0 && read_into.msg_namelen == 0 && octets[0] == 'a');
+        CHECK(recvmsg(fd, &read_into, MSG_PEEK) > 0 && read_into.msg_namelen == 0 && bytes[0] == 'a');
         CHECK(sendto(fd, "fgh", 3, 0, (const struct sockaddr *)&SOMEWHERE, sizeof SOMEWHERE) == 3);
-        CHECK(recvmsg(fd, &read_into, MSG_WAITALL) == 8 && !memcmp(octets, "abc", 3) && !memcmp(more, "defgh", 5));
+        CHECK(recvmsg(fd, &read_into, MSG_WAITALL) == 8 && !memcmp(bytes, "abc", 3) && !memcmp(more, "defgh", 5));
         struct mmsghdr two[2] = {{message, 0}, {message, 0}};
         CHECK(sendmmsg(fd, two, 2, 0) == 1 && two[0].msg_len == 5);
-        CHECK(recvfrom(fd, octets, 5, MSG_WAITALL, (struct sockaddr *)&from, &len) == 5 && len == 0 && !memcmp(octets, "abcde", 5));
-        CHECK(read(pair[0], octets, 1) == 0);
+        CHECK(recvfrom(fd, bytes, 5, MSG_WAITALL, (struct sockaddr *)&from, &len) == 5 && len == 0 && !memcmp(bytes, "abcde", 5));
+        CHECK(read(pair[0], bytes, 1) == 0);
     } else if (!strcmp(way, "early")) {
         int fd = tcp();
         CHECK(connect_to(fd, 82) == 0 && connect_to(fd, 82) == -1 && errno == EISCONN);
