@@ -55,6 +55,9 @@ const CASES: [(&str, &str, f64); 4] = [
 ];
 const OUTAGE_MAX: f64 = 3.0;
 
+/// 0.6 s.
+const DARK_MAX: f64 = 12.0;
+
 fn main() -> ExitCode {
     if let Some(role) = word("--role") {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -73,7 +76,7 @@ fn main() -> ExitCode {
         let passes: Vec<Pass> = (0..rounds()).map(|_| resume(&lab, folder.path(), case)).collect();
         row(&mut table, text, &passes, Some(limit), &mut verdict);
     }
-    for (kind, of, limit) in [(Kind::Down, "the outage", Some(OUTAGE_MAX)), (Kind::Dark, "the dark", None)] {
+    for (kind, of, limit) in [(Kind::Down, "the outage", Some(OUTAGE_MAX)), (Kind::Dark, "the dark", Some(DARK_MAX))] {
         if kind == Kind::Down && word("--only").is_some_and(|only| only == "dark") {
             continue;
         }

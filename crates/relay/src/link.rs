@@ -308,6 +308,9 @@ impl Keeper {
                         tells = false;
                         continue;
                     }
+                    if let Up::Network = up {
+                        tracing::debug!(way = self.way.name, "the network carries again");
+                    }
                     // It is looked for anew with the next that is dialled.
                     light = None;
                     if let Err(error) = self.dialer.link_is_up() {

@@ -101,6 +101,29 @@ fn curl_downloads_through_an_outage_and_a_change_of_address_and_knows_nothing_of
     world.assert_whole(&into, carried);
 }
 
+/// No interface says that nothing comes through, nor that it does again.
+#[test]
+fn in_the_dark_it_is_asked_often_whether_it_is_light_and_then_a_download_goes_on() {
+    let world = World::build();
+    world.ip("phone", "link set cell down");
+    let into = world.path("by-flow");
+    let carried = world.download(&into);
+    world.grown(&into, FIRST, &carried);
+    world.lab.set_link("wifi", Direction::Both, Change::new().connected(false));
+    let lost = || world.lab.counters("wifi").up.dropped_unconnected;
+    // The silence is noticed, and something is dialled.
+    std::thread::sleep(Duration::from_secs(6));
+    let before = lost();
+    std::thread::sleep(Duration::from_secs(5));
+    let asked = lost() - before;
+    println!("{asked} packets in 5 s of the dark");
+    assert!((10..=100).contains(&asked), "two a second at least, and few: {asked} in 5 s");
+    world.lab.set_link("wifi", Direction::Both, Change::new().connected(true));
+    let found = carried.wait_for_matching(PATIENCE, |line| line.contains("the network carries again"));
+    assert!(found.is_some(), "{}", carried.text());
+    world.assert_whole(&into, carried);
+}
+
 /// An SSH server beside the web server: root's home there is `home`.
 fn ssh_server(world: &World) -> (Program, PathBuf) {
     let home = world.path("home");
