@@ -148,15 +148,15 @@ impl Held {
                 .iter()
                 .map(|(at, taken)| (places.len(), !taken.has_spoken, std::cmp::Reverse(*at), *peer, taken.since))
         });
-        // Nobody is older than who says nothing and was there first; who came just now may yet speak.
-        let Some((.., std::cmp::Reverse(at), peer, since)) =
-            all.max_by_key(|(len, silent, at, ..)| (*len, *silent, *at))
-        else {
-            return Err(Full::OfPeer);
-        };
-        if now.saturating_duration_since(since) < age {
-            return Err(Full::ForAMoment);
-        }
+        // Nobody is older than who says nothing and was there first; who came just now may yet speak. Of an address that has several one makes way that has begun, rather than that all wait:
+        // else whoever begins many from a few addresses sets the pace for everybody.
+        let first =
+            |(len, silent, at, ..): &(usize, bool, std::cmp::Reverse<u64>, DeviceId, Instant)| (*len, *silent, *at);
+        let is_old = |since: Instant| now.saturating_duration_since(since) >= age;
+        let chosen = all.clone().max_by_key(first).ok_or(Full::OfPeer)?;
+        let of_several = || all.filter(|(len, .., since)| *len > 1 && is_old(*since)).max_by_key(first);
+        let chosen = if is_old(chosen.4) { Some(chosen) } else { of_several() };
+        let (.., std::cmp::Reverse(at), peer, _) = chosen.ok_or(Full::ForAMoment)?;
         if let Some(task) = self.free(Key(peer, at)) {
             task.abort();
         }
@@ -253,6 +253,27 @@ mod tests {
         tokio::time::advance(MOMENT).await;
         let _sixth = peers.take_settled(ip("192.0.2.6")).unwrap();
         assert_eq!(peers.taken(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_addresses_that_begin_many_set_no_pace_for_others() {
+        let peers = Peers::new(64, 32);
+        let mut held = Vec::new();
+        for round in 0..100 {
+            for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
+                for _ in 0..4 {
+                    // A greeting that was heard elsewhere; what comes of it takes its time.
+                    held.extend(peers.take_settled(ip(address)).inspect(Place::speaks));
+                }
+            }
+            // They have just come, and say nothing yet.
+            held.extend((0..2).filter_map(|_| peers.take_settled(ip("192.0.2.1")).ok()));
+            if round > 10 {
+                let other = peers.take_settled(ip(&format!("198.51.100.{round}")));
+                assert!(other.is_ok(), "round {round}: {other:?}");
+            }
+            tokio::time::advance(MOMENT / 3).await;
+        }
     }
 
     #[tokio::test]

@@ -9,6 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
+/// So many carriers of one device may bring as much as their windows take; those beyond bring no more at once than a stranger's. So they hold 80 MiB at most of what comes before its turn, and the rest of 1,024 as
+/// much again: each program under `hoop run` has its own, and few bring much at a time.
+const WIDE: usize = 32;
+
 /// Whose a carrier is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whose {
@@ -74,16 +78,19 @@ impl Carriers {
         strangers.find(|at| self.strangers.get(at) == Some(most))
     }
 
-    /// A flow of this device was attached over it. Gives it back, to be closed, if the device has `most` others.
+    /// A flow of this device was attached over it; it is told so if it is one of the first [`WIDE`]. Gives it back, to be closed, if the device has `most` others.
     pub(crate) fn is_a_devices(&mut self, id: CarrierId, host: HostId, most: usize) -> Option<Arc<dyn Carrier>> {
-        let (_, whose) = self.all.get_mut(&id)?;
+        let (carrier, whose) = self.all.get_mut(&id)?;
         if matches!(whose, Whose::Device(_)) {
             return None;
         }
-        let was = std::mem::replace(whose, Whose::Device(host));
+        let (carrier, was) = (carrier.clone(), std::mem::replace(whose, Whose::Device(host)));
         self.forget(was);
         let count = self.devices.entry(host).or_default();
         *count += 1;
+        if *count <= WIDE {
+            carrier.is_known();
+        }
         if *count > most { self.remove(id) } else { None }
     }
 
@@ -137,6 +144,7 @@ mod tests {
     use hoop_flow::Binding;
     use std::io;
     use std::net::IpAddr;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const HOST: HostId = HostId([1; 20]);
 
@@ -146,7 +154,7 @@ mod tests {
 
     /// A carrier from an address.
     #[derive(Debug)]
-    struct From(Arc<dyn Carrier>, IpAddr);
+    struct From(Arc<dyn Carrier>, IpAddr, AtomicBool);
 
     impl Carrier for From {
         fn kind(&self) -> Kind {
@@ -173,11 +181,14 @@ mod tests {
         fn close(&self) {
             self.0.close();
         }
+        fn is_known(&self) {
+            self.2.store(true, Ordering::Relaxed);
+        }
     }
 
     fn from(address: &str) -> Arc<dyn Carrier> {
         let (carrier, _) = memory_pair(Binding([0; 32]));
-        Arc::new(From(Arc::new(carrier), address.parse().unwrap()))
+        Arc::new(From(Arc::new(carrier), address.parse().unwrap(), AtomicBool::new(false)))
     }
 
     #[test]
@@ -232,6 +243,28 @@ mod tests {
         assert!(carriers.is_a_devices(CarrierId(3), HOST, 9).is_none());
         assert_eq!(add(&mut carriers, "192.0.2.6"), None, "what a device has is no stranger's");
         assert_eq!(carriers.len(), 5);
+    }
+
+    /// What comes before its turn waits in memory, which no device's account has.
+    #[test]
+    fn few_carriers_of_a_device_have_wide_windows() {
+        let mut carriers = Carriers::default();
+        let (carrier, _) = memory_pair(Binding([0; 32]));
+        let inner: Arc<dyn Carrier> = Arc::new(carrier);
+        let mut all = Vec::new();
+        let mut add = |carriers: &mut Carriers| {
+            let one = Arc::new(From(inner.clone(), "192.0.2.1".parse().unwrap(), AtomicBool::new(false)));
+            let id = CarrierId(all.len() as u64);
+            carriers.add(id, &(one.clone() as Arc<dyn Carrier>), most(9_999, 9_999, 9_999));
+            carriers.is_a_devices(id, HOST, 1_024);
+            carriers.is_a_devices(id, HOST, 1_024);
+            all.push(one.clone());
+            one.2.load(Ordering::Relaxed)
+        };
+        let wide = (0..1_024).filter(|_| add(&mut carriers)).count();
+        assert_eq!(wide, WIDE);
+        (0..1_024).for_each(|id| drop(carriers.remove(CarrierId(id))));
+        assert!(add(&mut carriers), "all of them are gone");
     }
 
     #[test]

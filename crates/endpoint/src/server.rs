@@ -67,7 +67,7 @@ pub struct ServerLimits {
     pub carriers_of_strangers: usize,
     /// Carriers from one address (IPv6: one /64) over which no flow was attached yet; more are closed. Default 64.
     pub carriers_of_stranger: usize,
-    /// Carriers of one device; more are closed. Default 1,024: each program under `hoop run` has its own.
+    /// Carriers of one device; more are closed. Default 1,024: each program under `hoop run` has its own. Beyond the first 32 one brings no more at once than 128 KiB.
     pub carriers_of_device: usize,
     /// Flows that nobody has accepted yet (4, busy). Default 1,024.
     pub backlog: usize,

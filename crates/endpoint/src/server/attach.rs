@@ -123,7 +123,6 @@ impl Ends {
         };
         match answer {
             Ok((flow, id, signals)) => {
-                on.carrier.is_known();
                 let most = self.config.limits.carriers_of_device;
                 if let Some(out) = lock(&self.carriers).is_a_devices(on.id, flow.name.host, most) {
                     tracing::debug!(host = %flow.name.host, "a device has as many carriers as it may");
