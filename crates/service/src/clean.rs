@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::state::{Change, SETTINGS_LIFE, StoreError};
 use crate::worker::note;
 use hoop_timekeeper::Over;
-use hoop_units::{UnixTime, UploadId};
+use hoop_units::UploadId;
 use std::time::Duration;
 
 /// Rows of each kind that are looked at in one round.
@@ -42,9 +42,9 @@ pub async fn round(core: &Core) -> bool {
     let disposable = core.store.with(|index| index.disposable(ROUND_MAX)).await;
     let disposable = done.all("the index could not be asked for bodies to delete", disposable);
     done.one("bodies could not be deleted", core.store.dispose(disposable).await);
-    let past = core.clock.past(Duration::from_secs(HEADLESS_SECS.into()));
-    let before = UnixTime(past.0.saturating_sub(HEADLESS_SECS));
-    let headless = core.store.with(move |index| index.headless(before, ROUND_MAX)).await;
+    let life = Duration::from_secs(HEADLESS_SECS.into());
+    let past = Over { before: core.clock.past(life), after: core.clock.after(life) };
+    let headless = core.store.with(move |index| index.headless(past, HEADLESS_SECS, ROUND_MAX)).await;
     for id in logged("the index could not be asked for what has no record 0", headless).unwrap_or_default() {
         // What somebody sends now stays, and would be found again at once.
         logged("what has no record 0 could not be forgotten", core.live.discard(core, id).await);

@@ -218,23 +218,17 @@ fn drop_own(headers: &mut HeaderMap) {
     names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
-/// By these, too, proxies and content networks tell an application whose request it is, or for which address.
-const TOLD_BY_PROXIES: [&str; 14] = [
-    "x-real-ip",
-    "client-ip",
-    "x-client-ip",
-    "true-client-ip",
-    "x-cluster-client-ip",
-    "cf-connecting-ip",
-    "fastly-client-ip",
-    "x-azure-clientip",
-    "x-original-forwarded-for",
-    "x-original-host",
-    "x-original-url",
-    "x-rewrite-url",
-    "x-host",
-    "x-http-host-override",
-];
+/// Whether proxies and content networks tell an application by this whose request it is, for which address, or how it came.
+fn is_told_by_proxies(name: &str) -> bool {
+    const BEGIN: [&str; 7] =
+        ["x-forward", "forwarded", "x-original-", "x-rewrite-", "x-override-", "x-remote-", "x-envoy-"];
+    const END: [&str; 4] = ["client-ip", "clientip", "connecting-ip", "connecting-ipv6"];
+    const ALONE: [&str; 7] =
+        ["x-real-ip", "x-real-port", "x-scheme", "x-url-scheme", "x-host", "x-http-host-override", "front-end-https"];
+    BEGIN.iter().any(|begin| name.starts_with(begin))
+        || END.iter().any(|end| name.ends_with(end))
+        || ALONE.contains(&name)
+}
 
 /// What was written by somebody whom nobody need believe, and an application might. A trusted proxy is believed, except in `Forwarded` where it wrote
 /// `X-Forwarded-For`: that is its client's. Nobody is believed in a name with other characters than letters, digits and `-`: to CGI, WSGI and PHP `x_auth_user` and
@@ -245,9 +239,7 @@ fn drop_made_up(headers: &mut HeaderMap, trusted: bool) {
     let is_made_up = |name: &HeaderName| {
         let name = name.as_str();
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        let forwards =
-            name.starts_with("x-forwarded") || name.starts_with("forwarded") || TOLD_BY_PROXIES.contains(&name);
-        !is_plain || name == "proxy" || forwards && !trusted || name == "forwarded" && names_clients
+        !is_plain || name == "proxy" || is_told_by_proxies(name) && !trusted || name == "forwarded" && names_clients
     };
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_made_up(name)).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));

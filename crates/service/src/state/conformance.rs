@@ -5,6 +5,7 @@ use super::{Bodies, Change, Changed, Facts, Index, KEPT_SECS, LINGER_SECS, Marke
 use crate::owner::Tag;
 use crate::room::{Payer, Sum};
 use hoop_http::Code;
+use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, UnixTime, UploadId};
 use std::io;
 use std::sync::{Arc, Barrier};
@@ -276,15 +277,16 @@ fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
     let paid = |payer| index.paid_by(payer).unwrap();
     assert_eq!(paid(Payer::Owner([1; 16])), Sum { uploads: 2, bytes: 100 + TOTAL });
     assert_eq!(paid(address), Sum { uploads: 2, bytes: 18 });
-    assert_eq!(
-        (index.headless(UnixTime(101), 9).unwrap(), index.headless(UnixTime(999), 9).unwrap()),
-        (vec![], vec![id(1)])
-    );
+    let headless = |over: Over| index.headless(over, 50, 9).unwrap();
+    assert_eq!((headless(UnixTime(150).into()), headless(UnixTime(999).into())), (vec![], vec![id(1)]));
+    // It began while the clock was ahead, and that was long ago.
+    let after = |after| Over { before: UnixTime(0), after: UnixTime(after) };
+    assert_eq!((headless(after(151)), headless(after(149))), (vec![], vec![id(1)]));
     // Record 0 says whose it is.
     index.receive(&progress(1, 20), false).unwrap();
     assert_eq!((paid(address).bytes, paid(Payer::Owner([1; 16])).bytes), (9, 120 + TOTAL));
     index.disposed(vec![id(5)]).unwrap();
-    assert_eq!((paid(Payer::Owner([1; 16])).uploads, index.headless(UnixTime(999), 9).unwrap()), (2, vec![]));
+    assert_eq!((paid(Payer::Owner([1; 16])).uploads, headless(UnixTime(999).into())), (2, vec![]));
 }
 
 fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {

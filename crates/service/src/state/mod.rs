@@ -141,8 +141,8 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn stored(&self) -> Result<u64, StoreError>;
     /// That of one payer, and of how many uploads.
     fn paid_by(&self, payer: Payer) -> Result<Sum, StoreError>;
-    /// Uploads that began before `before`, are not paused, and whose record 0 has not come.
-    fn headless(&self, before: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError>;
+    /// Uploads that began so many seconds before what is over, are not paused, and whose record 0 has not come.
+    fn headless(&self, over: Over, secs: u32, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// How many uploads that wait for something will be given up before `before`, if nothing more happens to them.
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError>;
     /// How many uploads there are in each state.

@@ -361,10 +361,11 @@ impl Index for SqliteIndex {
         Ok(Sum { uploads: uploads as usize, bytes })
     }
 
-    fn headless(&self, before: UnixTime, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE state = 'receiving' AND owner IS NULL AND created < ?1 AND NOT paused \
-                   ORDER BY created LIMIT ?2";
-        self.ids(sql, &[&before.0, &rows(limit)])
+    fn headless(&self, over: Over, secs: u32, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let sql = "SELECT id FROM uploads WHERE state = 'receiving' AND owner IS NULL AND (created < ?1 OR created > ?2) AND NOT paused \
+                   ORDER BY created LIMIT ?3";
+        let (before, after) = ended(over, secs);
+        self.ids(sql, &[&before, &after, &rows(limit)])
     }
 
     fn stored(&self) -> Result<u64, StoreError> {

@@ -103,6 +103,19 @@ async fn no_field_of_a_clients_making_stands_for_one_of_a_proxy() {
         "X-Client-IP",
         "X-Cluster-Client-IP",
         "CF-Connecting-IP",
+        "CF-Connecting-IPv6",
+        "Fly-Client-IP",
+        "X-Azure-ClientIP",
+        "X-Forward-For",
+        "X-Forwarded",
+        "X-Remote-IP",
+        "X-Remote-User",
+        "X-Original-URI",
+        "X-Override-URL",
+        "X-Envoy-Original-Path",
+        "X-Real-Port",
+        "X-Scheme",
+        "Front-End-Https",
     ];
     let sent: Vec<_> = never.iter().chain(&untrusted).chain(&["X-Album"]).map(|name| (*name, "made-up")).collect();
     behind.send("GET", "/", &sent, b"").await;
