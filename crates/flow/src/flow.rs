@@ -41,8 +41,17 @@ const LITTLE: u64 = 256 * 1024;
 /// on with the one before it is reckoned to it whatever its length and age, so that no peer who acknowledges nothing makes a flow remember more.
 const SCATTERED_MAX: usize = 2 * (GAPS_MAX - 2 * LANES_MAX);
 
-/// For so long at least another lane is heard, and this one is not, before it counts as dark: acknowledgements come over all at once, but each when it can.
+/// A lane's round trip grows with the queue before it. Others wait no longer for it than this, or than twice its least round trip if that is more.
+const LATE_MAX: Duration = Duration::from_millis(500);
+
+/// Over so long the pace of a lane is measured.
+const PACE_OVER: Duration = Duration::from_millis(200);
+
+/// For so long at least a lane owes an acknowledgement that another has brought before it counts as dark: they come over all at once, but each when it can.
 const DARK_MIN: Duration = Duration::from_millis(150);
+
+/// For so long at least a lane owes an acknowledgement that no other has brought before it counts as dark: longer than a peer takes that keeps bytes before it acknowledges them.
+const DARK_ALONE_MIN: Duration = Duration::from_millis(350);
 
 /// The round trip of a lane of which none is known.
 const RTT_FIRST: Duration = Duration::from_millis(333);
@@ -193,14 +202,71 @@ struct Lane {
     stage: Stage,
     lane_use: Use,
     rtt: Duration,
+    /// The least round trip that it was told.
+    least_rtt: Duration,
     /// When something came over it last.
     heard: Option<Timestamp>,
+    /// Since when it owes an acknowledgement and brings nothing.
+    owes: Option<Timestamp>,
+    /// It owed one for too long, while another lane did not, and nothing came over it since. What it had under way is lost, for now.
+    is_dark: bool,
+    left: Left,
+    news: News,
+    pace: Pace,
     /// What is to be said on this lane before all else.
     greeting: Option<Vec<u8>>,
     /// Whether PARK is to be said on it.
     parks: bool,
     due: Due,
     sent: VecDeque<Sent>,
+}
+
+/// What was said of the deadline and the size on a lane since it was heard last.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum News {
+    #[default]
+    None,
+    Said,
+    /// It has changed since then: where the lane was dark, the old one may come behind the new one on another.
+    Old,
+}
+
+/// What a lane had under way when it went dark: it may come still, in so many pieces, until all before `end` is acknowledged.
+#[derive(Clone, Copy, Default, Debug)]
+struct Left {
+    pieces: usize,
+    end: u64,
+}
+
+/// How fast bytes go over a lane, as its carrier takes them.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    since: Timestamp,
+    bytes: u64,
+    /// Bytes a second, in the last interval of which all is known.
+    rate: u64,
+}
+
+impl Pace {
+    const NONE: Self = Self { since: Timestamp::ZERO, bytes: 0, rate: 0 };
+
+    fn take(&mut self, bytes: u64, now: Timestamp) {
+        let passed = now.since(self.since);
+        if passed >= PACE_OVER {
+            *self = Self { since: now, bytes: 0, rate: rate(self.bytes, passed) };
+        }
+        self.bytes += bytes;
+    }
+
+    /// What it is now: what is taken no more is no rate.
+    fn at(&self, now: Timestamp) -> u64 {
+        let passed = now.since(self.since);
+        if passed > PACE_OVER { self.rate.min(rate(self.bytes, passed)) } else { self.rate }
+    }
+}
+
+fn rate(bytes: u64, passed: Duration) -> u64 {
+    bytes.saturating_mul(1_000_000) / (passed.as_micros() as u64).max(1)
 }
 
 /// What OPEN and RESUME both say.
@@ -262,6 +328,8 @@ pub struct Flow {
     opening: Option<Opening>,
     outgoing: Outgoing,
     incoming: Incoming,
+    /// The latest time that was told.
+    now: Timestamp,
     lanes: Vec<Lane>,
     /// When an ACK is due that is not yet.
     ack_at: Option<Timestamp>,
@@ -329,6 +397,7 @@ impl Flow {
             opening: None,
             outgoing,
             incoming,
+            now: Timestamp::ZERO,
             lanes: Vec::new(),
             ack_at: None,
             unacked: 0,
@@ -486,12 +555,19 @@ impl Flow {
     pub fn set_deadline(&mut self, at: Option<UnixTime>) {
         (self.deadline, self.tells_deadline) = (at, true);
         self.lanes.iter_mut().for_each(|lane| lane.due.deadline = true);
+        self.age_news();
     }
 
     /// Says how long the outgoing stream will be.
     pub fn set_size(&mut self, size: Option<u64>) {
         (self.size, self.tells_size) = (size, true);
         self.lanes.iter_mut().for_each(|lane| lane.due.size = true);
+        self.age_news();
+    }
+
+    fn age_news(&mut self) {
+        let said = self.lanes.iter_mut().filter(|lane| lane.news == News::Said);
+        said.for_each(|lane| lane.news = News::Old);
     }
 
     /// Gives the flow up. A server's end is final; a device's is once the server knows, or the device forgets the flow. Code 0 becomes 4: nobody can say that streams are whole
@@ -629,7 +705,13 @@ impl Flow {
             stage,
             lane_use,
             rtt,
+            least_rtt: Duration::MAX,
             heard: None,
+            owes: None,
+            is_dark: false,
+            left: Left::default(),
+            news: News::default(),
+            pace: Pace::NONE,
             greeting,
             parks: false,
             due,
@@ -642,16 +724,21 @@ impl Flow {
         let Some(at) = self.lanes.iter().position(|known| known.id == lane) else { return };
         let was_attached = self.is_attached();
         let gone = self.lanes.remove(at);
-        for sent in &gone.sent {
+        self.lose(&gone.sent);
+        if was_attached && !self.is_attached() {
+            self.events.push_back(Event::Offline);
+        }
+    }
+
+    /// What a lane had under way that is gone, or dark, goes over another.
+    fn lose(&mut self, sent: &VecDeque<Sent>) {
+        for sent in sent {
             self.outgoing.lost(sent.range);
         }
         // What another lane has under way is not lost; and it may be on that one alone now.
         for sent in self.lanes.iter_mut().flat_map(|lane| &mut lane.sent) {
             self.outgoing.not_lost(sent.range);
             sent.doubled = 0;
-        }
-        if was_attached && !self.is_attached() {
-            self.events.push_back(Event::Offline);
         }
     }
 
@@ -706,7 +793,7 @@ impl Flow {
     /// The round-trip time of a lane's carrier.
     pub fn set_rtt(&mut self, lane: LaneId, rtt: Duration) {
         if let Some(lane) = self.lane(lane) {
-            lane.rtt = rtt;
+            (lane.rtt, lane.least_rtt) = (rtt, lane.least_rtt.min(rtt));
         }
     }
 
@@ -785,9 +872,14 @@ impl Flow {
 
     /// Something has come over a lane: it lives.
     fn hear(&mut self, lane: LaneId, now: Timestamp) -> Result<Stage, Violation> {
+        self.now = self.now.max(now);
         let lane = self.lane(lane).ok_or(Violation::NoLane)?;
-        lane.heard = Some(now);
-        Ok(lane.stage)
+        (lane.heard, lane.owes, lane.is_dark) = (Some(now), None, false);
+        let (stage, news) = (lane.stage, core::mem::take(&mut lane.news));
+        if news == News::Old {
+            self.tell_news_again();
+        }
+        Ok(stage)
     }
 
     /// A server says on that lane how the flow has ended, perhaps once more.
@@ -923,6 +1015,8 @@ impl Flow {
 
     /// What to write to a lane that takes about `room` octets. None: nothing now.
     pub fn poll_transmit(&mut self, lane: LaneId, room: usize, now: Timestamp) -> Option<Transmit> {
+        self.now = self.now.max(now);
+        self.mind_dark(now);
         let at = self.lanes.iter().position(|known| known.id == lane)?;
         let mut out = self.lanes[at].greeting.take().unwrap_or_default();
         if self.lanes[at].stage == Stage::Up {
@@ -953,6 +1047,9 @@ impl Flow {
         }
         if due.reset {
             return Frame::Reset { code: self.reset.unwrap_or_default() }.put(out);
+        }
+        if (due.deadline || due.size) && self.lanes[at].news == News::None {
+            self.lanes[at].news = News::Said;
         }
         if due.deadline {
             Frame::Deadline(self.deadline).put(out);
@@ -1002,12 +1099,13 @@ impl Flow {
         }
         let ack = self.ack_at.filter(|_| lane.stage == Stage::Up && !self.stands_by(lane));
         let late = (self.carries_data(lane) && self.lanes.len() > 1).then(|| self.late_at(lane)).flatten();
-        ack.into_iter().chain(late).min()
+        ack.into_iter().chain(late).chain(self.next_dark_at()).min()
     }
 
     /// Since when something that went over this lane waits to be acknowledged.
     pub fn waits_since(&self, lane: LaneId) -> Option<Timestamp> {
-        self.waits_on(self.lanes.iter().find(|known| known.id == lane)?)
+        let lane = self.lanes.iter().find(|known| known.id == lane)?;
+        self.waits_on(lane).or(lane.owes)
     }
 
     fn waits_on(&self, lane: &Lane) -> Option<Timestamp> {
@@ -1017,17 +1115,63 @@ impl Flow {
 
     /// Whether octets of the stream go over this lane now.
     fn carries_data(&self, lane: &Lane) -> bool {
-        self.ended.is_none() && self.reset.is_none() && !self.stands_by(lane) && !self.is_dark(lane)
+        self.ended.is_none() && self.reset.is_none() && !self.stands_by(lane) && !lane.is_dark
     }
 
-    /// Whether nothing comes over a lane that owes an answer, while others bring theirs: an ACK is said on all lanes. What it has not brought goes over others at once, and nothing new goes
-    /// over it until it is heard again.
-    fn is_dark(&self, lane: &Lane) -> bool {
-        let (Some(heard), Some(waits)) = (lane.heard, self.waits_on(lane)) else { return false };
-        let since = heard.max(waits);
-        let others = self.lanes.iter().filter(|other| other.id != lane.id && other.stage == Stage::Up);
-        let mut later = others.filter_map(|other| Some((other.heard?, other.rtt.max(lane.rtt) * DOUBLE_AFTER)));
-        later.any(|(heard, patience)| heard >= since + patience.max(DARK_MIN))
+    /// Finds the lanes that have gone dark. What they had under way goes over others at once, and nothing new goes over them until they are heard again. One lane always lives.
+    fn mind_dark(&mut self, now: Timestamp) {
+        if self.lanes.len() == 1 {
+            let lane = &mut self.lanes[0];
+            (lane.owes, lane.is_dark) = (None, false);
+            return;
+        }
+        for at in 0..self.lanes.len() {
+            let lane = &self.lanes[at];
+            let owes = lane.owes.or_else(|| Some(self.waits_on(lane)?.max(lane.heard.unwrap_or_default())));
+            self.lanes[at].owes = owes.filter(|_| !self.stands_by(&self.lanes[at]));
+        }
+        for at in 0..self.lanes.len() {
+            if self.dark_at(&self.lanes[at]).is_some_and(|dark_at| dark_at <= now) {
+                self.darken(at);
+            }
+        }
+        let lives = |lane: &Lane| !lane.is_dark && lane.stage == Stage::Up && !self.stands_by(lane);
+        if !self.lanes.iter().any(lives) {
+            self.lanes.iter_mut().for_each(|lane| lane.is_dark = false);
+        }
+    }
+
+    fn darken(&mut self, at: usize) {
+        let acked = self.outgoing.acked();
+        let lane = &mut self.lanes[at];
+        lane.is_dark = true;
+        let sent = core::mem::take(&mut lane.sent);
+        let before = if lane.left.end > acked { lane.left.pieces } else { 0 };
+        let end = sent.iter().map(|sent| sent.range.end).max().unwrap_or_default();
+        lane.left = Left { pieces: before + sent.len(), end: end.max(lane.left.end) };
+        self.lose(&sent);
+    }
+
+    /// When a lane will count as dark, if nothing else happens.
+    fn dark_at(&self, lane: &Lane) -> Option<Timestamp> {
+        let owes = lane.owes.filter(|_| !lane.is_dark)?;
+        let others = self.lanes.iter().filter(|other| {
+            other.id != lane.id && other.stage == Stage::Up && !other.is_dark && !self.stands_by(other)
+        });
+        let times = others.filter_map(|other| {
+            let patience = other.rtt.max(lane.rtt) * DOUBLE_AFTER;
+            let (sooner, later) = (owes + patience.max(DARK_MIN), owes + patience.max(DARK_ALONE_MIN));
+            match other.heard {
+                Some(heard) if heard >= sooner => Some(sooner),
+                // Of two that both owe one nobody knows which is dark.
+                _ => other.owes.is_none_or(|owes| owes + patience.max(DARK_MIN) > later).then_some(later),
+            }
+        });
+        times.min()
+    }
+
+    fn next_dark_at(&self) -> Option<Timestamp> {
+        self.lanes.iter().filter_map(|lane| self.dark_at(lane)).min()
     }
 
     /// Whether others carry what there is: octets and their acknowledgements.
@@ -1040,12 +1184,34 @@ impl Flow {
     fn has_next(&self, lane: &Lane) -> bool {
         let goes_on = || lane.sent.back().is_some_and(|last| last.range.end == self.outgoing.sent());
         let may_go = || self.lanes.len() == 1 || !self.is_scattered() || goes_on();
-        self.outgoing.has_next() && (self.outgoing.has_lost() || may_go())
+        self.outgoing.has_next() && !self.yields(lane) && (self.outgoing.has_lost() || may_go())
+    }
+
+    /// Whether new bytes are left to faster lanes. This is so where there are few, and a faster lane has nothing under way. It is also so where the faster lanes would use up all credit before
+    /// what goes over this one could be acknowledged, and would then wait for it (BLEST: Ferlin et al., IFIP Networking 2016).
+    fn yields(&self, lane: &Lane) -> bool {
+        let faster = |other: &&Lane| other.id != lane.id && self.carries_data(other) && other.rtt * 5 / 4 < lane.rtt;
+        let mut faster = self.lanes.iter().filter(faster).peekable();
+        if faster.peek().is_none() {
+            return false;
+        }
+        let is_little = self.outgoing.end() - self.outgoing.acked() <= LITTLE;
+        let room = self.outgoing.credit().saturating_sub(self.outgoing.sent());
+        let (mut rate, mut rests) = (0_u64, false);
+        for other in faster {
+            rests |= self.waits_on(other).is_none();
+            rate = rate.saturating_add(other.pace.at(self.now));
+        }
+        let meanwhile = u128::from(rate) * lane.rtt.as_micros() / 1_000_000;
+        (is_little && rests) || meanwhile > u128::from(room)
     }
 
     /// Whether as many ranges are under way as may be.
     fn is_scattered(&self) -> bool {
-        self.lanes.iter().map(|lane| lane.sent.len()).sum::<usize>() + self.outgoing.lost_spans() >= SCATTERED_MAX
+        let acked = self.outgoing.acked();
+        let left = |lane: &Lane| if lane.left.end > acked { lane.left.pieces } else { 0 };
+        let pieces: usize = self.lanes.iter().map(|lane| lane.sent.len() + left(lane)).sum();
+        pieces + self.outgoing.lost_spans() >= SCATTERED_MAX
     }
 
     /// Whether nothing else will be there to send soon: the stream ends, or its application waits for an answer.
@@ -1062,8 +1228,11 @@ impl Flow {
 
     /// For how long a lane that has nothing to send leaves to another what that was given.
     fn patience(&self, lane: &Lane, other: &Lane, is_at_tail: bool) -> Duration {
-        let rtt = if is_at_tail { lane.rtt } else { lane.rtt.max(other.rtt) };
-        if self.is_dark(other) { Duration::ZERO } else { rtt * DOUBLE_AFTER }
+        if is_at_tail {
+            return lane.rtt * DOUBLE_AFTER;
+        }
+        let least = lane.least_rtt.max(other.least_rtt.min(other.rtt)).min(lane.rtt.max(other.rtt));
+        (lane.rtt.max(other.rtt) * DOUBLE_AFTER).min((least * DOUBLE_AFTER).max(LATE_MAX))
     }
 
     /// When this lane may take over what others have not brought.
@@ -1071,8 +1240,7 @@ impl Flow {
         let is_at_tail = self.is_at_tail();
         let others = self.lanes.iter().filter(|other| other.id != lane.id);
         let late = others.filter_map(|other| {
-            let all = is_at_tail || self.is_dark(other);
-            let single = other.sent.iter().filter(|sent| self.may_be_doubled(sent, all));
+            let single = other.sent.iter().filter(|sent| self.may_be_doubled(sent, is_at_tail));
             Some(single.map(|sent| sent.at).min()? + self.patience(lane, other, is_at_tail))
         });
         late.min()
@@ -1087,9 +1255,9 @@ impl Flow {
             return None;
         }
         let is_scattered = self.is_scattered();
-        let has_dark = self.lanes.len() > 1 && self.lanes.iter().any(|lane| self.is_dark(lane));
-        // What is on a dark lane all that follows waits for.
-        let first = if has_dark { self.take_over(at, max, now) } else { None };
+        // What another should have brought by now all that follows waits for.
+        let is_late = self.lanes.len() > 1 && self.late_at(&self.lanes[at]).is_some_and(|late| late <= now);
+        let first = if is_late { self.take_over(at, max, now) } else { None };
         let has_next = first.is_none() && self.has_next(&self.lanes[at]);
         let next = if has_next { self.outgoing.next(max) } else { None };
         let is_double = next.is_none();
@@ -1097,6 +1265,7 @@ impl Flow {
         // What was taken over is on two lanes now: the other does not take it back, and so on for ever.
         let doubled = if is_double { range.end } else { 0 };
         let lane = &mut self.lanes[at];
+        lane.pace.take(range.len(), now);
         let is_like = |last: &Sent| last.range.end == range.start && (!is_double || last.doubled == range.start);
         let is_near = |last: &Sent| last.range.len() < SENT_MAX && now.since(last.at) < lane.rtt;
         match lane.sent.back_mut() {
@@ -1123,10 +1292,9 @@ impl Flow {
         let mut first: Option<(ByteRange, usize, usize)> = None;
         for (place, other) in self.lanes.iter().enumerate().filter(|(place, _)| *place != at) {
             let patience = self.patience(&self.lanes[at], other, is_at_tail);
-            let all = is_at_tail || self.is_dark(other);
             for (which, sent) in other.sent.iter().enumerate() {
                 let single = sent.single(acked);
-                let is_late = self.may_be_doubled(sent, all) && now.since(sent.at) >= patience;
+                let is_late = self.may_be_doubled(sent, is_at_tail) && now.since(sent.at) >= patience;
                 if is_late && first.is_none_or(|(first, ..)| single.start < first.start) {
                     first = Some((single, place, which));
                 }
@@ -1142,9 +1310,11 @@ impl Flow {
         }
         let mut at = self.ack_at;
         if self.lanes.len() > 1 {
-            for lane in self.lanes.iter().filter(|lane| lane.stage == Stage::Up && !self.has_next(lane)) {
+            let may_take = |lane: &&Lane| lane.stage == Stage::Up && self.carries_data(lane) && !self.has_next(lane);
+            for lane in self.lanes.iter().filter(may_take) {
                 at = at.into_iter().chain(self.late_at(lane)).min();
             }
+            at = at.into_iter().chain(self.next_dark_at()).min();
         }
         at
     }
