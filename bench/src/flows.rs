@@ -14,11 +14,11 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UdpSocket;
@@ -50,7 +50,7 @@ pub fn make_certificate(folder: &Path) {
 /// This program again in a host of the lab, as `--role ROLE` and with further arguments.
 pub struct Part {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Part {
@@ -67,7 +67,10 @@ impl Part {
     fn of(mut command: Command, role: &str, folder: &Path, arguments: &[&str]) -> Self {
         command.args(["--role", role, "--folder"]).arg(folder).args(arguments);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let (sender, lines) = mpsc::channel();
+        // It ends with the process, whose only output this is.
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Self { child, lines }
     }
 
@@ -78,7 +81,15 @@ impl Part {
 
     /// The next line that it says; none once it has ended.
     pub fn hear(&mut self) -> Option<String> {
-        self.lines.next().map(|line| line.expect("text"))
+        self.lines.recv().ok()
+    }
+
+    /// The next line that it says within that time.
+    ///
+    /// # Errors
+    /// Whether it says nothing yet, or has ended.
+    pub fn hear_within(&self, most: Duration) -> Result<String, mpsc::RecvTimeoutError> {
+        self.lines.recv_timeout(most)
     }
 
     /// What follows `word` in the next line, which must begin with it.
@@ -137,7 +148,8 @@ pub fn tls_of_server() -> rustls::ServerConfig {
 
 /// Takes carriers of both kinds and answers flows, for ever; says `ready` first. Also sends back datagrams at [`ECHO_PORT`].
 ///
-/// Services: `bulk`, octets without end; `trickle`, a thousand fifty times a second; `source:N`, so many octets; `sink`, which says how many came.
+/// Services: `bulk`, octets without end; `trickle`, a thousand fifty times a second; `source:N`, so many octets; `sink`, which says how many came; `timed-sink`, which says that and the longest gap;
+/// `echo`, which sends back what comes.
 pub async fn serve(options: FlowOptions, quic: &QuicOptions) {
     let (any, tls) = (SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), tls_of_server());
     let quic = QuicListener::bind(any, &tls, quic, QuicLimits::default()).expect("a listener");
@@ -182,7 +194,8 @@ async fn answer(mut flow: FlowStream) {
             tokio::time::sleep(DROP_EVERY).await;
         },
         "source" => give(&mut flow, number.parse().expect("a number")).await,
-        "sink" => count(&mut flow).await,
+        "sink" | "timed-sink" => count(&mut flow, what == "timed-sink").await,
+        "echo" => send_back(&mut flow).await,
         other => panic!("there is no service {other}"),
     };
 }
@@ -199,15 +212,30 @@ pub async fn give(flow: &mut FlowStream, mut left: usize) -> std::io::Result<()>
     flow.finished().await
 }
 
-async fn count(flow: &mut FlowStream) -> std::io::Result<()> {
-    let mut count = 0_u64;
+/// Says how many octets came; if it is timed, also the longest time in which none did, in microseconds.
+async fn count(flow: &mut FlowStream, timed: bool) -> std::io::Result<()> {
+    let (mut count, mut gap, mut last) = (0_u64, Duration::ZERO, None);
     while let Some(chunk) = flow.read_chunk(BLOCK).await? {
         if chunk.is_empty() {
             break;
         }
         count += chunk.len() as u64;
+        let now = std::time::Instant::now();
+        gap = last.map_or(gap, |last| gap.max(now - last));
+        last = Some(now);
     }
     flow.write_u64(count).await?;
+    if timed {
+        flow.write_u64(gap.as_micros() as u64).await?;
+    }
+    flow.shutdown().await?;
+    flow.finished().await
+}
+
+async fn send_back(flow: &mut FlowStream) -> std::io::Result<()> {
+    while let Some(chunk) = flow.read_chunk(BLOCK).await?.filter(|chunk| !chunk.is_empty()) {
+        flow.write_chunk(chunk).await?;
+    }
     flow.shutdown().await?;
     flow.finished().await
 }

@@ -5,6 +5,7 @@
 
 pub mod chart;
 pub mod flows;
+pub mod mptcp;
 pub mod peers;
 pub mod posts;
 

@@ -11,13 +11,12 @@
 
 use hoop_bench::flows::{self, Part, give, quic, serve};
 use hoop_bench::number;
-use hoop_bench::{ROUNDS, Table, Verdict, median, rounds, spread, word};
+use hoop_bench::{ROUNDS, Table, Verdict, median, mptcp, rounds, spread, word};
 use hoop_carrier::{Congestion, QuicOptions};
 use hoop_endpoint::{FlowOptions, Use};
 use hoop_lab::{Host, Lab, Link, LinkConfig, Loss, Probability, QueueLimit, Topology};
 use hoop_units::Bitrate;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -44,8 +43,6 @@ const MPTCP_SLOWER_MAX: u32 = 4;
 
 /// How long a transfer takes at the links' rates, if nothing else is asked for.
 const SECONDS: u64 = 15;
-
-const MPTCP_PORT: u16 = 4437;
 
 fn main() -> ExitCode {
     if let Some(role) = word("--role") {
@@ -216,11 +213,11 @@ impl World<'_> {
 async fn take_part(role: &str) {
     match role {
         "server" => {
-            mptcp_server();
+            mptcp::serve(is_bbr());
             serve(options(), &QuicOptions { congestion: congestion(), ..QuicOptions::server() }).await;
         }
         "flow" => println!("took {}", flow().await),
-        _ => println!("took {}", mptcp().map_or("nothing".into(), |took| took.to_string())),
+        _ => println!("took {}", mptcp_transfer().map_or("nothing".into(), |took| took.to_string())),
     }
 }
 
@@ -233,6 +230,10 @@ fn congestion() -> Congestion {
         "bbr" => Congestion::Bbr,
         _ => Congestion::Cubic,
     }
+}
+
+fn is_bbr() -> bool {
+    congestion() == Congestion::Bbr
 }
 
 fn octets() -> usize {
@@ -286,86 +287,13 @@ fn report(stats: &hoop_endpoint::FlowStats) {
     }
 }
 
-// MPTCP (RFC 8684), of the kernel. What is asked for: a letter for the way, and how many octets.
-
-fn mptcp_socket() -> std::io::Result<socket2::Socket> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    const IPPROTO_MPTCP: i32 = 262;
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::from(IPPROTO_MPTCP)))?;
-    if congestion() == Congestion::Bbr {
-        // Without it, the kernel's own: the table is no judge of MPTCP then.
-        let _ = socket.set_tcp_congestion(b"bbr");
-    }
-    Ok(socket)
-}
-
-fn mptcp_server() {
-    let Ok(socket) = mptcp_socket() else { return };
-    let listening = socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, MPTCP_PORT)).into());
-    listening.and_then(|()| socket.listen(8)).expect("it listens");
-    let listener = TcpListener::from(socket);
-    thread::spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            // Whoever is gone need not be told.
-            thread::spawn(move || mptcp_answer(stream));
-        }
-    });
-}
-
-fn mptcp_answer(mut stream: TcpStream) -> std::io::Result<()> {
-    let mut asked = [0; 9];
-    stream.read_exact(&mut asked)?;
-    let len = u64::from_be_bytes(asked[1..].try_into().expect("eight octets")) as usize;
-    match asked[0] {
-        b'd' => mptcp_give(&mut stream, len),
-        _ => {
-            mptcp_take(&mut stream, len)?;
-            stream.write_all(b"!")
-        }
-    }
-}
-
-fn mptcp() -> std::io::Result<f64> {
-    let socket = mptcp_socket()?;
+fn mptcp_transfer() -> std::io::Result<f64> {
     let (_, server) = servers()[0];
-    let begin = Instant::now();
     let limit = Duration::from_secs(number("--seconds").unwrap_or(SECONDS)) * MPTCP_SLOWER_MAX;
     thread::spawn(move || {
         thread::sleep(limit);
         println!("took {}", f64::INFINITY);
         std::process::exit(0);
     });
-    socket.connect(&SocketAddr::from((server, MPTCP_PORT)).into())?;
-    let mut stream = TcpStream::from(socket);
-    let mut asked = vec![if is_download() { b'd' } else { b'u' }];
-    asked.extend((octets() as u64).to_be_bytes());
-    stream.write_all(&asked)?;
-    if is_download() {
-        mptcp_take(&mut stream, octets())?;
-    } else {
-        mptcp_give(&mut stream, octets())?;
-        stream.read_exact(&mut [0])?;
-    }
-    Ok(begin.elapsed().as_secs_f64())
-}
-
-fn mptcp_give(stream: &mut TcpStream, mut left: usize) -> std::io::Result<()> {
-    let block = vec![7; 64 * 1024];
-    while left > 0 {
-        let len = left.min(block.len());
-        stream.write_all(&block[..len])?;
-        left -= len;
-    }
-    Ok(())
-}
-
-fn mptcp_take(stream: &mut TcpStream, mut left: usize) -> std::io::Result<()> {
-    let mut block = vec![0; 64 * 1024];
-    while left > 0 {
-        match stream.read(&mut block)? {
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            len => left -= len,
-        }
-    }
-    Ok(())
+    mptcp::transfer(server, octets(), is_download(), is_bbr()).map(|(took, _)| took.as_secs_f64())
 }
