@@ -41,16 +41,20 @@ const LITTLE: u64 = 256 * 1024;
 /// on with the one before it is reckoned to it whatever its length and age, so that no peer who acknowledges nothing makes a flow remember more.
 const SCATTERED_MAX: usize = 2 * (GAPS_MAX - 2 * LANES_MAX);
 
-/// A lane's round trip grows with the queue before it. Others wait no longer for it than this, or than twice its least round trip if that is more.
-const LATE_MAX: Duration = Duration::from_millis(500);
+/// So long at least others wait for what a lane has not brought, where they have new bytes to send; or half as long again as what it brought took of late.
+const LATE_MIN: Duration = Duration::from_millis(500);
 
 /// Over so long the pace of a lane is measured.
 const PACE_OVER: Duration = Duration::from_millis(200);
 
-/// For so long at least a lane owes an acknowledgement that another has brought before it counts as dark: they come over all at once, but each when it can.
+/// A lane that has not brought an ACK which another has counts as dark after so many of its round trips, and [`DARK_MIN`]: an ACK that was lost on the way comes with the carrier's probe,
+/// after two or three.
+const DARK_AFTER: u32 = 3;
+
+/// What is added to that: an ACK is said on all lanes at once, but each comes when it can, and a carrier's probe waits some time for acknowledgements that are held back.
 const DARK_MIN: Duration = Duration::from_millis(150);
 
-/// For so long at least a lane owes an acknowledgement that no other has brought before it counts as dark: longer than a peer takes that keeps bytes before it acknowledges them.
+/// What is added where no other lane has brought one: more than a peer waits that keeps bytes before it acknowledges them.
 const DARK_ALONE_MIN: Duration = Duration::from_millis(350);
 
 /// The round trip of a lane of which none is known.
@@ -202,12 +206,14 @@ struct Lane {
     stage: Stage,
     lane_use: Use,
     rtt: Duration,
-    /// The least round trip that it was told.
-    least_rtt: Duration,
     /// When something came over it last.
     heard: Option<Timestamp>,
     /// Since when it owes an acknowledgement and brings nothing.
     owes: Option<Timestamp>,
+    /// When another lane brought an ACK first since then: they are said on all lanes.
+    missed: Option<Timestamp>,
+    /// How long what it brought took of late, until it was acknowledged. What others took over from it does not count.
+    usual: Option<Duration>,
     /// It owed one for too long, while another lane did not, and nothing came over it since. What it had under way is lost, for now.
     is_dark: bool,
     left: Left,
@@ -705,9 +711,10 @@ impl Flow {
             stage,
             lane_use,
             rtt,
-            least_rtt: Duration::MAX,
             heard: None,
             owes: None,
+            missed: None,
+            usual: None,
             is_dark: false,
             left: Left::default(),
             news: News::default(),
@@ -793,7 +800,7 @@ impl Flow {
     /// The round-trip time of a lane's carrier.
     pub fn set_rtt(&mut self, lane: LaneId, rtt: Duration) {
         if let Some(lane) = self.lane(lane) {
-            (lane.rtt, lane.least_rtt) = (rtt, lane.least_rtt.min(rtt));
+            lane.rtt = rtt;
         }
     }
 
@@ -843,7 +850,12 @@ impl Flow {
             (_, _, Frame::Data { offset, octets }) => {
                 return self.handle_data(lane, ByteRange::new(*offset, *offset + octets.len() as u64), now);
             }
-            (_, _, Frame::Ack { received, credit }) => self.acked(*received, *credit)?,
+            (_, _, Frame::Ack { received, credit }) => {
+                for other in self.lanes.iter_mut().filter(|other| other.id != lane) {
+                    other.missed = other.missed.or(Some(now));
+                }
+                self.acked(*received, *credit)?;
+            }
             (_, _, Frame::Fin { end }) => {
                 self.incoming.fin(*end).map_err(|_| Violation::End)?;
                 self.raise_ack();
@@ -874,7 +886,7 @@ impl Flow {
     fn hear(&mut self, lane: LaneId, now: Timestamp) -> Result<Stage, Violation> {
         self.now = self.now.max(now);
         let lane = self.lane(lane).ok_or(Violation::NoLane)?;
-        (lane.heard, lane.owes, lane.is_dark) = (Some(now), None, false);
+        (lane.heard, lane.owes, lane.missed, lane.is_dark) = (Some(now), None, None, false);
         let (stage, news) = (lane.stage, core::mem::take(&mut lane.news));
         if news == News::Old {
             self.tell_news_again();
@@ -994,8 +1006,11 @@ impl Flow {
     fn forget_acked(&mut self) {
         let acked = self.outgoing.acked();
         for lane in &mut self.lanes {
-            while lane.sent.front().is_some_and(|sent| sent.range.end <= acked) {
-                lane.sent.pop_front();
+            while let Some(sent) = lane.sent.pop_front_if(|sent| sent.range.end <= acked) {
+                if sent.doubled == 0 {
+                    let took = self.now.since(sent.at);
+                    lane.usual = Some(lane.usual.map_or(took, |usual| (usual * 7 + took) / 8));
+                }
             }
         }
         if self.outgoing.is_done() {
@@ -1122,13 +1137,14 @@ impl Flow {
     fn mind_dark(&mut self, now: Timestamp) {
         if self.lanes.len() == 1 {
             let lane = &mut self.lanes[0];
-            (lane.owes, lane.is_dark) = (None, false);
+            (lane.owes, lane.missed, lane.is_dark) = (None, None, false);
             return;
         }
         for at in 0..self.lanes.len() {
             let lane = &self.lanes[at];
             let owes = lane.owes.or_else(|| Some(self.waits_on(lane)?.max(lane.heard.unwrap_or_default())));
             self.lanes[at].owes = owes.filter(|_| !self.stands_by(&self.lanes[at]));
+            self.lanes[at].missed = self.lanes[at].missed.filter(|_| self.lanes[at].owes.is_some());
         }
         for at in 0..self.lanes.len() {
             if self.dark_at(&self.lanes[at]).is_some_and(|dark_at| dark_at <= now) {
@@ -1158,14 +1174,14 @@ impl Flow {
         let others = self.lanes.iter().filter(|other| {
             other.id != lane.id && other.stage == Stage::Up && !other.is_dark && !self.stands_by(other)
         });
+        // What is acknowledged over others is owed no longer.
+        let waits = self.waits_on(lane).map(|waits| waits.max(lane.heard.unwrap_or_default()));
+        let missed = lane.missed.zip(waits);
+        let missed = missed.map(|(missed, waits)| missed.max(waits) + lane.rtt * DARK_AFTER + DARK_MIN);
         let times = others.filter_map(|other| {
-            let patience = other.rtt.max(lane.rtt) * DOUBLE_AFTER;
-            let (sooner, later) = (owes + patience.max(DARK_MIN), owes + patience.max(DARK_ALONE_MIN));
-            match other.heard {
-                Some(heard) if heard >= sooner => Some(sooner),
-                // Of two that both owe one nobody knows which is dark.
-                _ => other.owes.is_none_or(|owes| owes + patience.max(DARK_MIN) > later).then_some(later),
-            }
+            // Of two that both owe one nobody knows which is dark.
+            let alone = other.owes.is_none().then(|| owes + other.rtt.max(lane.rtt) * DARK_AFTER + DARK_ALONE_MIN);
+            missed.into_iter().chain(alone).min()
         });
         times.min()
     }
@@ -1226,13 +1242,14 @@ impl Flow {
         !single.is_empty() && (all || single.start == self.outgoing.acked())
     }
 
-    /// For how long a lane that has nothing to send leaves to another what that was given.
-    fn patience(&self, lane: &Lane, other: &Lane, is_at_tail: bool) -> Duration {
+    /// For how long a lane leaves to another what that was given: one that has nothing to send, or has new bytes.
+    fn patience(&self, lane: &Lane, other: &Lane, is_at_tail: bool, has_new: bool) -> Duration {
         if is_at_tail {
             return lane.rtt * DOUBLE_AFTER;
         }
-        let least = lane.least_rtt.max(other.least_rtt.min(other.rtt)).min(lane.rtt.max(other.rtt));
-        (lane.rtt.max(other.rtt) * DOUBLE_AFTER).min((least * DOUBLE_AFTER).max(LATE_MAX))
+        let round_trips = lane.rtt.max(other.rtt) * DOUBLE_AFTER;
+        let usual = other.usual.map_or(round_trips, |usual| usual * 3 / 2).max(LATE_MIN);
+        if has_new { usual } else { usual.min(round_trips) }
     }
 
     /// When this lane may take over what others have not brought.
@@ -1241,7 +1258,7 @@ impl Flow {
         let others = self.lanes.iter().filter(|other| other.id != lane.id);
         let late = others.filter_map(|other| {
             let single = other.sent.iter().filter(|sent| self.may_be_doubled(sent, is_at_tail));
-            Some(single.map(|sent| sent.at).min()? + self.patience(lane, other, is_at_tail))
+            Some(single.map(|sent| sent.at).min()? + self.patience(lane, other, is_at_tail, false))
         });
         late.min()
     }
@@ -1255,13 +1272,12 @@ impl Flow {
             return None;
         }
         let is_scattered = self.is_scattered();
-        // What another should have brought by now all that follows waits for.
-        let is_late = self.lanes.len() > 1 && self.late_at(&self.lanes[at]).is_some_and(|late| late <= now);
-        let first = if is_late { self.take_over(at, max, now) } else { None };
+        // What another should have brought long ago all that follows waits for.
+        let first = if self.lanes.len() > 1 { self.take_over(at, true, max, now) } else { None };
         let has_next = first.is_none() && self.has_next(&self.lanes[at]);
         let next = if has_next { self.outgoing.next(max) } else { None };
         let is_double = next.is_none();
-        let range = first.or(next).or_else(|| self.take_over(at, max, now))?;
+        let range = first.or(next).or_else(|| self.take_over(at, false, max, now))?;
         // What was taken over is on two lanes now: the other does not take it back, and so on for ever.
         let doubled = if is_double { range.end } else { 0 };
         let lane = &mut self.lanes[at];
@@ -1279,19 +1295,19 @@ impl Flow {
     }
 
     /// Nothing else is to be sent: what a slower lane should have brought by now holds up what lies behind it.
-    fn take_over(&mut self, at: usize, max: u64, now: Timestamp) -> Option<ByteRange> {
-        let (single, other, sent) = self.first_late(at, now)?;
+    fn take_over(&mut self, at: usize, has_new: bool, max: u64, now: Timestamp) -> Option<ByteRange> {
+        let (single, other, sent) = self.first_late(at, has_new, now)?;
         let range = ByteRange::new(single.start, single.end.min(single.start + max));
         self.lanes[other].sent[sent].doubled = range.end;
         Some(range)
     }
 
     /// The first octets that a lane may take over now, and where they were sent: on which lane, as which of its ranges.
-    fn first_late(&self, at: usize, now: Timestamp) -> Option<(ByteRange, usize, usize)> {
+    fn first_late(&self, at: usize, has_new: bool, now: Timestamp) -> Option<(ByteRange, usize, usize)> {
         let (acked, is_at_tail) = (self.outgoing.acked(), self.is_at_tail());
         let mut first: Option<(ByteRange, usize, usize)> = None;
         for (place, other) in self.lanes.iter().enumerate().filter(|(place, _)| *place != at) {
-            let patience = self.patience(&self.lanes[at], other, is_at_tail);
+            let patience = self.patience(&self.lanes[at], other, is_at_tail, has_new);
             for (which, sent) in other.sent.iter().enumerate() {
                 let single = sent.single(acked);
                 let is_late = self.may_be_doubled(sent, is_at_tail) && now.since(sent.at) >= patience;
