@@ -57,6 +57,11 @@ const DARK_MIN: Duration = Duration::from_millis(150);
 /// What is added where no other lane has brought one: more than a peer waits that keeps bytes before it acknowledges them.
 const DARK_ALONE_MIN: Duration = Duration::from_millis(350);
 
+/// Where an old deadline or size may come over a lane that was dark, the new one is said again after so long, and after twice as long each time, up to [`NEWS_AGAIN_MAX`]: the old one may come at any time, and the lane be
+/// dark again before the new one comes behind it.
+const NEWS_AGAIN: Duration = Duration::from_millis(500);
+const NEWS_AGAIN_MAX: Duration = Duration::from_secs(4);
+
 /// The round trip of a lane of which none is known.
 const RTT_FIRST: Duration = Duration::from_millis(333);
 
@@ -337,6 +342,8 @@ pub struct Flow {
     /// The latest time that was told.
     now: Timestamp,
     lanes: Vec<Lane>,
+    /// When what was said of the deadline and the size is said again, and how long it is until the next time.
+    news_again: Option<(Timestamp, Duration)>,
     /// When an ACK is due that is not yet.
     ack_at: Option<Timestamp>,
     unacked: u64,
@@ -405,6 +412,7 @@ impl Flow {
             incoming,
             now: Timestamp::ZERO,
             lanes: Vec::new(),
+            news_again: None,
             ack_at: None,
             unacked: 0,
             deadline: None,
@@ -784,6 +792,13 @@ impl Flow {
         }
     }
 
+    fn mind_news(&mut self, now: Timestamp) {
+        let Some((_, wait)) = self.news_again.filter(|(at, _)| *at <= now) else { return };
+        self.tell_news_again();
+        let next = wait * 2;
+        self.news_again = (next <= NEWS_AGAIN_MAX).then_some((now + next, next));
+    }
+
     /// Says the last ACK again: where only this end receives, the other's carrier answers it, or is found to be silent.
     pub fn repeat_ack(&mut self) {
         if self.ended.is_none() {
@@ -890,6 +905,7 @@ impl Flow {
         let (stage, news) = (lane.stage, core::mem::take(&mut lane.news));
         if news == News::Old {
             self.tell_news_again();
+            self.news_again = Some((now + NEWS_AGAIN, NEWS_AGAIN));
         }
         Ok(stage)
     }
@@ -1032,6 +1048,7 @@ impl Flow {
     pub fn poll_transmit(&mut self, lane: LaneId, room: usize, now: Timestamp) -> Option<Transmit> {
         self.now = self.now.max(now);
         self.mind_dark(now);
+        self.mind_news(now);
         let at = self.lanes.iter().position(|known| known.id == lane)?;
         let mut out = self.lanes[at].greeting.take().unwrap_or_default();
         if self.lanes[at].stage == Stage::Up {
@@ -1114,7 +1131,8 @@ impl Flow {
         }
         let ack = self.ack_at.filter(|_| lane.stage == Stage::Up && !self.stands_by(lane));
         let late = (self.carries_data(lane) && self.lanes.len() > 1).then(|| self.late_at(lane)).flatten();
-        ack.into_iter().chain(late).chain(self.next_dark_at()).min()
+        let news = self.news_again.map(|(at, _)| at).filter(|_| lane.stage == Stage::Up);
+        ack.into_iter().chain(late).chain(self.next_dark_at()).chain(news).min()
     }
 
     /// Since when something that went over this lane waits to be acknowledged.
