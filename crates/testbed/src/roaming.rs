@@ -6,6 +6,7 @@ use hoop_units::{Bitrate, Duration};
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 
 /// Networks that the relay goes to though nobody is there, but whom a test puts there (RFC 5737, RFC 3849).
@@ -24,6 +25,7 @@ pub struct Roaming {
     /// Where it is: hosts `phone`, `net`, `relay`, `web`.
     pub lab: Lab,
     folder: TempDir,
+    relay: Mutex<Option<Program>>,
     _programs: Vec<Program>,
 }
 
@@ -58,21 +60,38 @@ impl Roaming {
             return Err(io::Error::other(String::from_utf8_lossy(&introduced.stderr).into_owned()));
         }
         std::fs::write(path("relay.toml"), introduced.stdout)?;
-        let mut relay = lab.command("relay", program_beside("hoop"));
-        relay.args(["relay", "--listen", "0.0.0.0:4669", "--allow", &lab.address("web").to_string()]);
-        relay.args(NOWHERE.iter().flat_map(|network| ["--allow", network]));
-        relay.arg("--cert").arg(&certificates.certificate).arg("--key").arg(&certificates.key);
-        relay.arg("--devices").arg(path("devices.toml"));
-        let mut programs = vec![Program::start("hoop relay", relay, "listening on").map_err(io::Error::other)?];
+        let mut programs = Vec::new();
         for host in ["web", "relay"] {
             let mut web = lab.command(host, "python3");
             web.args(["-u", "-m", "http.server", "80", "--directory"]).arg(path("www"));
             programs.push(Program::start("a web server", web, "Serving HTTP").map_err(io::Error::other)?);
         }
-        let world = Self { lab, folder, _programs: programs };
+        let world = Self { lab, folder, relay: Mutex::default(), _programs: programs };
+        world.restart_relay()?;
         // What is not for the relay has no other way to the web.
         world.ip("web", &format!("route replace default via {}", world.lab.address_on("relay", "rack")))?;
         Ok(world)
+    }
+
+    fn start_relay(&self) -> io::Result<Program> {
+        let mut relay = self.lab.command("relay", program_beside("hoop"));
+        relay.args(["relay", "--listen", "0.0.0.0:4669", "--allow", &self.lab.address("web").to_string()]);
+        relay.args(NOWHERE.iter().flat_map(|network| ["--allow", network]));
+        relay.arg("--cert").arg(self.path("certificate.pem")).arg("--key").arg(self.path("key.pem"));
+        relay.arg("--devices").arg(self.path("devices.toml"));
+        Program::start("hoop relay", relay, "listening on").map_err(io::Error::other)
+    }
+
+    /// Kills the relay, and starts another, which knows nothing of what the first one carried.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn restart_relay(&self) -> io::Result<()> {
+        let mut relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
+        // The old one goes first.
+        *relay = None;
+        *relay = Some(self.start_relay()?);
+        Ok(())
     }
 
     /// A file of it; the one to download is `www/file`.

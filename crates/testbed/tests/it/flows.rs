@@ -125,7 +125,7 @@ fn in_the_dark_it_is_asked_often_whether_it_is_light_and_then_a_download_goes_on
 }
 
 /// An SSH server beside the web server: root's home there is `home`.
-fn ssh_server(world: &World) -> (Program, PathBuf) {
+pub(crate) fn ssh_server(world: &Roaming) -> (Program, PathBuf) {
     let home = world.path("home");
     std::fs::create_dir_all(home.join(".ssh")).unwrap();
     let key = world.path("ssh-key");

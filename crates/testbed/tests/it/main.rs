@@ -8,5 +8,6 @@ mod ends;
 mod fallback;
 mod flows;
 mod others;
+mod programs;
 mod rebinding;
 mod walk;
