@@ -8,7 +8,7 @@ use crate::keeper::{Found, Watch, keep};
 use crate::lane;
 use crate::options::{FlowOptions, Network, Networks};
 use crate::stream::FlowStream;
-use hoop_carrier::{Carrier, SILENCE};
+use hoop_carrier::{Carrier, Kind, SILENCE};
 use hoop_flow::frame::{SERVICE_MAX, Use};
 use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record};
 use hoop_units::{Duration, Timestamp};
@@ -78,6 +78,24 @@ pub struct Device {
 struct Entry {
     on: Carried,
     carrier_use: Use,
+    since: Timestamp,
+}
+
+/// A carrier of a [`Device`], as [`Device::carriers`] tells of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CarrierStatus {
+    /// Its network, as it was named.
+    pub network: Network,
+    /// What it is.
+    pub kind: Kind,
+    /// How long it has been there.
+    pub age: Duration,
+    /// How long ago it brought something of a flow that is attached to it now; None: there is no such flow.
+    pub heard: Option<Duration>,
+    /// The round-trip time, if it is known.
+    pub rtt: Option<Duration>,
+    /// Whether a flow has found it silent though it owes an answer.
+    pub is_silent: bool,
 }
 
 #[derive(Default, Debug)]
@@ -194,12 +212,29 @@ impl Device {
                 carriers.entries.remove(0).on.carrier.close();
             }
             let on = Carried { id, carrier: carrier.clone(), network: network.into() };
-            carriers.entries.push(Entry { on, carrier_use });
+            carriers.entries.push(Entry { on, carrier_use, since: shared.config.clock.now() });
             id
         };
         tokio::spawn(listen(Arc::downgrade(shared), carrier, id, shared.active.subscribe()));
         shared.attend_all();
         id
+    }
+
+    /// What carriers there are, the oldest first.
+    pub fn carriers(&self) -> Vec<CarrierStatus> {
+        let (flows, now) = (self.shared.all(), self.shared.config.clock.now());
+        // No lock is held while a flow's is taken.
+        let carriers: Vec<_> =
+            self.shared.carriers().entries.iter().map(|entry| (entry.on.clone(), entry.since)).collect();
+        let told = carriers.into_iter().map(|(on, since)| CarrierStatus {
+            kind: on.carrier.kind(),
+            age: now.since(since),
+            heard: flows.iter().filter_map(|flow| flow.peek().heard_on(on.id)).max().map(|heard| now.since(heard)),
+            rtt: on.carrier.rtt(),
+            is_silent: flows.iter().any(|flow| flow.peek().is_silent(on.id, now)),
+            network: on.network,
+        });
+        told.collect()
     }
 
     /// Closes a carrier and forgets it.

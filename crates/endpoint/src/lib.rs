@@ -79,11 +79,11 @@ mod stream;
 mod window;
 
 pub use clock::Clock;
-pub use device::{CARRIERS_MAX, DEVICE_FLOWS_MAX, Device, DeviceConfig, OpenError};
+pub use device::{CARRIERS_MAX, CarrierStatus, DEVICE_FLOWS_MAX, Device, DeviceConfig, OpenError};
 pub use error::FlowError;
 pub use flow::CarrierId;
 pub use hoop_flow::frame::{Refusal, Use};
 pub use hoop_flow::{DeviceKey, FlowId, FlowName, HostId, Record, ended};
 pub use options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Networks, Status};
 pub use server::{DeviceKeys, GREETING_MAX, ParkError, Server, ServerConfig, ServerLimits};
-pub use stream::{ATTACHMENT_MAX, FlowReader, FlowStream, FlowWriter};
+pub use stream::{ATTACHMENT_MAX, FlowMeter, FlowReader, FlowStream, FlowWriter};

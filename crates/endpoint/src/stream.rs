@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{broadcast, watch};
@@ -52,6 +52,17 @@ pub struct FlowReader {
 #[derive(Debug)]
 pub struct FlowWriter {
     handle: Arc<Handle>,
+}
+
+/// Looks at what a flow has done, while others read and write it. It holds nothing of it.
+#[derive(Clone, Debug)]
+pub struct FlowMeter(Weak<Shared>);
+
+impl FlowMeter {
+    /// What the flow has done; None: it is gone.
+    pub fn stats(&self) -> Option<FlowStats> {
+        self.0.upgrade().map(|flow| flow.stats())
+    }
 }
 
 /// The application's hold on a flow.
@@ -125,6 +136,11 @@ impl FlowStream {
     /// What it has done.
     pub fn stats(&self) -> FlowStats {
         self.flow().stats()
+    }
+
+    /// What tells [the same](FlowStream::stats) while the flow is read and written elsewhere.
+    pub fn meter(&self) -> FlowMeter {
+        FlowMeter(Arc::downgrade(self.flow()))
     }
 
     /// The offset of the next octet to be read.

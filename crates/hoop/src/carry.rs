@@ -2,6 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::running;
 use crate::server::flow_runtime;
 use crate::strict;
 use crate::values::Span;
@@ -33,8 +34,8 @@ const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 #[derive(Args)]
 pub struct RunFlags {
     /// What this device was told of its relay (`hoop introduce`)
-    #[arg(long, value_name = "FILE", env = "HOOP_RELAY")]
-    relay: PathBuf,
+    #[arg(long, value_name = "FILE", env = "HOOP_RELAY", required_unless_present = "status")]
+    relay: Option<PathBuf>,
     /// A network interface to use; with several, each connection goes over all of them at once
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
@@ -47,23 +48,33 @@ pub struct RunFlags {
     /// Let the program, and all that it begins, open no TCP connection of its own: what is not carried fails (EACCES), on loopback, too. UDP is left alone
     #[arg(long)]
     strict: bool,
+    /// Print what each `hoop run` of yours carries: relay, carriers, connections, and what waits. It runs nothing
+    #[arg(long, conflicts_with = "program")]
+    status: bool,
     /// The program, and its arguments. Once it has ended, what it wrote is delivered before this ends, too: interrupt to give that up
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required_unless_present = "status",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     program: Vec<OsString>,
 }
 
 /// Runs the program, and then waits until what it wrote is delivered.
 pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
+    let Some(relay) = flags.relay.as_deref().filter(|_| !flags.status) else {
+        return running::status();
+    };
     if let Some(option) = flags.program[0].to_str().filter(|program| program.starts_with('-')) {
         return Err(Failure::usage(format!("there is no option `{option}`")).hint("hoop run --help"));
     }
     if std::env::var_os("HOOP_LOG").is_some() {
         logging::start(false)?;
     }
-    let unusable = |error| {
-        Failure::new(Exit::File, format!("{} is no file that `hoop introduce` made", flags.relay.display()), error)
-    };
-    let introduction = Introduction::read(&flags.relay).map_err(unusable)?;
+    let unusable =
+        |error| Failure::new(Exit::File, format!("{} is no file that `hoop introduce` made", relay.display()), error);
+    let introduction = Introduction::read(relay).map_err(unusable)?;
     let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "no folder for the run", error))?;
     let ways = match &flags.interface[..] {
         [] => vec![Way::any()],
@@ -84,7 +95,9 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             gives_up.fetch_or(matches!(notice, Notice::GivenUp(_)), Ordering::Relaxed);
             say(&words(&notice, &name));
         };
+        let title = format!("hoop run {}, {program}: by {}", std::process::id(), introduction.server);
         let agent = Agent::bind(&folder.socket(), options)
+            .and_then(|agent| agent.tell_status(title))
             .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?
             .give_up_after(flags.give_up_after.map(|span| span.0));
         let agent = match &folder.key {
@@ -256,7 +269,7 @@ struct Folder {
 impl Folder {
     fn new() -> io::Result<Self> {
         // A Unix socket's path has 107 bytes at most.
-        let name = format!("hoop-run-{}", hex::encode(hoop_http::Dice.octets::<8>()));
+        let name = format!("{}{}", running::PREFIX, hex::encode(hoop_http::Dice.octets::<8>()));
         let path = std::env::temp_dir().join(name);
         let key = geteuid().is_root().then(|| hex::encode(hoop_http::Dice.octets::<{ KEY_BYTES / 2 }>()));
         let mode = if key.is_some() { 0o711 } else { 0o700 };
@@ -281,7 +294,7 @@ impl Folder {
     }
 
     fn socket(&self) -> PathBuf {
-        self.path.join("agent")
+        self.path.join(running::SOCKET)
     }
 
     /// Whether the program, or one that it began, has taken the library in.

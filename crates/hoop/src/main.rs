@@ -6,7 +6,7 @@
 //! | [`device`] | push, status, seal, open, tickets | `device` |
 //! | [`gateway`], [`announcer`], [`spool`] | gateway, spool | `gateway` |
 //! | [`service`], [`keygen`] | service, keygen | `service` |
-//! | [`relay`], [`carry`], [`strict`] | relay, introduce, run | `flow` |
+//! | [`relay`], [`carry`], [`running`], [`strict`] | relay, introduce, run | `flow` |
 //! | [`server`], [`logging`], [`notify`] | what servers have in common as processes | |
 //! | [`process`] | what no other process may see or take: files, memory | |
 //! | [`powers`] | what a server may do to its machine | |
@@ -41,6 +41,8 @@ mod powers;
 mod process;
 #[cfg(feature = "flow")]
 mod relay;
+#[cfg(feature = "flow")]
+mod running;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod server;
 #[cfg(feature = "service")]

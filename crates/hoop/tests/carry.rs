@@ -136,6 +136,41 @@ fn connecting_waits_for_the_relay_until_it_is_interrupted_or_given_up() {
     assert!(error.contains("hoop run: the relay was not reached: 1 connection is given up\n"), "{error}");
 }
 
+/// `hoop run --status`, of what runs with this folder for temporary files: as [`run`].
+fn status(folder: &Path) -> (i32, String, String) {
+    let asked = hoop(folder, &["run", "--status"]).env("TMPDIR", folder).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (asked.status.code().unwrap_or(-1), text(asked.stdout), text(asked.stderr))
+}
+
+#[test]
+fn the_status_says_what_is_waited_for_and_that_nothing_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(relay(folder.path()));
+    let connects = [&["run", "--relay", "laptop.toml", "--"], &ASKS[..]].concat();
+    let mut waiting = hoop(folder.path(), &connects);
+    let mut waiting = Running(waiting.env("TMPDIR", folder.path()).stderr(Stdio::piped()).spawn().unwrap());
+    line_with(&mut BufReader::new(waiting.0.stderr.take().unwrap()), "waiting for localhost");
+    let (code, told, error) = status(folder.path());
+    assert_eq!((code, &error[..]), (0, ""), "{told}");
+    let lines: Vec<_> = told.lines().collect();
+    let title = format!("hoop run {}, bash: by localhost:", waiting.0.id());
+    assert!(lines[0].starts_with(&title), "{told}");
+    assert!(
+        lines[0].contains(", not reached for ")
+            && lines[0].ends_with(" s: nobody listens at that port (connection refused)"),
+        "{told}"
+    );
+    assert!(lines[1].starts_with("  10.9.1.1:8000: connecting for ") && lines.len() == 2, "{told}");
+    // Its folder stays behind.
+    drop(waiting);
+    let (code, told, error) = status(folder.path());
+    assert_eq!((code, &told[..]), (7, ""));
+    assert!(error.contains("no `hoop run` of yours is under way"), "{error}");
+    let (code, _, _) = run(folder.path(), &["run", "--status", "--", "true"]);
+    assert_eq!(code, 2, "it runs nothing");
+}
+
 #[test]
 fn of_a_program_that_takes_no_library_in_it_is_said_that_nothing_of_it_is_carried() {
     let folder = tempfile::tempdir().unwrap();
@@ -317,12 +352,24 @@ fn a_restarted_relay_reads_as_a_reset() {
         let link = hoop_relay::Link::start(&introduction, vec![hoop_relay::Way::any()]).unwrap();
         let socket = folder.path().join("agent");
         let agent = hoop_relay::agent::Agent::bind(&socket, hoop_relay::FlowOptions::default()).unwrap();
+        let agent = agent.tell_status("a test".to_owned()).unwrap();
         tokio::spawn(async move { agent.run(&link, std::future::pending(), |_| {}).await });
         let mut program = tokio::net::UnixStream::connect(&socket).await.unwrap();
         program.write_all(format!("{}\n", web.local_addr().unwrap()).as_bytes()).await.unwrap();
         let (mut server, _) = web.accept().await.unwrap();
         server.write_all(b"half").await.unwrap();
         program.read_exact(&mut [0; 4]).await.unwrap();
+        let asking = socket.with_extension("state");
+        let mut told = String::new();
+        tokio::net::UnixStream::connect(asking).await.unwrap().read_to_string(&mut told).await.unwrap();
+        let lines: Vec<_> = told.lines().collect();
+        assert!(lines[0] == "a test" && lines[1].starts_with("  carrier any: "), "{told}");
+        assert!(lines[1].contains(", up for ") && lines[1].contains(", heard 0 s ago"), "{told}");
+        let connection = format!("  {}: for ", web.local_addr().unwrap());
+        assert!(
+            lines[2].starts_with(&connection) && lines[2].ends_with(", 0 bytes sent of which 0 wait, 4 received"),
+            "{told}"
+        );
         drop(first);
         let _second = start(&address);
         let read = tokio::time::timeout(std::time::Duration::from_secs(60), program.read(&mut [0; 4])).await;

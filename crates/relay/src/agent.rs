@@ -10,6 +10,7 @@ use crate::breakable::Breakable;
 use crate::copy::copy_both;
 use crate::link::Link;
 use crate::relay::{CONNECT, MADE, TCP, codes};
+use crate::status::{Listed, Listing, tell};
 use crate::trouble::{Said, refusal};
 pub use crate::verdicts::KEY_BYTES;
 use crate::verdicts::{Attempt, Number, Verdicts, is_same};
@@ -39,6 +40,9 @@ const FILLED_MAX: usize = 4 << 20;
 
 /// What is behind the agent's path where attempts to connect are asked for.
 const ASKED: &str = ".asked";
+
+/// What is behind the agent's path where it is asked what is carried. As long as the other, so that a path has room for either.
+pub const STATUS: &str = ".state";
 
 /// What a relay is that does not know [`CONNECT`].
 const OLD: &str =
@@ -79,6 +83,8 @@ pub struct Agent {
     listener: UnixListener,
     /// How attempts to connect have ended is asked here.
     asked: UnixListener,
+    /// What is carried is asked here, and told behind a title.
+    status: Option<(UnixListener, String)>,
     options: FlowOptions,
     reach_max: Duration,
     give_up_after: Option<Duration>,
@@ -98,6 +104,7 @@ impl Agent {
         Ok(Self {
             listener,
             asked: UnixListener::bind(asked)?,
+            status: None,
             options,
             reach_max: REACH_MAX,
             give_up_after: None,
@@ -125,6 +132,18 @@ impl Agent {
         Ok(Self { key: Some(key), ..self })
     }
 
+    /// Tells the user that this runs as what is carried, behind this title, at the agent's path with [`STATUS`] behind it.
+    ///
+    /// # Errors
+    /// If the socket cannot be had.
+    pub fn tell_status(self, title: String) -> io::Result<Self> {
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(STATUS);
+        let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        Ok(Self { status: Some((listener, title)), ..self })
+    }
+
     /// Gives up each connection for which there has been no relay for so long; otherwise it waits.
     #[must_use]
     pub fn give_up_after(self, patience: Option<Duration>) -> Self {
@@ -136,16 +155,25 @@ impl Agent {
         self,
         link: &Link,
         ended: impl Future<Output = ()>,
-        tell: impl Fn(Notice) + Send + Sync + 'static,
+        notify: impl Fn(Notice) + Send + Sync + 'static,
     ) {
         let (mut connections, mut ended) = (JoinSet::new(), pin!(ended));
-        let verdicts = Arc::new(Verdicts::default());
-        let mut answering = pin!(verdicts.clone().serve(self.asked, self.key.clone()));
+        let (verdicts, listing) = (Arc::new(Verdicts::default()), Arc::<Listing>::default());
+        let status = async {
+            match self.status {
+                Some((asked, title)) => tell(asked, &title, link, &listing).await,
+                None => pending().await,
+            }
+        };
+        let answers = verdicts.clone().serve(self.asked, self.key.clone());
+        // Both go on for ever.
+        let mut answering = pin!(async { tokio::join!(answers, status) });
         let carrying = Arc::new(Carrying {
             device: link.device().clone(),
             options: self.options,
-            teller: Teller { tell: Box::new(tell), said: Mutex::default() },
+            teller: Teller { tell: Box::new(notify), said: Mutex::default() },
             verdicts,
+            listing: listing.clone(),
             key: self.key,
             is_old: AtomicBool::new(false),
             absence: link.absence(),
@@ -158,7 +186,7 @@ impl Agent {
         loop {
             tokio::select! {
                 () = &mut ended => break,
-                () = &mut answering => {}
+                _ = &mut answering => {}
                 Some(_) = connections.join_next() => {}
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                     Ok((connection, _)) => {
@@ -178,8 +206,8 @@ impl Agent {
         }
         let delivered = tokio::select! {
             delivered = deliver(&mut connections, link, self.reach_max, teller) => delivered,
-            // It goes on for ever: what the program began may ask, too.
-            () = answering => return,
+            // What the program began may ask, too.
+            _ = answering => return,
         };
         if !delivered {
             (teller.tell)(Notice::GivenUp(connections.len()));
@@ -294,6 +322,7 @@ struct Carrying {
     options: FlowOptions,
     teller: Teller,
     verdicts: Arc<Verdicts>,
+    listing: Arc<Listing>,
     /// What other users have to say.
     key: Option<String>,
     /// The relay does not know [`CONNECT`].
@@ -351,6 +380,7 @@ impl Carrying {
         connection: &mut Breakable,
         destination: &str,
         awaits: Awaits,
+        listed: &Listed,
     ) -> Option<(FlowStream, Attempt)> {
         let attempt = Attempt::begin(self.verdicts.clone(), awaits.number);
         let watch = connection.watch().inspect_err(|error| tracing::warn!(%error, "no descriptor")).ok()?;
@@ -393,6 +423,7 @@ impl Carrying {
             }
         };
         attempt.made();
+        listed.made(flow.meter(), flow.position());
         if connection.drain(awaits.filled).await.is_err() {
             flow.reset(ended::GIVEN_UP);
             return None;
@@ -426,11 +457,15 @@ async fn carry(connection: UnixStream, carrying: Arc<Carrying>) {
     else {
         return tracing::debug!("a program said what is no destination");
     };
+    let listed = carrying.listing.add(&destination);
     let flow = match awaits {
         Some(awaits) => {
-            carrying.reach(&mut connection, &destination, awaits).await.map(|(flow, made)| (flow, Some(made)))
+            let reached = carrying.reach(&mut connection, &destination, awaits, &listed).await;
+            reached.map(|(flow, made)| (flow, Some(made)))
         }
-        None => carrying.open(TCP, &destination).map(|flow| (flow, None)),
+        None => {
+            carrying.open(TCP, &destination).map(|flow| (flow, None)).inspect(|(flow, _)| listed.made(flow.meter(), 0))
+        }
     };
     let (Some((mut flow, attempt)), begun) = (flow, Instant::now()) else { return };
     let mut is_copied = false;

@@ -11,6 +11,7 @@ mod metrics;
 mod netlink;
 mod relay;
 mod share;
+mod status;
 pub mod trouble;
 mod verdicts;
 

@@ -101,6 +101,11 @@ impl State {
         open.next().map(|entry| (entry.id, entry.up.is_some()))
     }
 
+    /// When a carrier brought something of this flow last; None: it has no lane there.
+    pub(crate) fn heard_on(&self, carrier: CarrierId) -> Option<Timestamp> {
+        self.lanes.iter().filter(|entry| entry.on.id == carrier).map(|entry| entry.heard).max()
+    }
+
     /// The lanes that are not closing, and the carriers they are on.
     pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (LaneId, CarrierId)> {
         self.lanes.iter().filter(|entry| !entry.is_closing).map(|entry| (entry.id, entry.on.id))
