@@ -6,7 +6,7 @@
 //! | [`device`] | push, status, seal, open, tickets | `device` |
 //! | [`gateway`], [`announcer`], [`spool`] | gateway, spool | `gateway` |
 //! | [`service`], [`keygen`] | service, keygen | `service` |
-//! | [`relay`], [`carry`], [`running`], [`strict`] | relay, introduce, run | `flow` |
+//! | [`relay`], [`carry`], [`running`], [`strict`], [`qr`] | relay, introduce, run | `flow` |
 //! | [`server`], [`logging`], [`notify`] | what servers have in common as processes | |
 //! | [`process`] | what no other process may see or take: files, memory | |
 //! | [`powers`] | what a server may do to its machine | |
@@ -39,6 +39,8 @@ mod notify;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod powers;
 mod process;
+#[cfg(feature = "flow")]
+mod qr;
 #[cfg(feature = "flow")]
 mod relay;
 #[cfg(feature = "flow")]

@@ -4,6 +4,7 @@ use crate::exit::{Exit, Failure};
 use crate::limits::Rate;
 use crate::logging;
 use crate::powers::Powers;
+use crate::qr;
 use crate::server::{
     announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal,
 };
@@ -133,6 +134,9 @@ pub struct IntroduceFlags {
     /// Where the device's file is written, for its owner alone; without it, to the standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Print the device's file as a QR code, for a phone's camera; with `--output`, besides. It holds the device's key: whoever sees it can be the device
+    #[arg(long)]
+    qr: bool,
 }
 
 /// Adds a device, and prints what it is to be told.
@@ -150,9 +154,20 @@ pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
     })?;
     introduction.addresses = flags.address;
     let text = toml::to_string(&introduction).map_err(|error| Failure::new(Exit::Unexpected, "no TOML", error))?;
-    match output {
-        Some(output) => output.write(&text)?,
-        None => print!("{text}"),
+    let is_written = output.is_some();
+    output.map(|output| output.write(&text)).transpose()?;
+    match flags.qr.then(|| qr::lines(&text)) {
+        Some(Some(lines)) => {
+            lines.iter().for_each(|line| println!("{line}"));
+            eprintln!("This code holds the device's key: whoever sees or photographs it can be the device.");
+            return Ok(Exit::Done);
+        }
+        Some(None) => eprintln!("No QR code holds so much as the device's file."),
+        None => {}
+    }
+    // The key is nowhere else.
+    if !is_written {
+        print!("{text}");
     }
     Ok(Exit::Done)
 }

@@ -301,6 +301,54 @@ fn what_cannot_be_introduced_leaves_nothing_behind_and_what_is_written_is_its_ow
     assert!(error.contains("there is no network interface nosuch0"), "{error}");
 }
 
+#[test]
+fn a_devices_file_is_shown_as_a_qr_code_and_that_it_holds_the_key_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    sign(folder.path());
+    let introduce = |more: &[&str]| {
+        let arguments = ["introduce", "localhost:4669", "--devices", "devices.toml", "--qr"];
+        run(folder.path(), &[&arguments[..], more].concat())
+    };
+    let (code, shown, words) = introduce(&[]);
+    assert_eq!(code, 0, "{words}");
+    let lines: Vec<Vec<char>> = shown.lines().map(|line| line.chars().collect()).collect();
+    assert!(lines.len() > 20 && lines.iter().all(|line| line.len() == lines[0].len()), "{shown}");
+    assert!(lines[0].iter().all(|letter| *letter == '█') && lines[0].len().div_ceil(2) == lines.len(), "{shown}");
+    assert_eq!(words, "This code holds the device's key: whoever sees or photographs it can be the device.\n");
+    // A relay's own certificate fits, and the file may be kept besides.
+    let (code, _, words) = introduce(&["--cert", "cert.pem", "-o", "laptop.toml"]);
+    assert_eq!((code, words.starts_with("This code")), (0, true), "{words}");
+    assert!(folder.path().join("laptop.toml").exists());
+    let much = std::fs::read_to_string(folder.path().join("cert.pem")).unwrap().repeat(9);
+    std::fs::write(folder.path().join("much.pem"), much).unwrap();
+    let (code, told, words) = introduce(&["--cert", "much.pem"]);
+    assert_eq!((code, &words[..]), (0, "No QR code holds so much as the device's file.\n"));
+    assert!(told.contains("key = "), "{told}");
+}
+
+/// Python that has the kernel refuse sockets of netlink, as Android does to applications, and then becomes what it was told.
+const WITHOUT_NETLINK: &str = "import ctypes, os, struct, sys
+socket = {'x86_64': 41, 'aarch64': 198}[os.uname().machine]
+LOAD, EQUAL, RETURN, ALLOW, EACCES, NETLINK = 0x20, 0x15, 0x06, 0x7fff0000, 0x50000 | 13, 16
+filter = [(LOAD, 0, 0, 0), (EQUAL, 0, 3, socket), (LOAD, 0, 0, 16), (EQUAL, 0, 1, NETLINK), (RETURN, 0, 0, EACCES), (RETURN, 0, 0, ALLOW)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in filter))
+program = struct.pack('HxxxxxxP', len(filter), ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])";
+
+#[test]
+fn where_the_kernel_tells_nothing_of_networks_programs_are_carried() {
+    let folder = tempfile::tempdir().unwrap();
+    let _relay = relay(folder.path());
+    let mut confined = Command::new("python3");
+    confined.args(["-c", WITHOUT_NETLINK, env!("CARGO_BIN_EXE_hoop"), "run", "--relay", "laptop.toml", "--"]);
+    let ended = confined.args(ASKS).current_dir(folder.path()).env("HOOP_LOG", "hoop_relay=debug").output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert!(error.contains("the kernel does not tell when networks change"), "{error}");
+    assert!(error.contains("10.9.1.1:8000: the relay does not go there (0x101)"), "{error}");
+}
+
 /// The line of docs/run.md, with the name that it has there.
 #[test]
 fn the_certificate_that_the_page_has_openssl_make_is_taken() {

@@ -6,10 +6,12 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use tokio::time::timeout;
 
-/// Told by the kernel that an interface went up or down, or that an address or a route came or went.
+/// Told by the kernel that an interface went up or down, or that an address or a route came or went. Where it tells nobody, as Android tells no application, nothing is ever told:
+/// a carrier that is gone is then noticed by its silence.
 #[cfg(target_os = "linux")]
 pub struct Changes {
-    socket: tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>,
+    /// None: the kernel does not tell.
+    socket: Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>,
     /// Something has changed that nobody was told of.
     is_pending: bool,
 }
@@ -17,7 +19,14 @@ pub struct Changes {
 #[cfg(target_os = "linux")]
 impl Changes {
     /// Listens from now on.
+    #[allow(clippy::unnecessary_wraps, reason = "whoever listens is ready for an error")]
     pub fn listen() -> io::Result<Self> {
+        let told = Self::socket()
+            .inspect_err(|error| tracing::debug!(%error, "the kernel does not tell when networks change"));
+        Ok(Self { socket: told.ok(), is_pending: false })
+    }
+
+    fn socket() -> io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
         use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket};
         use std::os::fd::AsRawFd as _;
         const LINK: u32 = 0x1;
@@ -31,8 +40,7 @@ impl Changes {
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
         // SAFETY: the descriptor is owned, so it is the same and open for as long as it is registered.
         #[allow(unsafe_code, reason = "tokio asks for that promise")]
-        let socket = unsafe { tokio::io::unix::AsyncFd::register(socket) }.map_err(io::Error::from)?;
-        Ok(Self { socket, is_pending: false })
+        unsafe { tokio::io::unix::AsyncFd::register(socket) }.map_err(io::Error::from)
     }
 
     /// Waits for the next change; those that come together are one. Dropping it while it waits loses none.
@@ -52,7 +60,8 @@ impl Changes {
     async fn drain(&self) -> io::Result<()> {
         use nix::errno::Errno;
         use std::os::fd::AsRawFd as _;
-        let mut guard = self.socket.readable().await?;
+        let Some(socket) = &self.socket else { return std::future::pending().await };
+        let mut guard = socket.readable().await?;
         let mut message = [0; 8192];
         loop {
             match nix::unistd::read(guard.get_inner(), &mut message) {
