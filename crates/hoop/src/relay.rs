@@ -9,7 +9,7 @@ use crate::server::{
     announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal,
 };
 use clap::Args;
-use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_as};
+use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_for};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -89,7 +89,7 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
                 let hint = match source.kind() {
                     io::ErrorKind::NotFound => "`hoop introduce NAME:PORT --devices FILE` makes it, with its first device",
                     io::ErrorKind::PermissionDenied => {
-                        "it belongs to who ran `hoop introduce`: `chown` it to the relay's user, or introduce as that user"
+                        "it belongs to who ran `hoop introduce`: `chown` it to the relay's user, or introduce with `--user`"
                     }
                     _ => "is it the file that `hoop introduce --devices` writes?",
                 };
@@ -128,6 +128,9 @@ pub struct IntroduceFlags {
     /// Where the relay is, if its name is not to be looked up; may be given several times
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
+    /// Whose the file of devices is to be: the relay's user, such as hoop-relay. For root alone; without it the file stays whose it is, and a new one is whoever's runs this
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// What the device is called in the file of devices, for whoever is to take it out again
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -147,7 +150,8 @@ pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
     let certificate = certificate.transpose()?.map(|octets| String::from_utf8_lossy(&octets).into_owned());
     // Before a device is added: a key that cannot be written down is lost.
     let output = flags.output.as_deref().map(Output::create).transpose()?;
-    let introduced = introduce_as(flags.name.as_deref(), &flags.devices, &flags.server, certificate);
+    let owner = flags.user.as_deref().map(owner).transpose()?;
+    let introduced = introduce_for(owner, flags.name.as_deref(), &flags.devices, &flags.server, certificate);
     let mut introduction = introduced.map_err(|error| {
         let exit = if matches!(error, IntroductionError::Server(_)) { Exit::Usage } else { Exit::File };
         Failure::new(exit, "the device cannot be introduced", error)
@@ -170,6 +174,24 @@ pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
         print!("{text}");
     }
     Ok(Exit::Done)
+}
+
+/// A user's number, and its group's.
+#[cfg(target_os = "linux")]
+fn owner(name: &str) -> Result<(u32, u32), Failure> {
+    let found = nix::unistd::User::from_name(name)
+        .map_err(|error| Failure::new(Exit::Usage, format!("--user {name} cannot be looked up"), error))?;
+    let hint = "`adduser --system`, or dist/sysusers.d/hoop.conf, makes one";
+    let user = found.ok_or_else(|| Failure::usage(format!("--user {name}: there is no such user")).hint(hint))?;
+    match rustix::process::geteuid().is_root() || rustix::process::geteuid().as_raw() == user.uid.as_raw() {
+        true => Ok((user.uid.as_raw(), user.gid.as_raw())),
+        false => Err(Failure::usage(format!("--user {name}: only root gives files away"))),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn owner(_: &str) -> Result<(u32, u32), Failure> {
+    Err(Failure::usage("--user is for Linux"))
 }
 
 /// A new file for its owner alone. It is taken away again if nothing comes of it.

@@ -326,6 +326,28 @@ fn a_devices_file_is_shown_as_a_qr_code_and_that_it_holds_the_key_is_said() {
     assert!(told.contains("key = "), "{told}");
 }
 
+#[test]
+fn the_file_of_devices_becomes_the_relays_users_and_stays_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let introduce = |more: &[&str]| {
+        let (code, _, error) =
+            run(folder.path(), &[&["introduce", "localhost:4669", "--devices", "devices.toml"], more].concat());
+        (code, error)
+    };
+    let is = || std::fs::metadata(folder.path().join("devices.toml")).map(|is| (is.uid(), is.mode() & 0o777)).ok();
+    let (code, error) = introduce(&["--user", "no-such-user"]);
+    assert_eq!((code, is()), (2, None), "{error}");
+    assert!(error.contains("--user no-such-user: there is no such user"), "{error}");
+    if !rustix::process::geteuid().is_root() {
+        return println!("not tested: only root gives files away");
+    }
+    assert_eq!(introduce(&["--user", "nobody"]).0, 0);
+    let nobody = is();
+    assert_eq!(nobody, Some((65_534, 0o600)));
+    // Whoever forgets it next time takes it from nobody.
+    assert_eq!((introduce(&[]).0, is()), (0, nobody));
+}
+
 /// Python that has the kernel refuse sockets of netlink, as Android does to applications, and then becomes what it was told.
 const WITHOUT_NETLINK: &str = "import ctypes, os, struct, sys
 socket = {'x86_64': 41, 'aarch64': 198}[os.uname().machine]

@@ -445,6 +445,20 @@ pub fn introduce_as(
     server: &str,
     certificate: Option<String>,
 ) -> Result<Introduction, IntroductionError> {
+    introduce_for(None, name, devices, server, certificate)
+}
+
+/// As [`introduce_as`]; the file of devices becomes that user's and that group's, which takes root.
+///
+/// # Errors
+/// As [`introduce_as`].
+pub fn introduce_for(
+    owner: Option<(u32, u32)>,
+    name: Option<&str>,
+    devices: &Path,
+    server: &str,
+    certificate: Option<String>,
+) -> Result<Introduction, IntroductionError> {
     let (dice, mut host, mut key) = (SystemRandom::new(), [0; 20], [0; 32]);
     dice.fill(&mut host).and_then(|()| dice.fill(&mut key)).map_err(|_| IntroductionError::Dice)?;
     let (host, key) = (hex::encode(host), hex::encode(key));
@@ -469,7 +483,7 @@ pub fn introduce_as(
         known.names.insert(host.clone(), name.to_owned());
     }
     known.devices.insert(host, key);
-    let written = toml::to_string(&known).map_err(io::Error::other).and_then(|text| replace(&devices, &text));
+    let written = toml::to_string(&known).map_err(io::Error::other).and_then(|text| replace(&devices, &text, owner));
     written.map_err(|source| IntroductionError::File { path: devices, source })?;
     Ok(introduction)
 }
@@ -495,18 +509,19 @@ fn lock(path: &Path) -> io::Result<fs::File> {
     Ok(file)
 }
 
-/// Writes a file whole, or not at all: a server reads it meanwhile. Its owner and group stay, and what they may.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+/// Writes a file whole, or not at all: a server reads it meanwhile. Its owner and group stay unless others are named, and what they may.
+fn replace(path: &Path, text: &str, owner: Option<(u32, u32)>) -> io::Result<()> {
     let mut mark = [0; 8];
     SystemRandom::new().fill(&mut mark).map_err(|_| io::Error::other("the system gives no random numbers"))?;
     let new = folder(path).join(format!(".devices-{}", hex::encode(mark)));
     let write = || {
         let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        if let Ok(old) = fs::metadata(path) {
-            let is = written.metadata()?;
-            if (is.uid(), is.gid()) != (old.uid(), old.gid()) {
-                std::os::unix::fs::fchown(&written, Some(old.uid()), Some(old.gid()))?;
-            }
+        let (old, is) = (fs::metadata(path).ok(), written.metadata()?);
+        let owner = owner.or_else(|| old.as_ref().map(|old| (old.uid(), old.gid())));
+        if let Some((uid, gid)) = owner.filter(|owner| *owner != (is.uid(), is.gid())) {
+            std::os::unix::fs::fchown(&written, Some(uid), Some(gid))?;
+        }
+        if let Some(old) = old {
             // A group may read it, such as that of a relay with a user of its own; it holds keys, so nobody else may, and nobody else may write.
             written.set_permissions(fs::Permissions::from_mode(old.mode() & 0o640))?;
         }

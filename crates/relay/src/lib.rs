@@ -17,7 +17,7 @@ mod verdicts;
 
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
-pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as};
+pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};
 pub use link::{Link, LinkError, Way};
 pub use relay::{Allowed, NEVER_PORTS, NotTaken, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload, codes};
 pub use share::ShareLimits;

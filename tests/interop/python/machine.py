@@ -55,6 +55,8 @@ mkdir old
 pivot_root . old
 umount -l old
 rmdir old
+# As systemd has it but in a container: credentials are mounted in a namespace of their own, and appear here.
+mount --make-rshared /
 exec env -i container=test PATH=/usr/local/bin:/usr/bin:/usr/sbin /usr/lib/systemd/systemd --system --unit=machine.target
 """
 

@@ -43,8 +43,8 @@ class Units(unittest.TestCase):
             "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
             "-keyout", "/etc/hoop/key.pem", "-out", "/etc/hoop/fullchain.pem")
         run("hoop", "introduce", "localhost:4669", "--devices", "/etc/hoop/devices.toml", "--cert", "/etc/hoop/fullchain.pem",
-            "--address", "127.0.0.1", "-o", "/srv/relay.toml")
-        for role, names in {"gateway": "gateway.toml", "service": "service.toml kws", "relay": "fullchain.pem key.pem devices.toml"}.items():
+            "--address", "127.0.0.1", "-o", "/srv/relay.toml", "--user", "hoop-relay")
+        for role, names in {"gateway": "gateway.toml", "service": "service.toml kws", "relay": "fullchain.pem key.pem"}.items():
             run("sh", "-c", f"cd /etc/hoop && chmod 600 {names} && chown hoop-{role}: {names}")
         write("/srv/application.py", APPLICATION)
         write("/etc/systemd/system/application.service", APPLICATION_UNIT)
@@ -126,6 +126,42 @@ class Units(unittest.TestCase):
         self.assertIn("signing_keys", self.machine.run("curl", "-s", "http://127.0.0.1:443/.well-known/hoop").stdout)
         self.assertEqual(int(self.status("low")["CapEff"], 16), 0)
         self.machine.run("systemctl", "stop", "hoop-low")
+
+    def certify(self, folder):
+        """Another certificate and key, root's alone, as certbot has them."""
+        self.machine.run("mkdir", "-p", folder)
+        self.machine.run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE",
+                         "-keyout", f"{folder}/privkey.pem", "-out", f"{folder}/fullchain.pem")
+        self.machine.run("chmod", "-R", "go=", "/etc/letsencrypt")
+
+    def shown(self):
+        """The certificate that the relay shows."""
+        ran = self.machine.run("sh", "-c", "openssl s_client -connect 127.0.0.1:4669 -servername localhost </dev/null 2>/dev/null | openssl x509", check=False)
+        return ran.stdout.strip()
+
+    def test_certificates_that_are_roots_alone_reach_the_relay_and_so_do_renewed_ones(self):
+        live = "/etc/letsencrypt/live/relay.example"
+        told = lambda: self.machine.run("cat", f"{live}/fullchain.pem").stdout.strip()
+        section = (ROOT / "docs/operators.md").read_text().split("**Let's Encrypt.**", 1)[1]
+        hook = section.split("```sh\n", 1)[1].split("```", 1)[0]
+        self.machine.write("/etc/letsencrypt/renewal-hooks/deploy/hoop-relay", hook)
+        pid = self.machine.property("hoop-relay", "MainPID")
+        self.certify(live)
+        self.machine.run("env", f"RENEWED_LINEAGE={live}", "sh", "/etc/letsencrypt/renewal-hooks/deploy/hoop-relay")
+        self.until("the hook's certificate", lambda: self.shown() == told())
+        self.assertEqual(self.machine.property("hoop-relay", "MainPID"), pid)
+        drop_in = "/etc/systemd/system/hoop-relay.service.d/override.conf"
+        self.machine.write(drop_in, section.split("```ini\n", 1)[1].split("```", 1)[0])
+        self.machine.run("systemctl", "daemon-reload")
+        for _ in range(2):
+            self.certify(live)
+            self.machine.run("systemctl", "restart", "hoop-relay")
+            self.until("the credential's certificate", lambda: self.shown() == told())
+        self.assertNotIn("denied", self.log("relay"))
+        self.machine.run("rm", drop_in)
+        self.machine.run("systemctl", "daemon-reload")
+        self.machine.run("systemctl", "restart", "hoop-relay")
 
     def test_who_is_killed_is_started_again_and_who_is_stopped_ends_well(self):
         pid = self.machine.property("hoop-gateway", "MainPID")
