@@ -148,16 +148,19 @@ fn wget_and_ssh_go_on_in_another_network_too() {
     let web = world.lab.address("web");
     let (_server, key) = ssh_server(&world);
     let (by_wget, by_ssh) = (world.path("by-wget"), world.path("by-ssh"));
+    let mut wget = world.run("wget");
+    // It leaves ssh its part of the link.
+    wget.args(["--no-verbose", "--limit-rate=300k"])
+        .arg("--output-document")
+        .arg(&by_wget)
+        .arg(format!("http://{web}/file"));
+    let wget = world.start(wget);
+    world.grown(&by_wget, 500_000, &wget);
     let mut ssh = world.run("sh");
     ssh.args(["-c", "ssh -F none -i \"$1\" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \"root@$2\" \"head -c 5000000 '$3'\" > \"$4\""]);
     ssh.arg("sh").arg(key).arg(web.to_string()).arg(world.path("www/file")).arg(&by_ssh);
     let ssh = world.start(ssh);
-    // It takes its time to begin.
     world.grown(&by_ssh, 200_000, &ssh);
-    let mut wget = world.run("wget");
-    wget.arg("--no-verbose").arg("--output-document").arg(&by_wget).arg(format!("http://{web}/file"));
-    let wget = world.start(wget);
-    world.grown(&by_wget, 500_000, &wget);
     world.roam();
     let len = |file: &Path| std::fs::metadata(file).unwrap().len();
     let (wget_has, ssh_has) = (len(&by_wget), len(&by_ssh));
