@@ -35,7 +35,7 @@ async function play(t, running, claim, options, body) {
   const house = await House.start(options.house);
   t.after(() => house.close());
   const scene = new Scene(running, house, options);
-  t.after(() => scene.close());
+  t.after(() => scene.close(t));
   const limit = AbortSignal.timeout((options.timeout ?? TEST_MS) - TELL_MS);
   const hang = new Promise((_, reject) => limit.addEventListener("abort", () => reject(new Error("the scenario hangs"))));
   try {
@@ -79,15 +79,16 @@ export class Scene {
     this.page = await this.newPage();
   }
 
-  async close() {
-    await this.context?.close();
-    for (const close of this.#closers) await close();
+  /** A browser that does not let go of a scene in time is told of, and no failure of what the scene has shown: it ends with its scenarios. */
+  async close(t = { diagnostic: console.warn }) {
+    await this.context?.close().catch((error) => t.diagnostic(`the scene was left open: ${error.message}`));
+    for (const close of this.#closers) await close(t);
   }
 
   /** A scene of its own at the same house, with nothing in its past and script off. It goes with this one. */
   async withoutScript() {
     const scene = new Scene(this.#running, this.house, { ...this.#options, script: false });
-    this.#closers.push(() => scene.close());
+    this.#closers.push((test) => scene.close(test));
     await scene.begin();
     return scene;
   }
