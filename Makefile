@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help install setup demo demo-run demo-web screenshots bench figures test lint sbom fmt fuzz kill powercut vectors capi router
+.PHONY: help install setup demo demo-run demo-web screenshots bench figures test lint sbom fmt fuzz kill powercut vectors capi router static
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -63,4 +63,7 @@ capi: ## Builds libd2tp, and puts it, its headers, man page and pkg-config file 
 	@capi/install $(or $(PREFIX),/usr/local)
 
 router: ## Builds the gateway alone, small and static, into target/router/hoop
-	@tools/router
+	@tools/static gateway
+
+static: ## Builds the whole program, static, into target/static/hoop
+	@tools/static hoop

@@ -32,6 +32,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* What sendmmsg and recvmmsg take: glibc has it signed, musl has not. */
+#ifdef __GLIBC__
+typedef int mmsg_flags;
+#else
+typedef unsigned int mmsg_flags;
+#endif
+
 /* A connection's name: a zero, this, a random number that makes it unlike others, and the address as it was asked for. */
 #define NAME "hoop-run/"
 
@@ -505,7 +512,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     return REAL(sendmsg)(fd, &rest, flags);
 }
 
-int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags) {
+int sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, mmsg_flags flags) {
     if (!messages || !count || (!(flags & MSG_FASTOPEN) && !is_carried(fd))) return REAL(sendmmsg)(fd, messages, count, flags);
     /* One message is fewer than may be sent, and is no error. */
     ssize_t sent = sendmsg(fd, &messages->msg_hdr, flags);
@@ -537,7 +544,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
     return read;
 }
 
-int recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags, struct timespec *patience) {
+int recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, mmsg_flags flags, struct timespec *patience) {
     int read = REAL(recvmmsg)(fd, messages, count, flags, patience);
     if (read > 0 && is_carried(fd))
         for (int i = 0; i < read; i++) messages[i].msg_hdr.msg_namelen = 0;

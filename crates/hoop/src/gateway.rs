@@ -3,11 +3,11 @@
 #[cfg(target_os = "linux")]
 use crate::announcer::Announcer;
 use crate::exit::{Exit, Failure};
-use crate::limits::{Limits, Rate, Window};
+use crate::limits::{Limits, Window};
 use crate::logging;
 use crate::powers::Powers;
 use crate::server;
-use crate::values::{self, Resolve, Size, Span};
+use crate::values::{self, Rate, Resolve, Size, Span};
 use clap::Args;
 use hoop_gateway::{AllowDest, Config, Gateway, OpenError, Permits};
 use serde::Deserialize;

@@ -1,38 +1,12 @@
 //! How fast a gateway sends, and when, as it is typed: rates, daily windows, and what goes together.
 
 use crate::exit::{Exit, Failure};
-use crate::values::{Span, from_text};
+use crate::values::{Rate, Span, from_text};
 use hoop_dispatch::{DAY_MINUTES, DailyWindow, Hours};
 use hoop_gateway::{BudgetConfig, Pacing};
-use hoop_units::Bitrate;
 use serde::{Deserialize, Deserializer};
 use std::str::FromStr;
 use std::time::Duration;
-
-/// A rate: `500kbit`, `1.15Mbit`, `1Gbit`, with or without `/s`; powers of 1,000.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rate(pub Bitrate);
-
-impl FromStr for Rate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let error = || format!("expected a rate of at least 10kbit, such as 500kbit, 1.15Mbit or 1Gbit, not `{text}`");
-        let unit = text.strip_suffix("/s").unwrap_or(text);
-        let digits = unit.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let scale = match unit[digits.len()..].to_ascii_lowercase().as_str() {
-            "bit" => 1.0,
-            "kbit" => 1e3,
-            "mbit" => 1e6,
-            "gbit" => 1e9,
-            _ => return Err(error()),
-        };
-        let number: f64 = digits.parse().map_err(|_| error())?;
-        let bps = number * scale;
-        // Below a modem's rate nothing is delivered before its ticket ends; above, no line.
-        (1e4..=1e12).contains(&bps).then_some(Self(Bitrate::bps(bps as u64))).ok_or_else(error)
-    }
-}
 
 /// A daily window: `22:00-06:30`, or with the most that is sent in it, `08:00-18:00=500kbit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,12 +31,6 @@ impl FromStr for Window {
         let (from, to) = times.split_once('-').ok_or_else(error)?;
         let (from, to) = minute(from).zip(minute(to)).ok_or_else(error)?;
         Ok(Self(DailyWindow { from, to, rate }))
-    }
-}
-
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
     }
 }
 
@@ -129,6 +97,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hoop_units::Bitrate;
 
     #[test]
     fn rates_and_windows_have_units_and_minutes() {

@@ -16,6 +16,10 @@
 //! All features are on by default; a router builds the gateway alone (`--no-default-features --features gateway`).
 
 #[macro_use]
+#[cfg_attr(
+    not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
+    allow(dead_code, unused_macros, reason = "each role has its own")
+)]
 mod terminal;
 
 #[cfg(all(feature = "gateway", target_os = "linux"))]
@@ -30,13 +34,17 @@ mod flags;
 mod gateway;
 #[cfg(feature = "service")]
 mod keygen;
-#[cfg(any(feature = "gateway", feature = "flow"))]
+#[cfg(feature = "gateway")]
 mod limits;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod logging;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 mod notify;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
+#[cfg_attr(
+    not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
+    allow(dead_code, reason = "each role has its own")
+)]
 mod powers;
 mod process;
 #[cfg(feature = "flow")]
@@ -46,6 +54,10 @@ mod relay;
 #[cfg(feature = "flow")]
 mod running;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
+#[cfg_attr(
+    not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
+    allow(dead_code, reason = "each role has its own")
+)]
 mod server;
 #[cfg(feature = "service")]
 mod service;
@@ -54,7 +66,7 @@ mod spool;
 #[cfg(feature = "flow")]
 mod strict;
 #[cfg_attr(
-    not(all(feature = "device", feature = "gateway", feature = "service")),
+    not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
     allow(dead_code, reason = "each role has its own")
 )]
 mod values;

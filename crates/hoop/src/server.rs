@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const WORKERS_MAX: usize = 4;
 
 /// The runtime of what carries flows.
+#[cfg(feature = "flow")]
 pub fn flow_runtime() -> Result<Runtime, Failure> {
     keep_free_memory();
     runtime()
@@ -25,7 +26,7 @@ pub fn flow_runtime() -> Result<Runtime, Failure> {
 
 /// glibc gives back what is free at the end of its memory beyond 128 KiB, and clears it when it is wanted again: a download that keeps a mebibyte or two under way wants it
 /// again at once.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(feature = "flow", target_os = "linux", target_env = "gnu"))]
 fn keep_free_memory() {
     const KEPT: libc::c_int = 8 << 20;
     // SAFETY: mallopt takes two integers, and no other thread runs yet.
@@ -35,7 +36,7 @@ fn keep_free_memory() {
     }
 }
 
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+#[cfg(all(feature = "flow", not(all(target_os = "linux", target_env = "gnu"))))]
 fn keep_free_memory() {}
 
 /// The runtime of a server, in as little memory as will do.

@@ -1,7 +1,7 @@
-//! Values of flags and of configuration files: sizes, durations, addresses by hand.
+//! Values of flags and of configuration files: sizes, durations, rates, addresses by hand.
 
 use crate::exit::Failure;
-use hoop_units::{NoPrefix, Prefix};
+use hoop_units::{Bitrate, NoPrefix, Prefix};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -68,6 +68,31 @@ impl FromStr for Span {
         };
         let number: f64 = digits.parse().map_err(|_| error())?;
         Duration::try_from_secs_f64(number * unit).map(Self).map_err(|_| error())
+    }
+}
+
+/// A rate: `500kbit`, `1.15Mbit`, `1Gbit`, with or without `/s`; powers of 1,000.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate(pub Bitrate);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let error = || format!("expected a rate of at least 10kbit, such as 500kbit, 1.15Mbit or 1Gbit, not `{text}`");
+        let unit = text.strip_suffix("/s").unwrap_or(text);
+        let digits = unit.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let scale = match unit[digits.len()..].to_ascii_lowercase().as_str() {
+            "bit" => 1.0,
+            "kbit" => 1e3,
+            "mbit" => 1e6,
+            "gbit" => 1e9,
+            _ => return Err(error()),
+        };
+        let number: f64 = digits.parse().map_err(|_| error())?;
+        let bps = number * scale;
+        // Below a modem's rate nothing is delivered before its ticket ends; above, no line.
+        (1e4..=1e12).contains(&bps).then_some(Self(Bitrate::bps(bps as u64))).ok_or_else(error)
     }
 }
 
@@ -138,6 +163,12 @@ impl<'de> Deserialize<'de> for Size {
 }
 
 impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer)
     }

@@ -334,7 +334,8 @@ fn the_file_of_devices_becomes_the_relays_users_and_stays_so() {
             run(folder.path(), &[&["introduce", "localhost:4669", "--devices", "devices.toml"], more].concat());
         (code, error)
     };
-    let is = || std::fs::metadata(folder.path().join("devices.toml")).map(|is| (is.uid(), is.mode() & 0o777)).ok();
+    let file = |name: &str| std::fs::metadata(folder.path().join(name)).map(|is| (is.uid(), is.mode() & 0o777)).ok();
+    let is = || file("devices.toml");
     let (code, error) = introduce(&["--user", "no-such-user"]);
     assert_eq!((code, is()), (2, None), "{error}");
     assert!(error.contains("--user no-such-user: there is no such user"), "{error}");
@@ -344,6 +345,8 @@ fn the_file_of_devices_becomes_the_relays_users_and_stays_so() {
     assert_eq!(introduce(&["--user", "nobody"]).0, 0);
     let nobody = is();
     assert_eq!(nobody, Some((65_534, 0o600)));
+    let lock = file("devices.toml.lock").map(|(uid, _)| uid);
+    assert_eq!(lock, Some(65_534), "the owner may introduce the next");
     // Whoever forgets it next time takes it from nobody.
     assert_eq!((introduce(&[]).0, is()), (0, nobody));
 }

@@ -10,21 +10,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
-/// The library that `hoop run` carries within itself.
-const LIBRARY: &str = concat!(env!("OUT_DIR"), "/preload.so");
+/// What is built once: where it went.
+type Built = OnceLock<PathBuf>;
 
-/// The program of all these tests, built once.
-fn program() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("preload-program");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/preload/program.c");
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-Wall", "-Wextra", "-pthread", "-include", "stdbool.h", "-o"]);
-        let built = cc.arg(&out).arg(source).status();
-        assert!(built.unwrap().success());
+/// Builds the program of all these tests, or the library as a static `hoop` has it.
+fn build(built: &'static Built, compiler: &str, name: &str, arguments: &[&str]) -> &'static Path {
+    built.get_or_init(|| {
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut compiler = Command::new(compiler);
+        compiler.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-Wall", "-Wextra", "-pthread", "-o"]);
+        assert!(compiler.arg(&out).args(arguments).status().unwrap().success(), "{name}");
         out
     })
+}
+
+/// The library that this `hoop run` carries within itself and the one of a static `hoop`, each with programs of either C library: glibc and musl.
+fn libraries_and_programs() -> [(&'static Path, &'static Path); 4] {
+    static MUSL_LIBRARY: Built = Built::new();
+    static PROGRAM: Built = Built::new();
+    static MUSL_PROGRAM: Built = Built::new();
+    let (source, own) =
+        (["-O1", "-include", "stdbool.h", "tests/preload/program.c"], concat!(env!("OUT_DIR"), "/preload.so"));
+    let musl = ["-shared", "-fPIC", "-O2", "-Werror", "preload/preload.c", "-nostdlib"];
+    let libraries = [Path::new(own), build(&MUSL_LIBRARY, "musl-gcc", "preload-musl.so", &musl)];
+    let programs = [
+        build(&PROGRAM, "cc", "preload-program", &source),
+        build(&MUSL_PROGRAM, "musl-gcc", "preload-program-musl", &source),
+    ];
+    let [own, musl] = libraries.map(|library| programs.map(|program| (library, program)));
+    [own[0], own[1], musl[0], musl[1]]
 }
 
 /// How long a destination takes to answer that answers late.
@@ -129,12 +143,23 @@ fn echo(listener: &UnixListener, asked: UnixListener, is_over: &AtomicBool) -> V
     lines.iter().take(taken).collect()
 }
 
-/// Runs one way of the program to its end, without a network, and returns where it was carried to.
+/// Runs one way of the program to its end, without a network, and returns where it was carried to. Where there are several C libraries, all go the same way.
 fn run(way: &str) -> Vec<String> {
     run_with(way, &[])
 }
 
 fn run_with(way: &str, variables: &[&str]) -> Vec<String> {
+    let [first, others @ ..] = libraries_and_programs();
+    let carried = run_beside(first, way, variables);
+    for other in others {
+        let also = run_beside(other, way, variables);
+        // How often the hammering ones get through is chance.
+        assert!(also == carried || carried.len() >= 300 && also.len() >= 300, "{way}: {other:?} went to {also:?}");
+    }
+    carried
+}
+
+fn run_beside((library, program): (&Path, &Path), way: &str, variables: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent");
     let listener = UnixListener::bind(&path).unwrap();
@@ -143,10 +168,10 @@ fn run_with(way: &str, variables: &[&str]) -> Vec<String> {
     let over = is_over.clone();
     let agent = std::thread::spawn(move || echo(&listener, asked, &over));
     let mut command = Command::new("unshare");
-    command.args(["--net", "--"]).arg("env").arg(format!("LD_PRELOAD={LIBRARY}")).args(variables);
-    command.arg(format!("HOOP_RUN_SOCKET={}", path.display())).arg(program()).arg(way);
+    command.args(["--net", "--"]).arg("env").arg(format!("LD_PRELOAD={}", library.display())).args(variables);
+    command.arg(format!("HOOP_RUN_SOCKET={}", path.display())).arg(program).arg(way);
     let ended = command.output().unwrap();
-    assert!(ended.status.success(), "{way}: {} {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{way}: {program:?} {} {}", ended.status, String::from_utf8_lossy(&ended.stderr));
     is_over.store(true, Ordering::Relaxed);
     UnixStream::connect(&path).unwrap();
     agent.join().unwrap()

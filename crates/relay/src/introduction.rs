@@ -472,7 +472,7 @@ pub fn introduce_for(
     };
     introduction.fits(&introduction.server()?.name)?;
     let devices = followed(devices);
-    let _alone = lock(&devices).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
+    let _alone = lock(&devices, owner).map_err(|source| IntroductionError::File { path: devices.clone(), source })?;
     let mut known: DevicesFile = if devices.exists() { read_toml(&devices, DEVICES)? } else { DevicesFile::default() };
     known.rules()?;
     if let Some(name) = name {
@@ -498,13 +498,16 @@ fn folder(path: &Path) -> &Path {
 }
 
 /// Keeps others out until it is dropped. A file beside it is locked, as the file itself is another each time; the folder is not, since whoever may look into
-/// it could hold its lock.
-fn lock(path: &Path) -> io::Result<fs::File> {
+/// it could hold its lock. It becomes its owner's, who may introduce the next.
+fn lock(path: &Path, owner: Option<(u32, u32)>) -> io::Result<fs::File> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".lock");
     let beside = Path::new(&beside);
     hoop_files::touch(beside)?;
     let file = hoop_files::open(beside)?;
+    if let Some((uid, gid)) = owner {
+        std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+    }
     file.lock()?;
     Ok(file)
 }

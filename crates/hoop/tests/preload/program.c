@@ -303,8 +303,10 @@ int main(int count, char **arguments) {
         struct sockaddr_storage from;
         socklen_t len = sizeof from;
         struct iovec parts[] = {{"ab", 2}, {"cde", 3}}, into[] = {{bytes, 3}, {more, 5}};
-        struct msghdr message = {(void *)&SOMEWHERE, sizeof SOMEWHERE, parts, 2, beside, sizeof beside, 0};
-        struct msghdr read_into = {&from, sizeof from, into, 2, NULL, 0, 0};
+        struct msghdr message = {
+            .msg_name = (void *)&SOMEWHERE, .msg_namelen = sizeof SOMEWHERE, .msg_iov = parts, .msg_iovlen = 2, .msg_control = beside, .msg_controllen = sizeof beside,
+        };
+        struct msghdr read_into = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = into, .msg_iovlen = 2};
         CHECK(pipe(pair) == 0);
         struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
         passed->cmsg_level = SOL_SOCKET;

@@ -1,10 +1,10 @@
-//! A device and a server as processes, and what happens to people on the move: links that go, addresses that change, UDP that is blocked, and either process killed,
-//! or both. Whatever was written comes out at the other end: all of it, once, in order.
+//! A device and a server as processes, and what happens to people on the move: links that go, links that go bad, addresses that change, UDP that is blocked, and either
+//! process killed, or both. Whatever was written comes out at the other end: all of it, once, in order.
 //!
 //! `HOOP_MISHAPS` makes it longer, `HOOP_SEED` repeats a run's choices. With an odd seed the server acknowledges what its store has, with an even one what its application has.
 
 use crate::ends::{self, FAILED, FOLDER, PORT, Plan, STOP, Stream};
-use hoop_lab::{Change, Direction, Host, Lab, Link, LinkConfig, Topology};
+use hoop_lab::{Change, Direction, Host, Lab, Link, LinkConfig, Loss, Probability, Topology};
 use hoop_relay::introduce;
 use hoop_testbed::{Certificates, Program, sha256};
 use hoop_units::{Bitrate, Duration as LinkDelay};
@@ -39,20 +39,29 @@ struct World {
     seed: u64,
     server: Program,
     device: Program,
-    /// Whether UDP passes.
+    /// Whether UDP is blocked.
     is_blocked: bool,
+    /// The phone's link that is bad now.
+    rotten: Option<&'static str>,
+}
+
+/// The phone's links: Mbit/s, and ms one way.
+const LINKS: [(&str, u64, u64); 2] = [("wifi", 30, 5), ("cell", 10, 25)];
+
+fn config(mbps: u64, ms: u64) -> LinkConfig {
+    LinkConfig::new().rate(Bitrate::mbps(mbps)).delay(LinkDelay::from_millis(ms))
 }
 
 impl World {
     fn build(seed: u64) -> Self {
-        let link = |mbps: u64, ms: u64| LinkConfig::new().rate(Bitrate::mbps(mbps)).delay(LinkDelay::from_millis(ms));
+        let [wifi, cell] = LINKS.map(|(name, mbps, ms)| Link::new(name, "phone", "net").both(config(mbps, ms)));
         let topology = Topology::new()
             .host(Host::new("phone"))
             .host(Host::new("net").forwarding())
             .host(Host::new("server"))
-            .link(Link::new("wifi", "phone", "net").both(link(30, 5)))
-            .link(Link::new("cell", "phone", "net").both(link(10, 25)))
-            .link(Link::new("core", "net", "server").both(link(100, 2)));
+            .link(wifi)
+            .link(cell)
+            .link(Link::new("core", "net", "server").both(config(100, 2)));
         let lab = Lab::build(&topology).expect("a lab: run as root, or where user namespaces are allowed");
         let folder = tempfile::Builder::new().prefix("hoop-cuts").tempdir().unwrap();
         let certificates = Certificates::make(folder.path(), &["server.example"]).unwrap();
@@ -70,7 +79,7 @@ impl World {
         ip(&lab, "server", &by);
         let server = start(&lab, &folder, seed, "server", "server");
         let device = start(&lab, &folder, seed, "phone", "device");
-        Self { lab, folder, seed, server, device, is_blocked: false }
+        Self { lab, folder, seed, server, device, is_blocked: false, rotten: None }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -93,7 +102,7 @@ impl World {
         let most = if dice.next_u32().is_multiple_of(LONG_ONE_IN) { LONG_MS } else { LASTS_MS };
         let lasts = Duration::from_millis(dice.next_u64() % most);
         let link = ["wifi", "cell"][dice.next_u32() as usize % 2];
-        match dice.next_u32() % 10 {
+        match dice.next_u32() % 13 {
             0 => self.cut(&[link], lasts, "a link that carries nothing"),
             1 => self.cut(&["wifi", "cell", "core"], lasts, "no network at all"),
             2 => {
@@ -120,8 +129,34 @@ impl World {
             }
             7 => self.restart(true, false, lasts, "the server killed"),
             8 => self.restart(false, true, lasts, "the device killed"),
-            _ => self.restart(true, true, lasts, "both killed"),
+            9 => self.restart(true, true, lasts, "both killed"),
+            _ => self.rot(dice, link),
         }
+    }
+
+    /// A link of the phone goes bad, in one direction or both, and stays so until the next one does: it loses a third, is late by up to two seconds, or has a hundredth of its rate.
+    fn rot(&mut self, dice: &mut Pcg64Mcg, link: &'static str) -> &'static str {
+        if let Some(rotten) = self.rotten.take() {
+            let (_, mbps, ms) = LINKS.into_iter().find(|(name, ..)| *name == rotten).expect("it is one of them");
+            let good = Change::new().rate(Bitrate::mbps(mbps)).delay(LinkDelay::from_millis(ms)).loss(Loss::None);
+            self.lab.set_link(rotten, Direction::Both, good);
+            if dice.next_u32().is_multiple_of(2) {
+                return "a link that is good again";
+            }
+        }
+        let (_, mbps, _) = LINKS.into_iter().find(|(name, ..)| *name == link).expect("it is one of them");
+        let direction = [Direction::Up, Direction::Down, Direction::Both][dice.next_u32() as usize % 3];
+        let late = LinkDelay::from_millis(100 + dice.next_u64() % 1_900);
+        let lossy = Loss::Independent(Probability::new(0.3).expect("a probability"));
+        let (change, name) = match dice.next_u32() % 4 {
+            0 => (Change::new().loss(lossy), "a link that loses"),
+            1 => (Change::new().delay(late), "a link that is late"),
+            2 => (Change::new().loss(lossy).delay(late), "a link that loses and is late"),
+            _ => (Change::new().rate(Bitrate::kbps(mbps * 10)), "a link at a hundredth"),
+        };
+        self.lab.set_link(link, direction, change);
+        self.rotten = Some(link);
+        name
     }
 
     fn cut(&self, links: &[&str], lasts: Duration, name: &'static str) -> &'static str {
