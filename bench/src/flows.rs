@@ -240,6 +240,21 @@ async fn send_back(flow: &mut FlowStream) -> std::io::Result<()> {
     flow.finished().await
 }
 
+/// Whether a part is to download (`--way down`).
+pub fn is_download() -> bool {
+    word("--way").expect("a way") == "down"
+}
+
+/// The links that a part is to use, and the server's address on each: `--servers a=10.0.0.2,b=10.0.1.2`.
+pub fn servers() -> Vec<(String, Ipv4Addr)> {
+    let servers = word("--servers").expect("addresses");
+    let pair = |pair: &str| {
+        let (link, address) = pair.split_once('=').expect("a link and an address");
+        (link.to_owned(), address.parse().expect("an address"))
+    };
+    servers.split(',').map(pair).collect()
+}
+
 /// A device without carriers.
 pub fn device() -> Device {
     Device::new(DeviceConfig::new(HOST, KEY))

@@ -11,13 +11,12 @@
 //!
 //! `--rounds N`; `--try` runs one round; `--case TEXT` and `--way down|up` run the cases that have it in them, `--link a|b` those of one link; `--case echo` runs the second table alone.
 
-use hoop_bench::flows::{self, Part, give, quic, serve};
+use hoop_bench::flows::{self, Part, give, is_download, quic, serve, servers};
 use hoop_bench::{Table, Verdict, median, mptcp, rounds, spread, word};
 use hoop_carrier::QuicOptions;
 use hoop_endpoint::{Device, FlowOptions, FlowStream, Use};
 use hoop_lab::{Change, Direction, Host, Lab, Link, LinkConfig, Loss, Probability, QueueLimit, Topology};
 use hoop_units::Bitrate;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::RecvTimeoutError;
@@ -345,19 +344,6 @@ async fn take_part(role: &str) {
 
 fn options() -> FlowOptions {
     FlowOptions { multipath: true, window: WINDOW, send_buffer: WINDOW, ..FlowOptions::default() }
-}
-
-fn is_download() -> bool {
-    word("--way").expect("a way") == "down"
-}
-
-fn servers() -> Vec<(String, Ipv4Addr)> {
-    let servers = word("--servers").expect("addresses");
-    let pair = |pair: &str| {
-        let (link, address) = pair.split_once('=').expect("a link and an address");
-        (link.to_owned(), address.parse().expect("an address"))
-    };
-    servers.split(',').map(pair).collect()
 }
 
 fn tell(took: Duration, gap: Duration) {

@@ -9,14 +9,13 @@
 //!
 //! `--rounds N`; `--try` runs one round; `--way`, `--loss` and `--links` run one setting; `--mptcp no`. `FLOW_VERBOSE=1` tells what each link carried.
 
-use hoop_bench::flows::{self, Part, give, quic, serve};
+use hoop_bench::flows::{self, Part, give, is_download, quic, serve, servers};
 use hoop_bench::number;
 use hoop_bench::{ROUNDS, Table, Verdict, median, mptcp, rounds, spread, word};
 use hoop_carrier::{Congestion, QuicOptions};
 use hoop_endpoint::{FlowOptions, Use};
 use hoop_lab::{Host, Lab, Link, LinkConfig, Loss, Probability, QueueLimit, Topology};
 use hoop_units::Bitrate;
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -238,19 +237,6 @@ fn is_bbr() -> bool {
 
 fn octets() -> usize {
     number("--octets").expect("a number") as usize
-}
-
-fn is_download() -> bool {
-    word("--way").expect("a way") == "down"
-}
-
-fn servers() -> Vec<(String, Ipv4Addr)> {
-    let servers = word("--servers").expect("addresses");
-    let pair = |pair: &str| {
-        let (link, address) = pair.split_once('=').expect("a link and an address");
-        (link.to_owned(), address.parse().expect("an address"))
-    };
-    servers.split(',').map(pair).collect()
 }
 
 async fn flow() -> f64 {
