@@ -21,8 +21,11 @@ use std::time::Duration;
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
 const SPANS_MAX: usize = 4096;
 
-/// Beyond so many entries the registry drops those that nobody uses any more.
-const SWEEP_AT: usize = 128;
+/// Parts of the registry. Whoever lets an upload in may wait for the disk meanwhile, and keeps out only those in the same part.
+const PARTS: usize = 32;
+
+/// Beyond so many entries a part of the registry drops those that nobody uses any more.
+const SWEEP_AT: usize = 16;
 
 /// When it is worth asking again for an upload that is paused: soon at first, for a pause is often short; then each minute or so, which its
 /// owner will not notice, and a thousand of them cost nothing. Where in that time is thrown with dice, so that they do not all come at once.
@@ -31,7 +34,7 @@ const PAUSED_WAITS: Backoff = Backoff { base: Duration::from_secs(8), cap: Durat
 /// Uploads that somebody sends now.
 #[derive(Default)]
 pub struct Registry {
-    live: tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>>,
+    parts: [tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>>; PARTS],
 }
 
 /// What an upload is, prelude and total: as said by whoever's record opened first. All that are [`Live`] under one id share it.
@@ -51,6 +54,11 @@ pub enum Entered {
 }
 
 impl Registry {
+    /// The part in which an upload is. Ids are hashes.
+    fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>> {
+        &self.parts[usize::from(id.0[0]) % PARTS]
+    }
+
     /// Lets a message in, if its upload is new, in time and cannot have been forgotten, or known and the same, and there is room. Until it is
     /// known whose the upload is, `sender` pays.
     ///
@@ -58,7 +66,7 @@ impl Registry {
     /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
     pub async fn enter(&self, core: &Core, admission: Admission, sender: Payer) -> Result<Entered, Problem> {
         let id = admission.id();
-        let mut live = self.live.lock().await;
+        let mut live = self.part(id).lock().await;
         let others: Vec<_> = live.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default();
         // One whose record has opened is what the upload is; of the others each may yet be.
         let settled = others.iter().find(|other| other.is_settled());
@@ -137,7 +145,7 @@ impl Registry {
 
     /// What somebody sends under this id: one, unless others say something else of it and no record has opened.
     async fn all_of(&self, id: UploadId) -> Vec<Arc<Live>> {
-        self.live.lock().await.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default()
+        self.part(id).lock().await.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default()
     }
 
     /// What somebody sends of this upload, of which a record has opened.
@@ -155,8 +163,12 @@ impl Registry {
 
     /// The uploads that are coming in, with what has come of each, on disk or not.
     pub async fn coming(&self, now: UnixTime) -> Vec<Upload> {
-        let live = self.live.lock().await;
-        live.values().flat_map(|lives| alive(lives)).filter_map(|live| live.coming(now)).collect()
+        let mut coming = Vec::new();
+        for part in &self.parts {
+            let lives: Vec<_> = part.lock().await.values().flat_map(|lives| alive(lives)).collect();
+            coming.extend(lives.into_iter().filter_map(|live| live.coming(now)));
+        }
+        coming
     }
 
     /// One of those.
@@ -170,7 +182,7 @@ impl Registry {
     /// The store's.
     pub async fn discard(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
         {
-            let live = self.live.lock().await;
+            let live = self.part(id).lock().await;
             if is_alive(&live, id) {
                 return Ok(());
             }
@@ -185,7 +197,7 @@ impl Registry {
     /// # Errors
     /// The store's.
     pub async fn remove_orphan(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
-        let live = self.live.lock().await;
+        let live = self.part(id).lock().await;
         if !is_alive(&live, id) && core.store.load(id).await?.is_none() {
             let bodies = core.store.bodies().clone();
             blocking(move || bodies.remove(id)).await??;
@@ -620,6 +632,16 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_the_disk_keeps_out_no_upload_of_another_part() {
+        let registry = Registry::default();
+        let _waits = registry.part(UploadId([0; 16])).lock().await;
+        for part in 1..PARTS {
+            assert!(registry.of(UploadId([u8::try_from(part).unwrap(); 16])).await.is_none());
+        }
+        assert!(registry.part(UploadId([0; 16])).try_lock().is_err(), "who is in the same part waits");
+    }
 
     #[test]
     fn whoever_is_paused_is_asked_for_less_and_less_often_and_never_less_than_each_minute() {
