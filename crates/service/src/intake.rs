@@ -9,6 +9,7 @@
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
+use crate::owner::Tag;
 use crate::room::{self, Payer, Wants};
 use crate::state::{Changed, Facts, LINGER_SECS, Sealed, State, Store, StoreError, Upload, blocking};
 use hoop_http::{Code, Dice, Problem};
@@ -161,12 +162,14 @@ impl Registry {
         }
     }
 
-    /// The uploads that are coming in, with what has come of each, on disk or not.
-    pub async fn coming(&self, now: UnixTime) -> Vec<Upload> {
+    /// Those of the uploads that are coming in that are wanted, by name and by whose they are if that is known, with what has come of each, on disk or not. Others are
+    /// not looked into: all readers of events ask each second.
+    pub async fn coming(&self, now: UnixTime, is_wanted: impl Fn(UploadId, Option<Tag>) -> bool) -> Vec<Upload> {
         let mut coming = Vec::new();
         for part in &self.parts {
             let lives: Vec<_> = part.lock().await.values().flat_map(|lives| alive(lives)).collect();
-            coming.extend(lives.into_iter().filter_map(|live| live.coming(now)));
+            let wanted = lives.into_iter().filter(|live| is_wanted(live.admission.id(), live.owner()));
+            coming.extend(wanted.filter_map(|live| live.coming(now)));
         }
         coming
     }
@@ -371,6 +374,11 @@ impl Live {
     /// Why nothing more is taken: `upload-paused` or `upload-stopped`.
     pub fn halted(&self) -> Option<Code> {
         self.progress().halted
+    }
+
+    /// Whose it is, if record 0 is here.
+    fn owner(&self) -> Option<Tag> {
+        self.progress().facts.as_ref().map(|facts| facts.owner)
     }
 
     /// The upload as it comes in; none if nothing of it has come.
@@ -632,6 +640,44 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes::Routes;
+    use crate::state::Bodies;
+    use crate::state::folder::Folder;
+    use hoop_seal::{Grant, Keyring, KwsId, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};
+
+    /// An upload that comes in, of that owner, by its records.
+    fn coming_in(bodies: &dyn Bodies, n: u8) -> Arc<Live> {
+        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let origin = "https://photos.example".to_owned();
+        let key = UploadKey([n; 32]);
+        let (id, suite) = (key.upload_id(), Suite::default());
+        let grant = Grant { key, not_before: UnixTime(1), max_bytes: 1 << 20, route: Route::ANY, suite };
+        let ticket = keys.seal_ticket(&origin, id, UnixTime(9), &grant, [n; 12]);
+        let prelude = Prelude::new([3; 16], RECORD_SIZE, &ticket).unwrap();
+        let total = prelude.len() as u64 + 40;
+        let policy = Policy { keys, origin, max_bytes: 1 << 20, routes: Routes::default() };
+        let admission = Admission::new(&policy, prelude, total).unwrap();
+        let facts = Facts { method: "POST".to_owned(), path: "/".to_owned(), owner: [n; 16] };
+        let progress = Progress { body: Some(bodies.create(id).unwrap()), facts: Some(facts), ..Progress::default() };
+        Arc::new(Live::new(admission, UnixTime(1), progress, None, Claim::default()))
+    }
+
+    /// All readers of events ask each second, and an upload may have thousands of spans.
+    #[tokio::test]
+    async fn of_what_comes_in_others_uploads_are_not_looked_into() {
+        let dir = tempfile::tempdir().unwrap();
+        let bodies = Folder::open(&dir.path().join("bodies")).unwrap();
+        let registry = Registry::default();
+        let lives = [1, 2, 3].map(|n| coming_in(&bodies, n));
+        for live in &lives {
+            let id = live.admission.id();
+            registry.part(id).lock().await.insert(id, vec![Arc::downgrade(live)]);
+        }
+        let coming = registry.coming(UnixTime(2), |_, owner| owner == Some([2; 16])).await;
+        assert_eq!(coming.iter().map(|upload| upload.id).collect::<Vec<_>>(), [lives[1].admission.id()]);
+        let third = lives[2].admission.id();
+        assert_eq!(registry.coming(UnixTime(2), |id, _| id == third).await.len(), 1, "one that was shown before");
+    }
 
     #[tokio::test]
     async fn who_waits_for_the_disk_keeps_out_no_upload_of_another_part() {
