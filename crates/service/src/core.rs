@@ -39,7 +39,7 @@ pub struct Core {
     /// What owners did.
     pub audit: Audit,
     /// What is told of fields that the application does not get.
-    pub left_behind: LeftBehind,
+    pub left_behind: Arc<LeftBehind>,
     pub origin: Origin,
     pub upstream: Origin,
     /// Connects to the application.
@@ -82,7 +82,7 @@ impl Core {
             permits: Current::new(config.permits),
             counters: Counters::default(),
             audit: Audit::default(),
-            left_behind: LeftBehind::default(),
+            left_behind: Arc::default(),
             origin: config.origin,
             upstream: config.upstream,
             connector,

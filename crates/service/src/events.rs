@@ -175,12 +175,11 @@ impl Watch {
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        for upload in self.core.live.coming(self.core.clock.unix()).await {
-            let told = upload.facts.as_ref().is_some_and(|facts| self.tags.contains(&facts.owner));
-            if told || self.shown.0.contains_key(&upload.id) {
-                ids.insert(upload.id);
-            }
-        }
+        let is_wanted = |id: UploadId, owner: Option<Tag>| {
+            owner.is_some_and(|owner| self.tags.contains(&owner)) || self.shown.0.contains_key(&id)
+        };
+        let coming = self.core.live.coming(self.core.clock.unix(), is_wanted).await;
+        ids.extend(coming.iter().map(|upload| upload.id));
         Ok(ids)
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
+use crate::owner::Tag;
 use crate::room::{self, Payer, Wants};
 use crate::state::{Changed, Facts, LINGER_SECS, Sealed, State, Store, StoreError, Upload, blocking};
 use hoop_http::{Code, Dice, Problem};
@@ -21,8 +22,11 @@ use std::time::Duration;
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
 const SPANS_MAX: usize = 4096;
 
-/// Beyond so many entries the registry drops those that nobody uses any more.
-const SWEEP_AT: usize = 128;
+/// Parts of the registry. Whoever lets an upload in may wait for the disk meanwhile, and keeps out only those in the same part.
+const PARTS: usize = 32;
+
+/// Beyond so many entries a part of the registry drops those that nobody uses any more.
+const SWEEP_AT: usize = 16;
 
 /// When it is worth asking again for an upload that is paused: soon at first, for a pause is often short; then each minute or so, which its
 /// owner will not notice, and a thousand of them cost nothing. Where in that time is thrown with dice, so that they do not all come at once.
@@ -31,7 +35,7 @@ const PAUSED_WAITS: Backoff = Backoff { base: Duration::from_secs(8), cap: Durat
 /// Uploads that somebody sends now.
 #[derive(Default)]
 pub struct Registry {
-    live: tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>>,
+    parts: [tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>>; PARTS],
 }
 
 /// What an upload is, prelude and total: as said by whoever's record opened first. All that are [`Live`] under one id share it.
@@ -51,6 +55,11 @@ pub enum Entered {
 }
 
 impl Registry {
+    /// The part in which an upload is. Ids are hashes.
+    fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>> {
+        &self.parts[usize::from(id.0[0]) % PARTS]
+    }
+
     /// Lets a message in, if its upload is new, in time and cannot have been forgotten, or known and the same, and there is room. Until it is
     /// known whose the upload is, `sender` pays.
     ///
@@ -58,7 +67,7 @@ impl Registry {
     /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
     pub async fn enter(&self, core: &Core, admission: Admission, sender: Payer) -> Result<Entered, Problem> {
         let id = admission.id();
-        let mut live = self.live.lock().await;
+        let mut live = self.part(id).lock().await;
         let others: Vec<_> = live.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default();
         // One whose record has opened is what the upload is; of the others each may yet be.
         let settled = others.iter().find(|other| other.is_settled());
@@ -137,7 +146,7 @@ impl Registry {
 
     /// What somebody sends under this id: one, unless others say something else of it and no record has opened.
     async fn all_of(&self, id: UploadId) -> Vec<Arc<Live>> {
-        self.live.lock().await.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default()
+        self.part(id).lock().await.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default()
     }
 
     /// What somebody sends of this upload, of which a record has opened.
@@ -153,10 +162,16 @@ impl Registry {
         }
     }
 
-    /// The uploads that are coming in, with what has come of each, on disk or not.
-    pub async fn coming(&self, now: UnixTime) -> Vec<Upload> {
-        let live = self.live.lock().await;
-        live.values().flat_map(|lives| alive(lives)).filter_map(|live| live.coming(now)).collect()
+    /// Those of the uploads that are coming in that are wanted, by name and by whose they are if that is known, with what has come of each, on disk or not. Others are
+    /// not looked into: all readers of events ask each second.
+    pub async fn coming(&self, now: UnixTime, is_wanted: impl Fn(UploadId, Option<Tag>) -> bool) -> Vec<Upload> {
+        let mut coming = Vec::new();
+        for part in &self.parts {
+            let lives: Vec<_> = part.lock().await.values().flat_map(|lives| alive(lives)).collect();
+            let wanted = lives.into_iter().filter(|live| is_wanted(live.admission.id(), live.owner()));
+            coming.extend(wanted.filter_map(|live| live.coming(now)));
+        }
+        coming
     }
 
     /// One of those.
@@ -170,7 +185,7 @@ impl Registry {
     /// The store's.
     pub async fn discard(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
         {
-            let live = self.live.lock().await;
+            let live = self.part(id).lock().await;
             if is_alive(&live, id) {
                 return Ok(());
             }
@@ -185,7 +200,7 @@ impl Registry {
     /// # Errors
     /// The store's.
     pub async fn remove_orphan(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
-        let live = self.live.lock().await;
+        let live = self.part(id).lock().await;
         if !is_alive(&live, id) && core.store.load(id).await?.is_none() {
             let bodies = core.store.bodies().clone();
             blocking(move || bodies.remove(id)).await??;
@@ -359,6 +374,11 @@ impl Live {
     /// Why nothing more is taken: `upload-paused` or `upload-stopped`.
     pub fn halted(&self) -> Option<Code> {
         self.progress().halted
+    }
+
+    /// Whose it is, if record 0 is here.
+    fn owner(&self) -> Option<Tag> {
+        self.progress().facts.as_ref().map(|facts| facts.owner)
     }
 
     /// The upload as it comes in; none if nothing of it has come.
@@ -620,6 +640,54 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes::Routes;
+    use crate::state::Bodies;
+    use crate::state::folder::Folder;
+    use hoop_seal::{Grant, Keyring, KwsId, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};
+
+    /// An upload that comes in, of that owner, by its records.
+    fn coming_in(bodies: &dyn Bodies, n: u8) -> Arc<Live> {
+        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let origin = "https://photos.example".to_owned();
+        let key = UploadKey([n; 32]);
+        let (id, suite) = (key.upload_id(), Suite::default());
+        let grant = Grant { key, not_before: UnixTime(1), max_bytes: 1 << 20, route: Route::ANY, suite };
+        let ticket = keys.seal_ticket(&origin, id, UnixTime(9), &grant, [n; 12]);
+        let prelude = Prelude::new([3; 16], RECORD_SIZE, &ticket).unwrap();
+        let total = prelude.len() as u64 + 40;
+        let policy = Policy { keys, origin, max_bytes: 1 << 20, routes: Routes::default() };
+        let admission = Admission::new(&policy, prelude, total).unwrap();
+        let facts = Facts { method: "POST".to_owned(), path: "/".to_owned(), owner: [n; 16] };
+        let progress = Progress { body: Some(bodies.create(id).unwrap()), facts: Some(facts), ..Progress::default() };
+        Arc::new(Live::new(admission, UnixTime(1), progress, None, Claim::default()))
+    }
+
+    /// All readers of events ask each second, and an upload may have thousands of spans.
+    #[tokio::test]
+    async fn of_what_comes_in_others_uploads_are_not_looked_into() {
+        let dir = tempfile::tempdir().unwrap();
+        let bodies = Folder::open(&dir.path().join("bodies")).unwrap();
+        let registry = Registry::default();
+        let lives = [1, 2, 3].map(|n| coming_in(&bodies, n));
+        for live in &lives {
+            let id = live.admission.id();
+            registry.part(id).lock().await.insert(id, vec![Arc::downgrade(live)]);
+        }
+        let coming = registry.coming(UnixTime(2), |_, owner| owner == Some([2; 16])).await;
+        assert_eq!(coming.iter().map(|upload| upload.id).collect::<Vec<_>>(), [lives[1].admission.id()]);
+        let third = lives[2].admission.id();
+        assert_eq!(registry.coming(UnixTime(2), |id, _| id == third).await.len(), 1, "one that was shown before");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_disk_keeps_out_no_upload_of_another_part() {
+        let registry = Registry::default();
+        let _waits = registry.part(UploadId([0; 16])).lock().await;
+        for part in 1..PARTS {
+            assert!(registry.of(UploadId([u8::try_from(part).unwrap(); 16])).await.is_none());
+        }
+        assert!(registry.part(UploadId([0; 16])).try_lock().is_err(), "who is in the same part waits");
+    }
 
     #[test]
     fn whoever_is_paused_is_asked_for_less_and_less_often_and_never_less_than_each_minute() {

@@ -1,4 +1,4 @@
-//! What is told of fields of sealed heads that the application does not get: [`LeftBehind`].
+//! What is told of fields of sealed heads, and of plain ones, that the application does not get: [`LeftBehind`].
 //!
 //! A field that is missing is a riddle to whoever wrote the page. So the log names each the first time, as a warning, and later at debug;
 //! `/metrics` counts them. No value is told.
@@ -21,6 +21,8 @@ const NAME_MAX: usize = 64;
 pub struct LeftBehind {
     warned: Mutex<BTreeSet<String>>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
+    /// Of plain requests, so that scanners of the whole network leave the others their names.
+    warned_plain: Mutex<BTreeSet<String>>,
 }
 
 impl LeftBehind {
@@ -42,6 +44,17 @@ impl LeftBehind {
         }
     }
 
+    /// Tells of a field of a plain request that only a trusted proxy may say.
+    pub fn tell_plain(&self, name: &str) {
+        let field: String = name.chars().take(NAME_MAX).collect();
+        if is_new(&self.warned_plain, &field) {
+            tracing::warn!(
+                field,
+                "the application gets this field from a trusted proxy alone: is the one in front named with --trusted-proxy?"
+            );
+        }
+    }
+
     /// How many stayed behind, by why.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -49,9 +62,13 @@ impl LeftBehind {
 
     /// Whether to warn. What the operator drops is no news to them.
     fn is_news(&self, name: &str, fate: Fate) -> bool {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        fate != Fate::Dropped && warned.len() < NAMES_MAX && warned.insert(name.to_ascii_lowercase())
+        fate != Fate::Dropped && is_new(&self.warned, name)
     }
+}
+
+fn is_new(warned: &Mutex<BTreeSet<String>>, name: &str) -> bool {
+    let mut warned = warned.lock().unwrap_or_else(PoisonError::into_inner);
+    warned.len() < NAMES_MAX && warned.insert(name.to_ascii_lowercase())
 }
 
 const fn hint(fate: Fate) -> &'static str {

@@ -13,7 +13,7 @@
 //! # drop(stop); Ok(()) }
 //! ```
 //!
-//! How it is built: `admit`, `head`, `fields` and `paths` (pure) judge what comes in; `source`, `post` and `intake` take it; `state` keeps it, and `room` says how much of the disk who may have;
+//! How it is built: `admit`, `head`, `fields` and `paths` (pure) judge what comes in, and `told` (pure) what a plain request may say; `source`, `post` and `intake` take it; `state` keeps it, and `room` says how much of the disk who may have;
 //! `replay` hands it to the application and `worker` says when; `rules` (pure) and `verdict` say what its answer means;
 //! `reload` takes another configuration while it runs; `csrf` (pure) and `renew` give what is released its form's fresh token; `clean` clears away, and `kept` before its time where room is needed; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
 //! `docs/protocol.md` has the formats, `docs/services.md` the operator's side.
@@ -64,6 +64,7 @@ mod state;
 mod status;
 mod tickets;
 mod token;
+mod told;
 mod tunnel;
 mod uploads;
 mod user;

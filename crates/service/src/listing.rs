@@ -155,7 +155,9 @@ pub fn documents(entries: &[Entry]) -> Vec<Value> {
 pub async fn all(core: &Core, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
     let turn = tokio::time::timeout(WAIT, core.lists.clone().acquire_owned()).await.ok();
     let turn = turn.and_then(Result::ok).ok_or_else(too_many)?;
-    let coming = core.live.coming(core.clock.unix()).await;
+    // Of which record 0 has not come, a note may say whose it is.
+    let is_wanted = |_, owner: Option<Tag>| owner.is_none_or(|owner| tags.contains(&owner));
+    let coming = core.live.coming(core.clock.unix(), is_wanted).await;
     let own = tags.to_vec();
     let known = core.store.with(move |index| {
         // Until it is done, also if whoever asked goes away.

@@ -45,6 +45,12 @@ pub async fn run(server: Option<Server>, core: Arc<Core>, shutdown: Shutdown) {
 }
 
 async fn text(core: &Core) -> Result<String, Problem> {
+    let help = "Whether the state is open: 0 where the disk has had no room for it since the start.";
+    if !core.store.is_open() {
+        let mut families = Families::new("hoop_service_");
+        families.add("state_open", "gauge", help, [(String::new(), 0)]);
+        return Ok(families.into_text());
+    }
     let counts = core.store.with(|index| index.counts()).await.map_err(store_problem)?;
     let stored = core.store.with(|index| index.stored()).await.map_err(store_problem)?;
     let ended = core.store.with(|index| index.ended()).await.map_err(store_problem)?;
@@ -55,6 +61,7 @@ async fn text(core: &Core) -> Result<String, Problem> {
         families.add(name, kind, help, values.iter().cloned());
     };
     let one = |value: u64| [(String::new(), value)];
+    metric("state_open", "gauge", help, &one(1));
     let counter = |value: &AtomicU64| one(value.load(Ordering::Relaxed));
     let states: Vec<_> = counts.iter().map(|(state, n)| (format!("{{state=\"{}\"}}", state.name()), *n)).collect();
     metric("uploads", "gauge", "Uploads in the index, by state.", &states);

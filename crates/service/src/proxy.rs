@@ -11,13 +11,16 @@
 use crate::core::Core;
 use crate::crowd::{self, Use};
 use crate::forwarded::Client;
+use crate::left_behind::LeftBehind;
 use crate::source::PIECE;
+use crate::told::is_told;
 use crate::tunnel::Tunnel;
 use hoop_http::{
     Body, Code, Connector, Late, LeastRate, Lines, Origin, PacedBody, Place, Problem, Shutdown, empty, streamed,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Fields that concern one hop alone (RFC 9110 §7.6.1, RFC 7540 §3.2.1, and those that older software sends).
@@ -42,6 +45,8 @@ pub struct Proxy {
     tunnel_idle: Duration,
     /// What each sender has to bring.
     pace: LeastRate,
+    /// What is told of fields that the application does not get.
+    left_behind: Arc<LeftBehind>,
     shutdown: Shutdown,
 }
 
@@ -53,6 +58,7 @@ impl Proxy {
             upstream: core.upstream.clone(),
             tunnel_idle: core.tunnel_idle,
             pace: LeastRate { bytes: PIECE as usize, within: core.body_timeout },
+            left_behind: core.left_behind.clone(),
             shutdown,
         }
     }
@@ -74,7 +80,8 @@ impl Proxy {
         }
         let protocol = wanted(&request);
         let near = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
-        let (outgoing, late) = self.paced(outgoing(request, client, protocol.as_ref())?, place.clone());
+        let (outgoing, late) =
+            self.paced(outgoing(request, client, protocol.as_ref(), &self.left_behind)?, place.clone());
         static TROUBLE: Lines = Lines::new();
         let more = || tracing::warn!("the application fails more often than is written down in this minute");
         let is_written = || TROUBLE.have_room(Instant::now(), more);
@@ -141,6 +148,7 @@ fn outgoing(
     request: Request<Incoming>,
     client: &Client,
     protocol: Option<&HeaderValue>,
+    left_behind: &LeftBehind,
 ) -> Result<Request<Incoming>, Problem> {
     let (mut parts, body) = request.into_parts();
     // Absolute form becomes origin form; `*` stays (RFC 9112 §3.2).
@@ -151,7 +159,7 @@ fn outgoing(
     set_upgrade(&mut parts.headers, protocol);
     // We send `100 Continue` ourselves when the application takes the first octets (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
-    drop_made_up(&mut parts.headers, client.trusted);
+    drop_made_up(&mut parts.headers, client.trusted, left_behind);
     if parts.headers.contains_key("x-real-ip") {
         let address = HeaderValue::try_from(client.address.to_string()).expect("an address is ASCII");
         parts.headers.insert(HeaderName::from_static("x-real-ip"), address);
@@ -218,28 +226,20 @@ fn drop_own(headers: &mut HeaderMap) {
     names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
-/// Whether proxies and content networks tell an application by this whose request it is, for which address, or how it came.
-fn is_told_by_proxies(name: &str) -> bool {
-    const BEGIN: [&str; 7] =
-        ["x-forward", "forwarded", "x-original-", "x-rewrite-", "x-override-", "x-remote-", "x-envoy-"];
-    const END: [&str; 4] = ["client-ip", "clientip", "connecting-ip", "connecting-ipv6"];
-    const ALONE: [&str; 7] =
-        ["x-real-ip", "x-real-port", "x-scheme", "x-url-scheme", "x-host", "x-http-host-override", "front-end-https"];
-    BEGIN.iter().any(|begin| name.starts_with(begin))
-        || END.iter().any(|end| name.ends_with(end))
-        || ALONE.contains(&name)
-}
-
 /// What was written by somebody whom nobody need believe, and an application might. A trusted proxy is believed, except in `Forwarded` where it wrote
 /// `X-Forwarded-For`: that is its client's. Nobody is believed in a name with other characters than letters, digits and `-`: to CGI, WSGI and PHP `x_auth_user` and
 /// `x.auth.user` are `x-auth-user`, and who clears that does not clear these (nginx and Apache drop them as well). Nor in `Proxy`, which is
 /// `HTTP_PROXY` to CGI programs.
-fn drop_made_up(headers: &mut HeaderMap, trusted: bool) {
+fn drop_made_up(headers: &mut HeaderMap, trusted: bool, left_behind: &LeftBehind) {
     let names_clients = headers.contains_key("x-forwarded-for");
     let is_made_up = |name: &HeaderName| {
         let name = name.as_str();
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        !is_plain || name == "proxy" || is_told_by_proxies(name) && !trusted || name == "forwarded" && names_clients
+        let is_of_nobody = !trusted && is_told(name);
+        if is_of_nobody {
+            left_behind.tell_plain(name);
+        }
+        !is_plain || name == "proxy" || is_of_nobody || name == "forwarded" && names_clients
     };
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_made_up(name)).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));

@@ -23,7 +23,7 @@ use crate::state::{Change, Changed, Reason, Sealed, Upload, blocking};
 use crate::token::Credentials;
 use crate::wire::{Answer, AnswerError, read_answer};
 use hoop_http::{Code, Shutdown};
-use hoop_seal::Prelude;
+use hoop_seal::{Keyring, KwsId, Prelude};
 use hoop_units::UploadId;
 use ring::digest;
 use std::io;
@@ -38,6 +38,9 @@ const BATCH: u64 = 8;
 
 /// Records that stay back until the gate.
 const WITHHELD: u64 = 2;
+
+/// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
+const IDEMPOTENCY_DOMAIN: &[u8] = b"\0idempotency";
 
 /// How long an answer may take that was sent before the application closed its ears.
 const LINGER: Duration = Duration::from_secs(10);
@@ -177,7 +180,9 @@ async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<(Request, Option<S
     let first = if first.is_empty() { first } else { edits.apply(0, &first) };
     let mut digest = BodyDigest { hash: digest::Context::new(&digest::SHA256), next: 0 };
     digest.add(0, &first);
-    let (text, digest) = (write_head(core, upload, &head, sent, &credentials), Arc::new(Mutex::new(digest)));
+    let key = idempotency_key(&core.policy().keys, admission.ticket.label.kws_id, upload.id);
+    let key = key.ok_or_else(|| Unprepared::Broken("the key of its ticket has gone".to_owned()))?;
+    let (text, digest) = (write_head(core, upload, &head, sent, &credentials, &key), Arc::new(Mutex::new(digest)));
     let (edits, head_len) = (Arc::new(edits), head.head_len as u64);
     Ok((Request { head: text, first, admission, body, head_len, edits, digest }, not_renewed))
 }
@@ -298,7 +303,14 @@ fn open(core: &Core, upload: &Upload) -> Result<Opened, String> {
 }
 
 /// The head as the application gets it: what the device wrote, and what only the service can say.
-fn write_head(core: &Core, upload: &Upload, head: &RequestHead, body_len: u64, credentials: &Credentials) -> Vec<u8> {
+fn write_head(
+    core: &Core,
+    upload: &Upload,
+    head: &RequestHead,
+    body_len: u64,
+    credentials: &Credentials,
+    idempotency_key: &str,
+) -> Vec<u8> {
     let mut text =
         format!("{} {} HTTP/1.1\r\nHost: {}\r\n", head.method, head.target, core.origin.authority()).into_bytes();
     let mut field = |name: &str, value: &[u8]| {
@@ -331,10 +343,18 @@ fn write_head(core: &Core, upload: &Upload, head: &RequestHead, body_len: u64, c
     }
     field("X-Forwarded-Proto", if core.origin.is_https() { b"https" } else { b"http" });
     field("X-Forwarded-Host", core.origin.authority().as_bytes());
-    field("Idempotency-Key", format!("\"{}\"", upload.id).as_bytes());
+    field("Idempotency-Key", format!("\"{idempotency_key}\"").as_bytes());
     field("Connection", b"close");
     text.extend_from_slice(b"\r\n");
     text
+}
+
+/// What an application tells attempts of one upload by: the same at each, as long as its ticket can be opened, and known to nobody else. Whoever carries an upload knows
+/// its id, and could send a plain request with that as its key before the upload comes. None: the ticket's key has gone.
+fn idempotency_key(keys: &Keyring, of: KwsId, id: UploadId) -> Option<String> {
+    let ids = keys.signing_keys().map(|(id, _)| id);
+    let (_, tag) = ids.zip(keys.owner_tags(IDEMPOTENCY_DOMAIN, id.as_bytes())).find(|(id, _)| *id == of)?;
+    Some(tag.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 async fn connect(core: &Core) -> io::Result<TcpStream> {
@@ -481,5 +501,25 @@ impl Gate<'_> {
             Ok(Changed::Refused(_) | Changed::Unknown) => Err(Unsent::Abandoned),
             Err(error) => Err(Unsent::Local(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoop_seal::ServiceKey;
+
+    #[test]
+    fn the_key_of_an_uploads_attempts_outlives_a_rotation_and_tells_uploads_apart() {
+        let [old, new] = [1, 2].map(|n| ServiceKey::new(KwsId([n; 4]), [n; 32]));
+        let before = Keyring::new(old.clone());
+        let rotated = Keyring::parse(&format!("{}\n{}", new.to_line(), old.to_line())).unwrap();
+        let (id, other) = (UploadId([7; 16]), UploadId([8; 16]));
+        let key = idempotency_key(&before, old.id(), id);
+        assert!(key.as_ref().is_some_and(|key| *key != id.to_hex()));
+        assert_eq!(idempotency_key(&rotated, old.id(), id), key);
+        assert_ne!(idempotency_key(&rotated, new.id(), id), key);
+        assert_ne!(idempotency_key(&before, old.id(), other), key);
+        assert_eq!(idempotency_key(&Keyring::new(new), old.id(), id), None);
     }
 }

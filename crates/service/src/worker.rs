@@ -38,6 +38,9 @@ const NOTE_TRIES: u32 = 60;
 /// See [`NOTE_TRIES`].
 const NOTE_WAIT: Duration = Duration::from_secs(5);
 
+/// How often it is tried to open a state for which there was no room.
+const OPEN_WAIT: Duration = Duration::from_secs(5);
+
 /// Replays and cleans until it is told to stop.
 pub struct Worker {
     core: Arc<Core>,
@@ -55,6 +58,13 @@ impl Worker {
 
     /// Takes up what was interrupted and replays what is due, until `shutdown`.
     pub async fn run(mut self) {
+        while !self.core.store.opened().await && !self.shutdown.is_requested() {
+            let mut shutdown = self.shutdown.clone();
+            tokio::select! {
+                () = shutdown.requested() => {}
+                () = tokio::time::sleep(OPEN_WAIT) => {}
+            }
+        }
         let started = Instant::now();
         let (mut next_round, mut next_sweep) = (started, started);
         while !self.shutdown.is_requested() {

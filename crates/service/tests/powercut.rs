@@ -91,7 +91,7 @@ impl Application {
     }
 }
 
-/// The upload whose request these octets are, if all of it has come.
+/// The key of the upload whose request these octets are, if all of it has come.
 fn whole(octets: &[u8]) -> Option<String> {
     let end = octets.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&octets[..end]).to_ascii_lowercase();
@@ -197,7 +197,11 @@ fn told(journal: &Journal, at: usize) -> BTreeMap<String, Told> {
 /// What is wrong with the state that a cut left, if anything.
 async fn check(dir: &Path, run: &Run, at: usize) -> Result<(), String> {
     let told = told(&run.journal, at);
-    let told_of = |sealed: &Sealed| told.get(&sealed.id).cloned().unwrap_or_default();
+    let arrived = |id: &str| told.get(&support::idempotency_key(id)).map_or(0, |told| told.arrivals);
+    let told_of = |sealed: &Sealed| {
+        let told = told.get(&sealed.id).cloned().unwrap_or_default();
+        Told { arrivals: arrived(&sealed.id), ..told }
+    };
     // With no application to hand anything on to, all stays as the cut left it.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let sidecar = open(nobody, dir).await?;
@@ -214,7 +218,8 @@ async fn check(dir: &Path, run: &Run, at: usize) -> Result<(), String> {
     let sidecar = open(application.address, dir).await?;
     for sealed in &run.uploads {
         let state = settle(&sidecar, sealed).await;
-        let after = arrivals.lock().unwrap().get(&sealed.id).copied().unwrap_or(0);
+        let key = support::idempotency_key(&sealed.id);
+        let after = arrivals.lock().unwrap().get(&key).copied().unwrap_or(0);
         wrong = wrong.and(judge(sealed, &told_of(sealed), &state, after));
     }
     sidecar.stop().await;

@@ -46,6 +46,8 @@ pub struct Room {
     promises: Mutex<Promises>,
     /// Held while somebody asks for room, so that no two get the same.
     turn: tokio::sync::Mutex<()>,
+    /// Held while what is kept makes way, so that no more does than has to. It waits for the disk, and whoever finds room does not wait for that.
+    way: tokio::sync::Mutex<()>,
     refused: Mutex<BTreeMap<Full, u64>>,
     tickets: Mutex<Rates>,
     changes: Mutex<Rates>,
@@ -75,9 +77,10 @@ pub struct Wants {
 impl Room {
     /// Room within `limits` on the disk of `dir`, and so many tickets a minute for each payer.
     pub fn new(limits: Limits, dir: PathBuf, tickets_per_minute: u32, clock: Clock) -> Self {
-        let (promises, turn, refused) = (Mutex::default(), tokio::sync::Mutex::default(), Mutex::default());
+        let (promises, refused) = (Mutex::default(), Mutex::default());
+        let (turn, way) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
         let [tickets, changes] = [tickets_per_minute, CHANGES_PER_MINUTE].map(|rate| Mutex::new(Rates::new(rate)));
-        Self { limits, dir, clock, promises, turn, refused, tickets, changes, tickets_refused: Default::default() }
+        Self { limits, dir, clock, promises, turn, way, refused, tickets, changes, tickets_refused: Default::default() }
     }
 
     /// The most that all uploads may have, in bytes.
@@ -232,8 +235,9 @@ impl Wants {
 /// `spool-full`, or the store's.
 pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
     let room = &core.room;
-    let _turn = room.turn.lock().await;
+    let mut way = None;
     loop {
+        let turn = room.turn.lock().await;
         let (taken, space) = room.taken(core, &wants).await?;
         let judge = |reach| room.limits.judge(wants.asked(reach), &taken, space).map(|()| reach);
         let full = match judge(wants.reach).or_else(|_| judge(wants.least)) {
@@ -252,11 +256,86 @@ pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
                 room.put(&wants, reach);
                 return Ok(reach);
             }
+            Err((Full::Begun, _)) => return Err(room.refuse(Full::Begun)),
             Err((full, over)) => {
-                if full == Full::Begun || !kept::make_way(core, over, of(full)).await.map_err(store_problem)? {
+                drop(turn);
+                if way.is_none() {
+                    // Somebody may have made way meanwhile.
+                    way = Some(room.way.lock().await);
+                    continue;
+                }
+                if !kept::make_way(core, over, of(full)).await.map_err(store_problem)? {
                     return Err(room.refuse(full));
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::state::{Change, State, Store, Upload};
+    use hoop_http::Connector;
+    use hoop_seal::{Keyring, KwsId, ServiceKey};
+    use hoop_units::{ByteRange, UnixTime};
+    use std::sync::Arc;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A service that keeps 8 MiB at most, of which one address may have half.
+    fn core(dir: &std::path::Path) -> Arc<Core> {
+        let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
+        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let config = Config {
+            max_stored_bytes: 8 * MIB,
+            address_quota_bytes: Some(4 * MIB),
+            reserve_bytes: 0,
+            ..Config::new(upstream, origin, keys, dir.to_owned())
+        };
+        let store = Store::open(dir, config.max_ended_bytes).unwrap();
+        let connector = Connector::new(hoop_http::tls::client_config(&[]).unwrap());
+        Arc::new(Core::new(config, store, connector))
+    }
+
+    fn wants(n: u8) -> Wants {
+        let payer = Payer::Address([n; 16]);
+        Wants { id: UploadId([n; 16]), payer, noted: 0, paid: 0, reach: MIB, least: MIB, here: MIB }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_finds_room_does_not_wait_for_what_makes_way_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let core = core(dir.path());
+        // All that one address may have is kept for its owner.
+        let total = 4 * MIB;
+        let begun = Upload::begun(UploadId([9; 16]), vec![1; 32], total, UnixTime(u32::MAX - 9), UnixTime(1));
+        let kept = Upload {
+            received: [ByteRange::new(0, total)].into_iter().collect(),
+            payer: Some(Payer::Address([1; 16])),
+            ..begun
+        };
+        let id = kept.id;
+        core.store.with(move |index| index.receive(&kept, true)).await.unwrap();
+        let rejected = Change::Answered { state: State::Rejected, reason: None, answer: vec![1], receipt: None };
+        for change in [Change::Claim, rejected] {
+            core.store.apply(id, change, UnixTime(2)).await.unwrap();
+        }
+        // Whoever changes anything waits for this one.
+        let busy = rusqlite::Connection::open(dir.path().join("index.sqlite")).unwrap();
+        busy.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let first = tokio::spawn({
+            let core = core.clone();
+            async move { promise(&core, wants(1)).await }
+        });
+        while core.room.way.try_lock().is_ok() {
+            assert!(!first.is_finished(), "it needs what is kept to make way");
+            tokio::task::yield_now().await;
+        }
+        promise(&core, wants(2)).await.unwrap();
+        assert!(!first.is_finished(), "another had its room meanwhile");
+        busy.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(first.await.unwrap().unwrap(), MIB);
     }
 }

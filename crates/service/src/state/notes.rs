@@ -4,8 +4,8 @@
 //! Once something has come, `arrived` is set, and the upload's own row says whether it is paused or stopped.
 //!
 //! Bounds, of rows that wait for their uploads: [`NOTES_MAX`] notes of one payer and [`NOTES_ALL_MAX`] in all, when whoever
-//! has most loses the oldest; [`MARKS_MAX`] marks of one user, [`MARKS_OF_ADDRESS`] of one address and [`MARKS_ALL_MAX`] of strangers. A mark, that an upload is paused or stopped, goes only with its ticket's time: were it to go
-//! for a note, what was stopped would be delivered.
+//! has most loses the oldest; [`MARKS_MAX`] marks of one user, and [`MARKS_ALL_MAX`] of strangers, of which one address has no more than [`MARKS_OF_ADDRESS`], and than a part of what is free. A mark, that an upload is paused or stopped, goes
+//! only with its ticket's time: were it to go for a note, what was stopped would be delivered. A note of such an upload goes for one of whoever has fewer, and leaves the mark.
 
 use super::sqlite::SqliteIndex;
 use super::{LINGER_SECS, StoreError, closed, ended};
@@ -29,8 +29,12 @@ const MARKS_MAX: u32 = 4_096;
 /// Marks of whoever is at one address and has no name: more than a household stops or pauses before it comes.
 const MARKS_OF_ADDRESS: u32 = 1_024;
 
-/// Marks, beyond which those of strangers are refused: with notes another gigabyte.
+/// Marks of all strangers together.
 const MARKS_ALL_MAX: u32 = 16_384;
+
+/// An address may mark as long as it has less than this part of what is free of [`MARKS_ALL_MAX`]: so sixteen that take all they get leave a third, and each other
+/// has hundreds of that.
+const MARKS_OF_FREE: u32 = 8;
 
 /// The layout's second step.
 pub const SCHEMA: &str = "
@@ -91,12 +95,7 @@ INSERT INTO note_counts SELECT coalesce(payer, x''), sum(note IS NOT NULL),
 
 /// Sees to it that rows are counted.
 pub fn keep_counts(connection: &Connection) -> Result<(), StoreError> {
-    let is_kept = connection.table_exists(None, "note_counts")?;
-    connection.execute_batch(COUNTS)?;
-    if !is_kept {
-        connection.execute_batch(RECOUNT)?;
-    }
-    Ok(())
+    super::sqlite::keep_up(connection, "note_counts", COUNTS, RECOUNT)
 }
 
 const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped, payer";
@@ -236,19 +235,32 @@ fn marked(
 /// Notes that wait for their uploads, which are not marked.
 const MAY_GO: &str = "NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped";
 
-/// Whoever has most notes that may go.
-const MOST: &str = "SELECT nullif(payer, x'') FROM note_counts WHERE may_go > 0 ORDER BY may_go DESC LIMIT 1";
+/// Whoever has most notes, and more than `?1`.
+const MOST: &str = "SELECT nullif(payer, x'') FROM note_counts WHERE waits > ?1 ORDER BY waits DESC LIMIT 1";
+
+/// The oldest note of a payer's who has none that may go.
+const OLDEST_HELD: &str = "SELECT id FROM notes INDEXED BY notes_paid WHERE NOT arrived AND note IS NOT NULL AND payer IS ?1 ORDER BY created LIMIT 1";
 
 /// Makes room for one more note; false if there is none. Whoever has no name has a share by its address alone: all without a cookie are one owner.
 fn make_room(transaction: &Connection, new: &Marked) -> Result<bool, StoreError> {
-    if count(transaction, "waits", Some(&new.payer))? >= NOTES_MAX {
+    let own = count(transaction, "waits", Some(&new.payer))?;
+    if own >= NOTES_MAX {
         return forget_oldest(transaction, &new.payer);
     }
     if count(transaction, "waits", None)? < NOTES_ALL_MAX {
         return Ok(true);
     }
-    let most = transaction.prepare_cached(MOST)?.query_row([], |row| row.get::<_, Option<Payer>>(0)).optional()?;
-    most.map_or(Ok(false), |most| forget_oldest(transaction, &most))
+    let most = transaction.prepare_cached(MOST)?.query_row([own], |row| row.get::<_, Option<Payer>>(0)).optional()?;
+    match most {
+        Some(most) => Ok(forget_oldest(transaction, &most)? || forget_held(transaction, &most)?),
+        None => forget_oldest(transaction, &new.payer),
+    }
+}
+
+/// Forgets what a payer's oldest note says, and leaves the mark; whether there was one.
+fn forget_held(transaction: &Connection, payer: &Option<Payer>) -> Result<bool, StoreError> {
+    let sql = format!("UPDATE notes SET note = NULL WHERE id = ({OLDEST_HELD})");
+    Ok(transaction.prepare_cached(&sql)?.execute([payer])? > 0)
 }
 
 /// Forgets a payer's oldest note that may go; whether there was one.
@@ -267,7 +279,12 @@ fn may_mark(transaction: &Connection, new: &Marked) -> Result<bool, StoreError> 
     let own = count(transaction, "marks", Some(&new.payer))?;
     match new.payer {
         Some(Payer::Owner(_)) => Ok(own < MARKS_MAX),
-        _ => Ok(own < MARKS_OF_ADDRESS && count(transaction, "marks", None)? < MARKS_ALL_MAX),
+        _ => {
+            // Not those of users: each has a bound of its own.
+            let sql = "SELECT coalesce(sum(marks), 0) FROM note_counts WHERE payer < x'6f' OR payer >= x'70'";
+            let all: u32 = transaction.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+            Ok(own < MARKS_OF_ADDRESS.min(MARKS_ALL_MAX.saturating_sub(all) / MARKS_OF_FREE))
+        }
     }
 }
 
@@ -352,6 +369,7 @@ fn found_in(row: &Row<'_>) -> rusqlite::Result<Found> {
 mod tests {
     use super::super::{Closed as _, ENDED_MAX};
     use super::*;
+    use std::collections::BTreeMap;
 
     fn index() -> (tempfile::TempDir, SqliteIndex) {
         let dir = tempfile::tempdir().unwrap();
@@ -509,7 +527,7 @@ mod tests {
     #[test]
     fn strangers_marks_are_bounded_and_keep_no_user_from_stopping_or_noting() {
         let (_dir, index) = index();
-        rows(&index, MARKS_ALL_MAX - 1, true, "randomblob(16)", "NULL");
+        rows(&index, MARKS_ALL_MAX - 2 * MARKS_OF_FREE, true, "randomblob(16)", "NULL");
         hold(&index, 0, 7, false, true).unwrap();
         assert_eq!(hold(&index, 2, 7, false, true), None);
         let noted = note(&index, 1, 7).unwrap();
@@ -547,6 +565,52 @@ mod tests {
         rows(&index, MARKS_OF_ADDRESS, true, "randomblob(16)", &address(9));
         assert_eq!(hold(&index, 1, 9, false, true), None);
         assert!(hold(&index, 2, 10, false, true).is_some() && hold(&index, 3, 9, true, true).is_some());
+    }
+
+    #[test]
+    fn sixteen_addresses_that_pause_what_they_note_leave_others_notes_and_marks() {
+        let (_dir, index) = index();
+        let address = |n: u8| format!("x'61{}'", format!("{n:02x}").repeat(16));
+        (1..=17).for_each(|n| rows(&index, NOTES_ALL_MAX / 17 + 1, false, "randomblob(16)", &address(n)));
+        index.lock().execute("UPDATE notes SET paused = 1", []).unwrap();
+        let marks = "SELECT count(*) FROM notes WHERE paused";
+        let held: u32 = index.lock().query_row(marks, [], |row| row.get(0)).unwrap();
+        assert!(held >= NOTES_ALL_MAX);
+        assert!(note_at(&index, UploadId([1; 16]), 99, 99, 9_000).is_some(), "whoever has most gives way");
+        for n in 0..100_u8 {
+            let mut id = [0xaa; 16];
+            id[0] = n;
+            drop(note_at(&index, UploadId(id), 17, 17, 9_000));
+        }
+        assert!(index.marked(UploadId([1; 16])).unwrap().unwrap().note.is_some(), "and takes nothing back");
+        assert_eq!(index.lock().query_row(marks, [], |row| row.get::<_, u32>(0)).unwrap(), held, "no mark has gone");
+    }
+
+    #[test]
+    fn sixteen_addresses_and_four_users_that_mark_all_they_may_leave_others_marks() {
+        let (_dir, index) = index();
+        (1..=4).for_each(|n| {
+            rows(&index, MARKS_MAX, true, "randomblob(16)", &format!("x'6f{}'", format!("{n:02x}").repeat(16)))
+        });
+        let mut n = 0;
+        let mut taken = BTreeMap::new();
+        let mut more = true;
+        while std::mem::take(&mut more) {
+            for address in 1..=16 {
+                n += 1;
+                if hold(&index, n, address, false, true).is_some() {
+                    more = true;
+                    *taken.entry(address).or_insert(0) += 1;
+                }
+            }
+        }
+        assert!(taken.values().all(|marks| *marks >= 600), "{taken:?}");
+        for address in 20..60 {
+            for _ in 0..60 {
+                n += 1;
+                assert!(hold(&index, n, address, false, true).is_some(), "{address}");
+            }
+        }
     }
 
     #[test]

@@ -39,6 +39,48 @@ ALTER TABLE settings ADD COLUMN payer BLOB;
 CREATE INDEX settings_payer ON settings (payer, used);
 ";
 
+/// What is made when the index is opened, and kept up to date by SQLite whatever version writes to it: how many settings each payer has, since to count them at each
+/// save took longer the more there were.
+const COUNTS: &str = "
+CREATE TABLE IF NOT EXISTS setting_counts (payer BLOB PRIMARY KEY, settings INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS setting_counts_most ON setting_counts (settings);
+CREATE TABLE IF NOT EXISTS setting_total (settings INTEGER NOT NULL) STRICT;
+CREATE TRIGGER IF NOT EXISTS settings_counted_in AFTER INSERT ON settings BEGIN
+    INSERT INTO setting_counts VALUES (coalesce(new.payer, x''), 1) ON CONFLICT (payer) DO UPDATE SET settings = settings + 1;
+    UPDATE setting_total SET settings = settings + 1;
+END;
+CREATE TRIGGER IF NOT EXISTS settings_counted_out AFTER DELETE ON settings BEGIN
+    UPDATE setting_counts SET settings = settings - 1 WHERE payer = coalesce(old.payer, x'');
+    DELETE FROM setting_counts WHERE payer = coalesce(old.payer, x'') AND settings = 0;
+    UPDATE setting_total SET settings = settings - 1;
+END;
+CREATE TRIGGER IF NOT EXISTS settings_counted_anew AFTER UPDATE OF payer ON settings WHEN new.payer IS NOT old.payer BEGIN
+    UPDATE setting_counts SET settings = settings - 1 WHERE payer = coalesce(old.payer, x'');
+    DELETE FROM setting_counts WHERE payer = coalesce(old.payer, x'') AND settings = 0;
+    INSERT INTO setting_counts VALUES (coalesce(new.payer, x''), 1) ON CONFLICT (payer) DO UPDATE SET settings = settings + 1;
+END;
+";
+
+/// Counts all settings, as the triggers would have.
+const RECOUNT: &str = "
+INSERT INTO setting_counts SELECT coalesce(payer, x''), count(*) FROM settings GROUP BY 1;
+INSERT INTO setting_total SELECT count(*) FROM settings;
+";
+
+/// How many one payer has.
+const OWN: &str = "SELECT settings FROM setting_counts WHERE payer = ?1";
+
+/// How many all have.
+const ALL: &str = "SELECT settings FROM setting_total";
+
+/// Whoever has most.
+const MOST: &str = "SELECT nullif(payer, x'') FROM setting_counts ORDER BY settings DESC LIMIT 1";
+
+/// Sees to it that settings are counted.
+pub fn keep_counts(connection: &Connection) -> Result<(), StoreError> {
+    super::sqlite::keep_up(connection, "setting_counts", COUNTS, RECOUNT)
+}
+
 /// Keeps users' settings.
 pub trait SavedSettings {
     /// The settings of the first of these tags that has any; that is a use of them.
@@ -94,12 +136,11 @@ fn save(transaction: &Connection, tag: Tag, payer: Payer, text: &str, now: UnixT
     let count = |sql: &str, params: &[&dyn rusqlite::ToSql]| {
         transaction.prepare_cached(sql)?.query_row(params, |row| row.get::<_, u32>(0))
     };
-    if count("SELECT count(*) FROM settings WHERE payer = ?1", &[&payer])? > ROWS_OF_ONE {
+    if count(OWN, &[&payer])? > ROWS_OF_ONE {
         forget_oldest(transaction, Some(payer))?;
     }
-    if count("SELECT count(*) FROM settings", &[])? > ROWS_MAX {
-        let sql = "SELECT payer FROM settings GROUP BY payer ORDER BY count(*) DESC LIMIT 1";
-        let most = transaction.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+    if count(ALL, &[])? > ROWS_MAX {
+        let most = transaction.prepare_cached(MOST)?.query_row([], |row| row.get(0))?;
         forget_oldest(transaction, most)?;
     }
     Ok(())
@@ -161,5 +202,46 @@ mod tests {
         save(3, 77, 9_000);
         assert!(is_known(1) && is_known(3));
         assert_eq!(count(2), ROWS_OF_ONE - 1);
+    }
+
+    #[test]
+    fn settings_are_counted_as_they_are_and_a_save_reads_none_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("index.sqlite");
+        let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();
+        index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
+        let counted = |index: &SqliteIndex, sql: &str| {
+            let connection = index.lock();
+            let mut statement = connection.prepare(sql).unwrap();
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            rows.map(Result::unwrap).collect::<std::collections::BTreeMap<Vec<u8>, u32>>()
+        };
+        let counts = "SELECT * FROM setting_counts UNION ALL SELECT x'ff', settings FROM setting_total";
+        let recount = "SELECT coalesce(payer, x''), count(*) FROM settings GROUP BY 1 UNION ALL SELECT x'ff', count(*) FROM settings";
+        for n in 0..200_u8 {
+            let (tag, payer) = ([n % 37; 16], Payer::Address([n % 5; 16]));
+            index.save_settings(tag, payer, &Settings::default(), UnixTime(n.into())).unwrap();
+            match n % 7 {
+                0 => drop(index.lock().execute("DELETE FROM settings WHERE owner = ?1", [[n % 31; 16]]).unwrap()),
+                1 => drop(index.lock().execute("UPDATE settings SET payer = NULL WHERE owner = ?1", [tag]).unwrap()),
+                2 => drop(index.forget_settings(UnixTime(KEPT_SECS + u32::from(n / 2)), 9).unwrap()),
+                _ => {}
+            }
+            assert_eq!(counted(&index, counts), counted(&index, recount));
+        }
+        let before = counted(&index, counts);
+        let drops = ["in", "out", "anew"].map(|name| format!("DROP TRIGGER settings_counted_{name};")).concat();
+        index.lock().execute_batch(&format!("{drops} DROP TABLE setting_counts; DROP TABLE setting_total;")).unwrap();
+        drop(index);
+        let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();
+        assert_eq!(counted(&index, counts), before, "of an index of an older version, too");
+        for sql in [OWN, ALL, MOST] {
+            let connection = index.lock();
+            let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let none = vec![rusqlite::types::Null; statement.parameter_count()];
+            let plan = statement.query_map(rusqlite::params_from_iter(none), |row| row.get("detail")).unwrap();
+            let plan: Vec<String> = plan.map(Result::unwrap).collect();
+            assert!(plan.len() == 1 && plan[0].contains(" setting_"), "{plan:?}");
+        }
     }
 }

@@ -75,6 +75,52 @@ CREATE INDEX uploads_payer ON uploads (payer, room) WHERE has_body AND payer IS 
 CREATE INDEX uploads_headless ON uploads (created) WHERE state = 'receiving' AND owner IS NULL;
 ";
 
+/// What is made when the index is opened, and kept up to date by SQLite whatever version writes to it, so that it needs no step of the layout: what each payer has, since
+/// to add it up took longer the more it was, for each message; and what is kept, by payer.
+const SUMS: &str = "
+CREATE INDEX IF NOT EXISTS uploads_kept_paid ON uploads (payer, updated) WHERE kept;
+CREATE TABLE IF NOT EXISTS paid (payer BLOB PRIMARY KEY, uploads INTEGER NOT NULL, room INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS paid_new AFTER INSERT ON uploads WHEN new.has_body AND new.payer IS NOT NULL BEGIN
+    INSERT INTO paid VALUES (new.payer, 1, new.room)
+        ON CONFLICT (payer) DO UPDATE SET uploads = uploads + 1, room = room + excluded.room;
+END;
+CREATE TRIGGER IF NOT EXISTS paid_changed AFTER UPDATE OF payer, room, has_body ON uploads
+WHEN new.payer IS NOT old.payer OR new.room <> old.room OR new.has_body <> old.has_body BEGIN
+    UPDATE paid SET uploads = uploads - 1, room = room - old.room WHERE old.has_body AND payer = old.payer;
+    INSERT INTO paid SELECT new.payer, 1, new.room WHERE new.has_body AND new.payer IS NOT NULL
+        ON CONFLICT (payer) DO UPDATE SET uploads = uploads + 1, room = room + excluded.room;
+    DELETE FROM paid WHERE payer = old.payer AND uploads = 0;
+END;
+CREATE TRIGGER IF NOT EXISTS paid_gone AFTER DELETE ON uploads WHEN old.has_body AND old.payer IS NOT NULL BEGIN
+    UPDATE paid SET uploads = uploads - 1, room = room - old.room WHERE payer = old.payer;
+    DELETE FROM paid WHERE payer = old.payer AND uploads = 0;
+END;
+";
+
+/// What finds those that are looked for each minute, made when the index is opened: what has ended by when it may be forgotten, and what is kept by both its times.
+fn orders() -> String {
+    format!(
+        "CREATE INDEX IF NOT EXISTS uploads_over ON uploads (expires) WHERE NOT has_body AND state IN {FINAL};
+         CREATE INDEX IF NOT EXISTS uploads_kept_times ON uploads (updated, expires, kept) WHERE kept;"
+    )
+}
+
+/// Adds up what all payers have, as the triggers would have.
+const ADD_UP: &str = "
+INSERT INTO paid SELECT payer, count(*), sum(room) FROM uploads WHERE payer IS NOT NULL AND has_body GROUP BY payer;
+";
+
+/// What one payer has.
+const PAID_BY: &str = "SELECT uploads, room FROM paid WHERE payer = ?1";
+
+/// What has been kept the longest of one payer.
+const LONGEST_KEPT_OF: &str =
+    "SELECT id FROM uploads INDEXED BY uploads_kept_paid WHERE kept AND payer = ?1 ORDER BY updated LIMIT ?2";
+
+/// What was kept long enough.
+const KEPT_LONG: &str = "SELECT id FROM uploads INDEXED BY uploads_kept_times WHERE kept AND \
+                         (updated < ?1 OR expires < ?2 OR (updated > ?3 AND expires > ?4)) ORDER BY updated LIMIT ?5";
+
 /// What [`read`] reads, in its order.
 const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
                        next_attempt, reason_code, reason_detail, answer, token, paused, receipt, failures, kept, payer";
@@ -336,8 +382,7 @@ impl Index for SqliteIndex {
     }
 
     fn kept(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE kept AND (updated < ?1 OR expires < ?2 OR (updated > ?3 AND expires > ?4)) ORDER BY updated \
-                   LIMIT ?5";
+        let sql = KEPT_LONG;
         let (updated, last_updated) = ended(over, KEPT_SECS);
         let (expires, last_expires) = tickets_ended(&self.reader(), over, super::LINGER_SECS)?;
         self.ids(sql, &[&updated, &expires, &last_updated, &last_expires, &rows(limit)])
@@ -346,17 +391,14 @@ impl Index for SqliteIndex {
     fn longest_kept(&self, of: Option<Payer>, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         match of {
             None => self.ids("SELECT id FROM uploads WHERE kept ORDER BY updated LIMIT ?1", &[&rows(limit)]),
-            Some(payer) => {
-                let sql = "SELECT id FROM uploads WHERE kept AND has_body AND payer = ?1 ORDER BY updated LIMIT ?2";
-                self.ids(sql, &[&payer, &rows(limit)])
-            }
+            Some(payer) => self.ids(LONGEST_KEPT_OF, &[&payer, &rows(limit)]),
         }
     }
 
     fn paid_by(&self, payer: Payer) -> Result<Sum, StoreError> {
-        let sql = "SELECT count(*), coalesce(sum(room), 0) FROM uploads WHERE payer = ?1 AND has_body";
         let sum = |row: &Row<'_>| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?));
-        let (uploads, bytes) = self.reader().prepare_cached(sql)?.query_row([payer], sum)?;
+        let found = self.reader().prepare_cached(PAID_BY)?.query_row([payer], sum).optional()?;
+        let (uploads, bytes) = found.unwrap_or_default();
         let bytes = u64::try_from(bytes).map_err(|_| StoreError::Damaged("a room below zero"))?;
         Ok(Sum { uploads: uploads as usize, bytes })
     }
@@ -398,21 +440,37 @@ impl Index for SqliteIndex {
     }
 
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
-        let which = format!(
-            "SELECT id FROM uploads WHERE (expires < ?1 OR expires > ?2) AND NOT has_body AND state IN {FINAL} ORDER BY expires, id LIMIT ?3"
-        );
         self.in_group(move |transaction| {
             // Twice the time: an upload that has expired can be asked for a while, too.
             let (before, after) = tickets_ended(transaction, over, 2 * super::LINGER_SECS)?;
-            let delete = |table| {
-                let sql = format!("DELETE FROM {table} WHERE id IN ({which})");
-                transaction.prepare_cached(&sql)?.execute(params![before, after, rows(limit)])
+            let gone = {
+                let mut statement = transaction.prepare_cached(&forgettable())?;
+                let found =
+                    statement.query_map(params![before, after, rows(limit)], |row| row.get::<_, [u8; 16]>(0))?;
+                found.collect::<Result<Vec<_>, _>>()?
             };
-            closed::close(transaction, "uploads", &which, params![before, after, rows(limit)])?;
-            delete("notes")?;
-            Ok(delete("uploads")?)
+            let mut note = transaction.prepare_cached("DELETE FROM notes WHERE id = ?1")?;
+            let mut upload = transaction.prepare_cached("DELETE FROM uploads WHERE id = ?1")?;
+            for id in &gone {
+                closed::close(transaction, "uploads", "?1", [id])?;
+                note.execute([id])?;
+                upload.execute([id])?;
+            }
+            Ok(gone.len())
         })
     }
+}
+
+/// What has ended and may be forgotten: tickets that ended before `?1`, or after `?2`. Both are found by their times alone, since whoever uploads much has millions of rows
+/// that may not yet.
+fn forgettable() -> String {
+    let part = |when: &str, order: &str| {
+        format!(
+            "SELECT * FROM (SELECT id, expires FROM uploads INDEXED BY uploads_over WHERE expires {when} AND NOT has_body AND state IN {FINAL} \
+             ORDER BY expires{order}, id LIMIT ?3)"
+        )
+    };
+    format!("SELECT id FROM ({} UNION ALL {}) ORDER BY expires, id LIMIT ?3", part("< ?1", ""), part("> ?2", ""))
 }
 
 pub(super) fn rows(limit: usize) -> i64 {
@@ -462,8 +520,21 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
         count_anew(&transaction)?;
     }
     transaction.pragma_update(None, "user_version", rows(steps.len()))?;
+    transaction.execute_batch(&orders())?;
+    keep_up(&transaction, "paid", SUMS, ADD_UP)?;
     notes::keep_counts(&transaction)?;
+    settings::keep_counts(&transaction)?;
     Ok(transaction.commit()?)
+}
+
+/// Sees to it that a table of counts is there, with the triggers that keep it up to date; if it is new, its rows are counted for once.
+pub(super) fn keep_up(connection: &Connection, table: &str, schema: &str, count: &str) -> Result<(), StoreError> {
+    let is_there = connection.table_exists(None, table)?;
+    connection.execute_batch(schema)?;
+    if !is_there {
+        connection.execute_batch(count)?;
+    }
+    Ok(())
 }
 
 /// Counts for each upload what has come of it, and no longer what it was promised.
@@ -661,6 +732,8 @@ mod tests {
     fn index() -> (tempfile::TempDir, SqliteIndex) {
         let dir = tempfile::tempdir().unwrap();
         let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        // A thousand syncs would only take time.
+        index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
         (dir, index)
     }
 
@@ -799,6 +872,77 @@ mod tests {
             .save_settings([2; 16], Payer::Address([3; 16]), &crate::settings::Settings::default(), UnixTime(9))
             .unwrap();
         assert_eq!(index.settings(&[[2; 16]], UnixTime(9)).unwrap().unwrap().min_bytes, 0);
+    }
+
+    /// How SQLite searches, in its own words.
+    fn plan(index: &SqliteIndex, sql: &str) -> Vec<String> {
+        let connection = index.lock();
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let none = vec![rusqlite::types::Null; statement.parameter_count()];
+        let rows = statement.query_map(rusqlite::params_from_iter(none), |row| row.get("detail")).unwrap();
+        rows.map(Result::unwrap).collect()
+    }
+
+    /// A day of one address whose uploads are held has hundreds of thousands of rows, and each message asks what it has.
+    #[test]
+    fn what_a_payer_has_costs_no_look_at_its_uploads() {
+        let (_dir, index) = index();
+        assert_eq!(plan(&index, PAID_BY), ["SEARCH paid USING PRIMARY KEY (payer=?)"]);
+        assert_eq!(plan(&index, LONGEST_KEPT_OF), ["SEARCH uploads USING INDEX uploads_kept_paid (payer=?)"]);
+    }
+
+    /// Each minute it is looked for, in the one transaction for which all wait: to read all that has ended took ten seconds for each half a million rows.
+    #[test]
+    fn what_may_be_forgotten_is_found_without_reading_what_may_not() {
+        let (_dir, index) = index();
+        let plan = plan(&index, &forgettable());
+        let searches = |by: &str| {
+            let step = format!("SEARCH uploads USING INDEX uploads_over (expires{by}?)");
+            plan.iter().filter(|found| **found == step).count()
+        };
+        assert_eq!((searches("<"), searches(">")), (1, 1), "{plan:?}");
+        assert!(!plan.iter().any(|step| step.starts_with("SCAN uploads")), "{plan:?}");
+        let kept = self::plan(&index, KEPT_LONG);
+        assert_eq!(kept, ["SCAN uploads USING COVERING INDEX uploads_kept_times"]);
+    }
+
+    #[test]
+    fn what_each_payer_has_is_the_sum_of_its_uploads_whatever_happens_to_them() {
+        let (dir, index) = index();
+        let sums = |index: &SqliteIndex, of: &str| {
+            let connection = index.lock();
+            let mut statement = connection.prepare(&format!("SELECT * FROM {of} ORDER BY payer")).unwrap();
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+            rows.map(Result::unwrap).collect::<Vec<(Vec<u8>, i64, i64)>>()
+        };
+        let sum = "(SELECT payer, count(*), sum(room) FROM uploads WHERE payer IS NOT NULL AND has_body GROUP BY 1)";
+        let mut random = 7_u32;
+        for _ in 0..1_500 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (n, len) = (u8::try_from(random >> 8 & 31).unwrap(), u64::from(random >> 13 & 7) * 100);
+            let id = UploadId([n; 16]);
+            let payer = Payer::Address([u8::try_from(random >> 16 & 3).unwrap(); 16]);
+            match random >> 24 & 7 {
+                0..=2 => {
+                    let upload = Upload { payer: Some(payer), ..progress(n, len) };
+                    drop(index.receive(&upload, random & 1 == 0).unwrap());
+                }
+                3 => drop(index.apply(id, Change::Stop, UnixTime(9)).unwrap()),
+                4 => index.disposed(vec![id]).unwrap(),
+                5 => drop(index.lock().execute("DELETE FROM uploads WHERE id = ?1", [id.0]).unwrap()),
+                6 => drop(index.lock().execute("UPDATE uploads SET payer = NULL WHERE id = ?1", [id.0]).unwrap()),
+                _ => index.discard(id).unwrap(),
+            }
+            assert_eq!(sums(&index, "paid"), sums(&index, sum));
+        }
+        let before = sums(&index, "paid");
+        assert!(!before.is_empty());
+        // An index that an older version has left has no sums.
+        let drops = ["new", "changed", "gone"].map(|name| format!("DROP TRIGGER paid_{name};")).concat();
+        index.lock().execute_batch(&format!("{drops} DROP TABLE paid; DROP INDEX uploads_kept_paid;")).unwrap();
+        drop(index);
+        let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
+        assert_eq!(sums(&index, "paid"), before);
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! Index and bodies for asynchronous callers: [`Store`].
+//!
+//! On a disk without room it begins all the same, since an application stands behind: until it [is open](Store::opened) every call fails as one that finds no room.
 
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
@@ -9,8 +11,8 @@ use hoop_units::{UnixTime, UploadId};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::broadcast;
 
 /// News of changed uploads that a waiter may fall behind by; one that does looks again at its own.
@@ -25,13 +27,91 @@ pub struct News {
     pub owner: Option<Tag>,
 }
 
+/// A store that cannot be opened on a disk with less than this lacks room: SQLite's log and its index of that take less.
+const ROOM: u64 = 1 << 20;
+
 /// Index and bodies; cheap to clone. Its methods run on the runtime's blocking threads.
 #[derive(Clone)]
 pub struct Store {
-    index: Arc<dyn Index>,
+    parts: Arc<Parts>,
     bodies: Arc<dyn Bodies>,
     news: broadcast::Sender<News>,
-    _lock: Arc<Lock>,
+}
+
+/// Where it is, and what of it is open.
+struct Parts {
+    dir: PathBuf,
+    ended_max: u64,
+    open: OnceLock<Open>,
+    /// Held while it is being opened.
+    opening: Mutex<()>,
+}
+
+struct Open {
+    index: Box<dyn Index>,
+    bodies: Folder,
+    _lock: Lock,
+}
+
+impl Parts {
+    /// What is open.
+    fn get(&self) -> io::Result<&Open> {
+        self.open.get().ok_or_else(|| io::ErrorKind::StorageFull.into())
+    }
+
+    /// Opens it, unless it is open; false: there is no room.
+    fn try_open(&self) -> Result<bool, StoreError> {
+        let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.open.get().is_some() {
+            return Ok(true);
+        }
+        match Open::at(&self.dir, self.ended_max) {
+            Ok(open) => Ok(self.open.set(open).is_ok()),
+            Err(error) if lacks_room(&self.dir, &error) => {
+                tracing::debug!(%error, "there is no room for the state");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether it is for want of room that a store cannot be opened. SQLite says so in several ways.
+fn lacks_room(dir: &Path, error: &StoreError) -> bool {
+    let is_vague = matches!(error, StoreError::Index(_));
+    error.is_full() || is_vague && hoop_files::space(dir).is_ok_and(|space| space.bytes < ROOM)
+}
+
+impl Open {
+    fn at(dir: &Path, ended_max: u64) -> Result<Self, StoreError> {
+        make_dir(dir)?;
+        hoop_files::folder(dir).map_err(io::Error::from)?;
+        // Two services would replay what the other is replaying.
+        let lock = Lock::take(dir)?;
+        let bodies = Folder::open(&dir.join("bodies"))?;
+        let index = SqliteIndex::open(&dir.join("index.sqlite"), ended_max)?;
+        // The names of what was made just now are on disk, too.
+        File::open(dir)?.sync_all()?;
+        Ok(Self { index: Box::new(index), bodies, _lock: lock })
+    }
+}
+
+impl Bodies for Parts {
+    fn create(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
+        self.get()?.bodies.create(id)
+    }
+
+    fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
+        self.get()?.bodies.open(id)
+    }
+
+    fn remove(&self, id: UploadId) -> io::Result<()> {
+        self.get()?.bodies.remove(id)
+    }
+
+    fn idle(&self, secs: u64, limit: usize, wanted: &dyn Fn(UploadId) -> bool) -> io::Result<Vec<UploadId>> {
+        self.get()?.bodies.idle(secs, limit, wanted)
+    }
 }
 
 /// Held while a service has the folder. It ends with the process, however that ends.
@@ -55,21 +135,39 @@ impl Drop for Lock {
 }
 
 impl Store {
-    /// The store in a folder: `index.sqlite` and `bodies/`. It keeps so many bytes at most of what has ended.
+    /// The store in a folder: `index.sqlite` and `bodies/`. It keeps so many bytes at most of what has ended. If there is no room to open it, that is
+    /// for [`Store::opened`] to try again.
     ///
     /// # Errors
     /// If it cannot be made or used.
     pub fn open(dir: &Path, ended_max: u64) -> Result<Self, StoreError> {
-        make_dir(dir)?;
-        hoop_files::folder(dir).map_err(io::Error::from)?;
-        // Two services would replay what the other is replaying.
-        let lock = Arc::new(Lock::take(dir)?);
-        let bodies = Folder::open(&dir.join("bodies"))?;
-        let index = SqliteIndex::open(&dir.join("index.sqlite"), ended_max)?;
-        // The names of what was made just now are on disk, too.
-        File::open(dir)?.sync_all()?;
+        let parts = Parts { dir: dir.to_owned(), ended_max, open: OnceLock::new(), opening: Mutex::default() };
+        let parts = Arc::new(parts);
+        if !parts.try_open()? {
+            tracing::warn!(dir = %dir.display(), "the disk has no room for the state: uploads are refused until there is some, and all else passes");
+        }
         let (news, _) = broadcast::channel(NEWS_MAX);
-        Ok(Self { index: Arc::new(index), bodies: Arc::new(bodies), news, _lock: lock })
+        Ok(Self { bodies: parts.clone(), parts, news })
+    }
+
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.parts.open.get().is_some()
+    }
+
+    /// Opens what there was no room for, if there is now; whether it is open. What is wrong besides is logged.
+    pub async fn opened(&self) -> bool {
+        if self.is_open() {
+            return true;
+        }
+        let parts = self.parts.clone();
+        let opened = blocking(move || parts.try_open()).await.map_err(StoreError::from).flatten();
+        match opened {
+            Ok(true) => tracing::info!("there is room for the state again: uploads are taken"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the state cannot be used"),
+        }
+        self.is_open()
     }
 
     /// The bodies, for whoever is on a blocking thread already.
@@ -91,8 +189,8 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&dyn Index) -> Result<T, StoreError> + Send + 'static,
     {
-        let index = self.index.clone();
-        blocking(move || work(&*index)).await?
+        let parts = self.parts.clone();
+        blocking(move || work(&*parts.get()?.index)).await?
     }
 
     /// What is known of an upload.
@@ -162,10 +260,13 @@ impl Store {
     /// # Errors
     /// If the folder cannot be read.
     pub async fn orphans(&self, secs: u64, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let (index, bodies) = (self.index.clone(), self.bodies.clone());
-        // What the index cannot say belongs to somebody.
-        let work = move || bodies.idle(secs, limit, &|id| matches!(index.load(id), Ok(None)));
-        Ok(blocking(work).await??)
+        let parts = self.parts.clone();
+        let work = move || {
+            let open = parts.get()?;
+            // What the index cannot say belongs to somebody.
+            Ok(open.bodies.idle(secs, limit, &|id| matches!(open.index.load(id), Ok(None)))?)
+        };
+        blocking(work).await?
     }
 
     /// Tells who waits for an upload that it has changed.

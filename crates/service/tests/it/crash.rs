@@ -3,7 +3,7 @@
 
 use crate::support::device::{self, Sealed, Ticket, seal};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{self, octets, wire};
+use crate::support::{self, idempotency_key, octets, wire};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -182,7 +182,7 @@ async fn every_upload_that_was_answered_2xx_arrives_once_or_is_unknown_however_o
     let states: BTreeMap<String, String> = senders.join_all().await.into_iter().collect();
     let mut unknown = 0;
     for (id, (_, body)) in &uploads {
-        let key = format!("\"{id}\"");
+        let key = format!("\"{}\"", idempotency_key(id));
         let whole = upstream.whole();
         let arrived: Vec<_> = whole.iter().filter(|arrival| arrival.fields("idempotency-key") == [&key]).collect();
         match states[id].as_str() {

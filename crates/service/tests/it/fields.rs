@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const AT_ONCE: usize = 80;
 
 /// The names of a table, without remarks.
-fn names(table: &'static str) -> Vec<&'static str> {
+pub fn names(table: &'static str) -> Vec<&'static str> {
     let lines = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.trim_start_matches("~ ").split_whitespace().next().unwrap()).collect()
 }

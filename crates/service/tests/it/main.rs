@@ -7,6 +7,7 @@ mod crash;
 mod crowds;
 mod csrf;
 mod fields;
+mod full;
 mod garbage;
 mod heads;
 mod keep_alive;

@@ -1,8 +1,10 @@
 //! Everything that is not the service's own passes through to the application.
 
+use crate::fields::names;
 use crate::support::upstream::{Behaviour, Upstream, answer};
 use crate::support::wire::read_until;
 use crate::support::{PATIENCE, Sidecar, played, wire};
+use std::collections::BTreeSet;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -132,6 +134,68 @@ async fn no_field_of_a_clients_making_stands_for_one_of_a_proxy() {
             assert_eq!(!found.is_empty(), passes, "{name}");
         }
     }
+}
+
+/// Names that stand in the table of those by which proxies speak, and that applications' pages and clients send as well.
+const OF_PAGES_TOO: [&str; 22] = [
+    "Cdn-Loop",
+    "Es-Security-Runas-User",
+    "Impersonate-Group",
+    "Impersonate-User",
+    "Kbn-Xsrf-User",
+    "Sudo",
+    "Uid",
+    "X-Access-Token",
+    "X-Auth-Token",
+    "X-Debug-Token",
+    "X-Http-Method",
+    "X-Http-Method-Override",
+    "X-Id-Token",
+    "X-Impersonate-User",
+    "X-Method-Override",
+    "X-Nextjs-Data",
+    "X-Plex-Username",
+    "X-Redmine-Switch-User",
+    "X-Scope-OrgId",
+    "X-Tenant-Id",
+    "X-User-Email",
+    "X-User-Id",
+];
+
+/// Which of these fields reach an application in plain requests, in lower case.
+async fn pass(table: &[&str], trusted: &[&str]) -> BTreeSet<String> {
+    let upstream = Upstream::new(|_, _| answer("200 OK", "")).await;
+    let trusted: Vec<_> = trusted.iter().map(|prefix| prefix.parse().unwrap()).collect();
+    let sidecar = Sidecar::with(upstream.address, |config| config.trusted_proxies = trusted).await;
+    for names in table.chunks(100) {
+        let fields: Vec<_> = names.iter().map(|name| (*name, "made-up")).collect();
+        assert_eq!(sidecar.send("GET", "/", &fields, b"").await.status, 200);
+    }
+    let heads: Vec<_> = upstream.arrivals().iter().map(|arrival| arrival.head.clone()).collect();
+    let fields = heads.iter().flat_map(|head| head.lines().skip(1)).filter_map(|line| line.split_once(':'));
+    fields.filter(|(_, value)| value.contains("made-up")).map(|(name, _)| name.to_ascii_lowercase()).collect()
+}
+
+#[tokio::test]
+async fn where_nobody_is_in_front_no_plain_field_speaks_for_a_front() {
+    let table = names(include_str!("../identity-headers.txt"));
+    assert!(table.len() >= 300, "{}", table.len());
+    let of_pages = |name: &str| OF_PAGES_TOO.iter().any(|one| one.eq_ignore_ascii_case(name));
+    let never: Vec<_> = table.into_iter().filter(|name| !of_pages(name)).collect();
+    let came: Vec<_> = pass(&never, &[]).await.into_iter().collect();
+    assert_eq!(came, Vec::<String>::new());
+    // Who is trusted says what it says: all but other spellings, `Proxy`, and what the service writes itself.
+    let came = pass(&["X-Auth-Request-User", "X-Middleware-Subrequest", "X-Script-Name", "Via"], &["127.0.0.1"]).await;
+    assert_eq!(came.len(), 4, "{came:?}");
+}
+
+#[tokio::test]
+async fn what_pages_and_clients_send_passes_where_nobody_is_in_front() {
+    let of_uploads = names(include_str!("../upload-headers.txt"));
+    let table = [names(include_str!("../page-headers.txt")), of_uploads].concat();
+    let came = pass(&table, &[]).await;
+    let lost: Vec<_> = table.iter().filter(|name| !came.contains(&name.to_ascii_lowercase())).collect();
+    assert!(lost.is_empty(), "{lost:?}");
 }
 
 #[tokio::test]

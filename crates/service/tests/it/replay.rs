@@ -2,7 +2,7 @@
 
 use crate::support::device::{open_answer, plaintext, seal, seal_plaintext, ticket, ticket_from, tickets_from};
 use crate::support::upstream::{Behaviour, Upstream, answer};
-use crate::support::{self, COOKIE, Sidecar, octets};
+use crate::support::{self, COOKIE, Sidecar, idempotency_key, octets};
 use hoop_service::Routes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ async fn the_replay_is_exactly_the_plain_request() {
          two\r\nContent-Length: {LONG}\r\nAccept-Encoding: identity\r\nCookie: {COOKIE}\r\nX-Forwarded-For: \
          127.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: photos.example\r\nIdempotency-Key: \
          \"{}\"\r\nConnection: close",
-        ticket.id
+        idempotency_key(&ticket.id)
     );
     assert_eq!(arrival.head, expected);
     assert!(arrival.whole && arrival.body == body);
@@ -130,7 +130,22 @@ async fn a_route_for_which_twice_is_once_sends_again_when_the_answer_was_lost() 
     seal(&ticket, b"idempotent").post(&sidecar).await;
     sidecar.reaches(&ticket.id, "accepted").await;
     let keys: Vec<_> = upstream.whole().iter().map(|a| a.fields("idempotency-key")[0].to_owned()).collect();
-    assert_eq!(keys, [format!("\"{}\"", ticket.id), format!("\"{}\"", ticket.id)]);
+    assert_eq!(keys, [format!("\"{}\"", idempotency_key(&ticket.id)), format!("\"{}\"", idempotency_key(&ticket.id))]);
+}
+
+/// Whoever carries an upload knows its id, and may send the application a plain request with any key.
+#[tokio::test]
+async fn nobody_who_carries_an_upload_knows_the_key_of_its_attempts() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let guess = format!("\"{}\"", ticket.id);
+    sidecar.send("POST", "/upload", &[("Idempotency-Key", &guess)], b"first").await;
+    seal(&ticket, b"the upload").post(&sidecar).await;
+    sidecar.reaches(&ticket.id, "accepted").await;
+    let keys: Vec<_> = upstream.whole().iter().map(|a| a.fields("idempotency-key")[0].to_owned()).collect();
+    assert_eq!((keys.len(), &keys[0]), (2, &guess));
+    assert_ne!(keys[1], guess);
 }
 
 #[tokio::test]

@@ -29,6 +29,13 @@ pub fn keys() -> Keyring {
     Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]))
 }
 
+/// What the application tells attempts of an upload by: nobody without the keys can say it.
+pub fn idempotency_key(id: &str) -> String {
+    let id: hoop_units::UploadId = id.parse().unwrap();
+    let tag = keys().owner_tags(b"\0idempotency", id.as_bytes()).next().unwrap();
+    tag.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A configuration that a test can run: any free port, quick retries.
 pub fn config(upstream: SocketAddr, state_dir: PathBuf) -> Config {
     let upstream: Origin = format!("http://{upstream}").parse().unwrap();

@@ -1,0 +1,80 @@
+//! A disk without a free byte: the application behind is reached, and uploads are taken once there is room.
+
+use crate::support::device::{Ticket, ask, seal};
+use crate::support::upstream::Upstream;
+use crate::support::{COOKIE, PATIENCE, Sidecar};
+use serde_json::json;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A small disk of its own.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    /// `None` where mounting is not permitted.
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"]).arg(folder.path()).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then_some(Self { folder })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Leaves no byte free.
+    fn fill(&self) -> PathBuf {
+        let path = self.path().join("filler");
+        let mut file = File::create(&path).unwrap();
+        let page = vec![7; 4096];
+        while file.write_all(&page).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_begins_on_a_full_disk_passes_requests_and_takes_uploads_later() {
+    let Some(disk) = SmallDisk::mount() else {
+        println!("skipped: mounting a file system of its own is not permitted here");
+        return;
+    };
+    let upstream = Upstream::willing().await;
+    for is_new in [true, false] {
+        let dir = disk.path().join("state");
+        if !is_new {
+            assert!(dir.join("index.sqlite").exists());
+        }
+        let filler = disk.fill();
+        let service = Sidecar::on(upstream.address, dir, |config| config.reserve_bytes = 0).await;
+        let before = upstream.arrivals().len();
+        assert_eq!(service.send("GET", "/", &[], b"").await.status, 201);
+        assert_eq!(upstream.arrivals().len(), before + 1);
+        let refused = ask(service.address, COOKIE, &json!({})).await;
+        assert_eq!(refused.problem(), (507, "spool-full".to_owned()), "new: {is_new}");
+        std::fs::remove_file(filler).unwrap();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let ticket = loop {
+            let reply = ask(service.address, COOKIE, &json!({})).await;
+            if reply.status == 200 {
+                break Ticket::parse(&reply.json()["tickets"][0]);
+            }
+            assert!(tokio::time::Instant::now() < deadline, "it does not open its state: {reply:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert_eq!(seal(&ticket, b"the upload").post(&service).await.status, 202);
+        service.reaches(&ticket.id, "accepted").await;
+        service.stop().await;
+    }
+}
