@@ -380,7 +380,7 @@ fn begin_now(
     let past = |life: u32| shared.clock.past(Duration::from_secs(life.into()));
     let begun = shared.spool.begin_if(offer, |upload, held_by| {
         let known = upload.is_some_and(|upload| !upload.is_early());
-        if let Some(late) = hoop_spool::late_by(expires, known, past) {
+        if let Some(late) = hoop_spool::late_by(expires, known, past, shared.clock.sure()) {
             let detail = format!("it ended {late} s ago, by this gateway's clock");
             return Err(Refused::Here(Problem::new(Code::TicketExpired, detail)));
         }
