@@ -264,6 +264,9 @@ impl Intake {
         let live = &*self.live;
         let _commit = live.one_at_a_time();
         let (mut record, unknown, named) = self.to_record(range, now)?;
+        if let Some(known) = self.recorded(&record)? {
+            return known.map_err(CommitError::Ended);
+        }
         if record.stored.spans() > SPANS_MAX {
             return Err(CommitError::TooManySpans(record.stored.spans()));
         }
@@ -292,6 +295,17 @@ impl Intake {
         room.written -= record.added;
         room.kept += record.added;
         Ok(whole)
+    }
+
+    /// The upload's state, or its end, if all that is to be recorded is recorded already: whoever brings it again costs the disk nothing.
+    fn recorded(&self, record: &Stored) -> Result<Option<Result<State, State>>, StoreError> {
+        if record.added > 0 {
+            return Ok(None);
+        }
+        let known = self.shared.index().get(self.live.id)?;
+        let deadline = record.offer.deadline;
+        let known = known.filter(|known| deadline.is_none() || known.deadline == deadline);
+        Ok(known.map(|known| if known.takes_more() { Ok(known.state) } else { Err(known.state) }))
     }
 
     /// What is to be recorded of `range`, with the checksums that are known; the records whose are not; and whether the file's name is

@@ -829,6 +829,7 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::committer::{Job, Step};
+    use crate::error::CommitError;
     use crate::sys::Act;
     use crate::upload::Offer;
 
@@ -864,6 +865,31 @@ mod tests {
         assert_eq!(first, [Act::Write, Act::Write, Act::SyncPayload, Act::SyncFolder(shard), Act::Record]);
         let second = acts(&spool, &offer(b"prelude"), ByteRange::new(50, 100));
         assert_eq!(second, [Act::Write, Act::SyncPayload, Act::Record], "its name is on disk already");
+    }
+
+    #[test]
+    fn what_is_recorded_already_is_neither_synced_nor_recorded_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let begin = |deadline| {
+            let Begin::Take(mut intake) = spool.begin(&Offer { deadline, ..offer(b"prelude") }).unwrap() else {
+                panic!("half of it is missing")
+            };
+            intake.write_at(50, &[7; 10]).unwrap();
+            intake
+        };
+        assert_eq!(begin(None).commit(ByteRange::new(50, 60), NOW).unwrap(), State::Receiving);
+        spool.shared.disk.acts();
+        assert_eq!(begin(None).commit(ByteRange::new(50, 60), NOW).unwrap(), State::Receiving);
+        assert_eq!(spool.shared.disk.acts(), []);
+        let deadline = Some(UnixTime(NOW.0 + 9));
+        begin(deadline).commit(ByteRange::new(50, 60), NOW).unwrap();
+        assert_eq!(spool.get(offer(b"").id).unwrap().unwrap().deadline, deadline, "that is news");
+        // Its service has had it by another way meanwhile.
+        let intake = begin(deadline);
+        let change = Change { state: Some(State::Accepted), ..Change::default() };
+        spool.change(intake.id(), &change, NOW).unwrap();
+        assert!(matches!(intake.commit(ByteRange::new(50, 60), NOW), Err(CommitError::Ended(State::Accepted))));
     }
 
     #[test]
