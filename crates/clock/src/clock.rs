@@ -103,6 +103,23 @@ impl Clock {
         }
     }
 
+    /// The time, if it is beyond doubt. To refuse what is new by.
+    pub fn sure(&self) -> Option<UnixTime> {
+        match &self.source {
+            Source::Wall(_) | Source::Readings(_) => Some(self.wall_unix()),
+            Source::Kept(kept) => kept.sure(),
+        }
+    }
+
+    /// How long this store has been in use, over restarts; the wall clock's time where it is believed. For what must age also while the clock is
+    /// behind.
+    pub fn run(&self) -> Duration {
+        match &self.source {
+            Source::Wall(_) | Source::Readings(_) => Duration::from_secs(self.wall_unix().0.into()),
+            Source::Kept(kept) => kept.run(),
+        }
+    }
+
     /// The time after which nothing ends that lives `life` at most and has not lived as long in run time: what ends later was made while the clock
     /// was far ahead, and has had its time. 2106 where there is no such time. To refuse by.
     pub fn after(&self, life: Duration) -> UnixTime {

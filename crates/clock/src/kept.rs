@@ -60,6 +60,14 @@ impl Kept {
         self.passed().past(life)
     }
 
+    pub fn sure(&self) -> Option<UnixTime> {
+        self.passed().sure()
+    }
+
+    pub fn run(&self) -> Duration {
+        self.passed().run()
+    }
+
     pub fn after(&self, life: Duration) -> UnixTime {
         self.passed().after(life)
     }

@@ -226,6 +226,10 @@ impl Conductor {
         let shard = self.shard;
         self.shard = self.shard.wrapping_add(1);
         let kept = self.shared.blocking(move |shared| {
+            let now = shared.clock.now();
+            if shared.well_known.is_due(now) {
+                shared.well_known.keep(now);
+            }
             let reason = Reason::new(Code::UploadExpired.name(), "its ticket ended more than 7 days ago");
             let time = Overdue::by(|life| shared.clock.over(Duration::from_secs(life.into())));
             while shared.spool.end_overdue(&reason, &time, shared.clock.unix(), END_BATCH)? == END_BATCH {}

@@ -7,7 +7,7 @@
 use crate::destination::Dest;
 use crate::service::Service;
 use crate::shared::Shared;
-use crate::well_known::{AtDoor, WellKnown};
+use crate::well_known::{AtDoor, WellKnown, When};
 use hoop_http::{Code, Origin, Problem};
 use hoop_seal::signing::{Permit, SignedError};
 use hoop_units::{DeviceId, UploadId};
@@ -267,7 +267,7 @@ fn invalid(error: impl fmt::Display) -> Problem {
 }
 
 fn last_good(shared: &Shared, dest: &Dest) -> Option<Arc<WellKnown>> {
-    shared.well_known.last_good(&dest.origin, shared.clock.unix())
+    shared.well_known.last_good(&dest.origin, When::now(&shared.clock))
 }
 
 fn open(octets: &[u8], dest: &Dest, known: &WellKnown) -> Result<Permit, SignedError> {

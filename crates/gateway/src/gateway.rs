@@ -118,6 +118,7 @@ impl Gateway {
         let keep = hoop_http::keep_time(&time, shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), deliver, admin, pace, keep);
         self.shared.looks.stop();
+        self.shared.blocking(|shared| shared.well_known.keep(shared.clock.now())).await;
         release(self.shared).await;
     }
 }

@@ -380,7 +380,7 @@ fn begin_now(
     let past = |life: u32| shared.clock.past(Duration::from_secs(life.into()));
     let begun = shared.spool.begin_if(offer, |upload, held_by| {
         let known = upload.is_some_and(|upload| !upload.is_early());
-        if let Some(late) = hoop_spool::late_by(expires, known, past) {
+        if let Some(late) = hoop_spool::late_by(expires, known, past, shared.clock.sure()) {
             let detail = format!("it ended {late} s ago, by this gateway's clock");
             return Err(Refused::Here(Problem::new(Code::TicketExpired, detail)));
         }
@@ -518,7 +518,10 @@ impl Receiving {
                 found.map_err(|error| Problem::new(Code::BodyNotSealed, error))?
             }
             // Broken off, and nobody knows of how much: such a body cannot be resumed.
-            (None, false) => return ended.and(Err(truncated(end, None))),
+            (None, false) => {
+                self.let_go().await;
+                return ended.and(Err(truncated(end, None)));
+            }
         };
         let ended =
             ended.and_then(|()| if end < limit && !open_ended { Err(truncated(end, Some(limit))) } else { Ok(()) });
@@ -526,7 +529,12 @@ impl Receiving {
         let total = layout.total();
         let committed = match (kept, self.sink.take()) {
             (Some(range), Some(sink)) => commit(&self.shared, sink.intake, range, total).await.map(Some),
-            _ => Ok(None),
+            (None, sink) => {
+                self.sink = sink;
+                self.let_go().await;
+                Ok(None)
+            }
+            (Some(_), None) => Ok(None),
         };
         ended?;
         match committed? {
@@ -536,17 +544,31 @@ impl Receiving {
     }
 }
 
+impl Receiving {
+    /// Gives back what is not to be recorded. The file system may write it out first, unless the file goes.
+    async fn let_go(&mut self) {
+        let Some(sink) = self.sink.take() else { return };
+        if !sink.intake.stored().is_empty() {
+            self.shared.blocking(move |_| drop(sink)).await;
+        }
+    }
+}
+
 impl Drop for Receiving {
     fn drop(&mut self) {
-        let Some((mut sink, layout)) = self.sink.take().zip(self.layout) else { return };
+        let Some(mut sink) = self.sink.take() else { return };
         // Should this fail, what was not written is what the sender sends again.
         let _ = sink.flush();
-        let Some(range) = whole_records(layout, ByteRange::new(self.from, sink.written().max(self.from))) else {
-            return;
-        };
+        let came = ByteRange::new(self.from, sink.written().max(self.from));
+        let kept = self.layout.and_then(|layout| Some((whole_records(layout, came)?, layout.total())));
         let (shared, intake) = (self.shared.clone(), sink.intake);
+        if kept.is_none() && intake.stored().is_empty() {
+            return;
+        }
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = record(&shared, &intake, range, layout.total()) {
+            if let Some((range, total)) = kept
+                && let Err(error) = record(&shared, &intake, range, total)
+            {
                 tracing::debug!(%error, "the records of a sender that has gone were not recorded");
             }
         });

@@ -3,7 +3,7 @@
 use crate::destination::Dest;
 use crate::shared::Shared;
 use crate::status::{self, ServiceStatus, delivered_from_missing};
-use crate::well_known::{DOCUMENT_MAX, Refusal, WellKnown, Word as Known};
+use crate::well_known::{DOCUMENT_MAX, Refusal, WellKnown, When, Word as Known};
 use bytes::Bytes;
 use hoop_http::{Body, Code, ConnectError, Connection, Problem, empty, read_limited, retry_after};
 use hoop_spool::State;
@@ -168,9 +168,9 @@ impl<'a> Service<'a> {
                 return Err(again);
             }
         };
-        let word = cache.put(origin, word, self.shared.clock.unix());
-        if cache.is_news() {
-            self.shared.blocking(|shared| shared.well_known.keep()).await;
+        let word = cache.put(origin, word, When::now(&self.shared.clock));
+        if cache.is_due(self.shared.clock.now()) {
+            self.shared.blocking(|shared| shared.well_known.keep(shared.clock.now())).await;
         }
         Ok(word)
     }

@@ -4,10 +4,10 @@
 //! that, also on disk (`services.json` in the spool): whether a service demands permits, and by which keys they are checked, must be known while the line is down.
 
 use crate::destination::{DEST_MAX, Dest};
-use hoop_http::{Code, Origin, Problem};
+use hoop_http::{Clock, Code, Origin, Problem};
 use hoop_seal::KwsId;
 use hoop_seal::signing::PublicKey;
-use hoop_units::UnixTime;
+use hoop_units::{Timestamp, UnixTime};
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use std::cmp::Reverse;
@@ -32,10 +32,16 @@ const BAD: Duration = Duration::from_secs(60);
 const SILENT: Duration = Duration::from_secs(30);
 
 /// How long what a service said last is good for checking permits although it cannot be asked: as long as a ticket lasts by default.
-const KEYS_SECS: u32 = 7 * 24 * 60 * 60;
+const KEYS_SECS: u64 = 7 * 24 * 60 * 60;
+
+/// A crash loses no more run time than this, in seconds: it is written down each five minutes.
+const LOST_SECS: u64 = 60 * 60;
 
 /// A word that has not changed is written down again after so long, for the time at which it was last heard.
-const KEEP_ANEW_SECS: u32 = 24 * 60 * 60;
+const KEEP_ANEW_SECS: u64 = 24 * 60 * 60;
+
+/// The file is written anew once in so long at most: it may have a megabyte, and what services say may change each time they are asked.
+const KEEP_REST: Duration = Duration::from_secs(60);
 
 /// Public keys of a service that are kept: one now, some that rotate out.
 const KEYS_MAX: usize = 16;
@@ -161,7 +167,28 @@ struct Known {
     at: Instant,
     learned: Learned,
     /// What it said when it last spoke well, and when that was.
-    last_good: Option<(UnixTime, Arc<WellKnown>)>,
+    last_good: Option<(When, Arc<WellKnown>)>,
+}
+
+/// A moment by both times: one that goes on while this gateway is off, and one that goes on while its clock is behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct When {
+    pub unix: UnixTime,
+    /// Seconds of run time.
+    pub run: u64,
+}
+
+impl When {
+    /// By that clock, now.
+    pub fn now(clock: &Clock) -> Self {
+        Self { unix: clock.unix(), run: clock.run().as_secs() }
+    }
+
+    /// The seconds since then, by whichever time says more. None if then is later by more run time than a crash loses: it was counted anew.
+    fn since(self, then: Self) -> Option<u64> {
+        let (run, lost) = (self.run.saturating_sub(then.run), then.run.saturating_sub(self.run));
+        (lost <= LOST_SECS).then(|| run.max(self.unix.since(then.unix).into()))
+    }
 }
 
 impl Known {
@@ -195,6 +222,8 @@ pub struct WellKnownCache {
     file: Option<PathBuf>,
     /// Something is known that the file does not have.
     news: AtomicBool,
+    /// When it was written last.
+    kept: Mutex<Option<Timestamp>>,
 }
 
 /// A line of `services.json`.
@@ -206,6 +235,13 @@ struct Kept {
     permits_required: bool,
     keys: BTreeMap<String, String>,
     seen: u32,
+    /// Files of earlier versions do not say; what is in them is to be asked for again.
+    #[serde(default = "never")]
+    seen_run: u64,
+}
+
+const fn never() -> u64 {
+    u64::MAX
 }
 
 impl WellKnownCache {
@@ -213,7 +249,7 @@ impl WellKnownCache {
     pub fn open(file: PathBuf) -> Self {
         let read = std::fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Vec<Kept>>(&bytes).ok());
         let known = read.into_iter().flatten().take(ORIGINS_MAX).filter_map(Kept::known).collect();
-        Self { known: Mutex::new(known), file: Some(file), news: AtomicBool::new(false) }
+        Self { known: Mutex::new(known), file: Some(file), news: AtomicBool::new(false), kept: Mutex::default() }
     }
 
     /// Why `dest` is known not to take sealed uploads; `None` if it takes them or nothing is known.
@@ -245,19 +281,20 @@ impl WellKnownCache {
     }
 
     /// What the origin said when it last spoke well, unless that is too long ago to check permits by.
-    pub fn last_good(&self, origin: &Origin, now: UnixTime) -> Option<Arc<WellKnown>> {
+    pub fn last_good(&self, origin: &Origin, now: When) -> Option<Arc<WellKnown>> {
         let known = self.lock();
         let (seen, document) = known.get(origin)?.last_good.as_ref()?;
-        (now.since(*seen) <= KEYS_SECS).then(|| document.clone())
+        now.since(*seen).is_some_and(|age| age <= KEYS_SECS).then(|| document.clone())
     }
 
     /// Remembers what an origin said.
-    pub fn put(&self, origin: &Origin, word: Result<WellKnown, Refusal>, now: UnixTime) -> Word {
+    pub fn put(&self, origin: &Origin, word: Result<WellKnown, Refusal>, now: When) -> Word {
         let word = word.map(Arc::new);
         let mut known = self.lock();
         let before = known.get(origin).and_then(|known| known.last_good.clone());
         let is_news = |document: &Arc<WellKnown>| {
-            let stale = |(seen, old): &(UnixTime, Arc<WellKnown>)| old != document || now.since(*seen) > KEEP_ANEW_SECS;
+            let is_old = |seen| now.since(seen).is_none_or(|age| age > KEEP_ANEW_SECS);
+            let stale = |(seen, old): &(When, Arc<WellKnown>)| old != document || is_old(*seen);
             before.as_ref().is_none_or(stale)
         };
         if word.as_ref().is_ok_and(is_news) {
@@ -268,9 +305,10 @@ impl WellKnownCache {
         word
     }
 
-    /// Whether something is known that the file does not have.
-    pub fn is_news(&self) -> bool {
-        self.file.is_some() && self.news.load(Ordering::Relaxed)
+    /// Whether the file is to be written: something is known that it does not have, and it has not been written lately.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        let rests = self.kept().is_some_and(|kept| now.since(kept) < KEEP_REST);
+        self.file.is_some() && self.news.load(Ordering::Relaxed) && !rests
     }
 
     /// How long ago an origin was asked last, in this run.
@@ -285,15 +323,20 @@ impl WellKnownCache {
         insert(&mut known, origin, Known { at: Instant::now(), learned: Learned::Silence, last_good });
     }
 
-    /// Writes the file anew. What a crash leaves is the old one or the new one.
-    pub fn keep(&self) {
-        let Some(file) = &self.file else { return };
+    /// Writes the file anew, if it does not have all that is known. What a crash leaves is the old one or the new one.
+    pub fn keep(&self, now: Timestamp) {
+        let Some(file) = self.file.as_ref().filter(|_| self.news.load(Ordering::Relaxed)) else { return };
+        *self.kept() = Some(now);
         self.news.store(false, Ordering::Relaxed);
         let kept: Vec<Kept> = self.lock().iter().filter_map(|(origin, known)| Kept::of(origin, known)).collect();
         let bytes = serde_json::to_vec(&kept).expect("texts and numbers have a JSON form");
         if let Err(error) = replace(file, &bytes) {
             tracing::warn!(%error, "cannot keep what services say; they are asked again after a restart");
         }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Timestamp>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Origin, Known>> {
@@ -347,7 +390,8 @@ impl Kept {
             uploads,
             permits_required: document.permits_required,
             keys,
-            seen: seen.0,
+            seen: seen.unix.0,
+            seen_run: seen.run,
         })
     }
 
@@ -355,7 +399,8 @@ impl Kept {
         let keys = self.keys.iter().filter_map(|(id, key)| Some((kws_id(id)?, key.parse().ok()?))).collect();
         let uploads = Url::parse(&self.uploads).ok()?;
         let document = WellKnown { post: self.post, uploads, permits_required: self.permits_required, keys };
-        let last_good = Some((UnixTime(self.seen), Arc::new(document)));
+        let seen = When { unix: UnixTime(self.seen), run: self.seen_run };
+        let last_good = Some((seen, Arc::new(document)));
         Some((self.origin.parse().ok()?, Known { at: Instant::now(), learned: Learned::Read, last_good }))
     }
 }
@@ -376,6 +421,11 @@ mod tests {
 
     fn dest(url: &str) -> Dest {
         Destinations::new(Vec::new(), &[]).check(url).unwrap()
+    }
+
+    /// So many seconds after a gateway began, at that time.
+    fn at(secs: u64) -> When {
+        When { unix: UnixTime(secs as u32), run: secs }
     }
 
     #[test]
@@ -422,21 +472,37 @@ mod tests {
         let cache = WellKnownCache::default();
         let right = dest("https://photos.example/hoop/post");
         assert_eq!(cache.refusal(&right), None, "nothing is known yet");
-        cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
+        cache.put(&right.origin, Ok(good(&right)), at(1)).unwrap();
         assert_eq!(cache.refusal(&right), None);
         assert!(cache.refusal(&dest("https://photos.example/elsewhere")).is_some());
-        cache.put(&right.origin, Err(Refusal::not_hoop("404")), UnixTime(2)).unwrap_err();
+        cache.put(&right.origin, Err(Refusal::not_hoop("404")), at(2)).unwrap_err();
         assert_eq!(cache.refusal(&right), Some(Refusal::not_hoop("404")));
-        assert!(cache.last_good(&right.origin, UnixTime(3)).is_some(), "permits can still be checked");
-        assert!(cache.last_good(&right.origin, UnixTime(2 + KEYS_SECS)).is_none(), "not for ever");
+        assert!(cache.last_good(&right.origin, at(3)).is_some(), "permits can still be checked");
+        assert!(cache.last_good(&right.origin, at(2 + KEYS_SECS)).is_none(), "not for ever");
+    }
+
+    #[test]
+    fn a_word_heard_while_the_clock_was_ahead_holds_for_a_week_of_run_time() {
+        let cache = WellKnownCache::default();
+        let right = dest("https://photos.example/hoop/post");
+        let ahead = When { unix: UnixTime(4_000_000_000), run: 1 };
+        cache.put(&right.origin, Ok(good(&right)), ahead).unwrap();
+        assert!(cache.last_good(&right.origin, at(1 + KEYS_SECS)).is_some());
+        assert!(cache.last_good(&right.origin, at(2 + KEYS_SECS)).is_none());
+        // Off for a week, which run time does not count; and run time that is counted anew.
+        cache.put(&right.origin, Ok(good(&right)), at(9)).unwrap();
+        assert!(cache.last_good(&right.origin, When { run: 10, ..at(10 + KEYS_SECS) }).is_none());
+        cache.put(&right.origin, Ok(good(&right)), at(2 * LOST_SECS)).unwrap();
+        let later = |run| When { run, ..at(1 + 2 * LOST_SECS) };
+        assert!(cache.last_good(&right.origin, later(LOST_SECS)).is_some(), "a crash has lost some of it");
+        assert!(cache.last_good(&right.origin, later(0)).is_none());
     }
 
     #[test]
     fn the_cache_forgets_the_oldest_rather_than_grow() {
         let cache = WellKnownCache::default();
         for i in 0..2 * ORIGINS_MAX {
-            let _ =
-                cache.put(&format!("https://s{i}.example").parse().unwrap(), Err(Refusal::forbidden()), UnixTime(1));
+            let _ = cache.put(&format!("https://s{i}.example").parse().unwrap(), Err(Refusal::forbidden()), at(1));
         }
         assert_eq!(cache.lock().len(), ORIGINS_MAX);
         assert!(cache.get(&"https://s0.example".parse().unwrap()).is_none());
@@ -446,11 +512,11 @@ mod tests {
     fn made_up_origins_do_not_drive_out_a_service_that_has_spoken_well() {
         let cache = WellKnownCache::default();
         let right = dest("https://photos.example/hoop/post");
-        cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
+        cache.put(&right.origin, Ok(good(&right)), at(1)).unwrap();
         for i in 0..2 * ORIGINS_MAX {
             cache.silent(&format!("https://s{i}.example").parse().unwrap());
         }
-        assert!(cache.last_good(&right.origin, UnixTime(2)).is_some());
+        assert!(cache.last_good(&right.origin, at(2)).is_some());
     }
 
     #[test]
@@ -462,11 +528,11 @@ mod tests {
         ] {
             let cache = WellKnownCache::default();
             let right = dest("https://photos.example/hoop/post");
-            cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
+            cache.put(&right.origin, Ok(good(&right)), at(1)).unwrap();
             for i in 0..2 * ORIGINS_MAX {
-                cache.put(&evil(i).parse().unwrap(), Ok(good(&right)), UnixTime(1)).unwrap();
+                cache.put(&evil(i).parse().unwrap(), Ok(good(&right)), at(1)).unwrap();
             }
-            assert!(cache.last_good(&right.origin, UnixTime(2)).is_some(), "{}", evil(0));
+            assert!(cache.last_good(&right.origin, at(2)).is_some(), "{}", evil(0));
             assert_eq!(cache.lock().len(), ORIGINS_MAX);
         }
         let of = |origin: &str| site(&origin.parse().unwrap());
@@ -482,8 +548,27 @@ mod tests {
         assert_eq!(cache.at_door(&right.origin), AtDoor::Ask { worth_waiting: true });
         cache.silent(&right.origin);
         assert_eq!(cache.at_door(&right.origin), AtDoor::Silent, "the line is down: nobody waits for it");
-        cache.put(&right.origin, Ok(good(&right)), UnixTime(1)).unwrap();
+        cache.put(&right.origin, Ok(good(&right)), at(1)).unwrap();
         assert!(matches!(cache.at_door(&right.origin), AtDoor::Known(Ok(_))));
+    }
+
+    #[test]
+    fn services_whose_words_change_have_the_file_written_once_a_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = WellKnownCache::open(folder.path().join("services.json"));
+        let right = dest("https://photos.example/hoop/post");
+        let mut writes = 0;
+        for second in 0..120 {
+            let post = format!("https://photos.example/{second}");
+            cache.put(&right.origin, Ok(WellKnown { post, ..good(&right) }), at(second)).unwrap();
+            let now = Timestamp::from_secs(second);
+            if cache.is_due(now) {
+                cache.keep(now);
+                writes += 1;
+            }
+        }
+        assert_eq!(writes, 2);
+        assert!(cache.is_due(Timestamp::from_secs(120)), "what came last is written, too");
     }
 
     #[test]
@@ -492,15 +577,15 @@ mod tests {
         let file = folder.path().join("services.json");
         let right = dest("https://photos.example/hoop/post");
         let cache = WellKnownCache::open(file.clone());
-        let word = cache.put(&right.origin, Ok(good(&right)), UnixTime(100)).unwrap();
+        let word = cache.put(&right.origin, Ok(good(&right)), at(100)).unwrap();
         assert!(word.permits_required && word.keys.len() == 1, "{word:?}");
-        assert!(cache.is_news());
-        cache.keep();
-        assert!(!cache.is_news());
+        assert!(cache.is_due(Timestamp::ZERO));
+        cache.keep(Timestamp::ZERO);
+        assert!(!cache.is_due(Timestamp::from_secs(100)), "the file has it");
         let reopened = WellKnownCache::open(file.clone());
-        assert_eq!(reopened.last_good(&right.origin, UnixTime(200)), Some(word));
+        assert_eq!(reopened.last_good(&right.origin, at(200)), Some(word));
         assert_eq!(reopened.at_door(&right.origin), AtDoor::Ask { worth_waiting: false });
         std::fs::write(&file, "[{").unwrap();
-        assert!(WellKnownCache::open(file).last_good(&right.origin, UnixTime(200)).is_none());
+        assert!(WellKnownCache::open(file).last_good(&right.origin, at(200)).is_none());
     }
 }

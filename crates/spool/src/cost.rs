@@ -3,6 +3,7 @@
 
 use crate::KEEP_SECS;
 use crate::index::{Place, Queue};
+use crate::resource::{Resource, Token};
 use crate::spool::{Begin, Settings, Spool};
 use crate::state::State;
 use crate::upload::{Change, Offer, Reason};
@@ -140,6 +141,27 @@ fn more_than_a_group_that_waits_is_committed_in_turns_and_nobody_is_forgotten() 
     // And whoever comes later is not kept waiting.
     change(&spool, 0, Change { state: Some(State::Accepted), ..Change::default() });
     assert_eq!(spool.get(offer(0).id).unwrap().unwrap().state, State::Accepted);
+}
+
+#[test]
+fn a_part_of_one_byte_costs_few_pages_however_long_the_tail_is() {
+    const PARTS: u32 = 200;
+    let (_folder, spool) = open();
+    let token = Token([7; 16]);
+    let mut resource = Resource::new(DEVICE, offer(0).dest, Some(TOTAL), NOW);
+    assert!(spool.add_resource(token, &resource, NOW).unwrap());
+    resource.tail = (0..60_000_u32).map(|at| at as u8).collect();
+    assert!(spool.keep_resource(token, &resource).unwrap());
+    let meter = Meter::new(&spool);
+    for part in 0..PARTS {
+        resource.tail.push(part as u8);
+        resource.expires = NOW.plus_secs(part);
+        assert!(spool.keep_resource(token, &resource).unwrap());
+    }
+    let cost = meter.take();
+    assert_eq!(cost.transactions, PARTS);
+    assert!(cost.pages <= 5 * PARTS, "{cost:?}");
+    assert_eq!(spool.resource(token, NOW).unwrap(), Some(resource));
 }
 
 fn open() -> (tempfile::TempDir, Spool) {

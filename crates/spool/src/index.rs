@@ -9,7 +9,7 @@ use crate::committer::Step;
 use crate::ended::ENDED;
 use crate::error::StoreError;
 use crate::life::Overdue;
-use crate::resource::RESOURCES;
+use crate::resource::{RESOURCES, TAILS};
 use crate::state::State;
 use crate::sums::{self, Part, Sums};
 use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
@@ -26,7 +26,7 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 
 /// What each format changes in the one before it, the first included. A folder of format *n* is brought to the latest by the steps
 /// after its own, in one transaction; a new one by all of them.
-const STEPS: [&str; 9] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED, AWAY];
+const STEPS: [&str; 10] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED, AWAY, TAILS];
 
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;

@@ -40,8 +40,8 @@ pub const PROMISED_MAX: u64 = 64 << 20;
 pub struct Live {
     pub id: UploadId,
     pub file: File,
-    /// One commit at a time; what changes `stored` otherwise waits for it, too.
-    pub commit: Mutex<()>,
+    /// One commit at a time; what changes `stored` otherwise waits for it, too, and who begins while what was not recorded is given back.
+    commit: Mutex<()>,
     state: Mutex<LiveState>,
 }
 
@@ -72,6 +72,16 @@ impl Live {
         let sums = Sums::default();
         let state = LiveState { offer, total, stored, written, sums, promised: 0, senders: 0, named, broken: false };
         Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
+    }
+
+    /// Until this is dropped, nobody else commits.
+    pub fn one_at_a_time(&self) -> MutexGuard<'_, ()> {
+        self.commit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for whoever commits.
+    pub fn wait_for_commit(&self) {
+        drop(self.one_at_a_time());
     }
 
     /// A later message may bring another deadline.
@@ -252,8 +262,11 @@ impl Intake {
     /// If it could not be made sure. Then nothing of it counts as stored.
     pub fn commit(&self, range: ByteRange, now: UnixTime) -> Result<State, CommitError> {
         let live = &*self.live;
-        let _one_at_a_time = live.commit.lock().unwrap_or_else(PoisonError::into_inner);
+        let _commit = live.one_at_a_time();
         let (mut record, unknown, named) = self.to_record(range, now)?;
+        if let Some(known) = self.recorded(&record)? {
+            return known.map_err(CommitError::Ended);
+        }
         if record.stored.spans() > SPANS_MAX {
             return Err(CommitError::TooManySpans(record.stored.spans()));
         }
@@ -282,6 +295,17 @@ impl Intake {
         room.written -= record.added;
         room.kept += record.added;
         Ok(whole)
+    }
+
+    /// The upload's state, or its end, if all that is to be recorded is recorded already: whoever brings it again costs the disk nothing.
+    fn recorded(&self, record: &Stored) -> Result<Option<Result<State, State>>, StoreError> {
+        if record.added > 0 {
+            return Ok(None);
+        }
+        let known = self.shared.index().get(self.live.id)?;
+        let deadline = record.offer.deadline;
+        let known = known.filter(|known| deadline.is_none() || known.deadline == deadline);
+        Ok(known.map(|known| if known.takes_more() { Ok(known.state) } else { Err(known.state) }))
     }
 
     /// What is to be recorded of `range`, with the checksums that are known; the records whose are not; and whether the file's name is

@@ -20,11 +20,18 @@ pub fn ticket_end(label: UnixTime, now: UnixTime) -> UnixTime {
 }
 
 /// For how many seconds a ticket has ended so that nothing more is taken under it; none: it is. An upload that is `known` was begun in time, and may
-/// end late. `past` is the time that has certainly come for what lives for so many seconds at most: a clock that was set ahead a moment ago refuses
-/// nobody. A new upload is judged by a ticket's life alone: that is how it gets [`KEEP_SECS`] of run time.
-pub fn late_by(expires: UnixTime, known: bool, past: impl FnOnce(u32) -> UnixTime) -> Option<u32> {
+/// end late. `past` is the time that has certainly come for what lives for so many seconds at most: a clock that is ahead, and in doubt, refuses
+/// nobody. A new upload is judged by a ticket's life alone: that is how it gets [`KEEP_SECS`] of run time; and by the time itself once that is
+/// `sure`, so that nobody is told that something is stored which its service takes no more.
+pub fn late_by(
+    expires: UnixTime,
+    known: bool,
+    past: impl FnOnce(u32) -> UnixTime,
+    sure: Option<UnixTime>,
+) -> Option<u32> {
     let (life, late) = if known { (LIFE_SECS, KEEP_SECS) } else { (TICKET_SECS, GRACE_SECS) };
-    let now = past(life);
+    let past = past(life);
+    let now = sure.filter(|_| !known).map_or(past, |sure| past.max(sure));
     (now > expires.plus_secs(late)).then(|| now.since(expires))
 }
 
@@ -49,5 +56,21 @@ impl From<UnixTime> for Overdue {
     /// What is over at that time, by a clock that is right.
     fn from(now: UnixTime) -> Self {
         Self { early: now.into(), kept: now.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_new_is_late_by_the_time_that_is_sure_and_what_is_known_is_not() {
+        let (end, past) = (UnixTime(1_000_000), |_| UnixTime(900_000));
+        let sure = |secs| Some(end.plus_secs(secs));
+        assert_eq!(late_by(end, false, past, None), None, "in doubt");
+        assert_eq!(late_by(end, false, past, sure(GRACE_SECS)), None);
+        assert_eq!(late_by(end, false, past, sure(GRACE_SECS + 1)), Some(GRACE_SECS + 1));
+        assert_eq!(late_by(end, true, past, sure(LIFE_SECS)), None, "it was begun in time");
+        assert_eq!(late_by(end, false, |_| end.plus_secs(301), Some(past(0))), Some(301));
     }
 }

@@ -2,12 +2,16 @@
 //!
 //! Clients of the IETF draft "Resumable Uploads for HTTP" know an upload by a URL that they were given before its id was known, and
 //! expect that every octet counts that they were told of. So a row in the index leads from the URL's token to the upload,
-//! and holds what has come of a record that is not whole (`docs/protocol.md` §6).
+//! and others hold what has come of a record that is not whole (`docs/protocol.md` §6).
+//!
+//! These are *pieces*. A part adds one of its own length, which takes in those before it that are less than twice as long. So a byte is
+//! written again only when its piece grows by half, some 27 times at most, and a tail is 17 pieces at most: a device that sends byte by byte
+//! has the disk write little more than it sends, and never its whole tail for one byte.
 
 use crate::error::StoreError;
 use crate::index::{Index, read_id, signed};
 use hoop_timekeeper::Over;
-use hoop_units::{DeviceId, UnixTime, UploadId};
+use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 /// The most resources at once: with a [`Resource::tail`] each, 16 MiB of index.
@@ -30,6 +34,16 @@ CREATE TABLE resource (
     expires INTEGER NOT NULL
 );
 CREATE INDEX resource_expires ON resource (expires);
+";
+
+/// What format 10 has more than format 9: the tails of resources, in pieces. A resource's row had all of its tail, and each part wrote it anew.
+pub const TAILS: &str = "
+CREATE TABLE tail (token BLOB NOT NULL, at INTEGER NOT NULL, octets BLOB NOT NULL, PRIMARY KEY (token, at)) WITHOUT ROWID;
+INSERT INTO tail SELECT token, tail_at, tail FROM resource WHERE length(tail) > 0;
+ALTER TABLE resource DROP COLUMN tail;
+CREATE TRIGGER tail_gone AFTER DELETE ON resource BEGIN
+    DELETE FROM tail WHERE token = OLD.token;
+END;
 ";
 
 /// The oldest that is done, of one device or of all.
@@ -96,35 +110,74 @@ pub fn add(tx: &Connection, token: Token, new: &Resource, over: Over) -> Result<
     {
         return Ok(false);
     }
-    tx.prepare_cached("INSERT INTO resource VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?.execute(params![
+    tx.prepare_cached("INSERT INTO resource VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?.execute(params![
         token.0.as_slice(),
         new.device.as_bytes().as_slice(),
         new.dest,
         new.total.map(signed),
         new.upload.as_ref().map(|id| id.as_bytes().as_slice()),
         signed(new.tail_at),
-        new.tail,
         new.done,
         new.expires.0,
     ])?;
+    keep_tail(tx, token, new)?;
     Ok(true)
 }
 
-/// Records what a resource is now; `false` if it is gone.
+/// Records what a resource is now; `false` if it is gone. A tail that begins where the one before did begins with its octets.
 pub fn keep(tx: &Connection, token: Token, now: &Resource) -> Result<bool, StoreError> {
     let mut statement = tx.prepare_cached(
-        "UPDATE resource SET total = ?2, upload = ?3, tail_at = ?4, tail = ?5, done = ?6, expires = ?7 WHERE token = ?1",
+        "UPDATE resource SET total = ?2, upload = ?3, tail_at = ?4, done = ?5, expires = ?6 WHERE token = ?1",
     )?;
     let changed = statement.execute(params![
         token.0.as_slice(),
         now.total.map(signed),
         now.upload.as_ref().map(|id| id.as_bytes().as_slice()),
         signed(now.tail_at),
-        now.tail,
         now.done,
         now.expires.0,
     ])?;
-    Ok(changed > 0)
+    if changed == 0 {
+        return Ok(false);
+    }
+    keep_tail(tx, token, now)?;
+    Ok(true)
+}
+
+/// Records what a tail has more than before.
+fn keep_tail(tx: &Connection, token: Token, now: &Resource) -> Result<(), StoreError> {
+    let (token, end) = (token.0.as_slice(), now.tail_at + now.tail.len() as u64);
+    let mut pieces = pieces(tx, token)?;
+    let goes_on = pieces.first().is_some_and(|first| first.start == now.tail_at)
+        && pieces.last().is_some_and(|last| last.end <= end);
+    if !goes_on {
+        if !pieces.is_empty() {
+            tx.prepare_cached("DELETE FROM tail WHERE token = ?1")?.execute([token])?;
+        }
+        pieces.clear();
+    }
+    let mut from = pieces.last().map_or(now.tail_at, |last| last.end);
+    if from == end {
+        return Ok(());
+    }
+    while let Some(last) = pieces.pop_if(|last| last.len() < 2 * (end - from)) {
+        tx.prepare_cached("DELETE FROM tail WHERE token = ?1 AND at = ?2")?
+            .execute(params![token, signed(last.start)])?;
+        from = last.start;
+    }
+    let octets = &now.tail[(from - now.tail_at) as usize..];
+    tx.prepare_cached("INSERT INTO tail VALUES (?1, ?2, ?3)")?.execute(params![token, signed(from), octets])?;
+    Ok(())
+}
+
+/// Where in Z a tail's pieces are, in order.
+fn pieces(tx: &Connection, token: &[u8]) -> Result<Vec<ByteRange>, rusqlite::Error> {
+    let mut statement = tx.prepare_cached("SELECT at, length(octets) FROM tail WHERE token = ?1 ORDER BY at")?;
+    let pieces = statement.query_map([token], |row| {
+        let (at, len) = (row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs());
+        Ok(ByteRange::new(at, at + len))
+    })?;
+    pieces.collect()
 }
 
 /// Forgets a resource.
@@ -138,7 +191,16 @@ impl Index {
     pub fn resource(&self, token: Token, now: UnixTime) -> Result<Option<Resource>, StoreError> {
         let mut statement = self.db().prepare_cached("SELECT * FROM resource WHERE token = ?1 AND expires >= ?2")?;
         let mut rows = statement.query(params![token.0.as_slice(), now.0])?;
-        rows.next()?.map(read_resource).transpose()
+        let Some(mut resource) = rows.next()?.map(read_resource).transpose()? else { return Ok(None) };
+        let mut statement = self.db().prepare_cached("SELECT at, octets FROM tail WHERE token = ?1 ORDER BY at")?;
+        let mut rows = statement.query([token.0.as_slice()])?;
+        while let Some(row) = rows.next()? {
+            if row.get::<_, i64>(0)? != signed(resource.tail_at + resource.tail.len() as u64) {
+                return Err(StoreError::Damaged("a tail whose pieces do not follow each other"));
+            }
+            resource.tail.extend(row.get::<_, Vec<u8>>(1)?);
+        }
+        Ok(Some(resource))
     }
 
     /// Drops the row of an upload that is still being received. Returns the octets that no longer count; `None` if there is no such
@@ -164,7 +226,7 @@ fn read_resource(row: &Row<'_>) -> Result<Resource, StoreError> {
         total: row.get::<_, Option<i64>>("total")?.map(i64::unsigned_abs),
         upload: upload.map(|_| read_id(row, 4)).transpose()?,
         tail_at: row.get::<_, i64>("tail_at")?.unsigned_abs(),
-        tail: row.get("tail")?,
+        tail: Vec::new(),
         done: row.get("done")?,
         expires: UnixTime(row.get("expires")?),
     })

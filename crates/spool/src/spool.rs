@@ -177,6 +177,16 @@ impl Shared {
         self.shard(id).join(format!("{id}.z"))
     }
 
+    /// What is being received, once nothing is being given back of `id`.
+    fn lives_without(&self, id: UploadId) -> MutexGuard<'_, Lives> {
+        loop {
+            let lives = self.lives();
+            let Some(live) = lives.get(&id).filter(|live| live.state().senders == 0).cloned() else { return lives };
+            drop(lives);
+            live.wait_for_commit();
+        }
+    }
+
     /// One sender has gone; after the last, what it wrote and did not commit no longer counts.
     pub fn release(&self, live: &Live) {
         let mut lives = self.lives();
@@ -185,16 +195,23 @@ impl Shared {
         if state.senders > 0 {
             return;
         }
-        lives.remove(&live.id);
         if state.stored.is_empty() {
             // Never recorded. Should this fail, the sweep finds the file.
             let _ = fs::remove_file(self.file(live.id));
             self.early().remove(&live.id);
         } else if state.written.len() > state.stored.len() {
-            // What nobody recorded is not counted from here on, so it is not to stay, either. Gaps that nobody wrote are holes already.
+            // What nobody recorded is not counted from here on, so it is not to stay, either. Gaps that nobody wrote are holes already. It may
+            // take as long as the disk does to write that much: who begins with this upload waits meanwhile, and nobody else.
             let end = state.written.iter().last().map_or(0, |span| span.end);
-            state.stored.missing(end).for_each(|gap| sys::punch(&live.file, gap.start, gap.len()));
+            let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
+            let commit = live.one_at_a_time();
+            drop((state, lives));
+            gaps.into_iter().for_each(|gap| self.disk.punch(&live.file, gap));
+            drop(commit);
+            lives = self.lives();
+            state = live.state();
         }
+        lives.remove(&live.id);
         let mut room = self.room();
         room.promised -= state.promised;
         room.written -= state.written.len() - state.stored.len();
@@ -261,12 +278,17 @@ impl Spool {
         admit: impl FnOnce(Option<&Upload>, &HeldBy<'_>) -> Result<T, E>,
     ) -> Result<(Begin, T), E> {
         let shared = &self.shared;
-        let mut lives = shared.lives();
+        let mut lives = shared.lives_without(offer.id);
         let known = shared.index().get(offer.id).map_err(BeginError::from)?;
         let admitted = admit(known.as_ref(), &|device| shared.held_of(&lives, device, Some(offer.id)))?;
         let live = match self.live(&mut lives, offer, known)? {
             Ok(live) => live,
-            Err(upload) => return Ok((Begin::Complete(upload), admitted)),
+            Err(upload) => {
+                // Nobody who begins waits for the disk.
+                drop(lives);
+                let upload = self.postpone(upload, offer).map_err(BeginError::from)?;
+                return Ok((Begin::Complete(upload), admitted));
+            }
         };
         live.state().senders += 1;
         let intake = Intake::new(shared.clone(), live);
@@ -297,7 +319,7 @@ impl Spool {
             same_as_known(upload, offer)?;
         }
         if let Some(upload) = known.as_ref().filter(|upload| !upload.takes_more()) {
-            return Ok(Err(Box::new(self.postpone(upload, offer)?)));
+            return Ok(Err(Box::new(upload.clone())));
         }
         if known.is_none() && offer.is_early() && shared.early().len() >= EARLY_MAX {
             return Err(BeginError::TooManyEarly(EARLY_MAX));
@@ -313,8 +335,7 @@ impl Spool {
     }
 
     /// Takes the deadline that comes with an upload that is there already. Returns the upload as it is then.
-    fn postpone(&self, upload: &Upload, offer: &Offer) -> Result<Upload, StoreError> {
-        let mut upload = upload.clone();
+    fn postpone(&self, mut upload: Box<Upload>, offer: &Offer) -> Result<Box<Upload>, StoreError> {
         if upload.state.is_final() || offer.deadline.is_none() || offer.deadline == upload.deadline {
             return Ok(upload);
         }
@@ -414,7 +435,7 @@ impl Spool {
         // Locked, so that no sender begins meanwhile; and the commit of those there are, which would record it again.
         let lives = self.shared.lives();
         let live = lives.get(&id);
-        let _commit = live.map(|live| live.commit.lock().unwrap_or_else(PoisonError::into_inner));
+        let _commit = live.map(|live| live.one_at_a_time());
         let Some(lost) = self.shared.index().spoil(id, spoilt, reason, now)? else { return Ok(()) };
         self.shared.changed();
         if let Some(mut state) = live.map(|live| live.state()) {
@@ -808,6 +829,7 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::committer::{Job, Step};
+    use crate::error::CommitError;
     use crate::sys::Act;
     use crate::upload::Offer;
 
@@ -843,6 +865,97 @@ mod tests {
         assert_eq!(first, [Act::Write, Act::Write, Act::SyncPayload, Act::SyncFolder(shard), Act::Record]);
         let second = acts(&spool, &offer(b"prelude"), ByteRange::new(50, 100));
         assert_eq!(second, [Act::Write, Act::SyncPayload, Act::Record], "its name is on disk already");
+    }
+
+    #[test]
+    fn what_is_recorded_already_is_neither_synced_nor_recorded_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let begin = |deadline| {
+            let Begin::Take(mut intake) = spool.begin(&Offer { deadline, ..offer(b"prelude") }).unwrap() else {
+                panic!("half of it is missing")
+            };
+            intake.write_at(50, &[7; 10]).unwrap();
+            intake
+        };
+        assert_eq!(begin(None).commit(ByteRange::new(50, 60), NOW).unwrap(), State::Receiving);
+        spool.shared.disk.acts();
+        assert_eq!(begin(None).commit(ByteRange::new(50, 60), NOW).unwrap(), State::Receiving);
+        assert_eq!(spool.shared.disk.acts(), []);
+        let deadline = Some(UnixTime(NOW.0 + 9));
+        begin(deadline).commit(ByteRange::new(50, 60), NOW).unwrap();
+        assert_eq!(spool.get(offer(b"").id).unwrap().unwrap().deadline, deadline, "that is news");
+        // Its service has had it by another way meanwhile.
+        let intake = begin(deadline);
+        let change = Change { state: Some(State::Accepted), ..Change::default() };
+        spool.change(intake.id(), &change, NOW).unwrap();
+        assert!(matches!(intake.commit(ByteRange::new(50, 60), NOW), Err(CommitError::Ended(State::Accepted))));
+    }
+
+    #[test]
+    fn nobody_else_waits_while_what_was_not_recorded_is_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let begin = || {
+            let Begin::Take(intake) = spool.begin(&offer(b"prelude")).unwrap() else { panic!("half of it is missing") };
+            intake
+        };
+        let mut intake = begin();
+        intake.write_at(7, &[7; 93]).unwrap();
+        intake.commit(ByteRange::new(7, 50), NOW).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let other = spool.clone();
+        *spool.shared.disk.before_punch.lock().unwrap() = Some(Box::new(move || {
+            let is_free = other.shared.lives.try_lock().is_ok();
+            let again = std::thread::spawn(move || {
+                let Begin::Take(mut intake) = other.begin(&offer(b"prelude")).unwrap() else { panic!("it is missing") };
+                intake.write_at(50, &[8; 50]).unwrap();
+                intake.commit(ByteRange::new(50, 100), NOW).unwrap()
+            });
+            sender.send((is_free, again)).unwrap();
+        }));
+        drop(intake);
+        let (is_free, again) = receiver.recv().unwrap();
+        assert!(is_free, "others may begin");
+        assert_eq!(again.join().unwrap(), State::Stored, "who goes on with it does so once that is done");
+        let mut octets = [0; 50];
+        spool.payload(offer(b"").id).unwrap().read_at(50, &mut octets).unwrap();
+        assert_eq!(octets, [8; 50]);
+        let room = spool.shared.room();
+        assert_eq!((room.kept, room.written, room.promised), (100, 0, 0));
+    }
+
+    #[test]
+    fn nobody_waits_to_begin_while_a_new_deadline_is_recorded() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        acts(&spool, &offer(b"prelude"), ByteRange::new(7, 100));
+        let later = Offer { deadline: Some(UnixTime(NOW.0 + 9)), ..offer(b"prelude") };
+        let (looked, other) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let (own, looked, other, later) = (&spool, &looked, &other, &later);
+            let begun = scope.spawn(move || {
+                own.begin_if(later, |_, _| {
+                    looked.wait();
+                    other.wait();
+                    Ok::<_, BeginError>(())
+                })
+            });
+            looked.wait();
+            // As if another transaction were under way.
+            let index = spool.shared.index();
+            other.wait();
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while spool.shared.committer.len() < 1 {
+                assert!(std::time::Instant::now() < end, "it does not come to be recorded");
+                std::thread::yield_now();
+            }
+            assert!(spool.shared.lives.try_lock().is_ok(), "others may begin");
+            drop(index);
+            let (Begin::Complete(upload), ()) = begun.join().unwrap().unwrap() else { panic!("all of it is here") };
+            assert_eq!(upload.deadline, later.deadline);
+        });
+        assert_eq!(spool.get(later.id).unwrap().unwrap().deadline, later.deadline);
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub trait Source {
 pub struct Disk {
     #[cfg(test)]
     acts: std::sync::Mutex<Vec<Act>>,
+    /// Done once before something is given back.
+    #[cfg(test)]
+    pub before_punch: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// What was done, in the tests' notes.
@@ -86,6 +89,16 @@ impl Disk {
         File::open(folder)?.sync_all()?;
         self.note(|| Act::SyncFolder(folder.to_owned()));
         Ok(())
+    }
+
+    /// Gives back what a payload has there. A file system may write it out first, and wait for that.
+    #[cfg_attr(not(test), allow(clippy::unused_self, reason = "as in the tests"))]
+    pub fn punch(&self, file: &File, range: ByteRange) {
+        #[cfg(test)]
+        if let Some(act) = self.before_punch.lock().unwrap().take() {
+            act();
+        }
+        punch(file, range.start, range.len());
     }
 
     /// The index has committed, and returned.
@@ -157,7 +170,7 @@ pub fn drop_cache(file: &File, offset: u64, len: u64) {
 /// Gives the disk back what a file has at `offset`, which reads as zeroes then. Only a hint: nobody counts on it, and a file system that cannot
 /// keeps it until the file goes.
 #[cfg(target_os = "linux")]
-pub fn punch(file: &File, offset: u64, len: u64) {
+fn punch(file: &File, offset: u64, len: u64) {
     use std::os::fd::AsRawFd as _;
     let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -167,7 +180,7 @@ pub fn punch(file: &File, offset: u64, len: u64) {
 
 /// Elsewhere it stays until the file goes.
 #[cfg(not(target_os = "linux"))]
-pub fn punch(_file: &File, _offset: u64, _len: u64) {}
+fn punch(_file: &File, _offset: u64, _len: u64) {}
 
 /// Elsewhere the kernel decides alone.
 #[cfg(not(target_os = "linux"))]

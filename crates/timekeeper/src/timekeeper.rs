@@ -233,6 +233,11 @@ impl Timekeeper {
         self.doubt.is_none_or(|since| self.run.as_secs().saturating_sub(since) >= DAY.as_secs())
     }
 
+    /// The time, if it is beyond doubt. A day in doubt does not make it so: what is refused by a wrong guess was right.
+    pub fn sure(&self) -> Option<UnixTime> {
+        self.doubt.is_none().then(|| self.now())
+    }
+
     /// The time that has certainly come for whatever lives no longer than `life`: nothing that was given a time to live, of `life` at most, has
     /// come to its end by this before it has lived that long in run time.
     pub fn past(&self, life: Duration) -> UnixTime {

@@ -5,7 +5,7 @@ use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink};
 use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records, with_deadline};
 use crate::shared::{Shared, store_problem};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Inbound, Interim, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
 use hoop_spool::{Begin, Intake, Offer, Resource, State, Token, Upload};
@@ -73,7 +73,7 @@ impl Append {
 
     async fn take(&mut self, body: &mut Inbound) -> Result<Appended, Refusal> {
         let layout = layout(&self.shared, self.total)?;
-        let (start, tail) = remaining(&self.resource, self.upload.as_ref());
+        let (start, tail) = self.remaining();
         let ahead = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));
         let mut frames = Frames::new(&self.shared, body);
         frames.ahead = ahead;
@@ -107,6 +107,11 @@ impl Append {
         // It steps for itself, since its sender is told of each.
         let sink = Sink::new(intake, prelude, start, self.total);
         self.receive(sink, &mut frames, layout, start).await
+    }
+
+    /// Where the next record to be written begins, and what is there of it.
+    fn remaining(&self) -> (u64, &[u8]) {
+        remaining(&self.resource, self.upload.as_ref())
     }
 
     /// Checks the service's permit as for any other upload. Returns until when the upload may begin.
@@ -162,6 +167,8 @@ impl Append {
         Ok(Appended::Part { offset: seen.len() as u64, expires: self.resource.expires })
     }
 
+    /// Takes octets from `start` on. A record's are held until all of them are here: the upload's file is not written anew for each part of
+    /// a few octets.
     async fn receive(
         &mut self,
         mut sink: Sink,
@@ -169,15 +176,22 @@ impl Append {
         layout: Layout,
         start: u64,
     ) -> Result<Appended, Refusal> {
-        let mut recorded = start;
-        let mut overrun = false;
+        let border = layout.record_at(start.max(layout.prelude_len())).map_or(self.total, |at| layout.record(at).end);
+        let (mut held, mut recorded, mut overrun) = (BytesMut::new(), start, false);
         let ended = loop {
-            let bytes = match self.next(frames).await {
+            let mut bytes = match self.next(frames).await {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => break Ok(()),
                 Err(problem) => break Err(problem),
             };
-            overrun = sink.at + bytes.len() as u64 > self.total;
+            overrun = sink.at + (held.len() + bytes.len()) as u64 > self.total;
+            if sink.at == start {
+                held.extend_from_slice(&bytes);
+                if start + (held.len() as u64) < border {
+                    continue;
+                }
+                bytes = std::mem::take(&mut held).freeze();
+            }
             if let Err(problem) = sink.push(&bytes) {
                 break Err(problem);
             }
@@ -191,9 +205,19 @@ impl Append {
             }
         };
         let ended = sink.flush().and(ended);
-        let end = sink.written();
-        let kept = whole_records(layout, ByteRange::new(start, end.max(start)));
-        let taken = self.record(sink.intake, kept, tail_of(kept, start, end)).await?;
+        let (end, taken) = match sink.written() {
+            // Nothing is in the file, and what has been told of stays.
+            at if at == start && held.is_empty() => (start + self.remaining().1.len() as u64, None),
+            at if at == start => {
+                let end = start + held.len() as u64;
+                self.keep_tail(start, held.into()).await?;
+                (end, None)
+            }
+            end => {
+                let kept = whole_records(layout, ByteRange::new(start, end));
+                (end, self.record(sink.intake, kept, tail_of(kept, start, end)).await?)
+            }
+        };
         if overrun {
             // The draft wants no more of such an upload.
             let mut refusal = Refusal::length(format_args!("more came than the {} octets that there are", self.total));
@@ -265,10 +289,14 @@ impl Append {
             self.finish().await?;
             return Ok(taken);
         }
-        self.resource.tail_at = tail.start;
-        self.resource.tail = octets;
-        self.keep().await?;
+        self.keep_tail(tail.start, octets).await?;
         Ok(taken)
+    }
+
+    /// Puts on disk what has come of the record that is not whole.
+    async fn keep_tail(&mut self, at: u64, octets: Vec<u8>) -> Result<(), Problem> {
+        (self.resource.tail_at, self.resource.tail) = (at, octets);
+        self.keep().await
     }
 
     /// All of Z is here.

@@ -2,9 +2,10 @@
 
 use crate::support::*;
 use hoop_gateway::Config;
-use hoop_http::{Clock, Readings};
+use hoop_http::{Clock, Readings, empty};
 use hoop_timekeeper::Reading;
 use hoop_units::{ByteRange, Timestamp, UnixTime};
+use http::Request;
 use std::sync::{Arc, Mutex};
 
 const DAY: u64 = 86_400;
@@ -92,4 +93,40 @@ async fn what_waits_for_its_prelude_is_dropped_after_ten_minutes_in_doubt_too() 
     let over = begin(2, 700, late + 700).await;
     until_dropped(over.address, id_of(&z)).await;
     over.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_that_ended_while_the_gateway_was_off_is_refused_once_time_is_sure() {
+    let clocks = Arc::new(Faked(Mutex::new((1, 0, START))));
+    let folder = tempfile::tempdir().unwrap();
+    let begin = async |boot, wall| {
+        clocks.set(boot, 0, START + wall);
+        start(Config { clock: Clock::with_readings(clocks.clone()), ..config(folder.path()) }).await
+    };
+    let nowhere = "http://127.0.0.1:9/hoop/post";
+    // Two days pass. Whoever begins a resumable upload has the gateway look at its clocks, which are believed by then.
+    let two_days_pass = async |gateway: &Running, boot, wall| {
+        clocks.set(boot, 2 * DAY, START + wall + 2 * DAY);
+        let resumable = Request::post(format!("/offload?dest={nowhere}")).header("upload-complete", "?0");
+        assert_eq!(send(gateway.address, resumable.header("upload-length", 1_000), empty()).await.status, 201);
+    };
+    let until = |day: u64| UnixTime((START + day * DAY) as u32);
+    let one = begin(1, 0).await;
+    two_days_pass(&one, 1, 0).await;
+    let known = sealed(1, 1_000, until(7));
+    assert_eq!(post(one.address, nowhere, &known).await.status, 201);
+    one.stop().await;
+    // It was off for 40 days. As long as the time is in doubt, nobody is refused by it.
+    let late = begin(2, 42 * DAY).await;
+    let taken = sealed(2, 1_000, until(32));
+    assert_eq!(post(late.address, nowhere, &taken).await.status, 201);
+    two_days_pass(&late, 2, 42 * DAY).await;
+    let reply = post(late.address, nowhere, &sealed(3, 1_000, until(32))).await;
+    assert_eq!((reply.status.as_u16(), reply.code().as_str()), (410, "ticket-expired"), "{reply:?}");
+    assert_eq!(post(late.address, nowhere, &sealed(4, 1_000, until(45))).await.status, 201);
+    // What was acknowledged has its week of run time.
+    for z in [&known, &taken] {
+        assert_eq!(head(late.address, id_of(z)).await.header("hoop-state"), "stored");
+    }
+    late.stop().await;
 }

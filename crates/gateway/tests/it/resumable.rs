@@ -126,6 +126,22 @@ async fn parts_of_any_length_are_one_upload_and_each_octet_that_was_told_of_surv
     }
 }
 
+#[tokio::test]
+async fn the_upload_file_gets_a_record_once_all_of_it_has_come() {
+    let (gateway, folder) = gateway().await;
+    let z = sealed(1, 300_000, LATER);
+    let upload = begin(&gateway, z.len()).await;
+    let one = border(1) as usize;
+    assert_eq!(append(&gateway, &upload, &z, 0, one).await.status, 204);
+    for at in [one, one + 1, one + 20_000, one + 40_000, one + 60_000] {
+        let told = offset(&look(gateway.address, &upload).await);
+        assert_eq!(offset(&append(&gateway, &upload, &z, told, at + 1).await), at + 1);
+        assert_eq!(stored(folder.path(), &z).len(), one, "{at}: nothing of the next");
+    }
+    assert_eq!(append(&gateway, &upload, &z, one + 60_001, z.len()).await.status, 201);
+    assert!(stored(folder.path(), &z) == z);
+}
+
 /// Sends a request's head and the beginning of its body, and leaves the connection open.
 async fn begin_sending(address: SocketAddr, head: &str, octets: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();

@@ -239,8 +239,9 @@ impl World {
         let off = JUMPS[number % JUMPS.len()];
         let off = if off == TO_1970 { -i64::try_from(since_1970()).unwrap() } else { off };
         let how = match number % 20 {
-            // Tickets of a service that believes it to be decades ago have ended wherever else they come.
-            16 | 17 if off > 6 * HOUR || at_gateway && off < -6 * HOUR => How::Believed,
+            // Tickets of a service that believes it to be decades ago have ended wherever else they come, and all that are new have at a gateway
+            // that believes it to be decades later.
+            16 | 17 if off.abs() > 6 * HOUR && at_gateway == (off < 0) => How::Believed,
             _ => [How::InPlace, How::Kill, How::Reboot, How::Restart][number / 2 % 4],
         };
         let (is_away, is_undone) = (number % 3 == 1, number % 4 != 3);

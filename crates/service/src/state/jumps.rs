@@ -73,6 +73,13 @@ impl End {
         }
     }
 
+    fn sure(&self) -> Option<UnixTime> {
+        match self.by {
+            By::Judgement => self.machine.keeper().sure(),
+            By::Wall => Some(self.machine.wall()),
+        }
+    }
+
     fn after(&self, life: u64) -> UnixTime {
         match self.by {
             By::Judgement => self.machine.keeper().after(Duration::from_secs(life)),
@@ -213,7 +220,7 @@ impl World {
     fn store(&mut self, id: UploadId) {
         let expires = ticket_end(self.sent[&id].expires, self.gateway.now());
         let known = self.spool.get(id).unwrap().is_some();
-        if late_by(expires, known, |life| self.gateway.past(life.into())).is_some() {
+        if late_by(expires, known, |life| self.gateway.past(life.into()), self.gateway.sure()).is_some() {
             return;
         }
         let offer = Offer {

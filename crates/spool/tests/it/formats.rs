@@ -1,11 +1,13 @@
 //! Folders of every format there was, made by their own SQL: all that is in them survives, and a later format is left alone.
-use hoop_spool::{Begin, Held, OpenError, Place, Queue, Reason, Settings, Spool, State, Tally, Upload};
+use hoop_spool::{
+    Begin, Held, OpenError, Place, Queue, Reason, Resource, Settings, Spool, State, Tally, Token, Upload,
+};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     include_str!("../formats/1.sql"),
     include_str!("../formats/2.sql"),
     include_str!("../formats/3.sql"),
@@ -14,6 +16,7 @@ const STEPS: [&str; 8] = [
     include_str!("../formats/6.sql"),
     include_str!("../formats/7.sql"),
     include_str!("../formats/8.sql"),
+    include_str!("../formats/9.sql"),
 ];
 const ROWS: &str = include_str!("../formats/rows.sql");
 
@@ -30,6 +33,10 @@ fn make(folder: &Path, format: usize) {
     let db = Connection::open(folder.join("index.db")).unwrap();
     db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
     db.execute_batch(&format!("{} {ROWS} PRAGMA user_version = {format};", STEPS[..format].concat())).unwrap();
+    if format >= 9 {
+        // Counted when their octets go, and these came without.
+        db.execute("UPDATE holding SET away = 1", []).unwrap();
+    }
     for number in 1..=3 {
         let path = folder.join(format!("uploads/{number:02x}/{}.z", id(number)));
         std::fs::write(path, [number; 100]).unwrap();
@@ -93,6 +100,34 @@ fn every_row_of_an_earlier_format_survives_and_the_upload_goes_on() {
     }
 }
 
+#[test]
+fn a_tail_of_an_earlier_format_is_there_and_goes_on() {
+    let token = Token([7; 16]);
+    let there = Resource {
+        upload: Some(id(1)),
+        tail_at: 50,
+        tail: vec![9; 40_000],
+        ..Resource::new(DeviceId([7; 16]), "https://photos.example/hoop/post".into(), Some(100_000), NOW)
+    };
+    // The first that has resources, and the last that has a tail in one piece.
+    for format in [5, 9] {
+        let folder = tempfile::tempdir().unwrap();
+        make(folder.path(), format);
+        let db = Connection::open(folder.path().join("index.db")).unwrap();
+        let sql = "INSERT INTO resource VALUES (zeroblob(16), ?1, 'https://photos.example/hoop/post', 9, NULL, 0, x'', 0, 1000000),
+                                               (?2, ?1, ?3, 100000, ?4, 50, ?5, 0, 1000000)";
+        let (device, upload) = (there.device.as_bytes(), id(1));
+        db.execute(sql, params![device, token.0, there.dest, upload.as_bytes(), there.tail]).unwrap();
+        drop(db);
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        assert_eq!(spool.resource(token, NOW).unwrap(), Some(there.clone()), "from format {format}");
+        assert_eq!(spool.resource(Token([0; 16]), NOW).unwrap().unwrap().tail, []);
+        let longer = Resource { tail: [&there.tail[..], &[8; 100]].concat(), ..there.clone() };
+        assert!(spool.keep_resource(token, &longer).unwrap());
+        assert_eq!(spool.resource(token, NOW).unwrap(), Some(longer));
+    }
+}
+
 /// All tables, indexes and triggers, by their SQL without its comments.
 fn schema(folder: &Path) -> Vec<String> {
     let db = Connection::open(folder.join("index.db")).unwrap();
@@ -125,8 +160,8 @@ fn a_spool_of_a_later_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(Spool::open(Settings::new(folder.path())).unwrap());
     let db = Connection::open(folder.path().join("index.db")).unwrap();
-    db.execute_batch("PRAGMA user_version = 10").unwrap();
+    db.execute_batch("PRAGMA user_version = 11").unwrap();
     drop(db);
     let error = Spool::open(Settings::new(folder.path())).unwrap_err();
-    assert!(matches!(error, OpenError::Later { found: 10, known: 9, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { found: 11, known: 10, .. }), "{error}");
 }

@@ -31,6 +31,45 @@ fn what_is_kept_of_a_resource_is_there_after_a_restart_until_it_expires() {
 }
 
 #[test]
+fn a_tail_is_what_came_of_it_in_pieces_of_any_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
+    assert!(spool.add_resource(token(1), &new(0), NOW).unwrap());
+    let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut roll = |most: u64| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        dice % most
+    };
+    let (mut now, mut ends) = (new(0), 0);
+    for _ in 0..2_000 {
+        match roll(64) {
+            // A record is whole, and the next has begun; or nothing of it has come.
+            0 => {
+                (now.tail_at, now.tail) =
+                    (now.tail_at + now.tail.len() as u64, vec![roll(256) as u8; roll(300) as usize]);
+                ends += 1;
+            }
+            // Others have sent it.
+            1 => (now.tail_at, now.tail) = (now.tail_at + 70_000, Vec::new()),
+            _ => {
+                let most = [2, 100, 9_000][roll(3) as usize];
+                now.tail.extend(vec![roll(256) as u8; roll(most) as usize]);
+            }
+        }
+        assert!(spool.keep_resource(token(1), &now).unwrap());
+        assert_eq!(spool.resource(token(1), NOW).unwrap().as_ref(), Some(&now));
+    }
+    assert!(ends > 9);
+    spool.drop_resource(token(1)).unwrap();
+    drop(spool);
+    let db = rusqlite::Connection::open(folder.path().join("index.db")).unwrap();
+    let left: u32 = db.query_row("SELECT count(*) FROM tail", [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0, "a tail goes with its resource");
+}
+
+#[test]
 fn there_are_only_so_many_of_one_device_and_in_all_and_what_is_over_makes_room() {
     let folder = tempfile::tempdir().unwrap();
     let spool = Spool::open(Settings { sync: false, ..Settings::new(folder.path()) }).unwrap();
