@@ -3,6 +3,7 @@
 
 mod dialer;
 mod light;
+mod lingering;
 mod listener;
 mod memory;
 mod peers;

@@ -1,5 +1,6 @@
 //! The handshakes that are under way, and whose they are: [`Peers`].
 
+use crate::lingering::OfUse;
 use hoop_units::DeviceId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,6 +40,8 @@ struct Taken {
     /// What a handshake begins with has come.
     has_spoken: bool,
     task: Option<AbortHandle>,
+    /// Its connection, which is of no use once it makes way.
+    of_use: Option<OfUse>,
 }
 
 /// There is no place.
@@ -104,8 +107,16 @@ impl Peers {
         held.peers
             .entry(peer)
             .or_default()
-            .insert(key.1, Taken { since: now, is_its_own, has_spoken: false, task: None });
+            .insert(key.1, Taken { since: now, is_its_own, has_spoken: false, task: None, of_use: None });
         Ok(Place { held: self.held.clone(), key })
+    }
+
+    /// Its connection is counted by this.
+    pub(crate) fn set_use(&self, key: Key, of_use: OfUse) {
+        let held = &mut *lock(&self.held);
+        if let Some(taken) = held.taken(key) {
+            taken.of_use = Some(of_use);
+        }
     }
 
     /// What has the place ends by this if it is to make way.
@@ -185,6 +196,11 @@ impl Place {
         if let Some(taken) = lock(&self.held).taken(self.key) {
             taken.has_spoken = true;
         }
+    }
+
+    /// What its connection is counted by, which goes on.
+    pub(crate) fn take_use(&self) -> Option<OfUse> {
+        lock(&self.held).taken(self.key)?.of_use.take()
     }
 }
 
