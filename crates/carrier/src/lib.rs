@@ -52,6 +52,9 @@ pub const SILENCE: Duration = Duration::from_millis(1_500);
 /// that the server is full (`docs/flow.md` §6); quinn gives back lanes that are free in eighths.
 pub const LANES_MAX: u32 = 1_200;
 
+/// What a server takes of a carrier, of either kind, before anybody has shown whose it is, in octets: octets that come before their turn, or that nobody has read, wait in memory.
+const STRANGER_WINDOW: u32 = 128 * 1024;
+
 /// What carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {

@@ -14,7 +14,7 @@ use crate::lingering::{Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::silence::{Sample, until_silent};
 use crate::socket::{Local, udp_socket};
-use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, broken_off};
+use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, STRANGER_WINDOW, broken_off};
 use bytes::Bytes;
 use hoop_flow::{Binding, EXPORTER_LABEL};
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, CubicConfig};
@@ -49,9 +49,6 @@ const INCOMING_BYTES: u64 = 8 * 1024;
 
 /// A server's buffer for handshake messages that come in pieces, in octets: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
-
-/// What a server takes of a carrier before anybody has shown whose it is, in octets: octets that come before their turn wait in memory.
-const STRANGER_WINDOW: u32 = 128 * 1024;
 
 /// Lanes that a device is allowed at once before it has opened any: more than most ever have. A carrier without lanes holds 4 KB for them.
 const LANES_FIRST: u32 = 64;
