@@ -3,6 +3,7 @@
 
 mod dialer;
 mod light;
+mod lingering;
 mod listener;
 mod memory;
 mod peers;
@@ -50,6 +51,9 @@ pub const SILENCE: Duration = Duration::from_millis(1_500);
 /// Lanes that a device may have at once on one carrier, of either kind: the 1,024 flows that a server takes of one device by default, and a seventh more. So one flow more has a lane on which it is told
 /// that the server is full (`docs/flow.md` §6); quinn gives back lanes that are free in eighths.
 pub const LANES_MAX: u32 = 1_200;
+
+/// What a server takes of a carrier, of either kind, before anybody has shown whose it is, in octets: octets that come before their turn, or that nobody has read, wait in memory.
+const STRANGER_WINDOW: u32 = 128 * 1024;
 
 /// What carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

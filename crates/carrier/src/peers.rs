@@ -1,5 +1,6 @@
 //! The handshakes that are under way, and whose they are: [`Peers`].
 
+use crate::lingering::OfUse;
 use hoop_units::DeviceId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,6 +40,8 @@ struct Taken {
     /// What a handshake begins with has come.
     has_spoken: bool,
     task: Option<AbortHandle>,
+    /// Its connection, which is of no use once it makes way.
+    of_use: Option<OfUse>,
 }
 
 /// There is no place.
@@ -79,15 +82,16 @@ impl Peers {
     /// A place, unless the peer has as many as it may and all of these have spoken, or all are taken and nobody has more than it has. `is_its_own`: whether the address was shown to be the
     /// peer's; otherwise it is not held against it.
     pub(crate) fn take(&self, peer: IpAddr, is_its_own: bool) -> Option<Place> {
-        self.take_of(peer, is_its_own, Duration::ZERO).ok()
+        self.take_of(peer, is_its_own, Duration::ZERO, LONG).ok()
     }
 
     /// The same for a peer that has shown its address, while nobody who has just come makes way.
     pub(crate) fn take_settled(&self, peer: IpAddr) -> Result<Place, Full> {
-        self.take_of(peer, true, MOMENT)
+        self.take_of(peer, true, MOMENT, MOMENT)
     }
 
-    fn take_of(&self, peer: IpAddr, is_its_own: bool, age: Duration) -> Result<Place, Full> {
+    /// `age`: who has several places makes way no sooner; `alone`: nor who has one, and has said nothing.
+    fn take_of(&self, peer: IpAddr, is_its_own: bool, age: Duration, alone: Duration) -> Result<Place, Full> {
         let peer = DeviceId::from_ip(peer);
         let held = &mut *lock(&self.held);
         let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
@@ -96,7 +100,7 @@ impl Peers {
             held.make_own_way(peer, now)?;
         }
         if held.count >= self.all {
-            held.make_way(has, now, age)?;
+            held.make_way(has, now, age, alone)?;
         }
         let key = Key(peer, held.next);
         held.next += 1;
@@ -104,8 +108,16 @@ impl Peers {
         held.peers
             .entry(peer)
             .or_default()
-            .insert(key.1, Taken { since: now, is_its_own, has_spoken: false, task: None });
+            .insert(key.1, Taken { since: now, is_its_own, has_spoken: false, task: None, of_use: None });
         Ok(Place { held: self.held.clone(), key })
+    }
+
+    /// Its connection is counted by this.
+    pub(crate) fn set_use(&self, key: Key, of_use: OfUse) {
+        let held = &mut *lock(&self.held);
+        if let Some(taken) = held.taken(key) {
+            taken.of_use = Some(of_use);
+        }
     }
 
     /// What has the place ends by this if it is to make way.
@@ -140,8 +152,9 @@ impl Held {
         Ok(())
     }
 
-    /// One of a peer that has more than so many makes way, if it has been there for so long.
-    fn make_way(&mut self, than: usize, now: Instant, age: Duration) -> Result<(), Full> {
+    /// One of a peer that has more than so many makes way, if it has been there for so long. A peer's only one that has begun does so no sooner than after [`LONG`]: when all devices come at once, as
+    /// after a restart, those who have begun end what they have begun, and the others come again.
+    fn make_way(&mut self, than: usize, now: Instant, age: Duration, alone: Duration) -> Result<(), Full> {
         let all = self.peers.iter().filter(|(_, places)| places.len() > than);
         let all = all.flat_map(|(peer, places)| {
             places
@@ -155,7 +168,13 @@ impl Held {
         let is_old = |since: Instant| now.saturating_duration_since(since) >= age;
         let chosen = all.clone().max_by_key(first).ok_or(Full::OfPeer)?;
         let of_several = || all.filter(|(len, .., since)| *len > 1 && is_old(*since)).max_by_key(first);
-        let chosen = if is_old(chosen.4) { Some(chosen) } else { of_several() };
+        let least = match chosen {
+            (1, false, ..) => LONG,
+            (1, true, ..) => alone,
+            _ => age,
+        };
+        let is_free = now.saturating_duration_since(chosen.4) >= least;
+        let chosen = if is_free { Some(chosen) } else { of_several() };
         let (.., std::cmp::Reverse(at), peer, _) = chosen.ok_or(Full::ForAMoment)?;
         if let Some(task) = self.free(Key(peer, at)) {
             task.abort();
@@ -185,6 +204,11 @@ impl Place {
         if let Some(taken) = lock(&self.held).taken(self.key) {
             taken.has_spoken = true;
         }
+    }
+
+    /// What its connection is counted by, which goes on.
+    pub(crate) fn take_use(&self) -> Option<OfUse> {
+        lock(&self.held).taken(self.key)?.of_use.take()
     }
 }
 
@@ -276,7 +300,30 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    /// Else all who come at once after a restart would make way for each other, and none would ever get in.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_one_handshake_ends_it_though_all_come_at_once() {
+        let peers = Peers::new(8, 3);
+        let come = |from: u8, takes: &dyn Fn(&Peers, IpAddr) -> Option<Place>| {
+            (from..from + 100).filter_map(|at| takes(&peers, ip(&format!("192.0.2.{at}")))).collect::<Vec<_>>()
+        };
+        let has = |places: &[Place]| places.iter().all(|place| lock(&peers.held).taken(place.key()).is_some());
+        for takes in [
+            (&|peers: &Peers, peer| peers.take(peer, true)) as &dyn Fn(&Peers, IpAddr) -> Option<Place>,
+            &|peers, peer| peers.take_settled(peer).ok().inspect(Place::speaks),
+        ] {
+            let first = come(1, takes);
+            tokio::time::advance(2 * MOMENT).await;
+            let second = come(101, takes);
+            assert_eq!((first.len(), second.len()), (8, 0));
+            assert!(has(&first));
+            tokio::time::advance(LONG).await;
+            assert_eq!(come(101, takes).len(), 8, "who takes too long makes way");
+            assert!(!has(&first));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn when_all_places_are_taken_the_oldest_of_who_has_most_makes_way_for_who_has_fewer() {
         let peers = Peers::new(4, 3);
         let take = |peer: &str| {
@@ -295,6 +342,7 @@ mod tests {
         assert!(older.await.unwrap_err().is_cancelled());
         assert_eq!(peers.taken(), 4, "it is not free twice");
         assert!(take("192.0.2.2").is_none(), "nobody has more");
+        tokio::time::advance(LONG).await;
         let another = take("192.0.2.5").unwrap();
         assert!(old.await.unwrap_err().is_cancelled(), "all have one: the oldest");
         for task in [kept, newer, other, another] {

@@ -7,15 +7,17 @@
 //! packets have at most [`MTU_MAX`] octets, however large the path's are; discovery (RFC 8899) finds what the path takes, from 1,200 up.
 //!
 //! **Floods.** A first packet costs its sender nothing. Once [`QuicLimits::retry_from`] handshakes are under way, a device must show by a Retry (RFC 9000 §8.1.2)
-//! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`].
+//! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`],
+//! and so is what QUIC keeps of connections that are over.
 
+use crate::lingering::{Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::silence::{Sample, until_silent};
 use crate::socket::{Local, udp_socket};
-use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, broken_off};
+use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, STRANGER_WINDOW, broken_off};
 use bytes::Bytes;
 use hoop_flow::{Binding, EXPORTER_LABEL};
-use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
+use quinn::congestion::{BbrConfig, Controller, ControllerFactory, CubicConfig};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ConnectionError, ConnectionStats, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig, ReadError,
@@ -26,7 +28,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
@@ -47,9 +49,6 @@ const INCOMING_BYTES: u64 = 8 * 1024;
 
 /// A server's buffer for handshake messages that come in pieces, in octets: those of a device are small, even with a certificate.
 const SERVER_CRYPTO_BYTES: usize = 8 * 1024;
-
-/// What a server takes of a carrier before anybody has shown whose it is, in octets: octets that come before their turn wait in memory.
-const STRANGER_WINDOW: u32 = 128 * 1024;
 
 /// Lanes that a device is allowed at once before it has opened any: more than most ever have. A carrier without lanes holds 4 KB for them.
 const LANES_FIRST: u32 = 64;
@@ -118,16 +117,29 @@ impl QuicOptions {
         Self { send_window: 1 << 20, ..Self::device() }
     }
 
-    fn transport(&self) -> io::Result<TransportConfig> {
-        let congestion: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
+    fn congestion(&self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self.congestion {
             Congestion::Cubic => Arc::new(CubicConfig::default()),
             Congestion::Bbr => Arc::new(BbrConfig::default()),
-        };
+        }
+    }
+
+    /// What a server gives a stranger.
+    fn stranger(&self) -> io::Result<TransportConfig> {
+        let mut transport = self.transport()?;
+        transport
+            .max_concurrent_bidi_streams(VarInt::from_u32(self.lanes.min(LANES_FIRST)))
+            .receive_window(VarInt::from_u32(self.receive_window.min(STRANGER_WINDOW)))
+            .crypto_buffer_size(SERVER_CRYPTO_BYTES);
+        Ok(transport)
+    }
+
+    fn transport(&self) -> io::Result<TransportConfig> {
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(self.mtu.clamp(1_200, MTU_MAX));
         let mut transport = TransportConfig::default();
         transport
-            .congestion_controller_factory(congestion)
+            .congestion_controller_factory(self.congestion())
             .mtu_discovery_config(Some(discovery))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
@@ -213,7 +225,7 @@ impl QuicDevice {
 /// What a server spends on devices that it does not know yet, and on all of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QuicLimits {
-    /// With so many handshakes under way, a device's address must be shown to be its own first; default: 64, some 2 MB and 30 ms of one core.
+    /// With so many handshakes under way, and connections that linger, a device's address must be shown to be its own first; default: 64, some 2 MB and 30 ms of one core.
     pub retry_from: usize,
     /// Handshakes under way at once, with carriers that wait to be accepted; then the oldest of whoever has most makes way for who has fewer. Default: 512.
     pub handshakes: usize,
@@ -223,6 +235,11 @@ pub struct QuicLimits {
     pub handshake_time: Duration,
     /// Connections at once; more are refused. Default: 20,000, some 40 KB each.
     pub connections: usize,
+    /// Connections that have ended and are remembered for their late packets, for three seconds or so, some 45 KB each. When there are as many, an address that has any begins no more.
+    /// Default: 1,024.
+    pub lingering: usize,
+    /// The same of one address; more are refused. Default: 128, which is 40 handshakes a second that come to nothing.
+    pub lingering_per_peer: usize,
 }
 
 impl Default for QuicLimits {
@@ -233,6 +250,8 @@ impl Default for QuicLimits {
             handshakes_per_peer: 32,
             handshake_time: Duration::from_secs(10),
             connections: 20_000,
+            lingering: 1_024,
+            lingering_per_peer: 128,
         }
     }
 }
@@ -297,32 +316,27 @@ impl QuicListener {
         let mut tls = tls.clone();
         tls.alpn_protocols = vec![QUIC_ALPN.to_vec()];
         tls.max_early_data_size = 0;
-        let mut transport = options.transport()?;
-        transport
-            .max_concurrent_bidi_streams(VarInt::from_u32(options.lanes.min(LANES_FIRST)))
-            .receive_window(VarInt::from_u32(options.receive_window.min(STRANGER_WINDOW)))
-            .crypto_buffer_size(SERVER_CRYPTO_BYTES);
         let tls = QuicServerConfig::try_from(tls).map_err(io::Error::other)?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(tls));
         config
-            .transport_config(Arc::new(transport))
+            .transport_config(Arc::new(options.stranger()?))
             .max_incoming(INCOMING_MAX)
             .incoming_buffer_size(INCOMING_BYTES)
             .incoming_buffer_size_total(INCOMING_BYTES * INCOMING_MAX as u64);
         let socket = udp_socket(address)?;
         socket.bind(&address.into())?;
         let runtime = Arc::new(TokioRuntime);
-        let endpoint = quinn::Endpoint::new(options.endpoint()?, Some(config), socket.into(), runtime)?;
+        let endpoint = quinn::Endpoint::new(options.endpoint()?, Some(config.clone()), socket.into(), runtime)?;
         let (hand_over, accepted) = mpsc::channel(1);
         let peers = Peers::new(limits.handshakes, limits.handshakes_per_peer);
         let admitting = Admitting {
             endpoint: endpoint.clone(),
             limits: limits.clone(),
             peers: peers.clone(),
+            lingering: Lingering::new(limits.lingering, limits.lingering_per_peer),
             hand_over,
-            send_window: options.send_window,
-            receive_window: options.receive_window,
-            lanes: options.lanes,
+            config,
+            options: options.clone(),
         };
         let task = tokio::spawn(admitting.run());
         Ok(Self { endpoint, accepted: Mutex::new(accepted), peers, limits, task })
@@ -366,10 +380,22 @@ struct Admitting {
     endpoint: quinn::Endpoint,
     limits: QuicLimits,
     peers: Peers,
+    lingering: Lingering,
     hand_over: mpsc::Sender<QuicCarrier>,
-    send_window: u64,
-    receive_window: u32,
-    lanes: u32,
+    config: quinn::ServerConfig,
+    options: QuicOptions,
+}
+
+/// Makes what any other makes, and tells that a connection is there: it lives as long as what quinn keeps of that.
+struct Telling {
+    makes: Arc<dyn ControllerFactory + Send + Sync>,
+    _there: There,
+}
+
+impl ControllerFactory for Telling {
+    fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
+        self.makes.clone().build(now, mtu)
+    }
 }
 
 impl Admitting {
@@ -380,13 +406,15 @@ impl Admitting {
     }
 
     fn admit(&self, incoming: Incoming) {
-        let under_way = self.peers.taken();
-        let validated = incoming.remote_address_validated();
+        // What lingers may be of addresses that were made up, too: then they must be shown.
+        let under_way = self.peers.taken() + self.lingering.count();
+        let (peer, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
         let connections = self.endpoint.open_connections();
         match self.limits.admission(under_way, connections, validated) {
+            Admission::Accept if validated && !self.lingering.admits(peer) => incoming.refuse(),
             Admission::Accept => {
                 // An address that may be another's is not held against that one: it has its share of `retry_from`.
-                match self.peers.take(incoming.remote_address().ip(), validated) {
+                match self.peers.take(peer, validated) {
                     Some(place) => self.shake_hands(incoming, place),
                     None => incoming.refuse(),
                 }
@@ -396,16 +424,28 @@ impl Admitting {
         }
     }
 
+    /// How a connection is run that tells when it is there no more.
+    fn config(&self, there: There) -> io::Result<Arc<quinn::ServerConfig>> {
+        let (mut config, mut transport) = (self.config.clone(), self.options.stranger()?);
+        transport.congestion_controller_factory(Arc::new(Telling { makes: self.options.congestion(), _there: there }));
+        config.transport_config(Arc::new(transport));
+        Ok(Arc::new(config))
+    }
+
     fn shake_hands(&self, incoming: Incoming, place: Place) {
+        let (there, of_use) = self.lingering.begin(incoming.remote_address().ip());
+        let Ok(config) = self.config(there) else { return };
         // An error is that of a packet which is no first packet of a handshake.
-        let Ok(connecting) = incoming.accept() else { return };
+        let Ok(connecting) = incoming.accept_with(config) else { return };
         let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
-        let (send_window, receive_window, lanes) = (self.send_window, self.receive_window, self.lanes);
+        let QuicOptions { send_window, receive_window, lanes, .. } = self.options;
         let key = place.key();
+        self.peers.set_use(key, of_use);
         let task = tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
             let Ok(mut carrier) = QuicCarrier::new(connection.clone(), send_window, lanes) else { return };
             carrier.receive_window = Some(VarInt::from_u32(receive_window));
+            carrier._of_use = place.take_use();
             tokio::select! {
                 _ = hand_over.send(carrier) => {}
                 _ = connection.closed() => {}
@@ -429,6 +469,8 @@ pub struct QuicCarrier {
     allowed: AtomicU32,
     /// At a server, what the device may send once it is known.
     receive_window: Option<VarInt>,
+    /// At a server, it is counted as long as it is there.
+    _of_use: Option<OfUse>,
 }
 
 impl QuicCarrier {
@@ -439,7 +481,7 @@ impl QuicCarrier {
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
         let allowed = AtomicU32::new(lanes.min(LANES_FIRST));
         let (binding, turns) = (Binding(binding), Arc::default());
-        Ok(Self { connection, binding, turns, send_window, lanes, allowed, receive_window: None })
+        Ok(Self { connection, binding, turns, send_window, lanes, allowed, receive_window: None, _of_use: None })
     }
 
     /// Allows the device twice as many lanes if it has half of those that it may have.

@@ -1,7 +1,7 @@
 //! The carriers of a server: [`Carriers`].
 
 use crate::flow::CarrierId;
-use hoop_carrier::Carrier;
+use hoop_carrier::{Carrier, Kind};
 use hoop_flow::HostId;
 use hoop_units::DeviceId;
 use std::collections::hash_map::Entry;
@@ -27,6 +27,8 @@ enum Whose {
 pub(crate) struct Most {
     /// Carriers.
     pub(crate) all: usize,
+    /// Those of them that are WebSockets.
+    pub(crate) websockets: usize,
     /// Those of strangers.
     pub(crate) strangers: usize,
     /// Those of strangers at one address.
@@ -42,8 +44,14 @@ pub(crate) struct Carriers {
     strangers: HashMap<Option<DeviceId>, usize>,
     /// How many strangers there are.
     unknown: usize,
+    /// How many are WebSockets.
+    websockets: usize,
     /// How many each device has.
     devices: HashMap<HostId, usize>,
+}
+
+fn is_websocket(carrier: &Arc<dyn Carrier>) -> bool {
+    carrier.kind() == Kind::WebSocket
 }
 
 impl Carriers {
@@ -53,7 +61,14 @@ impl Carriers {
         let mut out = None;
         // Who holds carriers idle and has no key must not keep devices of the same address out.
         let is_crowded = address.is_some() && self.strangers.get(&address).copied() >= Some(most.of_address);
-        if is_crowded || self.unknown >= most.strangers || self.all.len() >= most.all {
+        if is_websocket(carrier) && self.websockets >= most.websockets {
+            let is_stranger = |whose: &Whose| matches!(whose, Whose::Stranger(_));
+            let oldest = self.all.iter().find(|(_, (other, whose))| is_websocket(other) && is_stranger(whose));
+            match oldest.map(|(id, _)| *id).and_then(|id| self.remove(id)) {
+                Some(oldest) => out = Some(oldest),
+                None => return Some(carrier.clone()),
+            }
+        } else if is_crowded || self.unknown >= most.strangers || self.all.len() >= most.all {
             let from = if is_crowded { Some(address) } else { self.fullest() };
             let oldest = self.all.iter().find(|(_, (_, whose))| from.is_some_and(|at| *whose == Whose::Stranger(at)));
             match oldest.map(|(id, _)| *id).and_then(|id| self.remove(id)) {
@@ -63,6 +78,7 @@ impl Carriers {
         }
         *self.strangers.entry(address).or_default() += 1;
         self.unknown += 1;
+        self.websockets += usize::from(is_websocket(carrier));
         self.all.insert(id, (carrier.clone(), Whose::Stranger(address)));
         out
     }
@@ -98,6 +114,7 @@ impl Carriers {
     pub(crate) fn remove(&mut self, id: CarrierId) -> Option<Arc<dyn Carrier>> {
         let (carrier, whose) = self.all.remove(&id)?;
         self.forget(whose);
+        self.websockets -= usize::from(is_websocket(&carrier));
         Some(carrier)
     }
 
@@ -140,7 +157,7 @@ fn one_less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, of: K) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hoop_carrier::{Kind, Lane, Pending, memory_pair};
+    use hoop_carrier::{Lane, Pending, memory_pair};
     use hoop_flow::Binding;
     use std::io;
     use std::net::IpAddr;
@@ -149,12 +166,16 @@ mod tests {
     const HOST: HostId = HostId([1; 20]);
 
     const fn most(all: usize, strangers: usize, of_address: usize) -> Most {
-        Most { all, strangers, of_address }
+        Most { all, websockets: all, strangers, of_address }
     }
 
     /// A carrier from an address.
     #[derive(Debug)]
     struct From(Arc<dyn Carrier>, IpAddr, AtomicBool);
+
+    /// One that is a WebSocket.
+    #[derive(Debug)]
+    struct WebSocket(Arc<dyn Carrier>);
 
     impl Carrier for From {
         fn kind(&self) -> Kind {
@@ -183,6 +204,33 @@ mod tests {
         }
         fn is_known(&self) {
             self.2.store(true, Ordering::Relaxed);
+        }
+    }
+
+    impl Carrier for WebSocket {
+        fn kind(&self) -> Kind {
+            Kind::WebSocket
+        }
+        fn binding(&self) -> Binding {
+            self.0.binding()
+        }
+        fn peer(&self) -> Option<IpAddr> {
+            self.0.peer()
+        }
+        fn open(&self) -> Pending<'_, io::Result<Lane>> {
+            self.0.open()
+        }
+        fn accept(&self) -> Pending<'_, io::Result<Lane>> {
+            self.0.accept()
+        }
+        fn rtt(&self) -> Option<std::time::Duration> {
+            None
+        }
+        fn closed(&self) -> Pending<'_, io::Error> {
+            self.0.closed()
+        }
+        fn close(&self) {
+            self.0.close();
         }
     }
 
@@ -243,6 +291,28 @@ mod tests {
         assert!(carriers.is_a_devices(CarrierId(3), HOST, 9).is_none());
         assert_eq!(add(&mut carriers, "192.0.2.6"), None, "what a device has is no stranger's");
         assert_eq!(carriers.len(), 5);
+    }
+
+    /// A WebSocket takes a descriptor, and a carrier of QUIC none.
+    #[test]
+    fn websockets_have_places_of_their_own_and_make_way_for_each_other() {
+        let mut carriers = Carriers::default();
+        let most = Most { websockets: 2, ..most(9, 9, 9) };
+        let websocket = |at| Arc::new(WebSocket(from(&format!("192.0.2.{at}")))) as Arc<dyn Carrier>;
+        let all: Vec<Arc<dyn Carrier>> = (0..5).map(websocket).collect();
+        assert!(carriers.add(CarrierId(0), &from("198.51.100.1"), most).is_none());
+        assert!(carriers.add(CarrierId(1), &all[0], most).is_none());
+        assert!(carriers.add(CarrierId(2), &all[1], most).is_none());
+        let out = carriers.add(CarrierId(3), &all[2], most).unwrap();
+        assert!(Arc::ptr_eq(&out, &all[0]), "the oldest stranger of them");
+        assert!(carriers.add(CarrierId(4), &from("198.51.100.2"), most).is_none(), "one of QUIC has room");
+        for id in [2, 3] {
+            carriers.is_a_devices(CarrierId(id), HOST, 9);
+        }
+        let out = carriers.add(CarrierId(5), &all[3], most).unwrap();
+        assert!(Arc::ptr_eq(&out, &all[3]), "all are devices'");
+        carriers.remove(CarrierId(2));
+        assert!(carriers.add(CarrierId(6), &all[4], most).is_none());
     }
 
     /// What comes before its turn waits in memory, which no device's account has.

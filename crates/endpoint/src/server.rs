@@ -62,6 +62,9 @@ pub struct ServerLimits {
     pub greetings: usize,
     /// Carriers at once. When there is no room, one over which no flow was attached yet is closed, as with `carriers_of_strangers`; if there is none, the new one. Default 16,384.
     pub carriers: usize,
+    /// Those of them that are WebSockets, which take a descriptor each. When there is no room, the oldest of them is closed over which no flow was attached yet; if there is none, the new one.
+    /// Default 16,384.
+    pub websockets: usize,
     /// Carriers over which no flow was attached yet, whose some 100 to 400 KB of memory each no device's account has. When there are as many, one is closed for each that comes: the oldest of
     /// the address that has most. A device's is one for some round trips. Default 1,024.
     pub carriers_of_strangers: usize,
@@ -88,7 +91,12 @@ pub struct ServerLimits {
 
 impl ServerLimits {
     const fn carriers_most(&self) -> Most {
-        Most { all: self.carriers, strangers: self.carriers_of_strangers, of_address: self.carriers_of_stranger }
+        Most {
+            all: self.carriers,
+            websockets: self.websockets,
+            strangers: self.carriers_of_strangers,
+            of_address: self.carriers_of_stranger,
+        }
     }
 }
 
@@ -99,6 +107,7 @@ impl Default for ServerLimits {
             flows_of_device: 1_024,
             greetings: 16,
             carriers: 16_384,
+            websockets: 16_384,
             carriers_of_strangers: 1_024,
             carriers_of_stranger: 64,
             carriers_of_device: 1_024,

@@ -248,12 +248,12 @@ impl Relay {
         let defaults = ServerLimits::default();
         // Half of the descriptors are for destinations; a flow that waits for its device holds one.
         let flows = defaults.flows.min(hoop_carrier::descriptors() / 2);
-        // The listener takes a quarter of them: before it is full, strangers make way.
-        let carriers = defaults.carriers.min(hoop_carrier::descriptors() / 5);
-        let carriers_of_device = defaults.carriers_of_device.min(carriers / 4);
+        // The listener takes a quarter of them: before it is full, strangers make way. Carriers of QUIC take none.
+        let websockets = defaults.websockets.min(hoop_carrier::descriptors() / 5);
+        let carriers_of_device = defaults.carriers_of_device.min(websockets / 4);
         let flows_of_device = defaults.flows_of_device.min(flows / 2);
         let limits =
-            ServerLimits { flows, flows_of_device, carriers, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
+            ServerLimits { flows, flows_of_device, websockets, carriers_of_device, offline: OFFLINE_MAX, ..defaults };
         let carrying = Carrying {
             server: Server::new(ServerConfig { limits, ..ServerConfig::new(devices.clone()) }),
             devices,

@@ -31,8 +31,12 @@ pub(super) const HELD_TOGETHER_MAX: usize = 2 * HELD_MAX;
 /// The same of those that were not accepted yet, which anybody may have opened: the first messages of sixteen lanes. Whoever accepts them reads on.
 pub(super) const OFFERED_MAX: usize = 64 * 1024;
 
-/// Once lanes hold so much together, what else comes is copied out of the buffer that it came in. Who keeps up has no more than a few pieces waiting, and nothing of its copied.
-const COPY_FROM: usize = HELD_MAX / 2;
+/// What a server's lanes hold together, and each of them, until it is known whose the carrier is: as much as a stranger may send by QUIC.
+pub(super) const HELD_OF_STRANGER: usize = crate::STRANGER_WINDOW as usize;
+
+/// Once lanes hold such a part of what they may hold together, what else comes is copied out of the buffer that it came in. Who keeps up has no more than a few pieces waiting, and nothing of its
+/// copied.
+const COPY_FROM: usize = 4;
 
 /// What a piece costs beside its octets: its place in the lane, and what the allocator and the count of its users take.
 const PIECE: usize = 128;
@@ -277,6 +281,8 @@ pub(super) struct Lanes {
     open: usize,
     /// The message whose frames have not all come.
     heard: Option<(u64, Word)>,
+    /// What all lanes may hold before nothing more is heard.
+    most: usize,
     /// What all lanes hold.
     held: usize,
     /// What those hold that nobody has accepted.
@@ -308,6 +314,7 @@ impl Lanes {
             offered: VecDeque::new(),
             open: 0,
             heard: None,
+            most: if is_device { HELD_TOGETHER_MAX } else { HELD_OF_STRANGER },
             held: 0,
             held_offered: 0,
             taken: Arc::default(),
@@ -317,6 +324,12 @@ impl Lanes {
     /// A new lane of this device's, if there may be one more.
     pub(super) fn open(&mut self) -> Option<(Key, Wakers)> {
         (self.open < LANES_MAX).then(|| self.insert(None))
+    }
+
+    /// At a server: it is known whose the carrier is, and lanes may hold more than a stranger's.
+    pub(super) fn is_known(&mut self) {
+        self.most = HELD_TOGETHER_MAX;
+        self.taken.notify_one();
     }
 
     /// The next lane that the device has opened.
@@ -439,13 +452,13 @@ impl Lanes {
     }
 
     fn full(&self, last: Key) -> Option<Full> {
-        if self.lanes.get(&last).is_some_and(|lane| lane.held >= HELD_MAX) {
+        if self.lanes.get(&last).is_some_and(|lane| lane.held >= HELD_MAX.min(self.most)) {
             return Some(Full::Lane);
         }
         if self.held_offered >= OFFERED_MAX {
             return Some(Full::Offered);
         }
-        (self.held >= HELD_TOGETHER_MAX).then_some(Full::Together)
+        (self.held >= self.most).then_some(Full::Together)
     }
 
     /// What all lanes hold, in octets of memory.
@@ -513,7 +526,7 @@ impl Lanes {
         if word != Word::Unread && lane.theirs != Theirs::Open {
             return Err(Violation::Over(number));
         }
-        let copies = !is_own && (self.held >= COPY_FROM || lane.is_offered);
+        let copies = !is_own && (self.held >= self.most / COPY_FROM || lane.is_offered);
         self.change(key, |lane| lane.hear(word, octets, is_own, copies));
         Ok(self.is_full(key).then_some(key))
     }
@@ -702,7 +715,7 @@ mod tests {
 
     #[test]
     fn a_device_has_so_many_lanes_at_once_and_one_more_is_a_violation() {
-        let (mut device, mut server) = (Lanes::new(true), Lanes::new(false));
+        let (mut device, mut server) = (Lanes::new(true), known());
         let keys: Vec<Key> = std::iter::from_fn(|| device.open()).map(|(key, _)| key).collect();
         assert_eq!(keys.len(), LANES_MAX);
         for number in 0..LANES_MAX as u64 {
@@ -734,9 +747,16 @@ mod tests {
         }
     }
 
+    /// A server's, of a carrier of which it is known whose it is.
+    fn known() -> Lanes {
+        let mut server = Lanes::new(false);
+        server.is_known();
+        server
+    }
+
     #[test]
     fn what_nobody_reads_is_bounded_and_dropped_with_its_reader() {
-        let mut server = Lanes::new(false);
+        let mut server = known();
         let piece = octets(0, &vec![0; 64 * 1024]);
         let mut messages = 0;
         let key = loop {
@@ -766,7 +786,7 @@ mod tests {
 
     /// A server that has heard of so many lanes.
     fn with_lanes(accepts: bool) -> (Lanes, Vec<Key>) {
-        let mut server = Lanes::new(false);
+        let mut server = known();
         let mut keys = Vec::new();
         for number in 0..LANES as u64 {
             assert_eq!(hear(&mut server, octets(number, b"x")), Ok(None));
@@ -828,6 +848,20 @@ mod tests {
             let held = if buffers > 0 { buffers * BUFFER + (pieces - buffers) * len } else { pieces * (len + PIECE) };
             assert!(held <= HELD_TOGETHER_MAX + BUFFER + LANES * PIECE, "{held} for pieces of {len}");
             assert!(pieces * len >= HELD_TOGETHER_MAX / 200, "{pieces} pieces of {len} are very few");
+        }
+    }
+
+    #[test]
+    fn a_strangers_lanes_hold_little_until_it_is_known_whose_they_are() {
+        for len in [1, 100, PIECE_MIN, 20_000, 64 * 1024] {
+            let (mut server, keys) = with_lanes(true);
+            server.most = HELD_OF_STRANGER;
+            let (_, buffers) = fill(&mut server, len);
+            assert!(server.held() <= HELD_OF_STRANGER + BUFFER + PIECE, "{} for pieces of {len}", server.held());
+            assert!(buffers <= 1, "{buffers} buffers are held for pieces of {len}");
+            let last = *keys.iter().find(|key| server.is_full(**key)).expect("it is full");
+            server.is_known();
+            assert!(!server.is_full(last), "pieces of {len}");
         }
     }
 

@@ -81,6 +81,13 @@ pub fn websocket_device(options: &WebSocketOptions) -> WebSocketDevice {
 }
 
 pub async fn websocket_pair(address: IpAddr, options: &WebSocketOptions) -> (WebSocketCarrier, WebSocketCarrier) {
+    let (device, server) = websocket_strangers(address, options).await;
+    server.is_known();
+    (device, server)
+}
+
+/// The server does not know yet whose the carrier is.
+pub async fn websocket_strangers(address: IpAddr, options: &WebSocketOptions) -> (WebSocketCarrier, WebSocketCarrier) {
     let listener = websocket_listener(address, options, WebSocketLimits::default()).await;
     let device = websocket_device(options);
     let (device, server) =
@@ -95,7 +102,7 @@ fn pair(name: &str, (device, server): (impl Carrier + 'static, impl Carrier + 's
 }
 
 /// So that a test need not wait long for a lane to be broken off whose reader sleeps.
-fn patient() -> WebSocketOptions {
+pub fn patient() -> WebSocketOptions {
     WebSocketOptions { patience: Duration::from_millis(300), ..WebSocketOptions::default() }
 }
 

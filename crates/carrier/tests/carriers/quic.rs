@@ -38,9 +38,23 @@ fn hello() -> Vec<u8> {
 fn first_packet(hello: &[u8], number: u32) -> Vec<u8> {
     let mut id = [0xaa; 8];
     id[..4].copy_from_slice(&number.to_be_bytes());
-    let mut head = vec![0xc3, 0, 0, 0, 1, 8];
-    head.extend_from_slice(&id);
-    head.extend_from_slice(&[0, 0]);
+    packet_to(&id, &[], hello)
+}
+
+/// The same with what a Retry asks for: the server's number of the connection, and the token (RFC 9000 §17.2.5).
+fn packet_after(retry: &[u8], hello: &[u8]) -> Vec<u8> {
+    let (ours, rest) = retry[6..].split_at(usize::from(retry[5]));
+    assert!(ours.is_empty(), "this end has no number");
+    let (id, token) = rest[1..].split_at(usize::from(rest[0]));
+    packet_to(id, &token[..token.len() - 16], hello)
+}
+
+fn packet_to(id: &[u8], token: &[u8], hello: &[u8]) -> Vec<u8> {
+    let mut head = vec![0xc3, 0, 0, 0, 1, id.len() as u8];
+    head.extend_from_slice(id);
+    head.push(0);
+    head.extend_from_slice(&(0x4000 | token.len() as u16).to_be_bytes());
+    head.extend_from_slice(token);
     let number_at = head.len() + 2;
     let mut payload = vec![0x06, 0x00];
     payload.extend_from_slice(&(0x4000 | hello.len() as u16).to_be_bytes());
@@ -49,7 +63,7 @@ fn first_packet(hello: &[u8], number: u32) -> Vec<u8> {
     head.extend_from_slice(&(0x4000 | (4 + payload.len() + 16) as u16).to_be_bytes());
     head.extend_from_slice(&[0; 4]);
     let suite = TLS13_AES_128_GCM_SHA256.tls13().expect("a suite of TLS 1.3");
-    let keys = Keys::initial(Version::V1, suite, suite.quic.expect("QUIC"), &id, rustls::Side::Client).local;
+    let keys = Keys::initial(Version::V1, suite, suite.quic.expect("QUIC"), id, rustls::Side::Client).local;
     let tag = keys.packet.encrypt_in_place(0, &head, &mut payload).expect("it is sealed");
     let mut packet = [&head[..], &payload, tag.as_ref()].concat();
     let (head, sample) = packet.split_at_mut(number_at + 4);
@@ -82,8 +96,23 @@ fn resident_kib() -> usize {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
+/// Whether this test has its process to itself; if not, it is run in one that it has, where no other test takes memory.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "HOOP_TEST_IS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().expect("a program");
+    let done = std::process::Command::new(own).args([test, "--exact"]).env(ALONE, "1").output().expect("it runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    false
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_first_packets_are_answered_by_retries_and_a_device_still_gets_in() {
+    if !is_alone("quic::ten_thousand_first_packets_are_answered_by_retries_and_a_device_still_gets_in") {
+        return;
+    }
     let limits = QuicLimits { retry_from: 8, handshakes: 16, ..QuicLimits::default() };
     let listener = quic_listener(V4, &QuicOptions::server(), limits);
     let address = listener.local_address().expect("an address");
@@ -97,6 +126,52 @@ async fn ten_thousand_first_packets_are_answered_by_retries_and_a_device_still_g
     let device = quic_device(&QuicOptions::device());
     let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
     assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+}
+
+/// Begins handshakes from an address that is shown to be its own, and leaves each.
+fn begin_and_leave(server: SocketAddr, many: usize) {
+    let hello = hello();
+    let socket = UdpSocket::bind(any_port(V4)).expect("a socket");
+    socket.connect(server).expect("a way");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a limit");
+    let mut answer = [0; 2_000];
+    for number in 0..many {
+        socket.send(&first_packet(&hello, number as u32)).expect("it is sent");
+        // Answers to those before come, too.
+        while let Ok(len) = socket.recv(&mut answer) {
+            if answer[0] & 0xf0 == 0xf0 {
+                socket.send(&packet_after(&answer[..len], &hello)).expect("it is sent");
+                break;
+            }
+        }
+    }
+}
+
+/// What a connection leaves behind it takes as much memory as one that goes on, for three seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_that_were_left_are_counted_until_they_are_forgotten() {
+    let limits = QuicLimits { retry_from: 0, handshakes_per_peer: 4, lingering_per_peer: 12, ..QuicLimits::default() };
+    let most = limits.handshakes_per_peer + limits.lingering_per_peer;
+    let listener = quic_listener(V4, &QuicOptions::server(), limits);
+    let address = listener.local_address().expect("an address");
+    soon(tokio::task::spawn_blocking(move || begin_and_leave(address, 200))).await.expect("the flood ends");
+    let connections = listener.connections();
+    assert!((4..=most).contains(&connections), "{connections} connections are remembered");
+    let other = Local { address: Some("127.0.0.9".parse().expect("an address")), ..Local::default() };
+    let other = QuicDevice::new(other, &TLS.device, &QuicOptions::device()).expect("an endpoint");
+    let (device, server) = soon(async { tokio::join!(other.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("at once").binding(), server.expect("a carrier").binding());
+    // Whoever shares the address is told that there is no room, until there is.
+    let device = quic_device(&QuicOptions::device());
+    let again = async {
+        loop {
+            if let Ok(carrier) = device.connect(address, NAME).await {
+                return carrier;
+            }
+        }
+    };
+    let (device, server) = soon(async { tokio::join!(again, listener.accept()) }).await;
+    assert_eq!(device.binding(), server.expect("a carrier").binding());
 }
 
 #[tokio::test]

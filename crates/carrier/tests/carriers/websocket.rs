@@ -1,7 +1,8 @@
 //! What is WebSocket's own: proxies, strangers, liars.
 
 use crate::common::{
-    NAME, TLS, V4, any_port, drain, lane, pour, soon, websocket_device, websocket_listener, websocket_pair,
+    NAME, TLS, V4, any_port, drain, lane, patient, pour, soon, websocket_device, websocket_listener, websocket_pair,
+    websocket_strangers,
 };
 use bytes::Bytes;
 use hoop_carrier::{
@@ -356,4 +357,25 @@ async fn a_carrier_that_is_probed_is_answered_and_does_not_end_for_want_of_traff
     soon(lane(&device, &server)).await;
     // And without it ends, whichever end notices first.
     soon(device.closed()).await;
+}
+
+#[tokio::test]
+async fn a_strangers_websocket_holds_little_until_it_is_known_whose_it_is() {
+    let (device, server) = websocket_strangers(V4, &patient()).await;
+    let (mut ours, _unread) = soon(lane(&device, &server)).await;
+    for _ in 0..5 {
+        soon(ours.sender.send(&mut [Bytes::from_static(&[0; 60_000])])).await.expect("it is taken");
+    }
+    // It holds up the others, and is broken off for their sake.
+    soon(async {
+        while ours.sender.send(&mut [Bytes::from_static(&[0])]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    server.is_known();
+    let (ours, theirs) = soon(lane(&device, &server)).await;
+    soon(pour(ours.sender, 5, 300_000)).await;
+    tokio::time::sleep(3 * patient().patience).await;
+    soon(drain(theirs.receiver, 5, 300_000)).await;
 }

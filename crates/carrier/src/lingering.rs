@@ -1,0 +1,140 @@
+//! Connections of QUIC that are over and still take memory: [`Lingering`].
+//!
+//! A connection that has ended is kept for three probe timeouts (RFC 9000 §10.2), so that late packets are answered: for three seconds where no round trip was measured, and some 45 KB
+//! each. Whoever begins handshakes and leaves them, or has them make way, pays nothing for that; so they are counted against his address.
+
+use hoop_units::DeviceId;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Counts the connections of each address (IPv6: of a /64), and those of them that are of use: a handshake that goes on, or a carrier. The others linger.
+#[derive(Clone, Debug)]
+pub(crate) struct Lingering {
+    all: usize,
+    of_peer: usize,
+    counted: Arc<Mutex<Counted>>,
+}
+
+#[derive(Default, Debug)]
+struct Counted {
+    all: Count,
+    peers: HashMap<DeviceId, Count>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Count {
+    there: usize,
+    of_use: usize,
+}
+
+impl Count {
+    const fn lingering(self) -> usize {
+        self.there.saturating_sub(self.of_use)
+    }
+}
+
+/// A connection takes memory, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct There {
+    peer: DeviceId,
+    counted: Arc<Mutex<Counted>>,
+}
+
+/// A connection is of use, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OfUse {
+    peer: DeviceId,
+    counted: Arc<Mutex<Counted>>,
+}
+
+fn lock(counted: &Mutex<Counted>) -> MutexGuard<'_, Counted> {
+    counted.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counted {
+    fn change(&mut self, peer: DeviceId, change: impl Fn(&mut Count)) {
+        change(&mut self.all);
+        let mut entry = match self.peers.entry(peer) {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(entry) => entry.insert_entry(Count::default()),
+        };
+        change(entry.get_mut());
+        if let Count { there: 0, of_use: 0 } = entry.get() {
+            entry.remove();
+        }
+    }
+}
+
+impl Lingering {
+    /// An address may have `of_peer` that linger. Once `all` do, one that has any begins no more.
+    pub(crate) fn new(all: usize, of_peer: usize) -> Self {
+        Self { all, of_peer, counted: Arc::default() }
+    }
+
+    /// How many linger.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.counted).all.lingering()
+    }
+
+    /// Whether an address may begin another connection.
+    pub(crate) fn admits(&self, peer: IpAddr) -> bool {
+        let counted = lock(&self.counted);
+        let own = counted.peers.get(&DeviceId::from_ip(peer)).copied().unwrap_or_default().lingering();
+        own == 0 || (own < self.of_peer && counted.all.lingering() < self.all)
+    }
+
+    /// A connection begins.
+    pub(crate) fn begin(&self, peer: IpAddr) -> (There, OfUse) {
+        let (peer, counted) = (DeviceId::from_ip(peer), || self.counted.clone());
+        lock(&self.counted).change(peer, |count| {
+            count.there += 1;
+            count.of_use += 1;
+        });
+        (There { peer, counted: counted() }, OfUse { peer, counted: counted() })
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        lock(&self.counted).change(self.peer, |count| count.there -= 1);
+    }
+}
+
+impl Drop for OfUse {
+    fn drop(&mut self) {
+        lock(&self.counted).change(self.peer, |count| count.of_use -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_has_so_many_that_linger_and_others_begin_theirs() {
+        let lingering = Lingering::new(3, 2);
+        let begin = |peer: &str| lingering.admits(ip(peer)).then(|| lingering.begin(ip(peer)));
+        let (first, first_use) = begin("192.0.2.1").unwrap();
+        let (second, second_use) = begin("192.0.2.1").unwrap();
+        let (third, third_use) = begin("192.0.2.1").unwrap();
+        assert_eq!(lingering.count(), 0, "all are of use");
+        drop((first_use, second_use));
+        assert_eq!(lingering.count(), 2);
+        assert!(begin("192.0.2.1").is_none());
+        let (_fourth, fourth_use) = begin("192.0.2.2").unwrap();
+        drop(fourth_use);
+        assert!(begin("192.0.2.2").is_none(), "all that may linger do");
+        let (fifth, fifth_use) = begin("192.0.2.3").unwrap();
+        drop((first, second));
+        assert!(begin("192.0.2.1").is_some(), "they are forgotten");
+        drop((third_use, third, fifth_use, fifth));
+        assert_eq!(lingering.count(), 1);
+        assert_eq!(lock(&lingering.counted).peers.len(), 1, "who has none is forgotten");
+    }
+}
