@@ -26,9 +26,13 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// How many uploads [`Spool::all`] reads at a time: some milliseconds.
-const PAGE: usize = 256;
+/// How many uploads are read at a time by who looks at many: each may have a thousand spans.
+const PAGE: usize = 8;
+
+/// So long whoever reads pages keeps away from the index in between: a mutex that is taken again at once goes to nobody else.
+const BREATH: Duration = Duration::from_micros(100);
 
 /// How a spool is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -696,27 +700,42 @@ impl Spool {
         self.shared.index().tally()
     }
 
-    /// What `map` makes of the uploads that came last, newest first, at most `limit`. `map` must not use the spool.
+    /// What `map` makes of the uploads that came last, newest first, at most `limit`. Others get at the index in between: [`PAGE`] uploads hold it up at a time. `map` must not use the
+    /// spool.
     ///
     /// # Errors
     /// If the index fails.
     pub fn recent<T>(&self, limit: usize, map: impl Fn(&Upload) -> T) -> Result<Vec<T>, StoreError> {
-        self.shared.index().recent(i64::MAX, limit, map).map(|(found, _)| found)
+        let mut found = Vec::new();
+        self.pages(limit, map, |page| found.extend(page))?;
+        Ok(found)
     }
 
-    /// What `map` makes of all uploads, newest first. Others get at the index in between: [`PAGE`] uploads hold it up at a time. `map` must not
-    /// use the spool.
+    /// What `map` makes of all uploads, as [`Spool::recent`].
     ///
     /// # Errors
     /// If the index fails.
     pub fn all<T>(&self, map: impl Fn(&Upload) -> Option<T>) -> Result<Vec<T>, StoreError> {
-        let (mut all, mut next) = (Vec::new(), Some(i64::MAX));
-        while let Some(before) = next {
-            let (found, last) = self.shared.index().recent(before, PAGE, &map)?;
-            all.extend(found.into_iter().flatten());
-            next = last;
-        }
+        let mut all = Vec::new();
+        self.pages(usize::MAX, map, |page| all.extend(page.into_iter().flatten()))?;
         Ok(all)
+    }
+
+    fn pages<T>(
+        &self,
+        limit: usize,
+        map: impl Fn(&Upload) -> T,
+        mut take: impl FnMut(Vec<T>),
+    ) -> Result<(), StoreError> {
+        let (mut left, mut next) = (limit, Some(i64::MAX));
+        while let Some(before) = next.filter(|_| left > 0) {
+            let (page, last) = self.shared.index().recent(before, PAGE.min(left), &map)?;
+            left -= page.len();
+            take(page);
+            next = last;
+            std::thread::sleep(BREATH);
+        }
+        Ok(())
     }
 
     /// A number that grows whenever something is recorded: as long as it stays, so does all that the spool says.
@@ -945,7 +964,7 @@ mod tests {
             // As if another transaction were under way.
             let index = spool.shared.index();
             other.wait();
-            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            let end = std::time::Instant::now() + Duration::from_secs(60);
             while spool.shared.committer.len() < 1 {
                 assert!(std::time::Instant::now() < end, "it does not come to be recorded");
                 std::thread::yield_now();
@@ -976,7 +995,7 @@ mod tests {
             let index = spool.shared.index();
             let commits: Vec<_> =
                 intakes.iter().map(|intake| scope.spawn(|| intake.commit(ByteRange::new(7, 100), NOW))).collect();
-            let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            let end = std::time::Instant::now() + Duration::from_secs(60);
             while spool.shared.committer.len() < SENDERS {
                 assert!(std::time::Instant::now() < end, "they do not come to be recorded");
                 std::thread::yield_now();

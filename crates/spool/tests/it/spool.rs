@@ -7,6 +7,9 @@ use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 const NOW: UnixTime = UnixTime(1_000_000);
 
@@ -378,6 +381,31 @@ fn two_senders_that_leave_together_leave_nothing_behind() {
         });
         assert!(!path(&offer).exists(), "nothing of it was recorded (round {round})");
     }
+}
+
+#[test]
+fn whoever_looks_at_the_latest_uploads_lets_others_at_the_index_in_between() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    (1..=200).for_each(|number| store(&spool, &offer(number, 100)));
+    let (begun, others) = (Barrier::new(2), AtomicBool::new(false));
+    let looked = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            begun.wait();
+            spool.tally().unwrap();
+            others.store(true, Ordering::Relaxed);
+        });
+        let seen = AtomicUsize::new(0);
+        spool.recent(150, |_| {
+            if seen.fetch_add(1, Ordering::Relaxed) == 0 {
+                begun.wait();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            others.load(Ordering::Relaxed)
+        })
+    });
+    let looked = looked.unwrap();
+    assert_eq!((looked.len(), looked[0], looked[149]), (150, false, true));
 }
 
 #[test]
