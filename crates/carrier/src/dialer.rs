@@ -103,7 +103,7 @@ impl Dialer {
         Ok(carrier)
     }
 
-    /// A carrier of QUIC fell silent while it carried: on this network WebSocket is tried at once from now on, for as long as if QUIC had lost a race; or until the
+    /// A carrier of QUIC fell silent while it carried: on this network WebSocket is tried at once from now on, beside QUIC, until either passes, for as long as if QUIC had lost a race; or until the
     /// [link is up](Self::link_is_up), if until then nothing else has passed either.
     pub fn quic_is_silent(&self, network: &str) {
         self.memory().quic_is_silent(network, self.now());

@@ -37,6 +37,8 @@ pub(crate) enum Known {
     Quic,
     /// QUIC did not pass, a short while ago.
     NoQuic,
+    /// A carrier of QUIC fell silent: UDP is shut, or the server was restarted.
+    Silent,
 }
 
 /// One to begin.
@@ -90,6 +92,7 @@ impl Race {
             Known::Quic => (now, now + KNOWN_STAGGER),
             // QUIC's turn comes once all else has failed.
             Known::NoQuic => (Timestamp::MAX, now),
+            Known::Silent => (now, now),
         };
         let mut race = Self { rows: [Row::new(Kind::Quic, quic, first), Row::new(Kind::WebSocket, websocket, other)] };
         race.hurry(now);
@@ -156,7 +159,13 @@ impl Memory {
         match self.entries.get(network) {
             None => Known::Nothing,
             Some(Entry { no_quic: None, .. }) => Known::Quic,
-            Some(Entry { no_quic: Some((until, _)), .. }) if now < *until => Known::NoQuic,
+            Some(Entry { no_quic: Some((until, _)), is_guess, .. }) if now < *until => {
+                if *is_guess {
+                    Known::Silent
+                } else {
+                    Known::NoQuic
+                }
+            }
             Some(Entry { no_quic: Some(_), .. }) => Known::Nothing,
         }
     }
@@ -174,7 +183,7 @@ impl Memory {
 
     /// QUIC fell silent while it carried: it does not pass any more, or nothing does.
     pub(crate) fn quic_is_silent(&mut self, network: &str, now: Timestamp) {
-        if self.known(network, now) != Known::NoQuic {
+        if !matches!(self.known(network, now), Known::NoQuic | Known::Silent) {
             self.quic_lost(network, now);
             self.entries.get_mut(network).into_iter().for_each(|entry| entry.is_guess = true);
         }
@@ -320,7 +329,7 @@ mod tests {
         for network in ["outage", "blocked"] {
             memory.quic_passed(network, at(0));
             memory.quic_is_silent(network, at(1));
-            assert_eq!(memory.known(network, at(2)), Known::NoQuic);
+            assert_eq!(memory.known(network, at(2)), Known::Silent);
         }
         memory.websocket_passed("blocked");
         memory.quic_is_silent("blocked", at(3));
@@ -330,6 +339,18 @@ mod tests {
         memory.quic_lost("outage", at(5));
         memory.link_is_up();
         assert_eq!(memory.known("outage", at(6)), Known::NoQuic, "it has lost a race");
+    }
+
+    /// It may be the server that was restarted: its devices come back by QUIC, and not all by WebSocket.
+    #[test]
+    fn after_a_silence_both_kinds_are_tried_at_once() {
+        let address = "192.0.2.1:4669".parse().unwrap();
+        let mut memory = Memory::default();
+        memory.quic_passed("home", at(0));
+        memory.quic_is_silent("home", at(1));
+        let mut race = Race::new(at(2), memory.known("home", at(2)), &[address], &[address]);
+        let begun: Vec<_> = std::iter::from_fn(|| race.poll(at(2))).map(|attempt| attempt.kind).collect();
+        assert_eq!(begun, [Kind::Quic, Kind::WebSocket]);
     }
 
     #[test]
