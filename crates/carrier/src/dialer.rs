@@ -109,6 +109,11 @@ impl Dialer {
         self.memory().quic_is_silent(network, self.now());
     }
 
+    /// The server ended a carrier of WebSocket as soon as it was up, as one without places does: on this network QUIC is tried first from now on.
+    pub fn websocket_is_ended(&self, network: &str) {
+        self.memory().websocket_is_ended(network);
+    }
+
     /// The interface has come up, with the same address or another: carriers of QUIC move to a fresh socket ([`QuicDevice::rebind`]), and where they were silent for want of
     /// a link QUIC is tried first again.
     ///

@@ -189,6 +189,13 @@ impl Memory {
         }
     }
 
+    /// The server ended a WebSocket as soon as it was up, perhaps for want of places: QUIC, which has others, comes first again.
+    pub(crate) fn websocket_is_ended(&mut self, network: &str) {
+        if let Some(entry) = self.entries.get_mut(network) {
+            (entry.no_quic, entry.is_guess) = (None, false);
+        }
+    }
+
     /// A link has come up: where nothing passed before, that was why QUIC was silent.
     pub(crate) fn link_is_up(&mut self) {
         for entry in self.entries.values_mut().filter(|entry| entry.is_guess) {
@@ -342,6 +349,17 @@ mod tests {
     }
 
     /// It may be the server that was restarted: its devices come back by QUIC, and not all by WebSocket.
+    #[test]
+    fn where_a_websocket_is_ended_at_once_quic_comes_first_again() {
+        let mut memory = Memory::default();
+        memory.websocket_is_ended("wifi");
+        assert_eq!(memory.known("wifi", at(0)), Known::Nothing);
+        memory.quic_lost("wifi", at(0));
+        assert_eq!(memory.known("wifi", at(1)), Known::NoQuic);
+        memory.websocket_is_ended("wifi");
+        assert_eq!(memory.known("wifi", at(2)), Known::Quic);
+    }
+
     #[test]
     fn after_a_silence_both_kinds_are_tried_at_once() {
         let address = "192.0.2.1:4669".parse().unwrap();

@@ -257,7 +257,8 @@ impl Keeper {
             };
             tokio::select! {
                 error = done(gone) => {
-                    let lived = here.take().map(|here| here.since.elapsed());
+                    let gone = here.take();
+                    let lived = gone.as_ref().map(|here| here.since.elapsed());
                     // What answers is no relay: it will not be one at once.
                     let is_other = error.get_ref().is_some_and(|error| error.is::<Refused>());
                     if is_other {
@@ -266,6 +267,8 @@ impl Keeper {
                     }
                     if lived.is_some_and(|lived| lived >= STEADY) {
                         closed_soon = 0;
+                    } else if gone.is_some_and(|here| here.carrier.kind() == Kind::WebSocket) {
+                        self.dialer.websocket_is_ended(&self.way.name);
                     }
                     if dialling.is_none() && due.is_none() && self.device.is_busy() {
                         let again = closed_soon.checked_sub(1).map_or(Duration::ZERO, |times| RETRY.delay(times, roll()));
