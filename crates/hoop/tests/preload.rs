@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, mpsc};
 use std::time::Duration;
@@ -44,14 +44,31 @@ fn libraries_and_programs() -> [(&'static Path, &'static Path); 4] {
 /// How long a destination takes to answer that answers late.
 const LATE: Duration = Duration::from_millis(300);
 
-/// A destination's last digit says how it takes connections: 0 at once, 1 it refuses them late, 2 it never answers, 3 it takes them late.
-fn verdict(destination: &str) -> Option<(Duration, i32)> {
-    match destination.as_bytes().last() {
-        Some(b'0') => Some((Duration::ZERO, 0)),
-        Some(b'1') => Some((LATE, libc::ECONNREFUSED)),
-        Some(b'3') => Some((LATE, 0)),
-        _ => None,
+/// How often the program has let a connection be decided, and no connection has been yet. The program says so by a byte on its standard output.
+#[derive(Default)]
+struct Decisions(Mutex<usize>, Condvar);
+
+impl Decisions {
+    fn add(&self, count: usize) {
+        *self.0.lock().unwrap() += count;
+        self.1.notify_all();
     }
+
+    fn take(&self) {
+        *self.1.wait_while(self.0.lock().unwrap(), |left| *left == 0).unwrap() -= 1;
+    }
+}
+
+/// Waits for a destination's verdict. Its last digit says how it takes connections: 0 at once, 1 it refuses them and 3 it takes them once the program lets it, 2 it never
+/// answers, 4 it takes them late.
+fn verdict(destination: &str, decisions: &Decisions) -> Option<i32> {
+    match destination.as_bytes().last() {
+        Some(b'0') => {}
+        Some(b'1' | b'3') => decisions.take(),
+        Some(b'4') => std::thread::sleep(LATE),
+        _ => return None,
+    }
+    Some(if destination.ends_with('1') { libc::ECONNREFUSED } else { 0 })
 }
 
 /// What became of attempts to connect, by their numbers; and whether `connect` has said so.
@@ -81,7 +98,7 @@ fn answer(mut asking: UnixStream, verdicts: &Verdicts) {
 }
 
 /// Carries a connection whose line was read: sends back what comes, once it is made.
-fn carry(mut reader: BufReader<UnixStream>, words: &[&str], verdicts: &Verdicts) {
+fn carry(mut reader: BufReader<UnixStream>, words: &[&str], verdicts: &Verdicts, decisions: &Decisions) {
     if let [destination, filled, number] = words {
         let number: [u8; 8] = hex::decode(number).unwrap().try_into().unwrap();
         let say = |verdict| {
@@ -89,14 +106,13 @@ fn carry(mut reader: BufReader<UnixStream>, words: &[&str], verdicts: &Verdicts)
             verdicts.1.notify_all();
         };
         say(libc::EINPROGRESS);
-        let Some((after, errno)) = verdict(destination) else {
+        // Its bytes stay in the socket meanwhile, but for what the reader has taken.
+        let Some(errno) = verdict(destination, decisions) else {
             // As long as the program is there, and longer.
             loop {
                 std::thread::park();
             }
         };
-        // Its bytes stay in the socket meanwhile, but for what the reader has taken.
-        std::thread::sleep(after);
         say(errno);
         if errno != 0 {
             return;
@@ -115,7 +131,7 @@ fn carry(mut reader: BufReader<UnixStream>, words: &[&str], verdicts: &Verdicts)
 }
 
 /// Takes connections until the end. Returns where each wanted to go.
-fn echo(listener: &UnixListener, asked: UnixListener, is_over: &AtomicBool) -> Vec<String> {
+fn echo(listener: &UnixListener, asked: UnixListener, decisions: &Arc<Decisions>, is_over: &AtomicBool) -> Vec<String> {
     let (verdicts, (said, lines)) = (Verdicts::default(), mpsc::channel());
     let answering = verdicts.clone();
     std::thread::spawn(move || {
@@ -130,17 +146,21 @@ fn echo(listener: &UnixListener, asked: UnixListener, is_over: &AtomicBool) -> V
             break;
         }
         taken += 1;
-        let (verdicts, said) = (verdicts.clone(), said.clone());
+        let (verdicts, decisions, said) = (verdicts.clone(), decisions.clone(), said.clone());
         std::thread::spawn(move || {
             // No more than the line is taken out.
             let (mut reader, mut line) = (BufReader::with_capacity(1, connection), String::new());
-            reader.read_line(&mut line).unwrap();
+            let _ = reader.read_line(&mut line);
             let words: Vec<_> = line.split_whitespace().collect();
-            said.send(words[0].to_owned()).unwrap();
-            carry(reader, &words, &verdicts);
+            // A thread that its program's end met just here has said nothing.
+            said.send(words.first().map(ToString::to_string)).unwrap();
+            if words.is_empty() {
+                return;
+            }
+            carry(reader, &words, &verdicts, &decisions);
         });
     }
-    lines.iter().take(taken).collect()
+    lines.iter().take(taken).flatten().collect()
 }
 
 /// Runs one way of the program to its end, without a network, and returns where it was carried to. Where there are several C libraries, all go the same way.
@@ -166,11 +186,18 @@ fn run_beside((library, program): (&Path, &Path), way: &str, variables: &[&str])
     let asked = UnixListener::bind(folder.path().join("agent.asked")).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let over = is_over.clone();
-    let agent = std::thread::spawn(move || echo(&listener, asked, &over));
+    let decisions = Arc::new(Decisions::default());
+    let let_go = decisions.clone();
+    let agent = std::thread::spawn(move || echo(&listener, asked, &decisions, &over));
     let mut command = Command::new("unshare");
     command.args(["--net", "--"]).arg("env").arg(format!("LD_PRELOAD={}", library.display())).args(variables);
     command.arg(format!("HOOP_RUN_SOCKET={}", path.display())).arg(program).arg(way);
-    let ended = command.output().unwrap();
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut some) = (running.stdout.take().unwrap(), [0; 64]);
+    while let Ok(count @ 1..) = said.read(&mut some) {
+        let_go.add(count);
+    }
+    let ended = running.wait_with_output().unwrap();
     assert!(ended.status.success(), "{way}: {program:?} {} {}", ended.status, String::from_utf8_lossy(&ended.stderr));
     is_over.store(true, Ordering::Relaxed);
     UnixStream::connect(&path).unwrap();
@@ -214,7 +241,7 @@ fn timeouts_and_kind_of_a_socket_outlive_its_connecting() {
 
 #[test]
 fn a_connection_is_writable_once_it_is_made_in_sets_of_before_and_after() {
-    assert_eq!(run("slow"), ["10.9.1.1:83"; 2]);
+    assert_eq!(run("slow"), ["10.9.1.1:83", "10.9.1.1:84"]);
 }
 
 #[test]
@@ -224,7 +251,7 @@ fn a_connection_that_is_refused_says_so_once_and_its_socket_connects_again() {
 
 #[test]
 fn signals_and_timeouts_end_connecting_as_in_the_kernel() {
-    assert_eq!(run("interrupted"), ["10.9.1.1:82", "10.9.1.1:82", "10.9.1.1:83"]);
+    assert_eq!(run("interrupted"), ["10.9.1.1:82", "10.9.1.1:82", "10.9.1.1:84"]);
 }
 
 #[test]

@@ -138,10 +138,16 @@ static void nothing(int number) {
     (void)number;
 }
 
-static void interrupts_after_100_ms(int flags) {
+/* A signal that comes before the call that it is to interrupt would be missed: there is always a next one. */
+static void interrupts_every_100_ms(int flags) {
     struct sigaction action = {.sa_handler = nothing, .sa_flags = flags};
-    struct itimerval once = {{0, 0}, {0, 100000}};
-    CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &once, NULL) == 0);
+    struct itimerval every = {{0, 100000}, {0, 100000}};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+}
+
+/* Lets the agent decide one connection to port 81 or 83; until then it is under way, however slow the machine is. */
+static void decide(void) {
+    CHECK(write(STDOUT_FILENO, "\n", 1) == 1);
 }
 
 int main(int count, char **arguments) {
@@ -236,6 +242,7 @@ int main(int count, char **arguments) {
         CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == -1 && errno == ENOTCONN);
         CHECK(connect_to(fd, 83) == -1 && errno == EALREADY);
         CHECK(error_of(fd) == 0);
+        decide();
         CHECK(ready(fd, 10000) == POLLOUT && is_selected(fd) && event_of(before, 1, 10000) == EPOLLOUT && event_of(after, 2, 10000) == EPOLLOUT);
         CHECK(error_of(fd) == 0);
         CHECK(getpeername(fd, (struct sockaddr *)&peer, &len) == 0);
@@ -245,8 +252,8 @@ int main(int count, char **arguments) {
         echoes(fd);
         double began = now();
         fd = tcp();
-        CHECK(connect_to(fd, 83) == 0 && now() - began >= 0.29);
-        CHECK(connect_to(fd, 83) == -1 && errno == EISCONN);
+        CHECK(connect_to(fd, 84) == 0 && now() - began >= 0.29);
+        CHECK(connect_to(fd, 84) == -1 && errno == EISCONN);
         CHECK(write(fd, "hello", 5) == 5);
         echoes(fd);
     } else if (!strcmp(way, "refused")) {
@@ -255,6 +262,7 @@ int main(int count, char **arguments) {
         CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
         CHECK(connect_to(fd, 81) == -1 && errno == EINPROGRESS);
         CHECK(event_of(set, 1, 0) == 0);
+        decide();
         unsigned int told = event_of(set, 1, 10000);
         CHECK((told & (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP)) == (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP));
         CHECK(ready(fd, 0) == (POLLIN | POLLOUT | POLLERR | POLLHUP | POLLRDHUP));
@@ -266,17 +274,21 @@ int main(int count, char **arguments) {
         close(copy);
         /* The error was told. */
         CHECK(connect_to(fd, 81) == -1 && errno == ECONNABORTED);
-        CHECK(connect_to(fd, 81) == -1 && errno == EINPROGRESS && ready(fd, 10000) & POLLERR);
+        CHECK(connect_to(fd, 81) == -1 && errno == EINPROGRESS);
+        decide();
+        CHECK(ready(fd, 10000) & POLLERR);
         CHECK(connect_to(fd, 81) == -1 && errno == ECONNREFUSED);
         CHECK(connect_to(fd, 80) == -1 && errno == EINPROGRESS);
         while (!(told = event_of(set, 1, 10000) & EPOLLOUT)) CHECK(told);
         CHECK(error_of(fd) == 0);
         fd = tcp();
+        decide();
         CHECK(connect_to(fd, 81) == -1 && errno == ECONNREFUSED);
         CHECK(connect_to(fd, 80) == 0 && write(fd, "hello", 5) == 5);
         echoes(fd);
         fd = tcp();
         CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && connect_to(fd, 81) == -1 && errno == EINPROGRESS);
+        decide();
         pid_t child = fork();
         if (child == 0) {
             CHECK(ready(fd, 10000) & POLLERR && error_of(fd) == ECONNREFUSED);
@@ -290,12 +302,12 @@ int main(int count, char **arguments) {
         CHECK(connect_to(fd, 82) == -1 && errno == EINPROGRESS);
         CHECK(connect_to(fd, 82) == -1 && errno == EINPROGRESS);
         fd = tcp();
-        interrupts_after_100_ms(0);
+        interrupts_every_100_ms(0);
         CHECK(connect_to(fd, 82) == -1 && errno == EINTR);
         CHECK(ready(fd, 0) == 0);
-        interrupts_after_100_ms(SA_RESTART);
+        interrupts_every_100_ms(SA_RESTART);
         fd = tcp();
-        CHECK(connect_to(fd, 83) == 0 && write(fd, "hello", 5) == 5);
+        CHECK(connect_to(fd, 84) == 0 && write(fd, "hello", 5) == 5);
         echoes(fd);
     } else if (!strcmp(way, "messages")) {
         int fd = connected(), pair[2];
