@@ -1,11 +1,10 @@
-//! The conductor of deliveries: feeds the dispatcher from the spool, starts the attempts it asks for, records how they ended,
-//! and keeps house (uploads whose time is over, files that a crash left).
+//! The conductor of deliveries: feeds the dispatcher from the spool, starts the attempts it asks for, and records how they ended.
 
 use crate::shared::Shared;
 use crate::transfer::{Ended, attempt, put_off};
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
 use hoop_http::{Code, Dice, Shutdown};
-use hoop_spool::{DueOf, Overdue, Place, Queue, Reason, SMALL_BYTES, StoreError};
+use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ const GATHER_LOOKS: u32 = 9;
 /// But no longer than this.
 const GATHER_MAX: Duration = Duration::from_millis(200);
 
-/// The conductor looks up at least so often: then a wall clock that jumped is noticed, and the house is kept.
+/// The conductor looks up at least so often: then a wall clock that jumped is noticed.
 const TICK: Duration = Duration::from_secs(30);
 
 /// Nothing is started for so long after an attempt's end could not be recorded: what is due in the spool then is still due, and
@@ -39,22 +38,14 @@ const TICK: Duration = Duration::from_secs(30);
 /// once the disk is well.
 const SPOOL_REST: Duration = Duration::from_secs(5);
 
-/// Uploads that are expired or forgotten in one go.
-const END_BATCH: usize = 64;
-
 /// Delivers until `shutdown`. Attempts under way then are dropped; what they achieved is recorded.
 pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
     let mut conductor = Conductor::new(shared.clone());
-    let mut house = Instant::now();
     loop {
-        if Instant::now() >= house {
-            conductor.keep_house().await;
-            house = Instant::now() + TICK;
-        }
         let paused = shared.pause.is_on();
         conductor.count();
         let begun = Instant::now();
-        let due = conductor.drain().await.min(house);
+        let due = conductor.drain().await;
         let gathered = Instant::now() + (begun.elapsed() * GATHER_LOOKS).clamp(GATHER, GATHER_MAX);
         let next = if conductor.attempts.is_empty() { due } else { due.min(Instant::now() + COUNT) };
         tokio::select! {
@@ -76,8 +67,6 @@ struct Conductor {
     /// `None`: it was told to end before its time.
     attempts: JoinSet<Option<Ended>>,
     ids: BTreeMap<Id, UploadId>,
-    /// The shard that is swept next.
-    shard: u8,
     /// Nothing is started before, since the spool could not be written.
     rest: Option<Instant>,
 }
@@ -85,7 +74,7 @@ struct Conductor {
 impl Conductor {
     fn new(shared: Arc<Shared>) -> Self {
         let dispatcher = Dispatcher::new(shared.transfers);
-        Self { shared, dispatcher, attempts: JoinSet::new(), ids: BTreeMap::new(), shard: 0, rest: None }
+        Self { shared, dispatcher, attempts: JoinSet::new(), ids: BTreeMap::new(), rest: None }
     }
 
     /// Does all that the dispatcher asks for; returns when to look again.
@@ -219,26 +208,6 @@ impl Conductor {
                 tracing::error!(%error, rest_secs = SPOOL_REST.as_secs(), "cannot record an attempt; nothing is begun");
                 self.rest = Some(Instant::now() + SPOOL_REST);
             }
-        }
-    }
-
-    async fn keep_house(&mut self) {
-        let shard = self.shard;
-        self.shard = self.shard.wrapping_add(1);
-        let kept = self.shared.blocking(move |shared| {
-            let now = shared.clock.now();
-            if shared.well_known.is_due(now) {
-                shared.well_known.keep(now);
-            }
-            let reason = Reason::new(Code::UploadExpired.name(), "its ticket ended more than 7 days ago");
-            let time = Overdue::by(|life| shared.clock.over(Duration::from_secs(life.into())));
-            while shared.spool.end_overdue(&reason, &time, shared.clock.unix(), END_BATCH)? == END_BATCH {}
-            shared.spool.sweep(shard)
-        });
-        match kept.await {
-            Ok(0) => {}
-            Ok(removed) => tracing::info!(removed, "removed files that a crash had left"),
-            Err(error) => tracing::error!(%error, "cannot keep the spool in order"),
         }
     }
 }

@@ -17,6 +17,7 @@ mod door;
 pub mod fuzzing;
 mod gateway;
 mod hosts;
+mod house;
 mod identity;
 mod intake;
 mod message;

@@ -545,12 +545,10 @@ impl Receiving {
 }
 
 impl Receiving {
-    /// Gives back what is not to be recorded. The file system may write it out first, unless the file goes.
+    /// Gives back what is not to be recorded, which may take as long as the disk does.
     async fn let_go(&mut self) {
         let Some(sink) = self.sink.take() else { return };
-        if !sink.intake.stored().is_empty() {
-            self.shared.blocking(move |_| drop(sink)).await;
-        }
+        self.shared.blocking(move |_| drop(sink)).await;
     }
 }
 
@@ -562,9 +560,6 @@ impl Drop for Receiving {
         let came = ByteRange::new(self.from, sink.written().max(self.from));
         let kept = self.layout.and_then(|layout| Some((whole_records(layout, came)?, layout.total())));
         let (shared, intake) = (self.shared.clone(), sink.intake);
-        if kept.is_none() && intake.stored().is_empty() {
-            return;
-        }
         tokio::task::spawn_blocking(move || {
             if let Some((range, total)) = kept
                 && let Err(error) = record(&shared, &intake, range, total)

@@ -8,7 +8,7 @@
 
 use crate::error::StoreError;
 use crate::index::{Index, read_id};
-use crate::spool::Spool;
+use crate::spool::{BREATH, Spool};
 use crate::sys;
 use hoop_units::UploadId;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -107,7 +107,9 @@ impl Spool {
         while ended > most {
             // Locked, so that no sender begins on what is just going.
             let lives = shared.lives();
-            let left = shared.index().trim(goal, |id| lives.contains_key(&id))?;
+            let left = shared.index().trim(goal, |id| lives.is_busy(id))?;
+            drop(lives);
+            std::thread::sleep(BREATH);
             if left == ended {
                 break;
             }

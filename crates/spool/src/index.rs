@@ -633,33 +633,11 @@ impl Index {
         Ok(found)
     }
 
-    /// Drops the row of an upload whose prelude has not come. Returns the bytes that no longer count; `None` if there is no
-    /// such upload, or its prelude is there.
-    pub fn drop_early(&mut self, id: UploadId) -> Result<Option<u64>, StoreError> {
-        let tx = self.db.transaction()?;
-        let bytes = tx
-            .prepare_cached("DELETE FROM upload WHERE id = ?1 AND prelude = x'' RETURNING stored_bytes")?
-            .query_row([id.as_bytes().as_slice()], |row| row.get::<_, i64>(0))
-            .optional()?;
-        let Some(bytes) = bytes.map(i64::unsigned_abs) else { return Ok(None) };
-        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
-        tx.commit()?;
-        Ok(Some(bytes))
-    }
-
     /// Spoils a row, for tests.
     #[cfg(test)]
     pub fn damage(&self, id: UploadId) {
         let sql = "UPDATE upload SET delivered = x'00' WHERE id = ?1";
         self.db.execute(sql, [id.as_bytes().as_slice()]).unwrap();
-    }
-
-    /// Drops the row of a final upload.
-    pub fn forget(&mut self, id: UploadId) -> Result<(), StoreError> {
-        self.db
-            .prepare_cached("DELETE FROM upload WHERE id = ?1 AND payload = 0")?
-            .execute([id.as_bytes().as_slice()])?;
-        Ok(())
     }
 }
 
@@ -673,6 +651,64 @@ SELECT id, state, prelude = x'' FROM upload INDEXED BY upload_forget
 WHERE forget_at > min(?1, ?2) AND forget_at > iif(prelude = x'', ?1, ?2) ORDER BY forget_at DESC LIMIT ?3";
 
 const RECENT: &str = "SELECT * FROM upload WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+
+/// Of which uploads a row may be dropped that are not whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfinished {
+    /// Their preludes have not come.
+    Early,
+    /// They are being received.
+    Receiving,
+}
+
+/// Drops the row of an upload within a transaction. Returns the bytes that no longer count; `None` if there is no such upload.
+pub fn drop_unfinished(tx: &Connection, id: UploadId, which: Unfinished) -> Result<Option<u64>, StoreError> {
+    let sql = match which {
+        Unfinished::Early => "DELETE FROM upload WHERE id = ?1 AND prelude = x'' RETURNING stored_bytes",
+        Unfinished::Receiving => "DELETE FROM upload WHERE id = ?1 AND state = 0 RETURNING stored_bytes",
+    };
+    let id = id.as_bytes().as_slice();
+    let bytes = tx.prepare_cached(sql)?.query_row([id], |row| row.get::<_, i64>(0)).optional()?;
+    let Some(bytes) = bytes.map(i64::unsigned_abs) else { return Ok(None) };
+    tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
+    Ok(Some(bytes))
+}
+
+/// Ends within a transaction uploads whose time is over: early ones are dropped, final ones forgotten, others expire. Returns of each the bytes that no longer
+/// count, if its file is to be removed. A damaged row harms no other.
+pub fn end(
+    tx: &Connection,
+    rules: &Rules,
+    all: &[Over],
+    reason: &Reason,
+    now: UnixTime,
+) -> Result<Vec<Result<Option<u64>, StoreError>>, StoreError> {
+    let ended = all.iter().map(|over| match end_one(tx, rules, over, reason, now) {
+        // It was found before anything was written.
+        Err(error @ StoreError::Damaged(_)) => Ok(Err(error)),
+        ended => ended.map(Ok),
+    });
+    ended.collect()
+}
+
+fn end_one(
+    tx: &Connection,
+    rules: &Rules,
+    over: &Over,
+    reason: &Reason,
+    now: UnixTime,
+) -> Result<Option<u64>, StoreError> {
+    if over.early {
+        return drop_unfinished(tx, over.id, Unfinished::Early);
+    }
+    if over.state.is_final() {
+        let forgotten = "DELETE FROM upload WHERE id = ?1 AND payload = 0";
+        tx.prepare_cached(forgotten)?.execute([over.id.as_bytes().as_slice()])?;
+        return Ok(None);
+    }
+    let expired = Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
+    Ok(change(tx, rules, over.id, &expired, now)?.and_then(|changed| changed.freed))
+}
 
 /// Records within a transaction that octets are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
 pub fn record(tx: &Connection, rules: &Rules, now_stored: &Stored) -> Outcome {

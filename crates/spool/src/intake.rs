@@ -40,7 +40,7 @@ pub const PROMISED_MAX: u64 = 64 << 20;
 pub struct Live {
     pub id: UploadId,
     pub file: File,
-    /// One commit at a time; what changes `stored` otherwise waits for it, too, and who begins while what was not recorded is given back.
+    /// One commit at a time; what changes `stored` otherwise waits for it, too.
     commit: Mutex<()>,
     state: Mutex<LiveState>,
 }
@@ -77,11 +77,6 @@ impl Live {
     /// Until this is dropped, nobody else commits.
     pub fn one_at_a_time(&self) -> MutexGuard<'_, ()> {
         self.commit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for whoever commits.
-    pub fn wait_for_commit(&self) {
-        drop(self.one_at_a_time());
     }
 
     /// A later message may bring another deadline.

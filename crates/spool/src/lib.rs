@@ -23,6 +23,7 @@ pub mod fuzzing;
 mod index;
 mod intake;
 mod life;
+mod lives;
 mod outside;
 mod payload;
 mod resource;

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::index::{Index, read_id, signed};
 use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, Row, params};
 
 /// The most resources at once: with a [`Resource::tail`] each, 16 MiB of index.
 pub const RESOURCES_MAX: usize = 256;
@@ -201,20 +201,6 @@ impl Index {
             resource.tail.extend(row.get::<_, Vec<u8>>(1)?);
         }
         Ok(Some(resource))
-    }
-
-    /// Drops the row of an upload that is still being received. Returns the octets that no longer count; `None` if there is no such
-    /// upload.
-    pub fn drop_receiving(&mut self, id: UploadId) -> Result<Option<u64>, StoreError> {
-        let tx = self.transaction()?;
-        let bytes = tx
-            .prepare_cached("DELETE FROM upload WHERE id = ?1 AND state = 0 RETURNING stored_bytes")?
-            .query_row([id.as_bytes().as_slice()], |row| row.get::<_, i64>(0))
-            .optional()?;
-        let Some(bytes) = bytes.map(i64::unsigned_abs) else { return Ok(None) };
-        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
-        tx.commit()?;
-        Ok(Some(bytes))
     }
 }
 

@@ -4,9 +4,11 @@ use crate::committer::Committer;
 use crate::error::{BeginError, OpenError, StoreError};
 use crate::index::{
     self, Changed, DueOf, FORMAT, Held, Index, IndexOpenError, Outcome, Over, Place, Queue, Rules, Stored, Tally,
+    Unfinished,
 };
 use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
 use crate::life::Overdue;
+use crate::lives::Lives;
 use crate::payload::{Payload, Sealed};
 use crate::resource::{self, Resource, Token};
 use crate::room::Room;
@@ -25,14 +27,14 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How many uploads are read at a time by who looks at many: each may have a thousand spans.
 const PAGE: usize = 8;
 
 /// So long whoever reads pages keeps away from the index in between: a mutex that is taken again at once goes to nobody else.
-const BREATH: Duration = Duration::from_micros(100);
+pub const BREATH: Duration = Duration::from_micros(100);
 
 /// How a spool is opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,9 +73,6 @@ pub struct Spool {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What is being received.
-pub type Lives = BTreeMap<UploadId, Arc<Live>>;
-
 /// Tells what a device has here.
 pub type HeldBy<'a> = dyn Fn(DeviceId) -> Result<Held, StoreError> + 'a;
 
@@ -83,8 +82,9 @@ pub struct Shared {
     pub sync: bool,
     pub disk: Disk,
     pub grid: Grid,
-    /// What is being received. As many as there are senders at most.
-    lives: Mutex<Lives>,
+    pub lives: Mutex<Lives>,
+    /// Something is not leaving any more.
+    pub left: Condvar,
     index: Mutex<Index>,
     pub committer: Committer,
     room: Mutex<Room>,
@@ -148,14 +148,10 @@ impl Shared {
         self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn lives(&self) -> MutexGuard<'_, Lives> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What `device` has here, early uploads other than `but` counted.
     pub fn held_of(&self, lives: &Lives, device: DeviceId, but: Option<UploadId>) -> Result<Held, StoreError> {
         let mut held = self.index().held_by(device)?;
-        for live in lives.values() {
+        for live in lives.receiving.values() {
             let state = live.state();
             if state.offer.device == device {
                 held.uploads += u64::from(state.stored.is_empty());
@@ -181,44 +177,43 @@ impl Shared {
         self.shard(id).join(format!("{id}.z"))
     }
 
-    /// What is being received, once nothing is being given back of `id`.
-    fn lives_without(&self, id: UploadId) -> MutexGuard<'_, Lives> {
-        loop {
-            let lives = self.lives();
-            let Some(live) = lives.get(&id).filter(|live| live.state().senders == 0).cloned() else { return lives };
-            drop(lives);
-            live.wait_for_commit();
-        }
+    /// Removes an upload's file. Should that fail, or never come about, the sweep finds it.
+    fn remove(&self, id: UploadId) {
+        self.disk.remove(&self.file(id));
     }
 
-    /// One sender has gone; after the last, what it wrote and did not commit no longer counts.
+    /// One sender has gone; after the last, what it wrote and did not commit no longer counts, and is not to stay, either. It may take as long
+    /// as the disk does to write that much: who begins with this upload waits meanwhile, and nobody else.
     pub fn release(&self, live: &Live) {
+        let Some(_leaving) = self.leave_after(live) else { return };
+        let is_recorded = self.give_back(live);
         let mut lives = self.lives();
-        let mut state = live.state();
-        state.senders -= 1;
-        if state.senders > 0 {
-            return;
-        }
-        if state.stored.is_empty() {
-            // Never recorded. Should this fail, the sweep finds the file.
-            let _ = fs::remove_file(self.file(live.id));
+        lives.receiving.remove(&live.id);
+        let state = live.state();
+        if !is_recorded {
             self.early().remove(&live.id);
-        } else if state.written.len() > state.stored.len() {
-            // What nobody recorded is not counted from here on, so it is not to stay, either. Gaps that nobody wrote are holes already. It may
-            // take as long as the disk does to write that much: who begins with this upload waits meanwhile, and nobody else.
-            let end = state.written.iter().last().map_or(0, |span| span.end);
-            let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
-            let commit = live.one_at_a_time();
-            drop((state, lives));
-            gaps.into_iter().for_each(|gap| self.disk.punch(&live.file, gap));
-            drop(commit);
-            lives = self.lives();
-            state = live.state();
         }
-        lives.remove(&live.id);
         let mut room = self.room();
         room.promised -= state.promised;
         room.written -= state.written.len() - state.stored.len();
+    }
+
+    /// Removes what nobody recorded of an upload that nobody sends any more; the file, too, if nothing is recorded. Whether anything is.
+    fn give_back(&self, live: &Live) -> bool {
+        let state = live.state();
+        if state.stored.is_empty() {
+            drop(state);
+            self.remove(live.id);
+            return false;
+        }
+        if state.written.len() > state.stored.len() {
+            // Gaps that nobody wrote are holes already.
+            let end = state.written.iter().last().map_or(0, |span| span.end);
+            let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
+            drop(state);
+            gaps.into_iter().for_each(|gap| self.disk.punch(&live.file, gap));
+        }
+        true
     }
 }
 
@@ -251,6 +246,7 @@ impl Spool {
             disk,
             grid: Grid { prelude: first_record },
             lives: Mutex::default(),
+            left: Condvar::new(),
             index: Mutex::new(index),
             committer: Committer::default(),
             room: Mutex::new(room),
@@ -311,7 +307,7 @@ impl Spool {
         known: Option<Upload>,
     ) -> Result<Result<Arc<Live>, Box<Upload>>, BeginError> {
         let shared = &self.shared;
-        if let Some(live) = lives.get(&offer.id) {
+        if let Some(live) = lives.receiving.get(&offer.id) {
             let state = live.state();
             same(&state.offer, state.total, offer)?;
             drop(state);
@@ -331,7 +327,7 @@ impl Spool {
         let live = Arc::new(self.open_live(offer, known)?);
         self.complete_offer(&live, offer)?;
         live.set_deadline(offer);
-        lives.insert(offer.id, live.clone());
+        lives.receiving.insert(offer.id, live.clone());
         if live.state().offer.is_early() {
             shared.early().insert(offer.id, offer.device);
         }
@@ -437,8 +433,8 @@ impl Spool {
     /// If the index fails; then nothing changed.
     pub fn spoil(&self, id: UploadId, spoilt: &RangeSet, reason: &Reason, now: UnixTime) -> Result<(), StoreError> {
         // Locked, so that no sender begins meanwhile; and the commit of those there are, which would record it again.
-        let lives = self.shared.lives();
-        let live = lives.get(&id);
+        let lives = self.shared.lives_without(id);
+        let live = lives.receiving.get(&id);
         let _commit = live.map(|live| live.one_at_a_time());
         let Some(lost) = self.shared.index().spoil(id, spoilt, reason, now)? else { return Ok(()) };
         self.shared.changed();
@@ -473,8 +469,7 @@ impl Spool {
         self.shared.changed();
         if let Some(bytes) = changed.freed {
             self.shared.room().kept -= bytes;
-            // Should this fail, or never come about, the sweep finds the file.
-            let _ = fs::remove_file(self.shared.file(id));
+            self.shared.remove(id);
         }
         Ok(Some(changed))
     }
@@ -556,44 +551,41 @@ impl Spool {
         now: UnixTime,
         limit: usize,
     ) -> Result<usize, StoreError> {
-        let mut ended = 0;
-        let all = self.shared.index().over(time, limit)?;
-        for over in all {
-            // Locked, so that no sender begins on what is just going; anew for each, so that none waits for them all.
-            let lives = self.shared.lives();
-            if !lives.contains_key(&over.id) {
-                self.end_one(&over, reason, now)?;
-                ended += 1;
+        let shared = &self.shared;
+        let over = shared.index().over(time, limit)?;
+        // So that no sender begins on what is just going.
+        let leaving = shared.leave(over.iter().map(|over| over.id));
+        let over: Arc<[Over]> = over.into_iter().filter(|over| leaving.ids().contains(&over.id)).collect();
+        if over.is_empty() {
+            return Ok(0);
+        }
+        // One transaction for all: a disk that takes its time for each would keep the house at nothing else.
+        let (all, reason) = (over.clone(), reason.clone());
+        let ended = shared.commit(move |tx, rules| index::end(tx, rules, &all, &reason, now))?;
+        shared.changed();
+        let (mut count, mut damage) = (0, None);
+        for (over, ended) in over.iter().zip(ended) {
+            match ended {
+                Ok(freed) => {
+                    count += 1;
+                    self.freed(over, freed);
+                }
+                Err(error) => damage = Some(error),
             }
         }
-        if ended > 0 {
-            self.trim()?;
-        }
-        Ok(ended)
+        drop(leaving);
+        self.trim()?;
+        damage.map_or(Ok(count), Err)
     }
 
-    fn end_one(&self, over: &Over, reason: &Reason, now: UnixTime) -> Result<(), StoreError> {
-        if over.early {
-            return self.drop_early(over.id);
-        }
-        if over.state.is_final() {
-            self.shared.index().forget(over.id)?;
-            self.shared.changed();
-            return Ok(());
-        }
-        let change = Change { state: Some(State::Expired), reason: Some(Some(reason.clone())), ..Change::default() };
-        self.make(over.id, &change, now).map(|_| ())
-    }
-
-    fn drop_early(&self, id: UploadId) -> Result<(), StoreError> {
-        // `None`: its prelude has come since it was looked up.
-        let Some(bytes) = self.shared.index().drop_early(id)? else { return Ok(()) };
-        self.shared.changed();
+    /// Lets go of the room and the file that an upload had whose time was over.
+    fn freed(&self, over: &Over, freed: Option<u64>) {
+        let Some(bytes) = freed else { return };
         self.shared.room().kept -= bytes;
-        self.shared.early().remove(&id);
-        // Should this fail, or never come about, the sweep finds the file.
-        let _ = fs::remove_file(self.shared.file(id));
-        Ok(())
+        if over.early {
+            self.shared.early().remove(&over.id);
+        }
+        self.shared.remove(over.id);
     }
 
     /// Remembers a resource by its token; `false` if there are too many, of its device or in all. Room is made by what is `over`,
@@ -641,17 +633,17 @@ impl Spool {
     /// # Errors
     /// If the index fails.
     pub fn abandon(&self, id: UploadId) -> Result<bool, StoreError> {
-        // Locked, so that no sender begins on what is just going.
-        let lives = self.shared.lives();
-        if lives.contains_key(&id) {
+        // So that no sender begins on what is just going.
+        let leaving = self.shared.leave([id]);
+        if leaving.ids().is_empty() {
             return Ok(false);
         }
-        let Some(bytes) = self.shared.index().drop_receiving(id)? else { return Ok(false) };
+        let dropped = self.shared.commit(move |tx, _| index::drop_unfinished(tx, id, Unfinished::Receiving))?;
+        let Some(bytes) = dropped else { return Ok(false) };
         self.shared.changed();
         self.shared.room().kept -= bytes;
         self.shared.early().remove(&id);
-        // Should this fail, or never come about, the sweep finds the file.
-        let _ = fs::remove_file(self.shared.file(id));
+        self.shared.remove(id);
         Ok(true)
     }
 
@@ -667,9 +659,9 @@ impl Spool {
             let name = entry.file_name();
             let id = name.to_str().and_then(|name| name.strip_suffix(".z")).and_then(|id| id.parse::<UploadId>().ok());
             let Some(id) = id else { continue };
-            // Locked anew for each file, so that senders need not wait for the whole shard.
-            let lives = self.shared.lives();
-            if !lives.contains_key(&id) && !self.shared.index().has_payload(id)? {
+            // Anew for each file: nobody is to wait for the whole shard.
+            let leaving = self.shared.leave([id]);
+            if !leaving.ids().is_empty() && !self.shared.index().has_payload(id)? {
                 fs::remove_file(entry.path())?;
                 removed += 1;
             }
@@ -924,7 +916,7 @@ mod tests {
         intake.commit(ByteRange::new(7, 50), NOW).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         let other = spool.clone();
-        *spool.shared.disk.before_punch.lock().unwrap() = Some(Box::new(move || {
+        *spool.shared.disk.before_going.lock().unwrap() = Some(Box::new(move || {
             let is_free = other.shared.lives.try_lock().is_ok();
             let again = std::thread::spawn(move || {
                 let Begin::Take(mut intake) = other.begin(&offer(b"prelude")).unwrap() else { panic!("it is missing") };
@@ -942,6 +934,88 @@ mod tests {
         assert_eq!(octets, [8; 50]);
         let room = spool.shared.room();
         assert_eq!((room.kept, room.written, room.promised), (100, 0, 0));
+    }
+
+    /// Runs `going` on an upload, and another sender's beginning at the moment when its file goes. Whether others might begin then, and
+    /// what the other one is to send.
+    fn beside_going(spool: &Spool, going: impl FnOnce()) -> (bool, RangeSet) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let other = spool.clone();
+        *spool.shared.disk.before_going.lock().unwrap() = Some(Box::new(move || {
+            let is_free = other.shared.lives.try_lock().is_ok();
+            let again = std::thread::spawn(move || {
+                let Begin::Take(intake) = other.begin(&offer(b"prelude")).unwrap() else { panic!("it is missing") };
+                intake.stored()
+            });
+            sender.send((is_free, again)).unwrap();
+        }));
+        going();
+        let (is_free, again) = receiver.recv().unwrap();
+        (is_free, again.join().unwrap())
+    }
+
+    #[test]
+    fn nobody_else_waits_while_a_file_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let gone = (true, RangeSet::new());
+        let Begin::Take(intake) = spool.begin(&offer(b"prelude")).unwrap() else { panic!("it is new") };
+        assert_eq!(beside_going(&spool, || drop(intake)), gone, "nothing of it was recorded");
+        acts(&spool, &offer(b"prelude"), ByteRange::new(7, 50));
+        assert_eq!(
+            beside_going(&spool, || assert!(spool.abandon(offer(b"").id).unwrap())),
+            gone,
+            "its sender let go of it"
+        );
+        acts(&spool, &offer(b""), ByteRange::new(50, 100));
+        let reason = Reason::new("upload-expired", "");
+        let over = UnixTime(offer(b"").expires.0 + 2 * crate::KEEP_SECS);
+        let end = || assert_eq!(spool.end(&reason, over, 9).unwrap(), 1);
+        assert_eq!(beside_going(&spool, end), gone, "its prelude never came");
+        assert!(spool.get(offer(b"").id).unwrap().is_none() && spool.shared.early().is_empty());
+        let room = spool.shared.room();
+        assert_eq!((room.kept, room.written, room.promised), (0, 0, 0));
+    }
+
+    #[test]
+    fn uploads_that_end_together_are_recorded_together() {
+        const UPLOADS: u8 = 200;
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let of = |number| Offer { id: UploadId([number; 16]), ..offer(b"prelude") };
+        (0..UPLOADS).for_each(|number| drop(acts(&spool, &of(number), ByteRange::new(7, 100))));
+        let Begin::Take(_busy) = spool.begin(&of(UPLOADS)).unwrap() else { panic!("it is new") };
+        let reason = Reason::new("upload-expired", "");
+        spool.shared.disk.acts();
+        for times in [2, 4] {
+            let over = UnixTime(NOW.0 + times * crate::KEEP_SECS);
+            let mut ended = Vec::new();
+            while ended.last().is_none_or(|count| *count == 64) {
+                ended.push(spool.end(&reason, over, 64).unwrap());
+            }
+            assert_eq!(ended, [64, 64, 64, 8], "first they expire, and then they are forgotten");
+            let acts = spool.shared.disk.acts();
+            assert_eq!(acts, vec![Act::Record; 4]);
+        }
+        assert!(spool.tally().unwrap().is_empty() && spool.kept_bytes() == 0);
+        let files =
+            (0..=255).map(|shard| fs::read_dir(folder.path().join(format!("uploads/{shard:02x}"))).unwrap().count());
+        assert_eq!(files.sum::<usize>(), 1, "of what is being received");
+    }
+
+    #[test]
+    fn a_damaged_row_keeps_no_other_from_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let of = |number| Offer { id: UploadId([number; 16]), ..offer(b"prelude") };
+        (0..3).for_each(|number| drop(acts(&spool, &of(number), ByteRange::new(7, 100))));
+        spool.shared.index().damage(of(0).id);
+        let over = UnixTime(NOW.0 + 2 * crate::KEEP_SECS);
+        let ended = spool.end(&Reason::new("upload-expired", ""), over, 9);
+        assert!(matches!(ended, Err(StoreError::Damaged(_))), "{ended:?}");
+        for number in [1, 2] {
+            assert_eq!(spool.get(of(number).id).unwrap().unwrap().state, State::Expired);
+        }
     }
 
     #[test]

@@ -37,9 +37,9 @@ pub trait Source {
 pub struct Disk {
     #[cfg(test)]
     acts: std::sync::Mutex<Vec<Act>>,
-    /// Done once before something is given back.
+    /// Done once before something is given back, or removed.
     #[cfg(test)]
-    pub before_punch: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub before_going: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// What was done, in the tests' notes.
@@ -92,14 +92,27 @@ impl Disk {
     }
 
     /// Gives back what a payload has there. A file system may write it out first, and wait for that.
-    #[cfg_attr(not(test), allow(clippy::unused_self, reason = "as in the tests"))]
     pub fn punch(&self, file: &File, range: ByteRange) {
-        #[cfg(test)]
-        if let Some(act) = self.before_punch.lock().unwrap().take() {
-            act();
-        }
+        self.goes();
         punch(file, range.start, range.len());
     }
+
+    /// Removes a file, if it is there and can be.
+    pub fn remove(&self, path: &Path) {
+        self.goes();
+        let _ = std::fs::remove_file(path);
+    }
+
+    #[cfg(test)]
+    fn goes(&self) {
+        if let Some(act) = self.before_going.lock().unwrap().take() {
+            act();
+        }
+    }
+
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self, reason = "as in the tests")]
+    fn goes(&self) {}
 
     /// The index has committed, and returned.
     pub fn recorded(&self) {

@@ -161,10 +161,13 @@ impl Append {
             let detail = format!("it ends after {} octets, within its prelude", seen.len());
             return Err(Problem::new(Code::BodyNotSealed, detail).into());
         }
-        self.resource.tail = seen.to_vec();
+        // What has been told of stays: a request that another one ended may not have come so far.
+        if seen.len() > self.resource.tail.len() {
+            self.resource.tail = seen.to_vec();
+        }
         self.keep().await?;
         ended?;
-        Ok(Appended::Part { offset: seen.len() as u64, expires: self.resource.expires })
+        Ok(Appended::Part { offset: self.resource.tail.len() as u64, expires: self.resource.expires })
     }
 
     /// Takes octets from `start` on. A record's are held until all of them are here: the upload's file is not written anew for each part of
@@ -205,12 +208,16 @@ impl Append {
             }
         };
         let ended = sink.flush().and(ended);
+        // Unless there is more of it, what has been told of stays.
+        let told = start + self.remaining().1.len() as u64;
         let (end, taken) = match sink.written() {
-            // Nothing is in the file, and what has been told of stays.
-            at if at == start && held.is_empty() => (start + self.remaining().1.len() as u64, None),
+            // Nothing is in the file.
             at if at == start => {
-                let end = start + held.len() as u64;
-                self.keep_tail(start, held.into()).await?;
+                self.shared.blocking(move |_| drop(sink)).await;
+                let end = told.max(start + held.len() as u64);
+                if end > told {
+                    self.keep_tail(start, held.into()).await?;
+                }
                 (end, None)
             }
             end => {

@@ -230,6 +230,31 @@ async fn whoever_asks_ends_what_hangs_and_goes_on_from_what_it_is_told() {
 }
 
 #[tokio::test]
+async fn requests_that_end_each_other_take_nothing_away_that_was_told_of() {
+    let (gateway, folder) = gateway().await;
+    // Within the prelude, and within a record.
+    for (number, offset_told) in [(1, 20), (2, 1_000)] {
+        let z = sealed(number, 300_000, LATER);
+        let upload = begin(&gateway, z.len()).await;
+        assert_eq!(offset(&append(&gateway, &upload, &z, 0, offset_told).await), offset_told);
+        let request = format!(
+            "PATCH {upload} HTTP/1.1\nHost: hoop.local\nUpload-Draft-Interop-Version: 8\nUpload-Offset: {offset_told}\nUpload-Complete: ?0\n\
+             Content-Type: application/partial-upload\nContent-Length: 100\n\n"
+        );
+        for _ in 0..20 {
+            // Each is ended by the next, most of them before they have read anything.
+            let mut all = Vec::new();
+            for _ in 0..8 {
+                all.push(begin_sending(gateway.address, &request, &[]).await);
+            }
+            assert_eq!(offset(&look(gateway.address, &upload).await), offset_told);
+        }
+        assert_eq!(append(&gateway, &upload, &z, offset_told, z.len()).await.status, 201);
+        assert!(stored(folder.path(), &z) == z);
+    }
+}
+
+#[tokio::test]
 async fn ranges_that_others_put_count_too() {
     let (gateway, folder) = gateway().await;
     let z = sealed(1, 300_000, LATER);

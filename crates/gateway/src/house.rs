@@ -1,0 +1,57 @@
+//! Keeps house beside all else: uploads whose time is over, files that a crash left, and what is known of services.
+
+use crate::shared::Shared;
+use hoop_http::{Code, Shutdown};
+use hoop_spool::{Overdue, Reason};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The house is kept so often. One of the spool's 256 shards is swept each time: all of them in two hours.
+const TICK: Duration = Duration::from_secs(30);
+
+/// Uploads that are expired or forgotten in one go: some milliseconds, in which nobody else gets at the index.
+const END_BATCH: usize = 64;
+
+/// Keeps house until `shutdown`. However much there is to do, deliveries and senders go on meanwhile.
+pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
+    for shard in (0..=u8::MAX).cycle() {
+        let kept = async {
+            keep(&shared, shard).await;
+            tokio::time::sleep(TICK).await;
+        };
+        tokio::select! {
+            () = shutdown.requested() => return,
+            () = kept => {}
+        }
+    }
+}
+
+async fn keep(shared: &Arc<Shared>, shard: u8) {
+    shared
+        .blocking(|shared| {
+            let now = shared.clock.now();
+            if shared.well_known.is_due(now) {
+                shared.well_known.keep(now);
+            }
+        })
+        .await;
+    while end_some(shared).await == END_BATCH {}
+    match shared.blocking(move |shared| shared.spool.sweep(shard)).await {
+        Ok(0) => {}
+        Ok(removed) => tracing::info!(removed, "removed files that a crash had left"),
+        Err(error) => tracing::error!(%error, "cannot keep the spool in order"),
+    }
+}
+
+/// Ends some of the uploads whose time is over. Returns how many.
+async fn end_some(shared: &Arc<Shared>) -> usize {
+    let ended = shared.blocking(|shared| {
+        let reason = Reason::new(Code::UploadExpired.name(), "its ticket ended more than 7 days ago");
+        let time = Overdue::by(|life| shared.clock.over(Duration::from_secs(life.into())));
+        shared.spool.end_overdue(&reason, &time, shared.clock.unix(), END_BATCH)
+    });
+    ended.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "cannot end uploads whose time is over");
+        0
+    })
+}
