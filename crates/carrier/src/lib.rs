@@ -9,10 +9,12 @@ mod memory;
 mod peers;
 mod quic;
 mod race;
+mod resets;
 mod silence;
 mod socket;
 mod tcp;
 mod tls;
+mod turns;
 mod websocket;
 
 use bytes::Bytes;
@@ -28,6 +30,7 @@ pub use dialer::{Dialer, Server};
 pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};
 pub use quic::{Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions};
+pub use resets::ResetKey;
 pub use socket::Local;
 pub use tls::{device_tls, server_tls};
 pub use websocket::{

@@ -1,6 +1,8 @@
 //! Where carriers of both kinds arrive: [`Listener`].
 
-use crate::{Carrier, QuicLimits, QuicListener, QuicOptions, WebSocketLimits, WebSocketListener, WebSocketOptions};
+use crate::{
+    Carrier, QuicLimits, QuicListener, QuicOptions, ResetKey, WebSocketLimits, WebSocketListener, WebSocketOptions,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,18 +29,31 @@ impl Listener {
     /// # Errors
     /// If a socket cannot be had.
     pub async fn bind(address: SocketAddr, tls: &rustls::ServerConfig) -> io::Result<Self> {
-        let mut bound = Self::bind_once(address, tls).await;
+        Self::bind_again(address, tls, None).await
+    }
+
+    /// The same of a server that was there before: with the [`ResetKey`] that it had then, its devices are told at their next packet, and come again at once.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub async fn bind_again(
+        address: SocketAddr,
+        tls: &rustls::ServerConfig,
+        resets: Option<ResetKey>,
+    ) -> io::Result<Self> {
+        let options = QuicOptions { resets, ..QuicOptions::server() };
+        let mut bound = Self::bind_once(address, tls, &options).await;
         for _ in 1..PORT_ATTEMPTS {
             if address.port() != 0 || bound.is_ok() {
                 break;
             }
-            bound = Self::bind_once(address, tls).await;
+            bound = Self::bind_once(address, tls, &options).await;
         }
         bound
     }
 
-    async fn bind_once(address: SocketAddr, tls: &rustls::ServerConfig) -> io::Result<Self> {
-        let quic = QuicListener::bind(address, tls, &QuicOptions::server(), QuicLimits::default())?;
+    async fn bind_once(address: SocketAddr, tls: &rustls::ServerConfig, options: &QuicOptions) -> io::Result<Self> {
+        let quic = QuicListener::bind(address, tls, options, QuicLimits::default())?;
         let (address, options, limits) =
             (quic.local_address()?, WebSocketOptions::default(), WebSocketLimits::default());
         // Each takes one; the others are for what the program does with what it is sent.

@@ -12,8 +12,10 @@
 
 use crate::lingering::{Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
+use crate::resets::ResetKey;
 use crate::silence::{Sample, until_silent};
 use crate::socket::{Local, udp_socket};
+use crate::turns::Turns;
 use crate::{Carrier, Kind, LANES_MAX, Lane, LaneReceiver, LaneSender, Pending, STRANGER_WINDOW, broken_off};
 use bytes::Bytes;
 use hoop_flow::{Binding, EXPORTER_LABEL};
@@ -74,7 +76,7 @@ pub enum Congestion {
 }
 
 /// How connections are run, at either end.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct QuicOptions {
     /// Default: Cubic.
     pub congestion: Congestion,
@@ -95,6 +97,8 @@ pub struct QuicOptions {
     pub idle: Duration,
     /// Something is sent whenever nothing came for so long; default: never, since that keeps a radio awake.
     pub keep_alive: Option<Duration>,
+    /// Of a server: what it tells devices by that it has forgotten their connections, so that they come again at once; default: one that ends with it.
+    pub resets: Option<ResetKey>,
 }
 
 impl QuicOptions {
@@ -109,6 +113,7 @@ impl QuicOptions {
             receive_window: 2_560 << 10,
             idle: Duration::from_secs(25),
             keep_alive: None,
+            resets: None,
         }
     }
 
@@ -153,7 +158,7 @@ impl QuicOptions {
 
     /// An endpoint takes packets as large as those it sends.
     fn endpoint(&self) -> io::Result<EndpointConfig> {
-        let mut endpoint = EndpointConfig::default();
+        let mut endpoint = self.resets.as_ref().map_or_else(EndpointConfig::default, ResetKey::endpoint);
         endpoint.max_udp_payload_size(self.mtu.clamp(1_472, MTU_MAX)).map_err(io::Error::other)?;
         Ok(endpoint)
     }
@@ -162,6 +167,7 @@ impl QuicOptions {
 /// A device's endpoint: one for each interface. All its carriers share one socket.
 pub struct QuicDevice {
     endpoint: quinn::Endpoint,
+    turns: Arc<Turns>,
     local: Local,
     config: quinn::ClientConfig,
     send_window: u64,
@@ -186,8 +192,9 @@ impl QuicDevice {
         transport.max_concurrent_bidi_streams(VarInt::from_u32(0));
         let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(io::Error::other)?));
         config.transport_config(Arc::new(transport));
-        let endpoint = quinn::Endpoint::new(options.endpoint()?, None, local.udp()?, Arc::new(TokioRuntime))?;
-        Ok(Self { endpoint, local, config, send_window: options.send_window })
+        let turns = Turns::begin();
+        let endpoint = quinn::Endpoint::new(options.endpoint()?, None, local.udp()?, turns.clone())?;
+        Ok(Self { endpoint, turns, local, config, send_window: options.send_window })
     }
 
     /// A carrier to a server whose certificate is for `name`. It is tried until [`QuicOptions::idle`]; whoever drops it gives it up.
@@ -205,7 +212,9 @@ impl QuicDevice {
     /// # Errors
     /// If the socket cannot be made; the old one stays.
     pub fn rebind(&self) -> io::Result<()> {
-        self.endpoint.rebind(self.local.udp()?)
+        let socket = self.local.udp()?;
+        let _nothing_runs = self.turns.pause();
+        self.endpoint.rebind(socket)
     }
 
     /// Where it sends from.

@@ -6,7 +6,7 @@ use crate::metered::Metered;
 use crate::metrics::Counters;
 use crate::share::{ShareLimits, Shares};
 use crate::trouble;
-use hoop_carrier::{Listener, server_tls};
+use hoop_carrier::{Listener, ResetKey, server_tls};
 use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
 use hoop_http::tls::Renewed;
 use hoop_units::{Here, Prefix};
@@ -239,7 +239,7 @@ impl Relay {
         let devices = Arc::new(Devices::open(&config.devices)?);
         let (certificate, tls) = Renewed::open(&config.certificate, &config.key, tls)?;
         let listen = |source| hoop_http::ServeError { address: config.listen, source };
-        let listener = Listener::bind(config.listen, &tls).await.map_err(listen)?;
+        let listener = Listener::bind_again(config.listen, &tls, reset_key(config)?).await.map_err(listen)?;
         let metrics = match config.admin {
             None => None,
             Some(address) if !address.ip().is_loopback() => return Err(RelayError::Admin(address)),
@@ -388,7 +388,6 @@ impl Revocation {
 
 fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayError> {
     let fail = |path: &Path, why: String| RelayError::Certificate { path: path.to_owned(), why };
-    let lacks = |path, what| fail(path, format!("holds no {what} (PEM); --cert and --key may be swapped"));
     if std::fs::metadata(key).is_ok_and(|key| key.permissions().mode() & 0o002 != 0) {
         return Err(fail(key, "can be written by anybody on this machine: `chmod o-w` it".to_owned()));
     }
@@ -397,10 +396,7 @@ fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayErro
     if chain.is_empty() {
         return Err(lacks(certificate, "certificate"));
     }
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
-        pem::Error::NoItemsFound => lacks(key, "private key"),
-        error => fail(key, error.to_string()),
-    })?;
+    let private = private_key(key)?;
     if let Some(wrong) = doubt(&chain) {
         tracing::warn!("{}: no device will take it: {wrong}", certificate.display());
     }
@@ -410,6 +406,27 @@ fn tls(certificate: &Path, key: &Path) -> Result<rustls::ServerConfig, RelayErro
         }
         error => fail(certificate, error.to_string()),
     })
+}
+
+fn lacks(path: &Path, what: &str) -> RelayError {
+    let why = format!("holds no {what} (PEM); --cert and --key may be swapped");
+    RelayError::Certificate { path: path.to_owned(), why }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, RelayError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        pem::Error::NoItemsFound => lacks(path, "private key"),
+        error => RelayError::Certificate { path: path.to_owned(), why: error.to_string() },
+    })
+}
+
+/// The same as long as the certificate's key, the address and the machine are. None where the machine has no name: relays of several machines may have one certificate, and must
+/// not end each other's connections.
+fn reset_key(config: &RelayConfig) -> Result<Option<ResetKey>, RelayError> {
+    let private = private_key(&config.key)?;
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let place = format!("{} {}", config.listen, machine.trim());
+    Ok((!machine.trim().is_empty()).then(|| ResetKey::derive(private.secret_der(), place.as_bytes())))
 }
 
 /// What is wrong with a certificate whoever signed it, and whatever its name: it has expired, or is an authority's.

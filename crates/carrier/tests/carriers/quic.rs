@@ -3,12 +3,13 @@
 use crate::common::{
     NAME, TLS, V4, Way, any_port, drain, lane, pour, quic_device, quic_listener, quic_pair, quic_strangers, soon,
 };
-use hoop_carrier::{Carrier, Local, QuicDevice, QuicLimits, QuicOptions, SILENCE};
+use hoop_carrier::{Carrier, Local, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, ResetKey, SILENCE};
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::{ClientConnection, Keys, Version};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 const TOTAL: usize = 20_000_000;
 
@@ -253,6 +254,93 @@ async fn a_carrier_without_traffic_ends_by_its_idle_time_and_is_never_called_sil
         () = device.silent(Duration::from_millis(400)) => panic!("the device was called silent"),
         () = server.silent(Duration::from_millis(400)) => panic!("the server was called silent"),
         error = device.closed() => assert_eq!(error.kind(), std::io::ErrorKind::TimedOut),
+    }
+}
+
+/// Another thread's.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+/// The server that was there, begun again.
+async fn restarted(runtime: &Runtime, address: SocketAddr, key: &ResetKey) -> QuicListener {
+    let options = QuicOptions { resets: Some(key.clone()), ..QuicOptions::server() };
+    // The socket of the one that was killed goes when its threads do.
+    loop {
+        let bound = {
+            let _within = runtime.enter();
+            QuicListener::bind(address, &TLS.server, &options, QuicLimits::default())
+        };
+        match bound {
+            Ok(listener) => return listener,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// A server that has a carrier, and ends without a word to its device, as a killed process does. Returns where it was, and the device's end.
+async fn ended(endpoint: &QuicDevice, key: &ResetKey) -> (SocketAddr, QuicCarrier) {
+    let options = QuicOptions { resets: Some(key.clone()), ..QuicOptions::server() };
+    let killed = runtime();
+    let listener = {
+        let _within = killed.enter();
+        quic_listener(V4, &options, QuicLimits::default())
+    };
+    let address = listener.local_address().expect("an address");
+    let (device, server) = soon(async { tokio::join!(endpoint.connect(address, NAME), listener.accept()) }).await;
+    let (device, server) = (device.expect("a carrier"), server.expect("a carrier"));
+    soon(lane(&device, &server)).await;
+    let end = move || killed.shutdown_timeout(Duration::from_secs(60));
+    tokio::task::spawn_blocking(end).await.expect("it ends");
+    // Now that its threads have ended, nothing of it sends.
+    drop((listener, server));
+    (address, device)
+}
+
+#[tokio::test]
+async fn a_server_that_was_restarted_tells_its_devices_so_if_it_has_the_key_of_before() {
+    let [key, other] = [b"secret", b"others"].map(|secret| ResetKey::derive(secret, b"place"));
+    // A device's idle time is what it waits for else.
+    let patient = QuicOptions { idle: Duration::from_secs(600), ..QuicOptions::device() };
+    for (key, then, is_told) in [(&key, key.clone(), true), (&other, key.clone(), false)] {
+        let idle = if is_told { patient.idle } else { Duration::from_secs(2) };
+        let endpoint =
+            quic_device(&QuicOptions { idle, keep_alive: Some(Duration::from_millis(200)), ..patient.clone() });
+        let (address, device) = ended(&endpoint, key).await;
+        let runtime = runtime();
+        let _listener = soon(restarted(&runtime, address, &then)).await;
+        let error = soon(device.closed()).await;
+        let why = error.get_ref().and_then(|why| why.downcast_ref::<quinn::ConnectionError>());
+        assert_eq!(matches!(why, Some(quinn::ConnectionError::Reset)), is_told, "{error}");
+        runtime.shutdown_background();
+    }
+}
+
+#[tokio::test]
+async fn a_device_may_move_just_when_its_server_tells_it_that_it_was_restarted() {
+    let key = ResetKey::derive(b"secret", b"another place");
+    let endpoint = Arc::new(quic_device(&QuicOptions::device()));
+    for turns in (0..5).cycle().take(20) {
+        let (address, device) = ended(&endpoint, &key).await;
+        // It answers while this thread does something else.
+        let runtime = runtime();
+        let listener = soon(restarted(&runtime, address, &key)).await;
+        // What is asked after a move is answered by a reset, which has come when it moves again, and got so far or so far.
+        let moving = endpoint.clone();
+        let moves = async move {
+            moving.rebind().expect("a socket");
+            tokio::task::yield_now().await;
+            std::thread::sleep(Duration::from_millis(20));
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            moving.rebind().expect("a socket");
+        };
+        // A task, so that it takes turns with the endpoint's.
+        tokio::spawn(moves).await.expect("it moves");
+        soon(device.closed()).await;
+        runtime.shutdown_background();
+        drop(listener);
     }
 }
 
