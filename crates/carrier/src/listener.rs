@@ -16,6 +16,16 @@ pub fn descriptors() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1_024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
+/// What WebSockets may have of so many descriptors: each takes one, and the others are for what the program does with what it is sent. Where all places of handshakes are taken one makes way; where all connections are, whoever comes is
+/// closed. So handshakes have half of what a server's carriers leave, which take a fifth of the descriptors at most (`hoop_relay`).
+fn websocket_limits(descriptors: usize) -> WebSocketLimits {
+    let limits = WebSocketLimits::default();
+    let connections = limits.connections.min(descriptors / 4);
+    let handshakes = (connections / 10).clamp(1, limits.handshakes);
+    let handshakes_per_peer = limits.handshakes_per_peer.min(handshakes.div_ceil(2));
+    WebSocketLimits { handshakes, handshakes_per_peer, connections, ..limits }
+}
+
 /// A server's port: UDP for QUIC, TCP for WebSocket. What a device's [`Dialer`](crate::Dialer) dials. It ends when this is dropped; carriers that have arrived go on.
 #[derive(Debug)]
 pub struct Listener {
@@ -54,11 +64,8 @@ impl Listener {
 
     async fn bind_once(address: SocketAddr, tls: &rustls::ServerConfig, options: &QuicOptions) -> io::Result<Self> {
         let quic = QuicListener::bind(address, tls, options, QuicLimits::default())?;
-        let (address, options, limits) =
-            (quic.local_address()?, WebSocketOptions::default(), WebSocketLimits::default());
-        // Each takes one; the others are for what the program does with what it is sent.
-        let limits = WebSocketLimits { connections: limits.connections.min(descriptors() / 4), ..limits };
-        let websocket = WebSocketListener::bind(address, Some(tls), options, limits).await?;
+        let (address, options) = (quic.local_address()?, WebSocketOptions::default());
+        let websocket = WebSocketListener::bind(address, Some(tls), options, websocket_limits(descriptors())).await?;
         Ok(Self { quic, websocket })
     }
 
@@ -76,5 +83,22 @@ impl Listener {
     /// Where it listens.
     pub fn local_address(&self) -> SocketAddr {
         self.websocket.local_address()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else nobody makes way for whoever comes: he is closed at once.
+    #[test]
+    fn handshakes_leave_room_for_one_more_however_few_descriptors_there_are() {
+        for descriptors in [64, 256, 1_024, 4_096, 10_240, 20_000, 65_536, 1 << 20] {
+            let limits = websocket_limits(descriptors);
+            let carriers = (descriptors / 5).min(16_384);
+            assert!(limits.connections - limits.handshakes > carriers, "{descriptors}: {limits:?}");
+            assert!(limits.handshakes_per_peer <= limits.handshakes && limits.handshakes_per_peer > 0, "{limits:?}");
+        }
+        assert_eq!(websocket_limits(65_536), WebSocketLimits { connections: 16_384, ..WebSocketLimits::default() });
     }
 }

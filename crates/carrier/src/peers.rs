@@ -16,7 +16,8 @@ const MOMENT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(2);
 
 /// So many at once, and so many of each address, IPv6 by its /64. When all places are taken, one of who has most makes way for who has fewer, first one that has said nothing yet, and the
-/// oldest: whoever comes from many addresses and never ends a handshake keeps nobody out who ends his.
+/// oldest: whoever comes from many addresses and never ends a handshake keeps nobody out who ends his. One network of IPv6 may be one sender with thousands of /64s: a /48 that has more places than an
+/// address may have makes way for all others first, and nobody else waits for its next.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
     all: usize,
@@ -64,6 +65,15 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key(DeviceId, u64);
 
+/// A network of IPv6: what one sender is given, a house or a server (RFC 6177), may be a /48.
+type Network = [u8; 6];
+
+/// The network of an address; none of IPv4, where each address is one.
+fn network(peer: DeviceId) -> Option<Network> {
+    let network = std::array::from_fn(|at| peer.as_bytes()[at]);
+    (network != Network::default()).then_some(network)
+}
+
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -100,7 +110,14 @@ impl Peers {
             held.make_own_way(peer, now)?;
         }
         if held.count >= self.all {
-            held.make_way(has, now, age, alone)?;
+            let crowd = held.crowd(self.of_peer);
+            match crowd {
+                Some(crowd) if network(peer) == Some(crowd) => {
+                    held.make_way(has, now, age, alone).map_err(|_| Full::OfPeer)?;
+                }
+                Some(crowd) if held.make_crowds_way(crowd, now, age) => {}
+                _ => held.make_way(has, now, age, alone)?,
+            }
         }
         let key = Key(peer, held.next);
         held.next += 1;
@@ -150,6 +167,30 @@ impl Held {
             task.abort();
         }
         Ok(())
+    }
+
+    /// The network that has most places, if these are more than one address may have.
+    fn crowd(&self, of_peer: usize) -> Option<Network> {
+        let mut networks = BTreeMap::<_, usize>::new();
+        for (peer, places) in &self.peers {
+            if let Some(network) = network(*peer) {
+                *networks.entry(network).or_default() += places.len();
+            }
+        }
+        let (crowd, most) = networks.into_iter().max_by_key(|(_, count)| *count)?;
+        (most > of_peer).then_some(crowd)
+    }
+
+    /// One of a network makes way that has been there for so long: first one that has said nothing yet, and the oldest. Whether there was one.
+    fn make_crowds_way(&mut self, crowd: Network, now: Instant, age: Duration) -> bool {
+        let its_own = self.peers.iter().filter(|(peer, _)| network(**peer) == Some(crowd));
+        let all = its_own.flat_map(|(peer, places)| places.iter().map(|(at, taken)| (taken, Key(*peer, *at))));
+        let old = all.filter(|(taken, _)| now.saturating_duration_since(taken.since) >= age);
+        let Some((_, key)) = old.min_by_key(|(taken, Key(_, at))| (taken.has_spoken, *at)) else { return false };
+        if let Some(task) = self.free(key) {
+            task.abort();
+        }
+        true
     }
 
     /// One of a peer that has more than so many makes way, if it has been there for so long. A peer's only one that has begun does so no sooner than after [`LONG`]: when all devices come at once, as
@@ -321,6 +362,24 @@ mod tests {
             assert_eq!(come(101, takes).len(), 8, "who takes too long makes way");
             assert!(!has(&first));
         }
+    }
+
+    /// Each /64 has one, and each has begun: nobody of them need make way for another.
+    #[tokio::test(start_paused = true)]
+    async fn one_network_of_many_addresses_has_nobody_else_wait() {
+        let peers = Peers::new(64, 8);
+        let begin = |peer: &str| peers.take_settled(ip(peer)).inspect(Place::speaks);
+        let few: Vec<_> = (0..8).map(|at| begin(&format!("2001:db8:1:{at}::1")).unwrap()).collect();
+        let many: Vec<_> = (0..56).map(|at| begin(&format!("2001:db8:2:{at}::1")).unwrap()).collect();
+        let has = |place: &Place| lock(&peers.held).taken(place.key()).is_some();
+        assert_eq!(begin("2001:db8:2:99::1").unwrap_err(), Full::OfPeer, "whoever accepts does not wait for it");
+        tokio::time::advance(MOMENT).await;
+        let others: Vec<_> = (0..40).map(|at| begin(&format!("198.51.100.{at}"))).collect();
+        assert!(others.iter().all(Result::is_ok), "{others:?}");
+        assert!(few.iter().all(has), "a network with few is none that crowds");
+        assert_eq!(many.iter().filter(|place| has(place)).count(), 16);
+        assert_eq!(begin("2001:db8:2:99::1").unwrap_err(), Full::OfPeer);
+        assert_eq!(peers.taken(), 64);
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use crate::trouble;
 use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
-use hoop_files::Print;
+use hoop_files::{Print, settled};
 use hoop_units::{NoPrefix, Prefix};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::RootCertStore;
@@ -362,9 +362,13 @@ impl Devices {
         rules.keys.iter().map(rule).collect()
     }
 
-    /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes.
+    /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes. Whoever is known no more goes nowhere: it may have come before it was taken out.
     pub(crate) fn only(&self, host: HostId) -> Option<Vec<Prefix>> {
-        self.file.read().1.only.get(&host).cloned()
+        let rules = &self.file.read().1;
+        match rules.keys.contains_key(&host) {
+            true => rules.only.get(&host).cloned(),
+            false => Some(Vec::new()),
+        }
     }
 
     /// Whether what the file said when it was last looked at is what holds.
@@ -393,13 +397,17 @@ impl Keys {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file if it is another than it was.
+    /// Reads the file if it is another than it was, once nobody writes it any more: what has come of it may be well-formed, and lack the `only` of devices that it has.
     fn look(&self) {
-        let print = Print::of(&self.path);
-        // A file that is not taken is looked at once, until it changes again.
-        if std::mem::replace(&mut self.read().0, print) == print {
+        if self.read().0 == Print::of(&self.path) {
             return;
         }
+        if settled(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            return tracing::warn!("the devices' file is being written, and not taken yet");
+        }
+        // A file that is not taken is looked at once, until it changes again.
+        let print = Print::of(&self.path);
+        self.read().0 = print;
         let read = rules(&self.path);
         self.is_taken.store(read.is_ok(), Ordering::Relaxed);
         match read {
@@ -558,6 +566,36 @@ mod tests {
         fs::rename(folder.path().join("other.toml"), &path).unwrap();
         assert!(devices.key(third.host().unwrap()).await.is_some(), "once it is whole it is taken");
         assert!(devices.key(first.host().unwrap()).await.is_none(), "it was taken out");
+    }
+
+    /// A copy over the network writes by and by, into the file itself.
+    #[tokio::test]
+    async fn a_file_that_is_half_written_frees_no_device_from_its_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.toml");
+        let host = introduce(&path, "relay.example:4669", None).unwrap().host().unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        let only = format!("\n[only]\n{} = [\"10.9.2.0/24\"]\n", hex::encode(host.0));
+        fs::write(&path, whole.clone() + &only).unwrap();
+        let devices = Devices::open(&path).unwrap();
+        assert_eq!(devices.only(host).map(|only| only.len()), Some(1));
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(whole.as_bytes()).unwrap();
+        let writer = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            file.write_all(only.as_bytes()).unwrap();
+        };
+        let asked = async {
+            assert!(devices.key(host).await.is_some());
+            assert_eq!(devices.only(host).map(|only| only.len()), Some(1));
+        };
+        tokio::join!(writer, asked);
+        fs::write(&path, "[devices]\n").unwrap();
+        assert!(devices.key(host).await.is_none());
+        assert_eq!(devices.only(host), Some(Vec::new()), "what it began before that goes nowhere");
+        fs::write(&path, whole).unwrap();
+        assert!(devices.key(host).await.is_some());
+        assert_eq!(devices.only(host), None, "it is free once the whole file says so");
     }
 
     #[tokio::test]

@@ -604,12 +604,27 @@ async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<Tcp
         }
         return Err(codes::FORBIDDEN);
     }
-    let connection = timeout(CONNECT_MAX, TcpStream::connect(&may[..])).await;
+    let connection = timeout(CONNECT_MAX, connect_to(&may, &carrying.shares, host)).await;
     let connection = connection.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let connection = connection.map_err(|error| if is_awaited { code_of(&error) } else { codes::UNREACHABLE })?;
     // What a flow brings is as large as it will be.
     let _ = connection.set_nodelay(true);
     Ok(connection)
+}
+
+/// Connects to the first that takes it, as [`TcpStream::connect`] does. Each after the first counts as one more connection that the device begins: a name of its own may have thousands of addresses.
+async fn connect_to(addresses: &[SocketAddr], shares: &Shares, host: HostId) -> io::Result<TcpStream> {
+    let mut tried = Err(io::ErrorKind::AddrNotAvailable.into());
+    for (at, address) in addresses.iter().enumerate() {
+        if at > 0 && shares.begin(host, Instant::now()).is_none() {
+            break;
+        }
+        tried = TcpStream::connect(address).await;
+        if tried.is_ok() {
+            break;
+        }
+    }
+    tried
 }
 
 #[cfg(test)]
@@ -774,6 +789,23 @@ mod tests {
         std::fs::write(&path, format!("[only]\n{} = [\"everywhere\"]\n", "01".repeat(20))).unwrap();
         let error = Devices::open(&path).unwrap_err().to_string();
         assert!(error.contains("`only` has `everywhere`: an address is wanted"), "{error}");
+    }
+
+    /// A name of a device's own may have thousands.
+    #[tokio::test]
+    async fn each_address_of_a_name_counts_as_a_connection_that_a_device_begins() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Nobody listens at the first ones.
+        let addresses: Vec<_> = (0..9).map(|at| SocketAddr::from(([127, 0, 0, 9 - at], port))).collect();
+        let host = HostId([1; 20]);
+        for (begun_per_minute, is_reached) in [(0, true), (9, true), (5, false)] {
+            let shares = Shares::new(ShareLimits { begun_per_minute, rate: None });
+            let _begun = shares.begin(host, Instant::now()).unwrap();
+            let connection = connect_to(&addresses, &shares, host).await;
+            assert_eq!(connection.is_ok(), is_reached, "{begun_per_minute}");
+            assert_eq!(shares.begin(host, Instant::now()).is_none(), begun_per_minute > 0, "all of it is used up");
+        }
     }
 
     #[tokio::test]
