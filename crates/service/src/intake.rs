@@ -56,7 +56,7 @@ pub enum Entered {
 
 impl Registry {
     /// The part in which an upload is. Ids are hashes.
-    fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>> {
+    pub(crate) fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>> {
         &self.parts[usize::from(id.0[0]) % PARTS]
     }
 
