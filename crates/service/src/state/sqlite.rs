@@ -323,13 +323,14 @@ impl Index for SqliteIndex {
     }
 
     fn due(&self, last: Option<Payer>, now: UnixTime) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError> {
-        turns::due(&self.reader(), last, now)
+        while turns::has_come(&self.reader(), now)? {
+            self.in_group(move |transaction| turns::ripen(transaction, now))?;
+        }
+        turns::due(&self.reader(), last)
     }
 
     fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
-        let sql = "SELECT min(next_attempt) FROM uploads WHERE state = 'received' AND NOT paused AND next_attempt > ?1";
-        let next = self.reader().prepare_cached(sql)?.query_row([now.0], |row| row.get::<_, Option<u32>>(0))?;
-        Ok(next.map(UnixTime))
+        turns::next_due(&self.reader(), now)
     }
 
     fn interrupted(&self, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadId>, StoreError> {
@@ -493,7 +494,7 @@ pub(super) fn tickets_ended(connection: &Connection, over: Over, linger: u32) ->
 }
 
 /// The steps of the layout.
-fn steps() -> [String; 10] {
+fn steps() -> [String; 11] {
     [
         UPLOADS.to_owned(),
         [PAUSED, notes::SCHEMA, settings::SCHEMA].concat(),
@@ -505,6 +506,7 @@ fn steps() -> [String; 10] {
         ended::schema(),
         [notes::PAYERS, settings::PAYERS].concat(),
         turns::SCHEMA.to_owned(),
+        turns::RIPE.to_owned(),
     ]
 }
 
@@ -630,7 +632,7 @@ fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
          excluded.attempts, next_attempt = excluded.next_attempt, reason_code = excluded.reason_code, reason_detail = \
          excluded.reason_detail, answer = excluded.answer, token = excluded.token, paused = excluded.paused, receipt = \
          excluded.receipt, failures = excluded.failures, kept = excluded.kept, payer = excluded.payer, \
-         room = excluded.room, ended = excluded.ended",
+         room = excluded.room, ended = excluded.ended, ripe = 0",
             note = ended::note_len("?1"),
         )
     });
