@@ -97,10 +97,12 @@ CREATE TRIGGER IF NOT EXISTS paid_gone AFTER DELETE ON uploads WHEN old.has_body
 END;
 ";
 
-/// What finds those that are looked for each minute, made when the index is opened: what has ended by when it may be forgotten, and what is kept by both its times.
+/// What finds those that are looked for each minute, made when the index is opened: what has ended by when it may be forgotten, what has not by when it is to end, and what is
+/// kept by both its times.
 fn orders() -> String {
     format!(
         "CREATE INDEX IF NOT EXISTS uploads_over ON uploads (expires) WHERE NOT has_body AND state IN {FINAL};
+         CREATE INDEX IF NOT EXISTS uploads_unended ON uploads (expires) WHERE state IN {UNENDED};
          CREATE INDEX IF NOT EXISTS uploads_kept_times ON uploads (updated, expires, kept) WHERE kept;"
     )
 }
@@ -127,6 +129,9 @@ const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner,
 
 /// The final states, for queries.
 pub(super) const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
+
+/// Those that end when their time is over, for queries.
+const UNENDED: &str = "('receiving', 'received', 'held')";
 
 /// Statements that each connection keeps ready: all that there are, and some KiB each. One more than fit would have each made anew, all the time.
 const STATEMENTS_MAX: usize = 128;
@@ -366,15 +371,13 @@ impl Index for SqliteIndex {
     }
 
     fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let sql = "SELECT id FROM uploads WHERE (expires < ?1 OR expires > ?2) AND state IN ('receiving', 'received', 'held') LIMIT ?3";
         let (before, after) = tickets_ended(&self.reader(), over, super::LINGER_SECS)?;
-        self.ids(sql, &[&before, &after, &rows(limit)])
+        self.ids(&overdue(), &[&before, &after, &rows(limit)])
     }
 
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM uploads WHERE expires < ?1 AND state IN ('receiving', 'received', 'held')";
         let before = before.0.saturating_sub(super::LINGER_SECS);
-        Ok(self.reader().prepare_cached(sql)?.query_row([before], |row| row.get::<_, u32>(0)).map(u64::from)?)
+        Ok(self.reader().prepare_cached(&ending())?.query_row([before], |row| row.get::<_, u32>(0)).map(u64::from)?)
     }
 
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError> {
@@ -472,6 +475,19 @@ fn forgettable() -> String {
         )
     };
     format!("SELECT id FROM ({} UNION ALL {}) ORDER BY expires, id LIMIT ?3", part("< ?1", ""), part("> ?2", ""))
+}
+
+/// What has not ended, and is over: tickets that ended before `?1`, or after `?2`.
+fn overdue() -> String {
+    let part = |when: &str| {
+        format!("SELECT id FROM uploads INDEXED BY uploads_unended WHERE expires {when} AND state IN {UNENDED}")
+    };
+    format!("{} UNION ALL {} LIMIT ?3", part("< ?1"), part("> ?2"))
+}
+
+/// How many have not ended whose tickets end before `?1`.
+fn ending() -> String {
+    format!("SELECT count(*) FROM uploads INDEXED BY uploads_unended WHERE expires < ?1 AND state IN {UNENDED}")
 }
 
 pub(super) fn rows(limit: usize) -> i64 {
@@ -906,6 +922,17 @@ mod tests {
         assert!(!plan.iter().any(|step| step.starts_with("SCAN uploads")), "{plan:?}");
         let kept = self::plan(&index, KEPT_LONG);
         assert_eq!(kept, ["SCAN uploads USING COVERING INDEX uploads_kept_times"]);
+    }
+
+    /// Each minute it is looked for, while nobody else reads: 70,000 uploads that had not ended took 0.2 s.
+    #[test]
+    fn what_is_over_is_found_without_reading_what_is_not() {
+        let (_dir, index) = index();
+        let search = |by: &str| format!("SEARCH uploads USING INDEX uploads_unended (expires{by}?)");
+        let plan = self::plan(&index, &overdue());
+        assert!([search("<"), search(">")].iter().all(|step| plan.contains(step)), "{plan:?}");
+        assert!(!plan.iter().any(|step| step.starts_with("SCAN uploads")), "{plan:?}");
+        assert_eq!(self::plan(&index, &ending()), [search("<")]);
     }
 
     #[test]
