@@ -1,4 +1,4 @@
-//! What is over is cleared away: [`round`] each minute, and again at once while there is more; [`sweep`] each day.
+//! What is over is cleared away ([`run`]): [`round`] each minute, and again at once while there is more; [`sweep`] each day.
 //!
 //! Promises: nothing is over by a wall clock that has jumped (`docs/time.md`); what fails for one upload is logged, tried again the next time, and holds up no other.
 //!
@@ -7,9 +7,18 @@
 use crate::core::Core;
 use crate::state::{Change, SETTINGS_LIFE, StoreError};
 use crate::worker::note;
+use hoop_http::Shutdown;
 use hoop_timekeeper::Over;
 use hoop_units::UploadId;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often to clean: lifetimes are counted in days.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// How often to look for bodies without an upload: they are rare, and it takes a walk through the folder.
+const SWEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// Rows of each kind that are looked at in one round.
 const ROUND_MAX: usize = 256;
@@ -24,9 +33,25 @@ const ORPHAN_SECS: u64 = 24 * 3600;
 /// Bodies without an upload that one walk through the folder finds: a megabyte of ids.
 const SWEEP_MAX: usize = 65_536;
 
+/// Clears away until `shutdown`. Replays begin meanwhile: what is over may be thousands of uploads, each with its sync.
+pub async fn run(core: Arc<Core>, mut shutdown: Shutdown) {
+    let mut next_sweep = Instant::now();
+    while !shutdown.is_requested() {
+        let more = round(&core).await;
+        if Instant::now() >= next_sweep {
+            sweep(&core).await;
+            next_sweep = Instant::now() + SWEEP;
+        }
+        tokio::select! {
+            () = shutdown.requested() => {}
+            () = tokio::time::sleep(if more { Duration::ZERO } else { ROUND }) => {}
+        }
+    }
+}
+
 /// Expires what is overdue, forgets what has no beginning, deletes bodies that are no longer needed, forgets what nobody asks for. Whether another
 /// round is due at once: there was more of something than one round takes, and nothing of it failed.
-pub async fn round(core: &Core) -> bool {
+async fn round(core: &Core) -> bool {
     let over = core.over();
     let mut done = Done::default();
     let overdue = core.store.with(move |index| index.overdue(over, ROUND_MAX)).await;
@@ -87,7 +112,7 @@ impl Done {
 }
 
 /// Deletes bodies that no upload has.
-pub async fn sweep(core: &Core) {
+async fn sweep(core: &Core) {
     let orphans = core.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
     for id in logged("the bodies could not be looked through", orphans).unwrap_or_default() {
         logged("a body without an upload could not be deleted", core.live.remove_orphan(core, id).await);

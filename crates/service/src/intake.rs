@@ -56,7 +56,7 @@ pub enum Entered {
 
 impl Registry {
     /// The part in which an upload is. Ids are hashes.
-    fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>> {
+    pub(crate) fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>> {
         &self.parts[usize::from(id.0[0]) % PARTS]
     }
 
@@ -120,7 +120,9 @@ impl Registry {
                 if core.past(LINGER_SECS) > upload.ends() {
                     return Err(Problem::new(Code::UploadExpired, "it was not complete in time"));
                 }
-                let body = core.store.bodies().open(id).map_err(|error| store_problem(error.into()))?;
+                let bodies = core.store.bodies().clone();
+                let body = blocking(move || bodies.open(id)).await.flatten();
+                let body = body.map_err(|error| store_problem(error.into()))?;
                 let noted = Some((upload.received.len(), upload.payer));
                 let progress = Progress {
                     received: upload.received,
@@ -282,7 +284,10 @@ pub struct Live {
     /// Its ticket, layout and keys.
     pub admission: Admission,
     created: UnixTime,
+    /// Held for a moment: the runtime's own threads look at it.
     progress: Mutex<Progress>,
+    /// Held while records are written, by blocking threads alone.
+    writing: Mutex<()>,
     /// What the index knows; none: nothing yet. Held while flushing, so that flushes come one after the other.
     flushed: tokio::sync::Mutex<Option<RangeSet>>,
     claim: Claim,
@@ -330,6 +335,7 @@ impl Live {
             admission,
             created,
             progress: Mutex::new(progress),
+            writing: Mutex::default(),
             flushed: tokio::sync::Mutex::new(flushed),
             claim,
         };
@@ -441,39 +447,52 @@ impl Live {
         self.created.min(self.admission.ticket.label.expires)
     }
 
-    /// Writes records that opened, unless another sender was faster.
-    fn write(&self, store: &Store, opened: &[(ByteRange, &[u8])], facts: Option<Facts>) -> Result<(), Problem> {
+    /// Writes records that opened, unless another sender was faster. Blocking; whoever looks at what has come does not wait for it.
+    fn write(&self, store: &Store, opened: &[(ByteRange, &[u8])], mut facts: Option<Facts>) -> Result<(), Problem> {
         if opened.is_empty() {
             return Ok(());
         }
         let failed = |error: std::io::Error| store_problem(error.into());
-        let mut progress = self.progress();
-        let body = match &progress.body {
-            Some(body) => body.clone(),
-            None => {
-                self.claims();
-                self.check_claim()?;
-                let body = store.bodies().create(self.admission.id()).map_err(failed)?;
-                let prelude = self.admission.prelude.encode();
-                body.write_at(&prelude, 0).map_err(failed)?;
-                progress.received.insert(ByteRange::new(0, prelude.len() as u64));
-                progress.body.insert(body).clone()
-            }
-        };
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let body = self.begun_body(store)?;
         for (range, record) in opened {
-            if progress.received.contains(*range) {
-                continue;
-            }
-            if progress.received.spans() >= SPANS_MAX
-                && !progress.received.contains(ByteRange::new(range.start - 1, range.start))
             {
-                return Err(Problem::new(Code::RangeTooMany, format!("it has {SPANS_MAX} spans with gaps between")));
+                let progress = self.progress();
+                if progress.received.contains(*range) {
+                    continue;
+                }
+                if progress.received.spans() >= SPANS_MAX
+                    && !progress.received.contains(ByteRange::new(range.start - 1, range.start))
+                {
+                    return Err(Problem::new(
+                        Code::RangeTooMany,
+                        format!("it has {SPANS_MAX} spans with gaps between"),
+                    ));
+                }
             }
             body.write_at(record, range.start).map_err(failed)?;
+            let mut progress = self.progress();
             progress.received.insert(*range);
+            // Record 0, if it is among them, is the first.
+            progress.facts = progress.facts.take().or_else(|| facts.take());
         }
-        progress.facts = progress.facts.take().or(facts);
         Ok(())
+    }
+
+    /// The body; made, with the prelude in it, if nothing of it has come before. Called with the turn to write.
+    fn begun_body(&self, store: &Store) -> Result<Arc<dyn Sealed>, Problem> {
+        if let Some(body) = &self.progress().body {
+            return Ok(body.clone());
+        }
+        let failed = |error: std::io::Error| store_problem(error.into());
+        self.claims();
+        self.check_claim()?;
+        let body = store.bodies().create(self.admission.id()).map_err(failed)?;
+        let prelude = self.admission.prelude.encode();
+        body.write_at(&prelude, 0).map_err(failed)?;
+        let mut progress = self.progress();
+        progress.received.insert(ByteRange::new(0, prelude.len() as u64));
+        Ok(progress.body.insert(body).clone())
     }
 
     /// Who pays for it, by the records at its beginning; none: they do not say, or it is known already.
@@ -644,6 +663,7 @@ mod tests {
     use crate::state::Bodies;
     use crate::state::folder::Folder;
     use hoop_seal::{Grant, Keyring, KwsId, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};
+    use std::sync::mpsc;
 
     /// An upload that comes in, of that owner, by its records.
     fn coming_in(bodies: &dyn Bodies, n: u8) -> Arc<Live> {
@@ -677,6 +697,51 @@ mod tests {
         assert_eq!(coming.iter().map(|upload| upload.id).collect::<Vec<_>>(), [lives[1].admission.id()]);
         let third = lives[2].admission.id();
         assert_eq!(registry.coming(UnixTime(2), |id, _| id == third).await.len(), 1, "one that was shown before");
+    }
+
+    /// A body on a disk that takes its time.
+    struct Slow {
+        begun: mpsc::Sender<()>,
+        done: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Sealed for Slow {
+        fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
+            self.begun.send(()).unwrap();
+            let _ = self.done.lock().unwrap().recv();
+            Ok(())
+        }
+
+        fn read_at(&self, _: &mut [u8], _: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The runtime's own threads look at an upload, and whoever else they serve would wait with them.
+    #[test]
+    fn nobody_who_looks_at_an_upload_waits_for_what_is_written_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), 1 << 20).unwrap();
+        let live = coming_in(&**store.bodies(), 1);
+        let ((begun, begins), (go_on, done)) = (mpsc::channel(), mpsc::channel());
+        live.progress().body = Some(Arc::new(Slow { begun, done: Mutex::new(done) }));
+        let record = live.admission.layout.record(0);
+        std::thread::scope(|scope| {
+            let write = || live.write(&store, &[(record, b"octets")], None);
+            let writers = [scope.spawn(write), scope.spawn(write)];
+            begins.recv().unwrap();
+            let looked = live.progress.try_lock().map(|progress| progress.received.contains(record));
+            // Before anything is asserted, so that no writer is left.
+            drop(go_on);
+            writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+            assert!(matches!(looked, Ok(false)), "it counts once it is written");
+        });
+        assert!(live.progress().received.contains(record));
+        assert_eq!(begins.try_iter().count(), 0, "the other found it there");
     }
 
     #[tokio::test]

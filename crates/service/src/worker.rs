@@ -25,11 +25,8 @@ use tokio::time::Instant;
 /// Rows that are asked for at a time.
 const ROUND_MAX: usize = 256;
 
-/// How often to clean, and to look for work that nobody rang for: lifetimes are counted in days.
+/// How often to look for work that nobody rang for.
 const ROUND: Duration = Duration::from_secs(60);
-
-/// How often to look for bodies without an upload: they are rare, and it takes a walk through the folder.
-const SWEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// How often, and how far apart, it is tried to note what came of an attempt: five minutes in all. After that, the next
 /// round takes the upload up.
@@ -66,17 +63,18 @@ impl Worker {
             }
         }
         let started = Instant::now();
-        let (mut next_round, mut next_sweep) = (started, started);
+        let mut next_round = started;
+        let mut cleaning = JoinSet::new();
         while !self.shutdown.is_requested() {
             if Instant::now() >= next_round {
                 self.take_up(next_round == started).await;
-                // What is due is started between rounds of which one does not do.
-                let more = clean::round(&self.core).await;
-                next_round = Instant::now() + if more { Duration::ZERO } else { ROUND };
-            }
-            if Instant::now() >= next_sweep {
-                clean::sweep(&self.core).await;
-                next_sweep = Instant::now() + SWEEP;
+                next_round = Instant::now() + ROUND;
+                if cleaning.try_join_next().is_some() {
+                    tracing::error!("cleaning broke off");
+                }
+                if cleaning.is_empty() {
+                    cleaning.spawn(clean::run(self.core.clone(), self.shutdown.clone()));
+                }
             }
             let wait = self.start_due().await.unwrap_or_else(|error| {
                 tracing::error!(%error, "the index could not be asked for work");
@@ -93,7 +91,10 @@ impl Worker {
                 () = tokio::time::sleep(wait.min(next_round.saturating_duration_since(Instant::now()))) => {}
             }
         }
-        let finished = async { while self.attempts.ended().await.is_some() {} };
+        let finished = async {
+            while self.attempts.ended().await.is_some() {}
+            while cleaning.join_next().await.is_some() {}
+        };
         if tokio::time::timeout(STOP_TIMEOUT, finished).await.is_err() {
             tracing::warn!("stopping while the application has not answered a replay");
         }
@@ -301,7 +302,11 @@ pub async fn note(core: &Core, id: UploadId, change: Change) -> Result<(), Store
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hoop_units::UnixTime;
+    use crate::config::Config;
+    use crate::state::Store;
+    use hoop_http::Connector;
+    use hoop_seal::{Keyring, KwsId, ServiceKey};
+    use hoop_units::{ByteRange, UnixTime};
 
     #[test]
     fn at_shutdown_only_an_attempt_that_is_known_to_be_before_its_gate_is_let_go() {
@@ -334,6 +339,40 @@ mod tests {
         assert_eq!(started(&[one, one], &[one, one], 4), [one, one]);
         assert_eq!(started(&[one, two], &[], 1), [one]);
         assert_eq!(started(&[None, one, two], &[one, two], 3), [None]);
+    }
+
+    /// What is over may be thousands of uploads, each with its sync.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn replays_begin_while_what_is_over_is_cleared_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
+        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let config = Config::new(upstream, origin, keys, dir.path().to_owned());
+        let store = Store::open(dir.path(), config.max_ended_bytes).unwrap();
+        let connector = Connector::new(hoop_http::tls::client_config(&[]).unwrap());
+        let core = Arc::new(Core::new(config, store, connector));
+        let (over, due) = (UploadId([1; 16]), UploadId([2; 16]));
+        for (id, come) in [(over, 64), (due, 100)] {
+            let received = [ByteRange::new(0, come)].into_iter().collect();
+            let begun = Upload::begun(id, vec![1; 32], 100, UnixTime(u32::MAX - 9), UnixTime(1));
+            let upload = Upload { received, payer: Some(Payer::Address([1; 16])), ..begun };
+            core.store.with(move |index| index.receive(&upload, true)).await.unwrap();
+        }
+        // Whoever forgets the one that is over waits for this.
+        let held = core.live.part(over).lock().await;
+        let (stop, stopped) = hoop_http::shutdown();
+        let working = tokio::spawn(Worker::new(core.clone(), stopped).run());
+        let begun = async {
+            while core.store.load(due).await.unwrap().unwrap().attempts == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let begun = tokio::time::timeout(Duration::from_secs(20), begun).await;
+        drop(held);
+        begun.expect("it is due, and waits for nobody");
+        stop.trigger();
+        working.await.unwrap();
+        assert!(core.store.load(over).await.unwrap().is_none());
     }
 
     #[tokio::test]

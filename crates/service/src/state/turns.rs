@@ -1,6 +1,6 @@
 //! Whose uploads are replayed next: payers take turns.
 //!
-//! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. Each payer costs a few steps in an index, however many uploads wait.
+//! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. Each payer of whom anything is due costs a few steps in an index, however many uploads wait.
 
 use super::StoreError;
 use crate::room::Payer;
@@ -17,20 +17,65 @@ const DUE_MAX: usize = 256;
 /// was written before the clock was set back, and is due.
 const WAIT_MAX_SECS: u32 = 6 * 3600;
 
+/// Uploads whose time has come that are marked so in one transaction: some 10 µs each.
+const RIPE_MAX: usize = 256;
+
 /// A step of the layout: what waits, by payer.
 pub const SCHEMA: &str = "
 CREATE INDEX uploads_waiting ON uploads (payer, next_attempt, updated) WHERE state = 'received' AND NOT paused;
 ";
 
+/// Another: what is due alone, by payer, so that whoever waits for a later time costs a look nothing. An upload is marked as ripe once its time has come.
+pub const RIPE: &str = "
+DROP INDEX uploads_waiting;
+ALTER TABLE uploads ADD COLUMN ripe INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX uploads_ripe ON uploads (payer, coalesce(next_attempt, updated), id)
+    WHERE state = 'received' AND NOT paused AND (next_attempt IS NULL OR ripe);
+CREATE INDEX uploads_unripe ON uploads (next_attempt) WHERE state = 'received' AND NOT paused AND NOT ripe AND next_attempt IS NOT NULL;
+";
+
+/// What is due, as the index on it says it.
+const IS_RIPE: &str = "state = 'received' AND NOT paused AND (next_attempt IS NULL OR ripe)";
+
+/// What waits for its time, in the same way.
+const IS_UNRIPE: &str = "state = 'received' AND NOT paused AND NOT ripe AND next_attempt IS NOT NULL";
+
+/// What waits although its time has come, by `?1`, or is of a clock that was set back: beyond `?2`.
+fn come() -> String {
+    let part = |when: &str| {
+        format!(
+            "SELECT * FROM (SELECT id FROM uploads INDEXED BY uploads_unripe WHERE {IS_UNRIPE} AND next_attempt {when} LIMIT {RIPE_MAX})"
+        )
+    };
+    format!("{} UNION ALL {}", part("<= ?1"), part("> ?2"))
+}
+
+/// Whether the time of any upload has come that is not marked so.
+pub fn has_come(connection: &Connection, now: UnixTime) -> Result<bool, StoreError> {
+    Ok(connection.prepare_cached(&come())?.exists([now.0, now.plus_secs(WAIT_MAX_SECS).0])?)
+}
+
+/// Marks those as ripe, some at a time.
+pub fn ripen(connection: &Connection, now: UnixTime) -> Result<(), StoreError> {
+    let sql = format!("UPDATE uploads SET ripe = 1, next_attempt = min(next_attempt, ?1) WHERE id IN ({})", come());
+    connection.prepare_cached(&sql)?.execute([now.0, now.plus_secs(WAIT_MAX_SECS).0])?;
+    Ok(())
+}
+
+/// When the time of the next comes that waits.
+pub fn next_due(connection: &Connection, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
+    let sql = format!(
+        "SELECT min(next_attempt) FROM uploads INDEXED BY uploads_unripe WHERE {IS_UNRIPE} AND next_attempt > ?1"
+    );
+    let next = connection.prepare_cached(&sql)?.query_row([now.0], |row| row.get::<_, Option<u32>>(0))?;
+    Ok(next.map(UnixTime))
+}
+
 /// Uploads to replay now, by payer: those of whoever comes after `last` first. Of each payer, those that have been due the longest first.
-pub fn due(
-    connection: &Connection,
-    last: Option<Payer>,
-    now: UnixTime,
-) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError> {
+pub fn due(connection: &Connection, last: Option<Payer>) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError> {
     let mut found = Vec::new();
     let mut add = |payer: Option<Payer>| {
-        add_due(connection, payer, now, &mut found)?;
+        add_due(connection, payer, &mut found)?;
         Ok::<_, StoreError>(found.len() >= DUE_MAX)
     };
     let mut at = last;
@@ -50,36 +95,34 @@ pub fn due(
     Ok(found)
 }
 
-const NEXT_PAYER: &str = "SELECT payer FROM uploads INDEXED BY uploads_waiting WHERE state = 'received' AND NOT paused AND \
-                          payer > coalesce(?1, x'') AND payer <= coalesce(?2, x'ff') ORDER BY payer LIMIT 1";
-
-/// The next payer, as far as to `end`, who has anything that waits.
-fn after(connection: &Connection, payer: Option<Payer>, end: Option<Payer>) -> Result<Option<Payer>, StoreError> {
-    Ok(connection.prepare_cached(NEXT_PAYER)?.query_row(params![payer, end], |row| row.get(0)).optional()?)
+/// The next payer of whom anything is due.
+fn next_payer() -> String {
+    format!(
+        "SELECT payer FROM uploads INDEXED BY uploads_ripe WHERE {IS_RIPE} AND payer > coalesce(?1, x'') AND payer <= coalesce(?2, x'ff') \
+         ORDER BY payer LIMIT 1"
+    )
 }
 
-/// The parts of what is due of a payer (`?1`), each in the order of the index: what has not been tried, what is tried again, and what has a time of a clock that was
-/// set back.
-fn parts() -> [String; 3] {
-    [("updated", "IS NULL"), ("next_attempt", "<= ?2"), ("?2", "> ?3")].map(|(at, when)| {
-        format!(
-            "SELECT id, {at} AS at FROM uploads INDEXED BY uploads_waiting WHERE state = 'received' AND NOT paused AND payer IS ?1 AND next_attempt {when} \
-             ORDER BY next_attempt, updated LIMIT {OF_EACH}"
-        )
-    })
+/// What is due of a payer.
+fn due_of() -> String {
+    format!(
+        "SELECT id FROM uploads INDEXED BY uploads_ripe WHERE {IS_RIPE} AND payer IS ?1 ORDER BY coalesce(next_attempt, updated), id LIMIT {OF_EACH}"
+    )
+}
+
+/// The next payer, as far as to `end`, of whom anything is due.
+fn after(connection: &Connection, payer: Option<Payer>, end: Option<Payer>) -> Result<Option<Payer>, StoreError> {
+    Ok(connection.prepare_cached(&next_payer())?.query_row(params![payer, end], |row| row.get(0)).optional()?)
 }
 
 /// Adds what is due of a payer.
 fn add_due(
     connection: &Connection,
     payer: Option<Payer>,
-    now: UnixTime,
     found: &mut Vec<(Option<Payer>, UploadId)>,
 ) -> Result<(), StoreError> {
-    let parts = parts().map(|part| format!("SELECT * FROM ({part})")).join(" UNION ALL ");
-    let mut statement = connection.prepare_cached(&format!("{parts} ORDER BY at, id LIMIT {OF_EACH}"))?;
-    let params = params![payer, now.0, now.plus_secs(WAIT_MAX_SECS).0];
-    for id in statement.query_map(params, |row| row.get::<_, [u8; 16]>(0))? {
+    let mut statement = connection.prepare_cached(&due_of())?;
+    for id in statement.query_map(params![payer], |row| row.get::<_, [u8; 16]>(0))? {
         found.push((payer, UploadId(id?)));
     }
     Ok(())
@@ -159,13 +202,54 @@ mod tests {
     fn a_look_costs_the_same_however_much_waits() {
         let (_dir, index) = index();
         let connection = index.lock();
-        for sql in parts().iter().map(String::as_str).chain([NEXT_PAYER]) {
+        let next = format!("SELECT 1 FROM uploads INDEXED BY uploads_unripe WHERE {IS_UNRIPE} AND next_attempt > ?1");
+        for sql in [come(), next_payer(), due_of(), next] {
             let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let params = rusqlite::params_from_iter(std::iter::repeat_n(1, plan.parameter_count()));
             let steps = plan.query_map(params, |row| row.get::<_, String>("detail")).unwrap();
             let steps: Vec<String> = steps.map(Result::unwrap).collect();
-            let along = |step: &String| step.contains("SEARCH") && step.contains("INDEX uploads_waiting");
-            assert!(steps.iter().all(along), "{sql}: {steps:?}");
+            let is_along = |step: &String| step.contains("SEARCH") && step.contains("ripe");
+            assert!(steps.iter().any(is_along), "{sql}: {steps:?}");
+            let is_slow = |step: &String| step.contains("SCAN uploads") || step.contains("TEMP B-TREE");
+            assert!(!steps.iter().any(is_slow), "{sql}: {steps:?}");
         }
+    }
+
+    /// As many IPv6 networks as one has for the asking, whose uploads the application does not take yet.
+    #[test]
+    fn whoever_waits_for_a_later_time_costs_a_look_nothing() {
+        let (_dir, index) = index();
+        waiting(&index, payer(1), 1, 100, None);
+        waiting(&index, payer(1), 5_000, 100, Some(2_000));
+        index
+            .lock()
+            .execute(
+                "UPDATE uploads SET payer = CAST('a' || substr(hex(id), 1, 16) AS BLOB) WHERE next_attempt IS NOT NULL",
+                [],
+            )
+            .unwrap();
+        let began = std::time::Instant::now();
+        for _ in 0..8 {
+            assert_eq!(told(&index, None, 1_000), [(payer(1), 1)]);
+            assert_eq!(index.next_due(UnixTime(1_000)).unwrap(), Some(UnixTime(2_000)));
+        }
+        let took = began.elapsed();
+        assert!(took < std::time::Duration::from_millis(200), "{took:?}");
+        assert_eq!(told(&index, payer(1), 2_000).len(), DUE_MAX, "their time has come");
+    }
+
+    #[test]
+    fn what_is_tried_again_is_ripe_no_longer() {
+        let (_dir, index) = index();
+        waiting(&index, payer(1), 1, 100, Some(500));
+        let [(_, id)] = index.due(None, UnixTime(500)).unwrap()[..] else { panic!("it is due") };
+        let reason = super::super::Reason::new(hoop_http::Code::UpstreamBusy, "");
+        for change in [super::super::Change::Claim, super::super::Change::Retry { at: UnixTime(900), reason }] {
+            index.apply(id, change, UnixTime(600)).unwrap();
+        }
+        assert_eq!(
+            (index.due(None, UnixTime(899)).unwrap().len(), index.due(None, UnixTime(900)).unwrap().len()),
+            (0, 1)
+        );
     }
 }
