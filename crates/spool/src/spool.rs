@@ -904,6 +904,25 @@ mod tests {
     }
 
     #[test]
+    fn a_sender_is_to_wait_for_the_disk_after_each_mebibyte() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let Begin::Take(mut intake) = spool.begin(&Offer { total: Some(3 * MIB), ..offer(b"") }).unwrap() else {
+            panic!("it is new")
+        };
+        let octets = vec![7; MIB as usize];
+        for (from, to, behind) in [(0, MIB - 1, None), (MIB - 1, MIB, Some(0)), (MIB, 2 * MIB, Some(MIB))] {
+            intake.write_at(from, &octets[..(to - from) as usize]).unwrap();
+            spool.shared.disk.acts();
+            let written_out = behind.map(|start| Act::WriteOut(ByteRange::new(start, to)));
+            intake.behind().into_iter().for_each(|behind| behind.settle().unwrap());
+            assert_eq!(spool.shared.disk.acts(), Vec::from_iter(written_out));
+        }
+        assert!(intake.behind().is_none());
+    }
+
+    #[test]
     fn nobody_else_waits_while_what_was_not_recorded_is_given_back() {
         let folder = tempfile::tempdir().unwrap();
         let spool = Spool::open(Settings::new(folder.path())).unwrap();
