@@ -60,6 +60,8 @@ pub struct LiveState {
     /// Pens there are. The first is counted, and each leaves, while the map of what is being received is locked, so that the last to leave
     /// knows it.
     pub senders: usize,
+    /// There is a row for it, whatever that says is stored: a repair may have left nothing.
+    pub recorded: bool,
     /// The file's name is on disk.
     named: bool,
     /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
@@ -67,10 +69,12 @@ pub struct LiveState {
 }
 
 impl Live {
-    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, named: bool) -> Self {
+    /// `recorded`: the index knows it, and its file has its name.
+    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, recorded: bool) -> Self {
         let (id, total) = (offer.id, offer.total);
-        let sums = Sums::default();
-        let state = LiveState { offer, total, stored, written, sums, promised: 0, senders: 0, named, broken: false };
+        let (promised, senders, sums) = (0, 0, Sums::default());
+        let (named, broken) = (recorded, false);
+        let state = LiveState { offer, total, stored, written, sums, promised, senders, recorded, named, broken };
         Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
@@ -283,6 +287,7 @@ impl Intake {
         let mut state = live.state();
         state.sums.forget(&record.sums);
         state.stored = record.stored.clone();
+        state.recorded = true;
         let mut room = self.shared.room();
         room.written -= record.added;
         room.kept += record.added;

@@ -154,7 +154,7 @@ impl Shared {
         for live in lives.receiving.values() {
             let state = live.state();
             if state.offer.device == device {
-                held.uploads += u64::from(state.stored.is_empty());
+                held.uploads += u64::from(!state.recorded);
                 held.bytes += state.written.len() - state.stored.len() + state.promised;
             }
         }
@@ -198,10 +198,10 @@ impl Shared {
         room.written -= state.written.len() - state.stored.len();
     }
 
-    /// Removes what nobody recorded of an upload that nobody sends any more; the file, too, if nothing is recorded. Whether anything is.
+    /// Removes what nobody recorded of an upload that nobody sends any more; the file, too, if it is not recorded. Whether it is.
     fn give_back(&self, live: &Live) -> bool {
         let state = live.state();
-        if state.stored.is_empty() {
+        if !state.recorded {
             drop(state);
             self.remove(live.id);
             return false;
