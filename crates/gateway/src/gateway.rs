@@ -163,6 +163,8 @@ mod tests {
     use crate::intake::DISK_TURNS;
     use hoop_http::shutdown;
     use hoop_seal::{Prelude, RECORD_SIZE, TICKET_LEN};
+    use hoop_spool::{Begin, Offer};
+    use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
@@ -234,5 +236,28 @@ mod tests {
         }
         stop.trigger();
         running.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn all_that_is_over_ends_though_a_sender_is_at_one_of_it() {
+        const UPLOADS: u8 = 200;
+        let folder = tempfile::tempdir().unwrap();
+        let shared = open(folder.path()).await.shared;
+        let now = shared.clock.unix();
+        let begin = |number, expires| {
+            let dest = "https://photos.example/hoop/post".to_owned();
+            let (id, device) = (UploadId([number; 16]), DeviceId::UNKNOWN);
+            let prelude = if number == 0 { Vec::new() } else { vec![1] };
+            let offer = Offer { id, prelude, total: Some(100), dest, expires, device, deadline: None };
+            let Begin::Take(mut intake) = shared.spool.begin(&offer).unwrap() else { panic!("it is new") };
+            intake.write_at(50, &[7; 50]).unwrap();
+            intake.commit(ByteRange::new(50, 100), now).unwrap();
+            intake
+        };
+        let _sender = begin(0, UnixTime(1));
+        (1..UPLOADS).for_each(|number| drop(begin(number, UnixTime(1))));
+        crate::house::end_all(&shared, |_| UnixTime(u32::MAX - 1).into()).await;
+        let open = shared.spool.tally().unwrap().remove(&hoop_spool::State::Receiving).unwrap_or_default();
+        assert_eq!(open.uploads, 1, "the one whose sender is at it");
     }
 }
