@@ -156,3 +156,108 @@ async fn bind(config: &Config, limits: ServerLimits) -> Result<Server, ServeErro
 fn is_taken(error: &ServeError) -> bool {
     matches!(error.source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intake::DISK_TURNS;
+    use hoop_http::shutdown;
+    use hoop_seal::{Prelude, RECORD_SIZE, TICKET_LEN};
+    use hoop_spool::{Begin, Offer};
+    use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    async fn open(folder: &std::path::Path) -> Gateway {
+        let allow_dest = vec!["127.0.0.1".parse().unwrap()];
+        let listen = (Ipv4Addr::LOCALHOST, 0).into();
+        Gateway::open(Config { listen, allow_dest, mdns: false, reserve_bytes: 0, ..Config::new(folder) })
+            .await
+            .unwrap()
+    }
+
+    /// Hands over an upload that is `total` bytes long and begins with its prelude; `sent` counts its bytes. Returns once it is stored.
+    async fn hand_over(gateway: SocketAddr, seed: u8, fields: &str, total: usize, sent: &AtomicUsize) {
+        let mut ticket = [seed; TICKET_LEN];
+        ticket[0] = 1;
+        ticket[21..25].copy_from_slice(&4_000_000_000_u32.to_be_bytes());
+        let prelude = Prelude::new([seed; 16], RECORD_SIZE, &ticket).unwrap().encode();
+        let dest = "http%3A%2F%2F127.0.0.1%3A9%2Fhoop%2Fpost";
+        let head =
+            format!("POST /offload?dest={dest} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {total}\r\n{fields}\r\n");
+        let mut socket = TcpStream::connect(gateway).await.unwrap();
+        socket.write_all(&[head.as_bytes(), &prelude].concat()).await.unwrap();
+        sent.store(prelude.len(), Ordering::Relaxed);
+        let octets = vec![seed; 64 << 10];
+        while sent.load(Ordering::Relaxed) < total {
+            let left = total - sent.load(Ordering::Relaxed);
+            let written = socket.write(&octets[..left.min(octets.len())]).await.unwrap();
+            sent.fetch_add(written, Ordering::Relaxed);
+        }
+        let (mut answer, mut buffer) = (Vec::new(), [0; 1024]);
+        // A 104 may come first.
+        while !String::from_utf8_lossy(&answer).contains("HTTP/1.1 201") {
+            let read = socket.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_ahead_of_the_disk_waits_and_short_uploads_do_not() {
+        /// More than the sockets hold.
+        const LONG: usize = 64 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let gateway = open(folder.path()).await;
+        let (address, shared) = (gateway.address(), gateway.shared.clone());
+        let (stop, shutdown) = shutdown();
+        let running = tokio::spawn(gateway.run(shutdown));
+        for (seed, fields) in [(1, ""), (2, "Upload-Complete: ?1\r\nUpload-Draft-Interop-Version: 8\r\n")] {
+            // As if the disk had enough to do with others.
+            let turns = shared.disk_turns.acquire_many(DISK_TURNS.try_into().unwrap()).await.unwrap();
+            let sent = Arc::new(AtomicUsize::new(0));
+            let own = sent.clone();
+            let long = tokio::spawn(async move { hand_over(address, seed, fields, LONG, &own).await });
+            let mut before = 0;
+            loop {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let now = sent.load(Ordering::Relaxed);
+                if now > 0 && now == before {
+                    break;
+                }
+                before = now;
+            }
+            assert!(before < LONG, "{fields:?}: the gateway took all of it");
+            hand_over(address, seed + 10, "", 60_000, &AtomicUsize::new(0)).await;
+            assert_eq!(sent.load(Ordering::Relaxed), before);
+            drop(turns);
+            long.await.unwrap();
+        }
+        stop.trigger();
+        running.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn all_that_is_over_ends_though_a_sender_is_at_one_of_it() {
+        const UPLOADS: u8 = 200;
+        let folder = tempfile::tempdir().unwrap();
+        let shared = open(folder.path()).await.shared;
+        let now = shared.clock.unix();
+        let begin = |number, expires| {
+            let dest = "https://photos.example/hoop/post".to_owned();
+            let (id, device) = (UploadId([number; 16]), DeviceId::UNKNOWN);
+            let prelude = if number == 0 { Vec::new() } else { vec![1] };
+            let offer = Offer { id, prelude, total: Some(100), dest, expires, device, deadline: None };
+            let Begin::Take(mut intake) = shared.spool.begin(&offer).unwrap() else { panic!("it is new") };
+            intake.write_at(50, &[7; 50]).unwrap();
+            intake.commit(ByteRange::new(50, 100), now).unwrap();
+            intake
+        };
+        let _sender = begin(0, UnixTime(1));
+        (1..UPLOADS).for_each(|number| drop(begin(number, UnixTime(1))));
+        crate::house::end_all(&shared, |_| UnixTime(u32::MAX - 1).into()).await;
+        let open = shared.spool.tally().unwrap().remove(&hoop_spool::State::Receiving).unwrap_or_default();
+        assert_eq!(open.uploads, 1, "the one whose sender is at it");
+    }
+}

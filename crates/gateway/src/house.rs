@@ -35,7 +35,7 @@ async fn keep(shared: &Arc<Shared>, shard: u8) {
             }
         })
         .await;
-    while end_some(shared).await == END_BATCH {}
+    end_all(shared, |shared| Overdue::by(|life| shared.clock.over(Duration::from_secs(life.into())))).await;
     match shared.blocking(move |shared| shared.spool.sweep(shard)).await {
         Ok(0) => {}
         Ok(removed) => tracing::info!(removed, "removed files that a crash had left"),
@@ -43,12 +43,17 @@ async fn keep(shared: &Arc<Shared>, shard: u8) {
     }
 }
 
-/// Ends some of the uploads whose time is over. Returns how many.
-async fn end_some(shared: &Arc<Shared>) -> usize {
-    let ended = shared.blocking(|shared| {
+/// Ends uploads whose time is over, in batches, until one is less than half full: those whose senders are at them, fewer than that, are found
+/// again each time, and left out.
+pub async fn end_all(shared: &Arc<Shared>, time: impl Fn(&Shared) -> Overdue + Copy + Send + 'static) {
+    while end_some(shared, time).await >= END_BATCH / 2 {}
+}
+
+/// Ends some. Returns how many.
+async fn end_some(shared: &Arc<Shared>, time: impl Fn(&Shared) -> Overdue + Send + 'static) -> usize {
+    let ended = shared.blocking(move |shared| {
         let reason = Reason::new(Code::UploadExpired.name(), "its ticket ended more than 7 days ago");
-        let time = Overdue::by(|life| shared.clock.over(Duration::from_secs(life.into())));
-        shared.spool.end_overdue(&reason, &time, shared.clock.unix(), END_BATCH)
+        shared.spool.end_overdue(&reason, &time(shared), shared.clock.unix(), END_BATCH)
     });
     ended.await.unwrap_or_else(|error| {
         tracing::error!(%error, "cannot end uploads whose time is over");

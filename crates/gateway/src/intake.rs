@@ -21,6 +21,10 @@ use tokio::time::{Instant, timeout};
 /// As much is held for each sender of short bodies.
 const WRITE_BYTES: usize = 16 * 1024;
 
+/// So many senders of long bodies wait for the disk at once, and have it write: two, so that it is never idle. Whoever has a short one, or its end,
+/// synced waits behind what these have under way.
+pub const DISK_TURNS: usize = 2;
+
 /// Where the body's bytes go.
 pub struct Sink {
     pub intake: Intake,
@@ -56,8 +60,16 @@ impl Sink {
             if let Some(steps) = &mut self.steps {
                 steps.look(&self.intake, written);
             }
+            self.settle(&frames.shared).await?;
         }
         Ok(())
+    }
+
+    /// Waits for the disk, once it is behind this sender, whose octets wait in the socket meanwhile. The thread serves others.
+    pub async fn settle(&mut self, shared: &Arc<Shared>) -> Result<(), Problem> {
+        let Some(behind) = self.intake.behind() else { return Ok(()) };
+        let _turn = shared.disk_turns.acquire().await.expect("it is never closed");
+        shared.blocking(move |_| behind.settle()).await.map_err(write_problem)
     }
 
     /// What comes next. What has come is committed while it stays away.

@@ -4,7 +4,7 @@ use crate::config::{Config, Permits};
 use crate::destination::Destinations;
 use crate::devices::Devices;
 use crate::door::Looks;
-use crate::intake::Patience;
+use crate::intake::{DISK_TURNS, Patience};
 use crate::metrics::Metrics;
 use crate::offload::SHORT_ROOM;
 use crate::pacing::Pacer;
@@ -69,6 +69,8 @@ pub struct Shared {
     pub turns: Turns,
     /// A permit for each octet of short bodies that may be held.
     pub short_room: Arc<Semaphore>,
+    /// A permit for each sender of a long body that waits for the disk.
+    pub disk_turns: Semaphore,
 }
 
 impl Shared {
@@ -110,6 +112,7 @@ impl Shared {
             pages: Current::new(Pages::new(&config.hosts, config.public_url.as_ref())),
             turns: Turns::default(),
             short_room: Arc::new(Semaphore::new(SHORT_ROOM)),
+            disk_turns: Semaphore::new(DISK_TURNS),
         })
     }
 

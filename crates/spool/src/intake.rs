@@ -19,9 +19,9 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// After so many bytes the kernel is asked to begin writing them out: large enough for sequential writes, small enough
-/// that the sync at the end finds little to do.
-const WRITEBACK_BYTES: u64 = 4 << 20;
+/// After so many bytes a sender is to wait until the disk has them ([`Intake::behind`]): large enough for sequential writes, small enough that
+/// whoever else has something synced does not wait for long. What a sender leaves in the page cache, their syncs would wait for.
+const BEHIND_BYTES: u64 = 1 << 20;
 
 /// Pages so far behind are dropped from the cache: they are on disk by then, and nobody needs them before the slow uplink
 /// comes to them. What is not yet written out stays; nothing waits here. So an upload of any size leaves a router, and
@@ -60,6 +60,8 @@ pub struct LiveState {
     /// Pens there are. The first is counted, and each leaves, while the map of what is being received is locked, so that the last to leave
     /// knows it.
     pub senders: usize,
+    /// There is a row for it, whatever that says is stored: a repair may have left nothing.
+    pub recorded: bool,
     /// The file's name is on disk.
     named: bool,
     /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
@@ -67,10 +69,12 @@ pub struct LiveState {
 }
 
 impl Live {
-    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, named: bool) -> Self {
+    /// `recorded`: the index knows it, and its file has its name.
+    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, recorded: bool) -> Self {
         let (id, total) = (offer.id, offer.total);
-        let sums = Sums::default();
-        let state = LiveState { offer, total, stored, written, sums, promised: 0, senders: 0, named, broken: false };
+        let (promised, senders, sums) = (0, 0, Sums::default());
+        let (named, broken) = (recorded, false);
+        let state = LiveState { offer, total, stored, written, sums, promised, senders, recorded, named, broken };
         Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
@@ -94,15 +98,15 @@ impl Live {
 pub struct Intake {
     pub(crate) shared: Arc<Shared>,
     pub(crate) live: Arc<Live>,
-    /// Up to where this sender has had the kernel write out.
-    written_out: Option<u64>,
+    /// What this sender has written and not waited for.
+    unsettled: Option<ByteRange>,
     running: Running,
 }
 
 impl Intake {
     /// The caller has counted it among the senders.
     pub(crate) fn new(shared: Arc<Shared>, live: Arc<Live>) -> Self {
-        Self { shared, live, written_out: None, running: Running::default() }
+        Self { shared, live, unsettled: None, running: Running::default() }
     }
 
     /// Another pen on the same upload, for whoever commits while this one writes.
@@ -129,7 +133,7 @@ impl Intake {
             self.running.feed(self.shared.grid, total, gap.start, part, &mut state.sums);
         }
         drop(state);
-        self.write_out(range);
+        self.wrote(range);
         Ok(())
     }
 
@@ -158,7 +162,7 @@ impl Intake {
         }
         drop(state);
         source.skip(range.end - at)?;
-        self.write_out(range);
+        self.wrote(range);
         Ok(())
     }
 
@@ -179,21 +183,18 @@ impl Intake {
         Ok(())
     }
 
-    /// Keeps the kernel writing out behind a sender that writes in order.
-    fn write_out(&mut self, range: ByteRange) {
-        let from = *self.written_out.get_or_insert(range.start);
-        if range.end < from + WRITEBACK_BYTES {
-            return;
-        }
-        self.written_out = Some(range.end);
+    /// What this sender has written since it waited last, if that is so much that it should wait again. Without, it would fill the page cache as
+    /// fast as the network brings octets, and then each write and each sync of others would wait until the disk has caught up.
+    pub fn behind(&mut self) -> Option<Behind> {
         // Who does not sync leaves it to the kernel.
-        if !self.shared.sync {
-            return;
-        }
-        sys::start_writeback(&self.live.file, from, range.end - from);
-        if let Some(old) = from.checked_sub(CACHED_BYTES) {
-            sys::drop_cache(&self.live.file, old, range.end - from);
-        }
+        let range = self.unsettled.filter(|range| range.len() >= BEHIND_BYTES && self.shared.sync)?;
+        self.unsettled = Some(ByteRange::new(range.end, range.end));
+        Some(Behind { shared: self.shared.clone(), live: self.live.clone(), range })
+    }
+
+    fn wrote(&mut self, range: ByteRange) {
+        let start = self.unsettled.map_or(range.start, |before| before.start.min(range.start));
+        self.unsettled = Some(ByteRange::new(start, range.end));
     }
 
     /// Makes sure that room for `bytes` is promised: beforehand up to [`PROMISED_MAX`] where the total is known, in steps otherwise.
@@ -286,6 +287,7 @@ impl Intake {
         let mut state = live.state();
         state.sums.forget(&record.sums);
         state.stored = record.stored.clone();
+        state.recorded = true;
         let mut room = self.shared.room();
         room.written -= record.added;
         room.kept += record.added;
@@ -386,6 +388,39 @@ impl Drop for Intake {
 impl fmt::Debug for Intake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Intake").field("id", &self.live.id).finish_non_exhaustive()
+    }
+}
+
+/// What a sender has written and the disk may not have: [`Behind::settle`].
+#[must_use]
+pub struct Behind {
+    shared: Arc<Shared>,
+    live: Arc<Live>,
+    range: ByteRange,
+}
+
+impl Behind {
+    /// Waits until the disk has it. It is not safe by that: only a commit makes it so.
+    ///
+    /// # Errors
+    /// If the disk does not take it.
+    pub fn settle(self) -> Result<(), WriteError> {
+        let Self { shared, live, range } = self;
+        if let Err(error) = shared.disk.write_out(&live.file, range) {
+            // The kernel says so once: a later sync would not.
+            live.state().broken = true;
+            return Err(error.into());
+        }
+        if let Some(old) = range.start.checked_sub(CACHED_BYTES) {
+            sys::drop_cache(&live.file, old, range.len());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Behind").field("id", &self.live.id).field("range", &self.range).finish_non_exhaustive()
     }
 }
 

@@ -10,8 +10,8 @@
 //! Bounds: memory per upload that is being received is its set of ranges, at most [`SPANS_MAX`] spans; a spool at rest
 //! holds no upload in memory, and opening it costs the same with 10 uploads or 100,000.
 //!
-//! The API blocks. [`Intake::write_at`] and [`Intake::write_from`] write into the page cache, good enough to call from an event loop;
-//! everything else waits for the disk.
+//! The API blocks. [`Intake::write_at`] and [`Intake::write_from`] write into the page cache, good enough to call from an event loop
+//! that waits for the disk now and then ([`Intake::behind`]); everything else waits for the disk.
 
 mod committer;
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod upload;
 
 pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
 pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
-pub use intake::Intake;
+pub use intake::{Behind, Intake};
 pub use life::{LIFE_SECS, Overdue, late_by, ticket_end};
 pub use outside::{Checked, Damage, Finding, View, check};
 pub use payload::Payload;

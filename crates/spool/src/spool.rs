@@ -154,7 +154,7 @@ impl Shared {
         for live in lives.receiving.values() {
             let state = live.state();
             if state.offer.device == device {
-                held.uploads += u64::from(state.stored.is_empty());
+                held.uploads += u64::from(!state.recorded);
                 held.bytes += state.written.len() - state.stored.len() + state.promised;
             }
         }
@@ -198,10 +198,10 @@ impl Shared {
         room.written -= state.written.len() - state.stored.len();
     }
 
-    /// Removes what nobody recorded of an upload that nobody sends any more; the file, too, if nothing is recorded. Whether anything is.
+    /// Removes what nobody recorded of an upload that nobody sends any more; the file, too, if it is not recorded. Whether it is.
     fn give_back(&self, live: &Live) -> bool {
         let state = live.state();
-        if state.stored.is_empty() {
+        if !state.recorded {
             drop(state);
             self.remove(live.id);
             return false;
@@ -901,6 +901,25 @@ mod tests {
         let change = Change { state: Some(State::Accepted), ..Change::default() };
         spool.change(intake.id(), &change, NOW).unwrap();
         assert!(matches!(intake.commit(ByteRange::new(50, 60), NOW), Err(CommitError::Ended(State::Accepted))));
+    }
+
+    #[test]
+    fn a_sender_is_to_wait_for_the_disk_after_each_mebibyte() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let Begin::Take(mut intake) = spool.begin(&Offer { total: Some(3 * MIB), ..offer(b"") }).unwrap() else {
+            panic!("it is new")
+        };
+        let octets = vec![7; MIB as usize];
+        for (from, to, behind) in [(0, MIB - 1, None), (MIB - 1, MIB, Some(0)), (MIB, 2 * MIB, Some(MIB))] {
+            intake.write_at(from, &octets[..(to - from) as usize]).unwrap();
+            spool.shared.disk.acts();
+            let written_out = behind.map(|start| Act::WriteOut(ByteRange::new(start, to)));
+            intake.behind().into_iter().for_each(|behind| behind.settle().unwrap());
+            assert_eq!(spool.shared.disk.acts(), Vec::from_iter(written_out));
+        }
+        assert!(intake.behind().is_none());
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub enum Act {
     SyncPayload,
     /// A folder's names were synced.
     SyncFolder(std::path::PathBuf),
+    /// Octets of a payload were waited for.
+    WriteOut(ByteRange),
     /// The index has committed.
     Record,
 }
@@ -74,6 +76,13 @@ impl Disk {
     ) -> io::Result<()> {
         source.put(file, at.start, at.len(), look)?;
         self.note(|| Act::Write);
+        Ok(())
+    }
+
+    /// Has the kernel write out what a payload has there, and waits until it has.
+    pub fn write_out(&self, file: &File, range: ByteRange) -> io::Result<()> {
+        write_out(file, range.start, range.len())?;
+        self.note(|| Act::WriteOut(range));
         Ok(())
     }
 
@@ -161,14 +170,21 @@ pub fn free(path: &Path) -> io::Result<Free> {
     Ok(Free { bytes, files: if files == 0 { u64::MAX } else { free_files } })
 }
 
-/// Asks the kernel to begin writing dirty pages out, so that the sync at the end is short. Only a hint: what it
-/// reports is of no use, since the sync reports it again.
+/// Has the kernel write dirty pages out, and waits for them. A kernel that cannot leaves it to the sync.
 #[cfg(target_os = "linux")]
-pub fn start_writeback(file: &File, offset: u64, len: u64) {
+fn write_out(file: &File, offset: u64, len: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
-    let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
+    let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return Ok(()) };
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: the descriptor is open as long as `file` is borrowed; the call touches no memory of ours.
-    let _ = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
+    if unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EINVAL | libc::EPERM) => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// Lets the kernel forget pages that are on disk. Only a hint.
@@ -201,4 +217,7 @@ pub fn drop_cache(_file: &File, _offset: u64, _len: u64) {}
 
 /// Elsewhere the kernel decides alone.
 #[cfg(not(target_os = "linux"))]
-pub fn start_writeback(_file: &File, _offset: u64, _len: u64) {}
+#[allow(clippy::unnecessary_wraps, reason = "as on Linux")]
+fn write_out(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
+    Ok(())
+}

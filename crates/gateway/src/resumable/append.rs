@@ -198,6 +198,9 @@ impl Append {
             if let Err(problem) = sink.push(&bytes) {
                 break Err(problem);
             }
+            if let Err(problem) = sink.settle(&self.shared).await {
+                break Err(problem);
+            }
             if sink.at - recorded >= STEP_BYTES && sink.at < self.total {
                 recorded = sink.at;
                 let stepped;

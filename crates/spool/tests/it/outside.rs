@@ -134,6 +134,24 @@ fn each_kind_of_damage_is_found_as_what_it_is_and_mended_once() {
 }
 
 #[test]
+fn the_file_of_a_repaired_upload_stays_when_a_sender_breaks_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = open(folder.path());
+    assert_eq!(put(&spool, 1, TOTAL), State::Stored);
+    drop(spool);
+    std::fs::remove_file(file(folder.path(), 1)).unwrap();
+    assert_eq!(run(folder.path(), true).0.repaired, 1);
+    let spool = open(folder.path());
+    let intake = take(&spool, 1);
+    assert_eq!(spool.held_by(offer(1).device).unwrap().uploads, 1, "it is counted once");
+    drop(intake);
+    assert!(file(folder.path(), 1).exists(), "its row counts it");
+    assert_eq!(put(&spool, 1, TOTAL), State::Delivering);
+    drop(spool);
+    assert_eq!(run(folder.path(), false).1, []);
+}
+
+#[test]
 fn a_damaged_index_is_said_and_not_made_worse() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
