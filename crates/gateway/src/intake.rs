@@ -15,6 +15,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 /// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
@@ -39,12 +40,15 @@ pub struct Sink {
     pub collected: BytesMut,
     /// Commits what has come, while more comes. `None`: nobody knows of how much it is a part.
     pub steps: Option<Steps>,
+    /// What the disk is at.
+    settling: Option<JoinHandle<Result<(), WriteError>>>,
 }
 
 impl Sink {
     /// Takes octets from `at` on, before `limit`.
     pub fn new(intake: Intake, prelude: Vec<u8>, at: u64, limit: u64) -> Self {
-        Self { intake, prelude, at, limit, open_ended: None, collected: BytesMut::new(), steps: None }
+        let (open_ended, collected, steps, settling) = (None, BytesMut::new(), None, None);
+        Self { intake, prelude, at, limit, open_ended, collected, steps, settling }
     }
 
     pub async fn pump(&mut self, frames: &mut Frames<'_>) -> Result<(), Problem> {
@@ -65,11 +69,19 @@ impl Sink {
         Ok(())
     }
 
-    /// Waits for the disk, once it is behind this sender, whose octets wait in the socket meanwhile. The thread serves others.
+    /// Has the disk write what this sender has brought, and waits if it is still at what came before: its octets wait in the socket meanwhile. So one
+    /// part is written while the next one comes.
     pub async fn settle(&mut self, shared: &Arc<Shared>) -> Result<(), Problem> {
         let Some(behind) = self.intake.behind() else { return Ok(()) };
-        let _turn = shared.disk_turns.acquire().await.expect("it is never closed");
-        shared.blocking(move |_| behind.settle()).await.map_err(write_problem)
+        if let Some(before) = self.settling.take() {
+            before.await.map_err(|error| Problem::new(Code::Internal, error))?.map_err(write_problem)?;
+        }
+        let shared = shared.clone();
+        self.settling = Some(tokio::spawn(async move {
+            let _turn = shared.disk_turns.acquire().await.expect("it is never closed");
+            shared.blocking(move |_| behind.settle()).await
+        }));
+        Ok(())
     }
 
     /// What comes next. What has come is committed while it stays away.
