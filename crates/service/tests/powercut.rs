@@ -227,9 +227,16 @@ async fn check(dir: &Path, run: &Run, at: usize) -> Result<(), String> {
 }
 
 async fn open(application: SocketAddr, dir: &Path) -> Result<Sidecar, String> {
-    let config = support::config(application, dir.to_owned());
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
     // It says so itself, rather than panic in the middle of a helper.
-    hoop_service::Service::open(config).await.map(drop).map_err(|error| format!("it does not open: {error}"))?;
+    while let Err(error) = hoop_service::Service::open(support::config(application, dir.to_owned())).await {
+        let error = error.to_string();
+        // A thread of the one before may be about to leave the folder: here that is no process, which ends with all its threads.
+        if !error.ends_with("another service is using it") || tokio::time::Instant::now() > deadline {
+            return Err(format!("it does not open: {error}"));
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     Ok(Sidecar::on(application, dir.to_owned(), |_| {}).await)
 }
 
