@@ -63,7 +63,7 @@ fn an_operator_lists_checks_exports_and_mends_and_carries_an_upload_to_its_servi
     assert_eq!(
         exported.err,
         format!(
-            "hoop: {0} of {0} bytes are in out\nhoop: its service takes it: curl --data-binary '@out' '{dest}'\n",
+            "hoop: {0} of {0} bytes are in out\nhoop: to send it to its service: curl --data-binary '@out' '{dest}'\n",
             z.len()
         )
     );
