@@ -176,3 +176,8 @@ const RECEIVE_MAX: usize = 64 * 1024;
 fn broken_off() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the lane was broken off")
 }
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -70,3 +70,8 @@ pub use store::{SecretText, UploadRecord};
 pub use ticket::{IssuedTicket, TICKETS_MAX, TicketsError};
 pub use upload::{Credentials, Measured, Payload, Upload, UploadError};
 pub use wire::{LinkError, Refusal};
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -87,3 +87,8 @@ pub use hoop_flow::{DeviceKey, FlowId, FlowName, HostId, Record, ended};
 pub use options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Networks, Status};
 pub use server::{DeviceKeys, GREETING_MAX, ParkError, Server, ServerConfig, ServerLimits};
 pub use stream::{ATTACHMENT_MAX, FlowMeter, FlowReader, FlowStream, FlowWriter};
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
