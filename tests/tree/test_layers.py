@@ -26,7 +26,6 @@ from tempfile import TemporaryDirectory
 KNOWN_EXCEPTIONS = {
     "capi",
     "crates/carrier",
-    "crates/client",
     "crates/endpoint",
     "crates/flow-store",
     "crates/gateway",
