@@ -1,6 +1,6 @@
-//! Sockets that listen: [`Listener`], and which port is whose: [`Ports`].
+//! The flows that a listening socket has: [`Backlog`], and which port is whose: [`Ports`].
 
-use crate::library::lock;
+use crate::lock::lock;
 use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, FlowStream, HostId};
 use hoop_relay::{Devices, codes};
@@ -10,21 +10,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-/// The most flows that wait to be accepted, whatever the program asks for: each leaves an octet in the pair, and every buffer has room for so many.
+/// The most flows that wait to be accepted, whatever the program asks for: each leaves a byte in the pair, and every buffer has room for so many.
 pub const BACKLOG_MAX: usize = 128;
 
 /// What a service's name begins with when it is a port of a program here.
 const PORT: &str = "d2tp:";
 
-/// Flows that wait to be accepted. For each there is an octet that the listening descriptor reads.
-pub struct Listener {
+/// Flows that wait to be accepted. For each there is a byte that the listening descriptor reads.
+pub struct Backlog {
     local: OwnedFd,
     backlog: usize,
     waiting: Mutex<VecDeque<FlowStream>>,
 }
 
-impl Listener {
-    /// Writes its octets to `local`.
+impl Backlog {
+    /// Writes its bytes to `local`.
     pub fn new(local: OwnedFd, backlog: libc::c_int) -> Self {
         let backlog = usize::try_from(backlog).unwrap_or(0).clamp(1, BACKLOG_MAX);
         Self { local, backlog, waiting: Mutex::default() }
@@ -35,7 +35,7 @@ impl Listener {
         self.local
     }
 
-    /// The flow that an octet stood for.
+    /// The flow that a byte stood for.
     pub fn take(&self) -> Option<FlowStream> {
         lock(&self.waiting).pop_front()
     }
@@ -58,7 +58,7 @@ impl Listener {
     fn give(&self, flow: FlowStream) {
         let mut waiting = lock(&self.waiting);
         let octet = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        // The flow is there before its octet is seen: both are under the lock that `take` takes.
+        // The flow is there before its byte is seen: both are under the lock that `take` takes.
         if waiting.len() >= self.backlog || send(self.local.as_raw_fd(), &[0], octet).is_err() {
             return flow.reset(codes::UNREACHABLE);
         }
@@ -74,7 +74,7 @@ impl Listener {
 /// Which port is whose, and which devices may ask for it.
 pub struct Ports {
     devices: Devices,
-    listeners: Mutex<BTreeMap<u16, Arc<Listener>>>,
+    listeners: Mutex<BTreeMap<u16, Arc<Backlog>>>,
 }
 
 impl Ports {
@@ -92,7 +92,7 @@ impl Ports {
     ///
     /// # Errors
     /// `EADDRINUSE` if it is taken.
-    pub fn add(&self, port: u16, listener: &Arc<Listener>) -> Result<(), Errno> {
+    pub fn add(&self, port: u16, listener: &Arc<Backlog>) -> Result<(), Errno> {
         let mut listeners = lock(&self.listeners);
         if listeners.contains_key(&port) {
             return Err(Errno::EADDRINUSE);
@@ -102,14 +102,14 @@ impl Ports {
     }
 
     /// Flows to the port go there no more.
-    pub fn remove(&self, port: u16, listener: &Arc<Listener>) {
+    pub fn remove(&self, port: u16, listener: &Arc<Backlog>) {
         let mut listeners = lock(&self.listeners);
         if listeners.get(&port).is_some_and(|there| Arc::ptr_eq(there, listener)) {
             listeners.remove(&port);
         }
     }
 
-    fn listener(&self, service: &str) -> Option<Arc<Listener>> {
+    fn listener(&self, service: &str) -> Option<Arc<Backlog>> {
         let port = service.strip_prefix(PORT)?.parse().ok()?;
         lock(&self.listeners).get(&port).cloned()
     }

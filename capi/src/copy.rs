@@ -1,85 +1,23 @@
-//! Between the library's end of a pair and a flow: [`connect`], then [`carry`].
+//! Between the library's end of a pair and a flow: [`connect`], then [`copy`].
 
+use crate::errors::flow_number;
+use crate::held::{COPY_BYTES, Held};
 use crate::library::Library;
-use crate::library::lock;
-use crate::socket::{Socket, meaning};
-use bytes::Bytes;
+use crate::socket::Socket;
 use hoop_endpoint::{FlowError, FlowStream, Status, ended};
 use hoop_relay::codes;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, shutdown};
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncWrite as _, Interest};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-/// What is copied at once, each way.
-const COPY_BYTES: usize = 64 * 1024;
-
-/// A flow that a task carries and calls of the program look at. The lock is never held while anything is waited for.
-#[derive(Clone)]
-pub struct Held(Arc<Mutex<Option<FlowStream>>>);
-
-impl Held {
-    /// Holds it until it is [reset](Held::reset) or the last is dropped.
-    pub fn new(flow: FlowStream) -> Self {
-        Self(Arc::new(Mutex::new(Some(flow))))
-    }
-
-    /// Looks at it, if it was not given up.
-    pub fn with<T>(&self, look: impl FnOnce(&FlowStream) -> T) -> Option<T> {
-        lock(&self.0).as_ref().map(look)
-    }
-
-    /// Gives it up.
-    pub fn reset(&self, code: u64) {
-        if let Some(flow) = lock(&self.0).take() {
-            flow.reset(code);
-        }
-    }
-
-    /// How it is, and how that changes; None: it was given up.
-    pub fn status(&self) -> Option<watch::Receiver<Status>> {
-        self.with(FlowStream::status)
-    }
-
-    async fn each<T>(
-        &self,
-        mut attempt: impl FnMut(Pin<&mut FlowStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
-    ) -> io::Result<T> {
-        poll_fn(|cx| match &mut *lock(&self.0) {
-            Some(flow) => attempt(Pin::new(flow), cx),
-            None => Poll::Ready(Err(FlowError::Reset(codes::BROKEN).into())),
-        })
-        .await
-    }
-
-    async fn read(&self) -> io::Result<Option<Bytes>> {
-        // Beginning to read anew costs nothing and loses nothing.
-        self.each(|flow, cx| pin!(flow.get_mut().read_chunk(COPY_BYTES)).poll(cx)).await
-    }
-
-    async fn write(&self, mut octets: &[u8]) -> io::Result<()> {
-        while !octets.is_empty() {
-            let written = self.each(|flow, cx| flow.poll_write(cx, octets)).await?;
-            octets = &octets[written..];
-        }
-        Ok(())
-    }
-
-    async fn end(&self) -> io::Result<()> {
-        self.each(|flow, cx| flow.poll_shutdown(cx)).await
-    }
-}
 
 /// Why a pair is not copied any more.
 enum End {
@@ -89,7 +27,7 @@ enum End {
     Failed(Errno),
 }
 
-/// Waits until the flow is attached, `within` so long, and carries it. The pair is `filled` with octets that are nobody's.
+/// Waits until the flow is attached, `within` so long, and copies. The pair is `filled` with bytes that are nobody's.
 pub async fn connect(
     library: &'static Library,
     socket: Arc<Socket>,
@@ -101,7 +39,7 @@ pub async fn connect(
     let mut status = flow.status();
     let attached = async {
         let attached = status.wait_for(|status| status.network.is_some() || status.over.is_some()).await;
-        attached.map_or(Some(Errno::ENETDOWN), |status| status.over.map(meaning))
+        attached.map_or(Some(Errno::ENETDOWN), |status| status.over.map(flow_number))
     };
     let closed = async {
         while !socket.is_closed.load(Ordering::Acquire) {
@@ -113,7 +51,7 @@ pub async fn connect(
         () = closed => return library.forget(&socket),
     };
     if let Some(error) = failed {
-        // The octets that fill the pair are what makes the kernel tell.
+        // The bytes that fill the pair are what makes the kernel tell.
         return socket.fail(error);
     }
     let held = Held::new(flow);
@@ -122,7 +60,7 @@ pub async fn connect(
     if drain(&local, filled).await.is_err() {
         return library.forget(&socket);
     }
-    carry(library, socket, local, held).await;
+    copy(library, socket, local, held).await;
 }
 
 async fn drain(local: &UnixStream, mut filled: usize) -> io::Result<()> {
@@ -141,7 +79,7 @@ async fn drain(local: &UnixStream, mut filled: usize) -> io::Result<()> {
 }
 
 /// Copies both ways until the program has closed its end and what it wrote is delivered, or the flow fails.
-pub async fn carry(library: &'static Library, socket: Arc<Socket>, local: UnixStream, flow: Held) {
+pub async fn copy(library: &'static Library, socket: Arc<Socket>, local: UnixStream, flow: Held) {
     let Some(mut status) = flow.status() else { return library.forget(&socket) };
     library.carries(socket.key(), status.clone());
     let ended = tokio::try_join!(up(&socket, &local, &flow), down(&socket, &local, &flow, status.clone()));
@@ -219,7 +157,7 @@ async fn closed(socket: &Socket, local: &UnixStream, octets: &mut [u8]) {
         }
     }
     while !is_hung_up(local) {
-        // Shut by the kernel's means: from there on it tells when octets are written, and `close` does.
+        // Shut by the kernel's means: from there on it tells when bytes are written, and `close` does.
         socket.changed.notified().await;
     }
 }
@@ -260,7 +198,7 @@ async fn down(
 fn broken(error: FlowError) -> Errno {
     match error {
         FlowError::Refused(_) => Errno::ECONNRESET,
-        error => meaning(error),
+        error => flow_number(error),
     }
 }
 
