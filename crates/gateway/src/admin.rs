@@ -4,10 +4,11 @@
 //! Whoever may use this machine may use it, without a password. So it listens on loopback only, and guards against the one stranger who gets there: a
 //! page in a browser on this machine. Its buttons are forms, whose `Origin` must be the page's own, and it answers to no name but loopback's.
 
+use crate::core::problems::store_problem;
 use crate::hosts;
 use crate::metrics;
 use crate::monitor;
-use crate::shared::{Shared, store_problem};
+use crate::shared::Shared;
 use crate::status::Status;
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Origin, Peer, Problem, Server, Shutdown, full, json, read_limited};

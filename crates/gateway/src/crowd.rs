@@ -8,7 +8,7 @@
 //!  no request                       64              the oldest makes way
 //! ```
 
-use crate::devices::DeviceLimits;
+use crate::core::device_limits::DeviceLimits;
 use crate::monitor::Form;
 use hoop_http::{Code, Crowd, Inbound, Place, Places, Problem, Share};
 use http::Method;

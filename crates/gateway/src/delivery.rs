@@ -120,7 +120,7 @@ impl Conductor {
     fn start(&mut self, id: UploadId, list: List) {
         tracing::debug!(%id, ?list, "an attempt begins");
         let shared = self.shared.clone();
-        shared.metrics.attempt();
+        shared.counters.attempt();
         let mut slot = shared.slots.begin(id);
         let handle = self.attempts.spawn(async move {
             tokio::select! {
@@ -194,7 +194,7 @@ impl Conductor {
             Some(Ended::Again { failure, reason }) => (failure, reason),
         };
         if let Some(reason) = &reason {
-            self.shared.metrics.failed(&reason.code);
+            self.shared.counters.failed(&reason.code);
             tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
         }
         let delay = self.dispatcher.handle_failure(id, failure, Dice.roll(), self.shared.clock.now());

@@ -1,4 +1,4 @@
-//! Where a gateway may deliver to: [`Destinations`], [`AllowDest`].
+//! Where a gateway may deliver to: [`Destinations`].
 //!
 //! A gateway stands in a home, and whoever is on its LAN names the address that it connects to. So it delivers over
 //! HTTPS, to public addresses other than its own and its neighbours', and to nothing else unless its operator lists it. The check has two places: when an
@@ -6,133 +6,18 @@
 //! address that is then used (names that resolve to a private address, or change their mind). `tests/destinations.txt` has what comes of it.
 
 use crate::address::here;
-use crate::hosts::{is_local, name_of};
+use crate::core::allow_dest::AllowDest;
+use crate::core::host_names::{is_local, name_of};
 use hoop_http::{AddressGuard, Code, Origin, Problem};
 use hoop_units::{Here, is_public};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 use url::{Host, Url};
 
 /// The longest `dest` that is taken: twice what a service's post URL will ever need.
 pub const DEST_MAX: usize = 1024;
-
-/// One destination that the operator allows although it is not public, or not HTTPS.
-///
-/// Written `host`, `host:port`, `192.0.2.7`, `10.0.0.0/8`, `[fd00::/8]:8443`; without a port, any port.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AllowDest {
-    place: Place,
-    port: Option<u16>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Place {
-    /// A name, in lower case; whatever address it has.
-    Name(String),
-    /// The addresses that begin with these bits.
-    Net { base: IpAddr, bits: u32 },
-}
-
-/// The text names no destination.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("expected a host name, an IP address or a network such as 10.0.0.0/8, with or without a port, not `{0}`")]
-pub struct AllowDestError(String);
-
-impl FromStr for AllowDest {
-    type Err = AllowDestError;
-
-    fn from_str(text: &str) -> Result<Self, AllowDestError> {
-        let error = || AllowDestError(text.to_owned());
-        // An address of version 6 has colons of its own: with a port it stands in brackets.
-        let (place, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((inner, "")) => (inner, None),
-            Some((inner, port)) => (inner, Some(port.strip_prefix(':').ok_or_else(error)?)),
-            None if text.matches(':').count() == 1 => {
-                text.split_once(':').map(|(place, port)| (place, Some(port))).ok_or_else(error)?
-            }
-            None => (text, None),
-        };
-        let port = port.map(|port| port.parse().map_err(|_| error())).transpose()?;
-        let place = Place::parse(place).ok_or_else(error)?;
-        Ok(Self { place, port })
-    }
-}
-
-impl fmt::Display for AllowDest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match &self.place {
-            Place::Name(name) => name.clone(),
-            Place::Net { base, bits } if *bits == width(*base) => base.to_string(),
-            Place::Net { base, bits } => format!("{base}/{bits}"),
-        };
-        match self.port {
-            None => f.write_str(&place),
-            Some(port) if place.contains(':') => write!(f, "[{place}]:{port}"),
-            Some(port) => write!(f, "{place}:{port}"),
-        }
-    }
-}
-
-impl Place {
-    fn parse(text: &str) -> Option<Self> {
-        if let Some((base, bits)) = text.split_once('/') {
-            let (base, bits): (IpAddr, u32) = (base.parse().ok()?, bits.parse().ok()?);
-            return (bits <= width(base)).then_some(Self::Net { base, bits });
-        }
-        if let Ok(base) = text.parse() {
-            return Some(Self::Net { base, bits: width(base) });
-        }
-        match Host::parse(text).ok()? {
-            Host::Domain(name) => Some(Self::Name(name)),
-            Host::Ipv4(_) | Host::Ipv6(_) => None,
-        }
-    }
-
-    fn holds(&self, address: IpAddr) -> bool {
-        let Self::Net { base, bits } = self else { return false };
-        let prefix = |octets: &[u8]| -> u128 {
-            octets
-                .iter()
-                .fold(0, |sum, octet| sum << 8 | u128::from(*octet))
-                .checked_shr(width(*base) - bits)
-                .unwrap_or(0)
-        };
-        match (base, address.to_canonical()) {
-            (IpAddr::V4(base), IpAddr::V4(address)) => prefix(&base.octets()) == prefix(&address.octets()),
-            (IpAddr::V6(base), IpAddr::V6(address)) => prefix(&base.octets()) == prefix(&address.octets()),
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
-    }
-}
-
-const fn width(address: IpAddr) -> u32 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    }
-}
-
-impl AllowDest {
-    fn fits_port(&self, port: u16) -> bool {
-        self.port.is_none_or(|own| own == port)
-    }
-
-    fn lists_host(&self, host: &Host<String>, port: u16) -> bool {
-        self.fits_port(port)
-            && match host {
-                Host::Domain(name) => self.place == Place::Name(name.trim_end_matches('.').to_owned()),
-                Host::Ipv4(address) => self.place.holds((*address).into()),
-                Host::Ipv6(address) => self.place.holds((*address).into()),
-            }
-    }
-
-    fn lists_address(&self, address: IpAddr, port: u16) -> bool {
-        self.fits_port(port) && self.place.holds(address)
-    }
-}
 
 /// Below this a port belongs to another protocol (RFC 6335 §6), which a gateway must not be made to talk to; but for that of HTTPS.
 const PORT_MIN: u16 = 1024;
@@ -242,7 +127,7 @@ impl Destinations {
     /// Why a name is refused although nobody has looked it up: it is this gateway's own, or means something on a LAN only. Where the
     /// operator lists addresses, those under local names are judged by their addresses.
     fn refuses_name(&self, name: &str) -> Option<&'static str> {
-        let lists_addresses = self.allowed.iter().any(|allowed| matches!(allowed.place, Place::Net { .. }));
+        let lists_addresses = self.allowed.iter().any(AllowDest::is_of_addresses);
         if self.own_names.iter().any(|own| own == name) {
             return Some("that is this gateway");
         }
@@ -340,27 +225,6 @@ mod tests {
         assert!(listed.permits(&origin("https://photos.lan"), private), "a listed name may be anywhere");
         assert!(listed.permits(&origin("https://rebound.example"), "10.0.0.7".parse().unwrap()), "a listed address");
         assert!(listed.permits(&origin("https://rebound.example"), "1.1.1.1".parse().unwrap()));
-    }
-
-    #[test]
-    fn an_entry_of_the_list_survives_its_text() {
-        for text in [
-            "photos.lan",
-            "photos.lan:8443",
-            "10.0.0.0/8",
-            "10.0.0.1:80",
-            "fd00::/8",
-            "[fd00::/8]:443",
-            "::1",
-            "0.0.0.0/0",
-        ] {
-            assert_eq!(text.parse::<AllowDest>().unwrap().to_string(), text);
-        }
-        for wrong in
-            ["", "10.0.0.0/33", "a b", "[::1", "[::1]x", "host:", "host:99999", "fd00::/129", "https://x", "/8"]
-        {
-            assert!(wrong.parse::<AllowDest>().is_err(), "{wrong}");
-        }
     }
 
     const TABLE: &str = include_str!("../tests/destinations.txt");

@@ -1,5 +1,6 @@
 //! Doors to this crate's parsers of foreign bytes, for `hoop-fuzz` alone: nothing here is part of the API.
 
+use crate::core::wire;
 use crate::destination::{Dest, Destinations};
 use crate::hosts::Hosts;
 use crate::pages::{Admission, Pages};
@@ -59,7 +60,7 @@ pub fn admit(
 /// # Errors
 /// As the gateway answers.
 pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
-    offload::dest_of(query)
+    wire::dest_of(query)
 }
 
 /// What the headers of a message to `/offload/{id}` say of its part: the upload, the range, the prelude if it is there.

@@ -1,11 +1,13 @@
 //! Opening and running: [`Gateway`].
 
 use crate::announce::Announcement;
-use crate::config::Config;
-use crate::offload::PRELUDE_LEN;
+use crate::core::config::Config;
+use crate::core::identity;
+use crate::core::wire::PRELUDE_LEN;
+use crate::crowd::crowd;
 use crate::reload::{self, Reload};
 use crate::shared::Shared;
-use crate::{admin, delivery, house, identity, routes};
+use crate::{admin, delivery, house, routes};
 use hoop_http::{Connector, ServeError, Server, ServerLimits, Shutdown, tls};
 use hoop_spool::{Settings, Spool};
 use std::fmt;
@@ -68,7 +70,7 @@ impl Gateway {
         let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
         // The folder is there, and ours.
         config.clock = config.clock.keep(&config.spool.join("clock"));
-        let limits = config.server_limits();
+        let limits = server_limits(&config);
         let server = bind(&config, limits).await?;
         let admin = match config.admin {
             None => None,
@@ -151,6 +153,11 @@ async fn bind(config: &Config, limits: ServerLimits) -> Result<Server, ServeErro
         }
         result => result,
     }
+}
+
+/// The HTTP server's bounds, with what each device may take of them.
+fn server_limits(config: &Config) -> ServerLimits {
+    ServerLimits { crowd: Some(crowd(config.limits.connections, config.device)), ..config.limits.clone() }
 }
 
 fn is_taken(error: &ServeError) -> bool {

@@ -4,14 +4,11 @@
 //! its browser can tell. What gives it away is the name, which still stands in `Host`. So only such names count that no
 //! stranger can register.
 
+use crate::core::host_names::{is_local, name_of};
 use hoop_http::{Code, Problem};
 use http::{HeaderMap, header};
 use std::net::{IpAddr, SocketAddr};
 use url::{Host, Url};
-
-/// Domains that exist on a LAN only: reserved (RFC 6761, 6762, 8375), kept free by ICANN (`internal`), or a router's own.
-const LOCAL_DOMAINS: [&str; 8] =
-    ["local", "localhost", "lan", "home", "internal", "home.arpa", "localdomain", "fritz.box"];
 
 /// The names besides addresses and local ones.
 #[derive(Clone, Debug, Default)]
@@ -84,14 +81,6 @@ pub fn authority(headers: &HeaderMap) -> Option<Url> {
     bare.then(|| Url::parse(&format!("http://{host}")).ok()).flatten()
 }
 
-/// A name in lower case and ASCII, without a dot at the end; none for an address.
-pub fn name_of(host: &Host) -> Option<String> {
-    match host {
-        Host::Domain(name) => Some(name.strip_suffix('.').unwrap_or(name).to_owned()),
-        Host::Ipv4(_) | Host::Ipv6(_) => None,
-    }
-}
-
 /// An address, as IPv4 where it is that.
 fn address_of(host: &Host) -> Option<IpAddr> {
     match host {
@@ -99,11 +88,6 @@ fn address_of(host: &Host) -> Option<IpAddr> {
         Host::Ipv4(address) => Some((*address).into()),
         Host::Ipv6(address) => Some(IpAddr::from(*address).to_canonical()),
     }
-}
-
-/// Whether a name of several labels means something on a LAN only.
-pub fn is_local(name: &str) -> bool {
-    LOCAL_DOMAINS.iter().any(|domain| name.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
 }
 
 #[cfg(test)]

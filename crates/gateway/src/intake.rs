@@ -1,7 +1,8 @@
 //! A request's body on its way to the file: [`Frames`] as they come, [`Sink`] where they go.
 
+use crate::core::problems::{full_problem, store_problem};
 use crate::open_ended::OpenEnded;
-use crate::shared::{Shared, full_problem, store_problem};
+use crate::shared::Shared;
 use crate::steps::Steps;
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Inbound, Piped, Problem};
@@ -198,25 +199,6 @@ fn write_problem(error: WriteError) -> Problem {
     }
 }
 
-/// How slowly a body may come. Only the time that is spent waiting for it counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
-    /// How long nothing may come. Default 60 s: longer than a phone takes to change between access points.
-    pub silence: Duration,
-    /// So many bytes must come, default 256 KiB,
-    pub least_bytes: u64,
-    /// within so long, default 60 s. Together 4 KiB/s: a tenth of what is left to one of twenty phones at Wi-Fi's slowest rate. A body that
-    /// trickles holds a connection, of which there are few.
-    pub within: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        let minute = Duration::from_secs(60);
-        Self { silence: minute, least_bytes: 256 << 10, within: minute }
-    }
-}
-
 /// A body's frames, with limits to how long each may stay away and how slowly they come.
 pub struct Frames<'a> {
     pub body: &'a mut Inbound,
@@ -248,12 +230,12 @@ impl<'a> Frames<'a> {
         if let Some(ahead) = self.ahead.take().or_else(|| self.looked_at.pop_front()) {
             return Ok(Some(Came::Octets(ahead)));
         }
-        let patience = self.shared.patience;
-        if self.came >= patience.least_bytes {
+        let timeouts = self.shared.body_timeouts;
+        if self.came >= timeouts.least_bytes {
             (self.came, self.waited) = (0, Duration::ZERO);
         }
         let begun = Instant::now();
-        let left = patience.within.saturating_sub(self.waited).min(patience.silence);
+        let left = timeouts.within.saturating_sub(self.waited).min(timeouts.silence);
         let body = &mut *self.body;
         let next = timeout(left, async {
             match unseen && body.is_in_socket() {
@@ -286,7 +268,7 @@ impl<'a> Frames<'a> {
 
     fn count(&mut self, octets: u64) {
         self.came += octets;
-        self.shared.metrics.received(octets);
+        self.shared.counters.received(octets);
     }
 
     /// The next `len` octets if they have all come by now. If not, whatever has comes again from [`Frames::next`].

@@ -12,8 +12,9 @@ mod words;
 pub use html::{Place, asset, script, style};
 pub use words::Lang;
 
+use crate::core::problems::store_problem;
 use crate::pages::Page;
-use crate::shared::{Shared, store_problem};
+use crate::shared::Shared;
 use crate::status::{Status, write_headers, write_wait};
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};

@@ -9,19 +9,20 @@
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
 //! at record borders. Records may come before the prelude does (*early*), since its length is known. What the records hold is for the service to check; this gateway could not.
 
+use crate::core::problems::{full_problem, store_problem};
+use crate::core::wire::{self, PRELUDE_LEN, dest_of};
 use crate::destination::Dest;
 use crate::devices::{Holding, Need, Promise};
 use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink};
 use crate::open_ended::OpenEnded;
-use crate::shared::{Shared, full_problem, store_problem};
-use crate::status;
+use crate::shared::Shared;
 use crate::steps::Steps;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use hoop_http::{Code, Inbound, Problem};
-use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
+use hoop_seal::{Layout, Prelude, RECORD_SIZE, TicketLabel};
 use hoop_spool::{
     Begin, BeginError, Change, CommitError, EARLY_SECS, Held, HeldBy, Intake, KEEP_SECS, Offer, Reason, State,
     StoreError, Upload,
@@ -32,9 +33,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
-
-/// Octets before record 0: salt, record size, the ticket's length and the ticket, which always has the same.
-pub const PRELUDE_LEN: usize = 21 + TICKET_LEN;
 
 /// A body up to this is short: hyper holds as much of it anyway.
 const SHORT_BYTES: u32 = 256 * 1024;
@@ -153,27 +151,16 @@ fn announced(
     Ok(Announced { device, dest, permit, deadline, length, part, expects_continue })
 }
 
-/// The one `dest` of a query.
-pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
-    let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    let mut dests = pairs.filter(|(name, _)| name == "dest").map(|(_, value)| value.into_owned());
-    match (dests.next(), dests.next()) {
-        (Some(dest), None) => Ok(dest),
-        (None, _) => Err(Problem::new(Code::DestMissing, "add ?dest= and the service's post URL").field("dest")),
-        (Some(_), Some(_)) => Err(Problem::new(Code::DestInvalid, "`dest` is given twice").field("dest")),
-    }
-}
-
 /// What `Hoop-Permit` says, if it is there.
 pub fn permit(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Problem> {
-    let Some(value) = headers.get(status::PERMIT) else { return Ok(None) };
+    let Some(value) = headers.get(wire::PERMIT) else { return Ok(None) };
     let invalid = || Problem::new(Code::PermitInvalid, "Hoop-Permit is not base64url").field("Hoop-Permit");
     URL_SAFE_NO_PAD.decode(value.as_bytes()).map(Some).map_err(|_| invalid())
 }
 
 /// What `Hoop-Deadline` says, if it is there: until when the upload should be at its service, in seconds since 1970.
 pub fn deadline(headers: &HeaderMap) -> Result<Option<UnixTime>, Problem> {
-    let mut values = headers.get_all(status::DEADLINE).iter();
+    let mut values = headers.get_all(wire::DEADLINE).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let digits = value.to_str().ok().filter(|text| text.bytes().all(|octet| octet.is_ascii_digit()));
     let seconds = digits.and_then(|text| text.parse().ok()).filter(|_| values.next().is_none());
@@ -203,13 +190,13 @@ pub fn part(id: &str, headers: &HeaderMap) -> Result<Part, Problem> {
         .ok_or_else(|| Problem::new(Code::RangeInvalid, "Content-Range is missing").field("Content-Range"))?
         .parse::<ContentRange>()
         .map_err(|error| Problem::new(Code::RangeInvalid, error).field("Content-Range"))?;
-    let prelude = match text(status::PRELUDE) {
+    let prelude = match text(wire::PRELUDE) {
         Some(prelude) => Some(
             Prelude::from_header(prelude)
                 .map_err(|error| Problem::new(Code::BodyNotSealed, error).field("Hoop-Prelude"))?,
         ),
         // A boolean of RFC 9651 §3.3.6.
-        None if text(status::EARLY).map(str::trim) == Some("?1") => None,
+        None if text(wire::EARLY).map(str::trim) == Some("?1") => None,
         None => return Err(Problem::new(Code::RequestInvalid, "Hoop-Prelude is missing").field("Hoop-Prelude")),
     };
     Ok(Part { id, range, prelude })

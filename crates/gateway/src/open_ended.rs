@@ -4,8 +4,9 @@
 //! spool promises the next few MiB of the device's share and of the disk, so that several such uploads together do not exceed them, and none
 //! of them keeps more from others than its next step.
 
+use crate::core::problems::{full_problem, store_problem};
 use crate::offload::holding;
-use crate::shared::{Shared, full_problem, store_problem};
+use crate::shared::Shared;
 use hoop_http::{Code, Problem};
 use hoop_spool::Intake;
 use std::sync::Arc;

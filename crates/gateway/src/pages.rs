@@ -5,10 +5,9 @@
 //! first. Everything here follows from the request's head alone; that an upload is for the page's own service, where
 //! its id alone is named, is left to [`Page::check_upload`].
 
+use crate::core::wire::{RESOURCES, dest_of};
 use crate::hosts::{Hosts, authority};
 use crate::monitor::Form;
-use crate::offload::dest_of;
-use crate::resumable::RESOURCES;
 use hoop_http::{Body, Code, Origin, Problem, empty};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -3,9 +3,9 @@
 //! The answer is for the place that the device asked at, and this gateway answers for no place but its own: its address on that very connection, or what its
 //! operator listed. So one that stands elsewhere and passes the nonce on gets no answer that fits.
 
+use crate::core::wire::{MISSING, RECEIPT, parameter};
 use crate::hosts;
 use crate::shared::Shared;
-use crate::status::{MISSING, RECEIPT};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Code, Origin, Peer, Problem};
@@ -47,11 +47,6 @@ pub fn sign_stored(
     let receipt = StoredReceipt { upload_id, state, time, total, missing };
     let signed = URL_SAFE_NO_PAD.encode(shared.key.sign_stored(origin.as_str(), &receipt));
     headers.insert(RECEIPT, HeaderValue::try_from(signed).expect("base64url is ASCII"));
-}
-
-fn parameter(query: Option<&str>, name: &str) -> Option<String> {
-    let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-    pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
 }
 
 /// What a gateway says of itself: that the service has it, says the service.

@@ -1,6 +1,6 @@
 //! A configuration that is read again while the gateway runs: [`Reload`].
 
-use crate::config::{Config, Permits};
+use crate::core::config::{Config, Permits};
 use crate::destination::Destinations;
 use crate::pages::Pages;
 use crate::shared::Shared;
@@ -56,7 +56,7 @@ pub fn fixed(config: &Config) -> Vec<Setting> {
         reserve_bytes,
         max_uploads,
         device,
-        patience: _,
+        body_timeouts: _,
         permits: _,
         admin,
         max_upload_bytes,

@@ -14,12 +14,14 @@ mod append;
 pub(crate) mod fields;
 mod turns;
 
+use crate::core::problems::store_problem;
+use crate::core::wire::{RESOURCES, dest_of};
 use crate::door;
-use crate::offload::{Taken, deadline, dest_of, layout, offload, permit};
+use crate::offload::{Taken, deadline, layout, offload, permit};
 use crate::pages::Page;
 use crate::presence::sign_stored;
 use crate::routes::receipt;
-use crate::shared::{Shared, store_problem};
+use crate::shared::Shared;
 use crate::status::write_headers;
 use append::{Append, Appended};
 use base64::Engine as _;
@@ -35,9 +37,6 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use std::sync::Arc;
 use std::time::Duration;
 pub use turns::{Turn, Turns};
-
-/// Where upload resources are; the token follows.
-pub const RESOURCES: &str = "/offload/r/";
 
 /// How long a resource lives of which the prelude has not come, in seconds: an upload without one is no longer kept either.
 const EMPTY_SECS: u32 = hoop_spool::EARLY_SECS;

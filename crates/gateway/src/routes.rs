@@ -1,11 +1,13 @@
 //! Which request is answered by what: [`answer`].
 
+use crate::core::problems::{FULL_RETRY_AFTER, store_problem};
+use crate::core::wire::{CUT_THROUGH, dest_of};
 use crate::crowd::{self, Use};
 use crate::monitor::{self, Place, Visit};
-use crate::offload::{Taken, dest_of, offload};
+use crate::offload::{Taken, offload};
 use crate::pages::{self, Admission, Page};
-use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
-use crate::status::{CUT_THROUGH, write_headers, write_wait};
+use crate::shared::Shared;
+use crate::status::{write_headers, write_wait};
 use crate::{bridge, hosts, presence, resumable};
 use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
@@ -57,9 +59,9 @@ pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<In
             Ok(()) => route(&shared, &shutdown, page, head, body, peer).await,
             Err(problem) => Err(problem),
         };
-        answered.inspect_err(|problem| shared.metrics.refused(problem.code))
+        answered.inspect_err(|problem| shared.counters.refused(problem.code))
     };
-    let admission = admission.inspect_err(|problem| shared.metrics.refused(problem.code));
+    let admission = admission.inspect_err(|problem| shared.counters.refused(problem.code));
     let mut response = match admission {
         Ok(Admission::Own) => answer(None).await.unwrap_or_else(Problem::into_response),
         Ok(Admission::Page(page)) => page.answer(answer(Some(&page)).await),

@@ -1,8 +1,9 @@
 //! Speaking with a service: [`Service`], one connection and the exchanges over it.
 
+use crate::core::wire;
 use crate::destination::Dest;
 use crate::shared::Shared;
-use crate::status::{self, ServiceStatus, delivered_from_missing};
+use crate::status::{ServiceStatus, delivered_from_missing};
 use crate::well_known::{DOCUMENT_MAX, Refusal, WellKnown, When, Word as Known};
 use bytes::Bytes;
 use hoop_http::{Body, Code, ConnectError, Connection, Problem, empty, read_limited, retry_after};
@@ -296,13 +297,13 @@ pub fn judge(answer: &Answer, total: u64, now: SystemTime) -> Word {
 fn judge_success(answer: &Answer, total: u64) -> Word {
     let text = |name: &header::HeaderName| answer.headers.get(name).and_then(|value| value.to_str().ok());
     let status = ServiceStatus::parse(&answer.body);
-    let name = text(&status::STATE).or(status.as_ref().map(|status| status.state.as_str()));
+    let name = text(&wire::STATE).or(status.as_ref().map(|status| status.state.as_str()));
     // What a service is at within itself looks like `received` from here.
     let state = name.and_then(|name| match name {
         "replaying" | "committing" => Some(State::Received),
         name => State::by_name(name),
     });
-    let missing = text(&status::MISSING).or(status.as_ref().map(|status| status.missing.as_str()));
+    let missing = text(&wire::MISSING).or(status.as_ref().map(|status| status.missing.as_str()));
     let has = missing.and_then(|missing| delivered_from_missing(missing, total));
     match (state, has) {
         (Some(State::Receiving), None) => no_word("it does not say what is missing"),

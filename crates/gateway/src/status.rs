@@ -1,29 +1,15 @@
 //! Statuses on the wire (`docs/protocol.md` §5 and §8): what this gateway says of an upload, and what a service said.
 
+use crate::core::wire::{MISSING, MISSING_MAX, STATE, TOTAL, UPLOAD_ID};
 use crate::shared::Shared;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Origin;
 use hoop_spool::{State, Upload};
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use url::Url;
-
-pub const UPLOAD_ID: HeaderName = HeaderName::from_static("hoop-upload-id");
-pub const STATE: HeaderName = HeaderName::from_static("hoop-state");
-pub const TOTAL: HeaderName = HeaderName::from_static("hoop-total");
-pub const MISSING: HeaderName = HeaderName::from_static("hoop-missing");
-pub const PRELUDE: HeaderName = HeaderName::from_static("hoop-prelude");
-pub const PERMIT: HeaderName = HeaderName::from_static("hoop-permit");
-pub const DEADLINE: HeaderName = HeaderName::from_static("hoop-deadline");
-pub const GATEWAY: HeaderName = HeaderName::from_static("hoop-gateway");
-pub const CUT_THROUGH: HeaderName = HeaderName::from_static("hoop-cut-through");
-pub const RECEIPT: HeaderName = HeaderName::from_static("hoop-receipt");
-pub const EARLY: HeaderName = HeaderName::from_static("hoop-early");
-
-/// The most spans that `Hoop-Missing` names.
-pub const MISSING_MAX: usize = 32;
 
 /// What is missing of `total`, as `Hoop-Missing` has it.
 pub fn missing_text(has: &RangeSet, total: u64) -> String {

@@ -4,10 +4,11 @@
 //! attempt waits a moment for more, and then ends: the next commit makes it due again. What a device left behind that has walked
 //! off goes out just so; now and then the service is asked whether the rest has come to it by another way.
 
+use crate::core::wire;
 use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
 use crate::service::{Again, Answer, PREFER_WAIT, Service, Word, their_words};
 use crate::shared::Shared;
-use crate::status::{self, ReasonDocument, ServiceStatus, delivered_from_missing};
+use crate::status::{ReasonDocument, ServiceStatus, delivered_from_missing};
 use hoop_dispatch::Failure;
 use hoop_http::{Code, streamed};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE};
@@ -290,8 +291,8 @@ impl Transfer<'_> {
             .request(Method::PUT, &self.target())
             .header(header::CONTENT_RANGE, content_range.to_string())
             .header(header::CONTENT_TYPE, "application/octet-stream")
-            .header(status::GATEWAY, self.proof())
-            .header(status::PRELUDE, base64url(&self.upload.prelude));
+            .header(wire::GATEWAY, self.proof())
+            .header(wire::PRELUDE, base64url(&self.upload.prelude));
         self.shared.slots.message(self.upload.id).await;
         self.shared.progress.begin(self.upload.id);
         let (body, motion) = PayloadBody::new(self.shared, payload, self.upload.id, range);
@@ -494,8 +495,8 @@ impl Transfer<'_> {
 /// What the service has of an unfinished upload, by a refusal that tells.
 fn kept_of(answer: &Answer, total: u64) -> Option<RangeSet> {
     let text = |name: &HeaderName| answer.headers.get(name)?.to_str().ok();
-    let unfinished = !answer.status.is_success() && text(&status::STATE) == Some(State::Receiving.name());
-    text(&status::MISSING).filter(|_| unfinished).and_then(|missing| delivered_from_missing(missing, total))
+    let unfinished = !answer.status.is_success() && text(&wire::STATE) == Some(State::Receiving.name());
+    text(&wire::MISSING).filter(|_| unfinished).and_then(|missing| delivered_from_missing(missing, total))
 }
 
 fn base64url(octets: &[u8]) -> String {

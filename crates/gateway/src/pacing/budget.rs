@@ -1,6 +1,6 @@
 //! A month's budget with a clock, the household's counters and a file: [`BudgetShell`].
 
-use super::{BudgetConfig, Pacing};
+use crate::core::pacing::{BudgetConfig, Pacing};
 use hoop_dispatch::{Allowance, Budget, INTERVAL_SECS, Interval, Month, Snapshot};
 use hoop_units::{Bitrate, Duration, Timestamp, UnixTime};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,11 @@
 //! Taking one part of a resumable upload: [`Append`].
 
 use super::{Kind, RESOURCE_SECS, Refusal, Turn, fields, remaining, tail_of};
+use crate::core::problems::store_problem;
 use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink};
 use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records, with_deadline};
-use crate::shared::{Shared, store_problem};
+use crate::shared::Shared;
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Inbound, Interim, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};

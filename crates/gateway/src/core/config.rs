@@ -1,10 +1,9 @@
 //! What a gateway is told: [`Config`].
 
-use crate::crowd::crowd;
-use crate::destination::AllowDest;
-use crate::devices::DeviceLimits;
-use crate::intake::Patience;
-use crate::pacing::Pacing;
+use super::allow_dest::AllowDest;
+use super::body_timeouts::BodyTimeouts;
+use super::device_limits::DeviceLimits;
+use super::pacing::Pacing;
 use hoop_http::{Clock, LeastRate, ServerLimits};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,7 +15,7 @@ use url::Url;
 pub const DEFAULT_PORT: u16 = 4667;
 
 /// Connections that are served at once. Each may hold a read buffer of 256 KiB and 128 KiB that wait to be written, so that 48 make 18 MiB at
-/// worst: what a router of 32 MB can spare. 128 more ask for nothing, or wait (`crowd`).
+/// worst: what a router of 32 MB can spare. 128 more ask for nothing, or wait (`web::connections`).
 pub const CONNECTIONS: usize = 48;
 
 /// The longest head: each of those that ask for nothing yet may hold as much. A prelude, a permit and a page's cookies have a quarter of it.
@@ -54,7 +53,7 @@ pub struct Config {
     /// What one device may do.
     pub device: DeviceLimits,
     /// How slowly a device may send.
-    pub patience: Patience,
+    pub body_timeouts: BodyTimeouts,
     /// Whether uploads are taken only with their service's permit. Default: where the service demands it.
     pub permits: Permits,
     /// Where the owner's page and `/metrics` are served: a loopback address. Default: nowhere, since a port that nobody asked for is one more to guard.
@@ -108,7 +107,7 @@ impl Config {
             reserve_bytes: 64 << 20,
             max_uploads: 100_000,
             device: DeviceLimits::default(),
-            patience: Patience::default(),
+            body_timeouts: BodyTimeouts::default(),
             permits: Permits::Offered,
             admin: None,
             max_upload_bytes: 64 << 30,
@@ -132,11 +131,6 @@ impl Config {
             },
             clock: Clock::system(),
         }
-    }
-
-    /// The HTTP server's bounds, with what each device may take of them.
-    pub(crate) fn server_limits(&self) -> ServerLimits {
-        ServerLimits { crowd: Some(crowd(self.limits.connections, self.device)), ..self.limits.clone() }
     }
 
     /// By what this gateway is called in the world: the public URL's host and the names that the operator lists.
