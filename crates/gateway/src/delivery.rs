@@ -178,7 +178,7 @@ impl Conductor {
             Err(error) => {
                 tracing::error!(%error, "an attempt broke down");
                 let reason = Some(Reason::new(Code::Internal.name(), "the gateway failed in the middle"));
-                (error.id(), Some(Ended::Again { failure: Failure { attempts: 6, ..Failure::default() }, reason }))
+                (error.id(), Some(Ended::Retry { failure: Failure { attempts: 6, ..Failure::default() }, reason }))
             }
         };
         let Some(id) = self.ids.remove(&task) else { return };
@@ -191,7 +191,7 @@ impl Conductor {
                 tracing::info!(%id, "delivered as far as it goes");
                 return self.dispatcher.handle_done(id);
             }
-            Some(Ended::Again { failure, reason }) => (failure, reason),
+            Some(Ended::Retry { failure, reason }) => (failure, reason),
         };
         if let Some(reason) = &reason {
             self.shared.counters.failed(&reason.code);

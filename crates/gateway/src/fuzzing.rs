@@ -1,14 +1,14 @@
 //! Doors to this crate's parsers of foreign bytes, for `hoop-fuzz` alone: nothing here is part of the API.
 
 use crate::core::wire;
-use crate::destination::{Dest, Destinations};
 use crate::hosts::Hosts;
 use crate::pages::{Admission, Pages};
+use crate::peer::destination::{Dest, Destinations};
+use crate::peer::status::{self, ServiceStatus};
+use crate::peer::verdict::{self, Answer, ServiceVerdict};
+use crate::peer::well_known::WellKnown;
 use crate::resumable::fields::Fields;
-use crate::service::{Answer, Word};
-use crate::status::ServiceStatus;
-use crate::well_known::WellKnown;
-use crate::{message, offload, service, status};
+use crate::{message, offload};
 use bytes::Bytes;
 use hoop_http::{Origin, Problem};
 use hoop_seal::{Layout, Prelude};
@@ -80,10 +80,14 @@ pub fn upload_fields(headers: &HeaderMap) -> Fields {
 
 /// What a service's answer means: the state that it stands in and what the service has, or `None` if it is to be asked again.
 pub fn judge(status: StatusCode, headers: HeaderMap, body: Bytes, total: u64) -> Option<(State, RangeSet)> {
-    match service::judge(&Answer { status, headers, body }, total, SystemTime::UNIX_EPOCH) {
-        Word::Stands { state, has, status: _ } => Some((state, has)),
-        Word::Ends { state, .. } => Some((state, RangeSet::new())),
-        Word::Unknown | Word::AskHow | Word::Corrupt { .. } | Word::TooLong | Word::Again(_) => None,
+    match verdict::judge(&Answer { status, headers, body }, total, SystemTime::UNIX_EPOCH) {
+        ServiceVerdict::Stands { state, has, status: _ } => Some((state, has)),
+        ServiceVerdict::Ends { state, .. } => Some((state, RangeSet::new())),
+        ServiceVerdict::Unknown
+        | ServiceVerdict::AskHow
+        | ServiceVerdict::Corrupt { .. }
+        | ServiceVerdict::TooLong
+        | ServiceVerdict::Retry(_) => None,
     }
 }
 

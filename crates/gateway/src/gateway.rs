@@ -1,6 +1,7 @@
 //! Opening and running: [`Gateway`].
 
 use crate::announce::Announcement;
+use crate::core::blocking::blocking;
 use crate::core::config::Config;
 use crate::core::identity;
 use crate::core::wire::PRELUDE_LEN;
@@ -120,8 +121,8 @@ impl Gateway {
         let time = self.shared.clock.clone();
         let keep = hoop_http::keep_time(&time, shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), deliver, keep_house, admin, pace, keep);
-        self.shared.looks.stop();
-        self.shared.blocking(|shared| shared.well_known.keep(shared.clock.now())).await;
+        self.shared.probes.stop();
+        blocking(&self.shared.services, |services| services.well_known.keep(services.clock.now())).await;
         release(self.shared).await;
     }
 }

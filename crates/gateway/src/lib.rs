@@ -3,16 +3,14 @@
 //! A [`Gateway`] is opened with a [`Config`] and runs until it is told to stop. Two of them, with two spools, live in one
 //! process. `docs/gateway.md` is the operator's page.
 
-mod address;
+mod access;
 mod admin;
 mod announce;
 mod bridge;
 mod core;
 mod crowd;
 mod delivery;
-mod destination;
 mod devices;
-mod door;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
@@ -27,17 +25,16 @@ mod open_ended;
 mod pacing;
 mod pages;
 mod pause;
+mod peer;
 mod presence;
 mod reload;
 mod resumable;
 mod routes;
-mod service;
 mod shared;
 mod slots;
 mod status;
 mod steps;
 mod transfer;
-mod well_known;
 
 pub use crate::core::allow_dest::{AllowDest, AllowDestError};
 pub use crate::core::body_timeouts::BodyTimeouts;

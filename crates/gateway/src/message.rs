@@ -1,6 +1,6 @@
 //! One message to a service: which range it carries ([`next_message`]), and its body ([`PayloadBody`]).
 
-use crate::service::Motion;
+use crate::peer::client::Motion;
 use crate::shared::Shared;
 use bytes::Bytes;
 use hoop_seal::Layout;

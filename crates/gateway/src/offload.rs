@@ -9,13 +9,13 @@
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
 //! at record borders. Records may come before the prelude does (*early*), since its length is known. What the records hold is for the service to check; this gateway could not.
 
+use crate::access::consent::Offered;
 use crate::core::problems::{full_problem, store_problem};
 use crate::core::wire::{self, PRELUDE_LEN, dest_of};
-use crate::destination::Dest;
 use crate::devices::{Holding, Need, Promise};
-use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink};
 use crate::open_ended::OpenEnded;
+use crate::peer::destination::Dest;
 use crate::shared::Shared;
 use crate::steps::Steps;
 use base64::Engine as _;
@@ -93,9 +93,9 @@ struct Announced {
 
 impl Announced {
     /// Refuses what cannot be delivered, before anything of the body is read.
-    async fn vet(&self, shared: &Arc<Shared>) -> Result<(), Problem> {
+    async fn check(&self, shared: &Arc<Shared>) -> Result<(), Problem> {
         let early = self.part.as_ref().is_some_and(|part| part.prelude.is_none());
-        door::vet(shared, &self.dest, self.device, self.permit.as_deref(), early).await
+        shared.consent.check_destination(&self.dest, self.device, self.permit.as_deref(), early).await
     }
 }
 
@@ -117,7 +117,7 @@ pub async fn offload(
     mut body: Inbound,
 ) -> Result<Taken, Problem> {
     let result = match announced(shared, id, query, headers, device) {
-        Ok(announced) => match announced.vet(shared).await {
+        Ok(announced) => match announced.check(shared).await {
             Ok(()) => take(shared, announced, &mut body).await,
             Err(problem) => Err(problem),
         },
@@ -134,7 +134,7 @@ fn announced(
     headers: &HeaderMap,
     device: DeviceId,
 ) -> Result<Announced, Problem> {
-    let dest = shared.destinations.get().check(&dest_of(query)?)?;
+    let dest = shared.services.destinations.get().check(&dest_of(query)?)?;
     let length = content_length(headers)?;
     let part = id.map(|id| part(id, headers)).transpose()?;
     if !shared.early && part.as_ref().is_some_and(|part| part.prelude.is_none()) {
@@ -232,7 +232,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
     }
     let (id, early) = (offer.id, offer.is_early());
     let offered = Offered { dest: &dest, device, id, total, early, permit: permit.as_deref() };
-    let permit = door::consent(shared, &offered).await?;
+    let permit = shared.consent.check_permit(&offered).await?;
     let valid = permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires));
     let from = range.map_or(0, |range| range.start);
     let limit = range.map_or(total.unwrap_or(0), |range| range.end);

@@ -16,7 +16,6 @@ mod turns;
 
 use crate::core::problems::store_problem;
 use crate::core::wire::{RESOURCES, dest_of};
-use crate::door;
 use crate::offload::{Taken, deadline, layout, offload, permit};
 use crate::pages::Page;
 use crate::presence::sign_stored;
@@ -162,10 +161,10 @@ impl Call<'_> {
         if whole && (self.interim.is_none() || total.is_none() || is_empty(body)) {
             return self.plain(head, body).await;
         }
-        let dest = self.shared.destinations.get().check(&dest_of(query)?)?;
+        let dest = self.shared.services.destinations.get().check(&dest_of(query)?)?;
         let permit = permit(&head.headers)?;
-        door::vet(self.shared, &dest, self.device, permit.as_deref(), false).await?;
-        door::demand(self.shared, &dest, permit.as_deref())?;
+        self.shared.consent.check_destination(&dest, self.device, permit.as_deref(), false).await?;
+        self.shared.consent.demand_permit(&dest, permit.as_deref())?;
         let dest = dest.url;
         total.map(|total| layout(self.shared, total)).transpose()?;
         self.shared.devices.begin_resource(self.device, self.shared.clock.now())?;
@@ -201,8 +200,8 @@ impl Call<'_> {
 
     /// Refuses octets for a service whose permit is demanded and not shown, before any is read: which upload they are of is known later.
     fn demand_permit(&self, dest: &str, headers: &HeaderMap) -> Result<(), Problem> {
-        let dest = self.shared.destinations.get().check(dest)?;
-        door::demand(self.shared, &dest, permit(headers)?.as_deref())
+        let dest = self.shared.services.destinations.get().check(dest)?;
+        self.shared.consent.demand_permit(&dest, permit(headers)?.as_deref())
     }
 
     /// Takes all of Z at once, as from any other sender.

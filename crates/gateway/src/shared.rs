@@ -1,20 +1,20 @@
 //! What a gateway's tasks share: [`Shared`].
 
+use crate::access::consent::Consent;
 use crate::core::blocking::blocking;
 use crate::core::body_timeouts::BodyTimeouts;
 use crate::core::config::{Config, Permits};
 use crate::core::state::Core;
-use crate::destination::Destinations;
 use crate::devices::Devices;
-use crate::door::Looks;
 use crate::intake::DISK_TURNS;
 use crate::offload::SHORT_ROOM;
 use crate::pacing::Pacer;
 use crate::pages::Pages;
 use crate::pause::Pause;
+use crate::peer::probes::ServiceProbes;
+use crate::peer::services::Services;
 use crate::resumable::Turns;
 use crate::slots::Slots;
-use crate::well_known::WellKnownCache;
 use hoop_http::{Connector, Current};
 use hoop_seal::signing::GatewayKey;
 use hoop_spool::Spool;
@@ -28,19 +28,16 @@ use url::Url;
 /// What a gateway's tasks share.
 pub struct Shared {
     pub core: Arc<Core>,
-    pub destinations: Current<Destinations>,
-    pub connector: Current<Connector>,
-    pub well_known: WellKnownCache,
-    /// Destinations that are being asked what they are.
-    pub looks: Looks,
+    pub services: Arc<Services>,
+    /// Services that are being asked what they are.
+    pub probes: Arc<ServiceProbes>,
+    pub consent: Arc<Consent>,
     pub devices: Arc<Devices>,
     pub body_timeouts: BodyTimeouts,
     /// Uploads that are kept at once; 0: any number.
     pub max_uploads: u64,
     /// So many uploads may begin before they are counted again.
     pub uploads_left: AtomicU64,
-    /// Whether no upload is taken without its service's permit.
-    pub permits_required: Current<bool>,
     pub pause: Pause,
     pub slots: Arc<Slots>,
     pub pacer: Arc<Pacer>,
@@ -65,23 +62,24 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(config: &Config, spool: Spool, connector: Connector, key: GatewayKey) -> Arc<Self> {
-        let destinations = Destinations::new(config.allow_dest.clone(), &config.own_names());
         let folder = config.spool.as_path();
         let pacer = Pacer::new(config.pacing.clone(), folder, config.clock.clone());
         let watch = pacer.clone();
         let connector = connector.watched(Arc::new(move |stream| watch.watch(stream)));
+        let core = Arc::new(Core::new(spool, config.clock.clone(), key, config.cut_through));
+        let services = Arc::new(Services::new(config, connector));
+        let probes = ServiceProbes::new(services.clone(), config.device);
+        let required = config.permits == Permits::Required;
         Arc::new(Self {
-            well_known: WellKnownCache::open(folder.join("services.json")),
-            looks: Looks::default(),
+            consent: Consent::new(core.clone(), services.clone(), probes.clone(), required),
+            services,
+            probes,
+            core,
             devices: Devices::new(config.device),
             body_timeouts: config.body_timeouts,
             max_uploads: config.max_uploads,
             uploads_left: AtomicU64::new(0),
-            permits_required: Current::new(config.permits == Permits::Required),
-            core: Arc::new(Core::new(spool, config.clock.clone(), key, config.cut_through)),
             pause: Pause::open(folder.join("paused")),
-            connector: Current::new(connector.guarded(destinations.guard()).with_addresses(config.resolve.clone())),
-            destinations: Current::new(destinations),
             slots: Arc::default(),
             pacer,
             // With one slot alone, none may idle.

@@ -6,9 +6,10 @@
 
 use crate::core::wire;
 use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
-use crate::service::{Again, Answer, PREFER_WAIT, Service, Word, their_words};
+use crate::peer::client::{PREFER_WAIT, ServiceClient};
+use crate::peer::status::{ReasonDocument, ServiceStatus, delivered_from_missing};
+use crate::peer::verdict::{Answer, Retryable, ServiceVerdict, their_words};
 use crate::shared::Shared;
-use crate::status::{ReasonDocument, ServiceStatus, delivered_from_missing};
 use hoop_dispatch::Failure;
 use hoop_http::{Code, streamed};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE};
@@ -41,7 +42,7 @@ pub enum Ended {
     /// What is to be done next, if anything, is in the store.
     Done,
     /// It failed, or the service has no final word yet.
-    Again { failure: Failure, reason: Option<Reason> },
+    Retry { failure: Failure, reason: Option<Reason> },
 }
 
 /// One attempt under way.
@@ -50,7 +51,7 @@ struct Transfer<'a> {
     upload: Upload,
     /// Whether the attempt before ended with a record that did not open.
     was_corrupt: bool,
-    service: Service<'a>,
+    service: ServiceClient<'a>,
     layout: Layout,
     has: RangeSet,
     message_bytes: u64,
@@ -59,7 +60,7 @@ struct Transfer<'a> {
 
 /// Why an attempt goes no further.
 enum Stop {
-    Again(Again),
+    Retry(Retryable),
     /// The service has it and has no final word yet.
     Wait(Option<Reason>),
     /// All that is stored is sent, and the rest has not come.
@@ -75,9 +76,9 @@ impl From<StoreError> for Stop {
     }
 }
 
-impl From<Again> for Stop {
-    fn from(again: Again) -> Self {
-        Self::Again(again)
+impl From<Retryable> for Stop {
+    fn from(retryable: Retryable) -> Self {
+        Self::Retry(retryable)
     }
 }
 
@@ -92,14 +93,14 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     if upload.state.is_whole() && upload.takes_more() {
         // The disk has spoilt some of it: it goes on when that has been brought again.
         let reason = upload.reason;
-        return Ended::Again { failure: Failure { attempts, ..Failure::default() }, reason };
+        return Ended::Retry { failure: Failure { attempts, ..Failure::default() }, reason };
     }
     let before = upload.delivered.len();
     let was_corrupt = upload.reason.as_ref().is_some_and(|reason| reason.code == Code::RecordCorrupt.name());
-    let dest = match shared.destinations.get().check(&upload.dest) {
+    let dest = match shared.services.destinations.get().check(&upload.dest) {
         Ok(dest) => dest,
         // The operator's list has changed since it was taken. He may change it back.
-        Err(problem) => return again(Again::new(problem.code, problem.detail), attempts),
+        Err(problem) => return retry(Retryable::new(problem.code, problem.detail), attempts),
     };
     let layout = Prelude::parse(&upload.prelude)
         .ok()
@@ -108,7 +109,7 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     let has = upload.delivered.clone();
     let mut transfer = Transfer {
         shared,
-        service: Service::new(shared, &dest),
+        service: ServiceClient::new(&shared.services, &dest),
         upload,
         was_corrupt,
         layout,
@@ -128,8 +129,8 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     let attempts = if transfer.has.len() > before { 0 } else { attempts };
     match result {
         Ok(()) | Err(Stop::Over | Stop::Idle) => Ended::Done,
-        Err(Stop::Wait(reason)) => Ended::Again { failure: Failure { attempts, ..Failure::default() }, reason },
-        Err(Stop::Again(failed)) => again(failed, attempts),
+        Err(Stop::Wait(reason)) => Ended::Retry { failure: Failure { attempts, ..Failure::default() }, reason },
+        Err(Stop::Retry(failed)) => retry(failed, attempts),
         Err(Stop::Store(error)) => failed_here(&error),
     }
 }
@@ -137,13 +138,13 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
 /// As how many failed attempts a pause counts at most: four seconds' wait.
 const PAUSED_ATTEMPTS: u32 = 2;
 
-fn again(again: Again, attempts: u32) -> Ended {
-    let reason = Some(Reason::new(again.code.name(), again.detail));
+fn retry(retryable: Retryable, attempts: u32) -> Ended {
+    let reason = Some(Reason::new(retryable.code.name(), retryable.detail));
     // Its owner has paused it, which is no failure: the service says when to ask again, and our own waits stay below that, so that it goes on soon
     // after it is resumed.
-    let attempts = if again.code == Code::UploadPaused { attempts.min(PAUSED_ATTEMPTS) } else { attempts };
-    let failure = Failure { attempts, retry_after: again.retry_after, destination: again.destination };
-    Ended::Again { failure, reason }
+    let attempts = if retryable.code == Code::UploadPaused { attempts.min(PAUSED_ATTEMPTS) } else { attempts };
+    let failure = Failure { attempts, retry_after: retryable.retry_after, destination: retryable.destination };
+    Ended::Retry { failure, reason }
 }
 
 /// Why an attempt goes no further when our own disk fails in the middle of a message.
@@ -152,16 +153,16 @@ fn their_reason(reason: ReasonDocument) -> Option<Reason> {
     Code::by_name(&reason.code).map(|code| Reason::new(code.name(), their_words(&reason.detail)))
 }
 
-fn store_failed(error: &StoreError) -> Again {
+fn store_failed(error: &StoreError) -> Retryable {
     tracing::error!(%error, "the spool failed");
-    Again::new(Code::SpoolFailed, "this gateway's disk cannot be read")
+    Retryable::new(Code::SpoolFailed, "this gateway's disk cannot be read")
 }
 
 fn failed_here(error: &StoreError) -> Ended {
     tracing::error!(%error, "the spool failed");
     // A disk that fails is not asked again every second.
     let failure = Failure { attempts: 6, ..Failure::default() };
-    Ended::Again { failure, reason: Some(Reason::new(Code::SpoolFailed.name(), "this gateway's disk cannot be used")) }
+    Ended::Retry { failure, reason: Some(Reason::new(Code::SpoolFailed.name(), "this gateway's disk cannot be used")) }
 }
 
 impl Transfer<'_> {
@@ -193,11 +194,11 @@ impl Transfer<'_> {
             return self.ask(uploads).await;
         }
         match self.service.judge(&answer, self.upload.total) {
-            Word::Unknown => {
+            ServiceVerdict::Unknown => {
                 self.has = RangeSet::new();
                 Ok(())
             }
-            word => self.heed(word).await,
+            word => self.apply_verdict(word).await,
         }
     }
 
@@ -219,16 +220,16 @@ impl Transfer<'_> {
             let answer = self.send(&payload, range).await?;
             self.note_kept(&answer).await?;
             match self.service.judge(&answer, self.upload.total) {
-                Word::TooLong if self.message_bytes > u64::from(RECORD_SIZE) => {
+                ServiceVerdict::TooLong if self.message_bytes > u64::from(RECORD_SIZE) => {
                     self.message_bytes = (self.message_bytes.min(range.len()) / 2).max(u64::from(RECORD_SIZE));
                     continue;
                 }
-                Word::AskHow => return self.ask(uploads).await,
-                word => self.heed(word).await?,
+                ServiceVerdict::AskHow => return self.ask(uploads).await,
+                word => self.apply_verdict(word).await?,
             }
             self.idle_messages = if self.has.len() > before { 0 } else { self.idle_messages + 1 };
             if self.idle_messages >= IDLE_MESSAGES_MAX {
-                return Err(Again::new(Code::DestNotHoop, "it takes messages and has no more than before").into());
+                return Err(Retryable::new(Code::DestNotHoop, "it takes messages and has no more than before").into());
             }
         }
         // The last answer said that it has all, and no more than that. It was not asked to wait for the application: that the
@@ -284,7 +285,7 @@ impl Transfer<'_> {
         }
     }
 
-    async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Again> {
+    async fn send(&mut self, payload: &Arc<Payload>, range: ByteRange) -> Result<Answer, Retryable> {
         let content_range = ContentRange { range, total: self.upload.total };
         let request = self
             .service
@@ -307,7 +308,7 @@ impl Transfer<'_> {
     }
 
     /// Our disk has spoilt some of `range`, none of which was sent: it is missing again.
-    async fn spoilt(&self, payload: &Arc<Payload>, range: ByteRange) -> Again {
+    async fn spoilt(&self, payload: &Arc<Payload>, range: ByteRange) -> Retryable {
         let (id, payload) = (self.upload.id, payload.clone());
         let gone = self.shared.blocking(move |shared| {
             let spoilt = payload.spoilt(range)?;
@@ -319,7 +320,7 @@ impl Transfer<'_> {
         match gone.await {
             Ok(reason) => {
                 tracing::error!(%id, detail = reason.detail, "the disk has spoilt an upload");
-                Again::new(Code::SpoolDamaged, reason.detail)
+                Retryable::new(Code::SpoolDamaged, reason.detail)
             }
             Err(error) => store_failed(&error),
         }
@@ -340,21 +341,25 @@ impl Transfer<'_> {
         let word = self.service.judge(&answer, self.upload.total);
         let whole = self.upload.stored.len() == self.upload.total;
         let lost = match &word {
-            Word::Unknown => true,
+            ServiceVerdict::Unknown => true,
             // Of an upload that is not all here, something is still to come to it.
-            Word::Stands { state, .. } => *state == State::Receiving && whole,
-            Word::Ends { .. } | Word::AskHow | Word::Corrupt { .. } | Word::TooLong | Word::Again(_) => false,
+            ServiceVerdict::Stands { state, .. } => *state == State::Receiving && whole,
+            ServiceVerdict::Ends { .. }
+            | ServiceVerdict::AskHow
+            | ServiceVerdict::Corrupt { .. }
+            | ServiceVerdict::TooLong
+            | ServiceVerdict::Retry(_) => false,
         };
         if lost && self.upload.state.keeps_payload() {
             // The service was restored from a backup, say. We still have it; what came again before a break need not come a third time.
             self.has = match word {
-                Word::Stands { has, .. } => has,
+                ServiceVerdict::Stands { has, .. } => has,
                 _ => RangeSet::new(),
             };
             self.record(Change { delivered: Some(self.has.clone()), ..Change::default() }).await?;
             return Err(self.send_again().await);
         }
-        self.heed(word).await?;
+        self.apply_verdict(word).await?;
         Err(Stop::Wait(self.upload.reason.clone()))
     }
 
@@ -369,9 +374,9 @@ impl Transfer<'_> {
             let before = self.has.len();
             let word = match self.send(&payload, range).await {
                 Ok(answer) => self.service.judge(&answer, self.upload.total),
-                Err(again) => return again.into(),
+                Err(retryable) => return retryable.into(),
             };
-            if let Err(stop) = self.heed(word).await {
+            if let Err(stop) = self.apply_verdict(word).await {
                 return stop;
             }
             if self.has.len() <= before {
@@ -382,19 +387,23 @@ impl Transfer<'_> {
     }
 
     /// Records what the service said.
-    async fn heed(&mut self, word: Word) -> Result<(), Stop> {
+    async fn apply_verdict(&mut self, word: ServiceVerdict) -> Result<(), Stop> {
         match word {
-            Word::Stands { state, has, status } => self.stands(state, has, status).await,
-            Word::Ends { state, code, detail } => {
+            ServiceVerdict::Stands { state, has, status } => self.stands(state, has, status).await,
+            ServiceVerdict::Ends { state, code, detail } => {
                 let reason = Some(Some(Reason::new(code.name(), detail)));
                 self.record(Change { state: Some(state), reason, ..Change::default() }).await?;
                 Err(Stop::Over)
             }
-            Word::Corrupt { record, detail } => self.corrupt(record, detail).await,
-            Word::Again(again) => Err(again.into()),
-            Word::Unknown => Err(Again::new(Code::UploadUnknown, "the service knows nothing at that address").into()),
-            Word::AskHow => Err(Again::new(Code::UploadDone, "the service has it, and does not say how").into()),
-            Word::TooLong => Err(Again::new(Code::TooLarge, "even one record is too long for it").into()),
+            ServiceVerdict::Corrupt { record, detail } => self.corrupt(record, detail).await,
+            ServiceVerdict::Retry(retryable) => Err(retryable.into()),
+            ServiceVerdict::Unknown => {
+                Err(Retryable::new(Code::UploadUnknown, "the service knows nothing at that address").into())
+            }
+            ServiceVerdict::AskHow => {
+                Err(Retryable::new(Code::UploadDone, "the service has it, and does not say how").into())
+            }
+            ServiceVerdict::TooLong => Err(Retryable::new(Code::TooLarge, "even one record is too long for it").into()),
         }
     }
 
@@ -448,7 +457,7 @@ impl Transfer<'_> {
     async fn corrupt(&mut self, record: Option<u64>, detail: String) -> Result<(), Stop> {
         let code = Code::RecordCorrupt;
         if !self.was_corrupt || self.upload.attempts + 1 < CORRUPT_MAX {
-            return Err(Again::new(code, detail).into());
+            return Err(Retryable::new(code, detail).into());
         }
         let reason = Reason::new(code.name(), detail);
         let record = record.filter(|record| *record < self.layout.records());
@@ -457,7 +466,7 @@ impl Transfer<'_> {
             self.record(change).await?;
             return Err(Stop::Over);
         };
-        let (id, again) = (self.upload.id, Again::new(code, reason.detail.clone()));
+        let (id, again) = (self.upload.id, Retryable::new(code, reason.detail.clone()));
         let gone = self.shared.blocking(move |shared| {
             shared.spool.spoil(id, &[range].into_iter().collect(), &reason, shared.clock.unix())
         });

@@ -1,8 +1,8 @@
 //! Taking one part of a resumable upload: [`Append`].
 
 use super::{Kind, RESOURCE_SECS, Refusal, Turn, fields, remaining, tail_of};
+use crate::access::consent::Offered;
 use crate::core::problems::store_problem;
-use crate::door::{self, Offered};
 use crate::intake::{Frames, Sink};
 use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records, with_deadline};
 use crate::shared::Shared;
@@ -117,11 +117,11 @@ impl Append {
 
     /// Checks the service's permit as for any other upload. Returns until when the upload may begin.
     async fn consent(&self, offer: &Offer) -> Result<UnixTime, Problem> {
-        let dest = self.shared.destinations.get().check(&offer.dest)?;
+        let dest = self.shared.services.destinations.get().check(&offer.dest)?;
         let permit = self.permit.as_deref();
         let device = self.resource.device;
         let offered = Offered { dest: &dest, device, id: offer.id, total: Some(self.total), early: false, permit };
-        let permit = door::consent(&self.shared, &offered).await?;
+        let permit = self.shared.consent.check_permit(&offered).await?;
         Ok(permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires)))
     }
 

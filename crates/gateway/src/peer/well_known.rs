@@ -3,7 +3,7 @@
 //! A good answer holds for ten minutes, a bad one for one, and that nobody answered for half a minute. The last good answer is kept beyond
 //! that, also on disk (`services.json` in the spool): whether a service demands permits, and by which keys they are checked, must be known while the line is down.
 
-use crate::destination::{DEST_MAX, Dest};
+use super::destination::{DEST_MAX, Dest};
 use hoop_http::{Clock, Code, Origin, Problem};
 use hoop_seal::KwsId;
 use hoop_seal::signing::PublicKey;
@@ -87,7 +87,7 @@ impl Refusal {
 }
 
 /// What an origin is known to be.
-pub type Word = Result<Arc<WellKnown>, Refusal>;
+pub type LearnedWord = Result<Arc<WellKnown>, Refusal>;
 
 #[derive(Deserialize)]
 struct Document {
@@ -155,7 +155,7 @@ fn kws_id(text: &str) -> Option<KwsId> {
 /// What was learned when an origin was asked last.
 #[derive(Clone, Debug)]
 enum Learned {
-    Word(Word),
+    Word(LearnedWord),
     /// Nobody answered.
     Silence,
     /// In an earlier run of this gateway.
@@ -203,11 +203,11 @@ impl Known {
     }
 }
 
-/// What the door knows of an origin.
+/// What is known of an origin for whoever offers an upload for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AtDoor {
+pub enum Acquaintance {
     /// This, and it holds.
-    Known(Word),
+    Known(LearnedWord),
     /// Nothing that helps, and nobody should be asked now.
     Silent,
     /// It is to be asked. Only if nothing but a refusal, or nothing, is known of it is the answer worth waiting for.
@@ -258,7 +258,7 @@ impl WellKnownCache {
     }
 
     /// What is known of an origin and still holds.
-    pub fn get(&self, origin: &Origin) -> Option<Word> {
+    pub fn get(&self, origin: &Origin) -> Option<LearnedWord> {
         match &self.lock().get(origin).filter(|known| known.holds())?.learned {
             Learned::Word(word) => Some(word.clone()),
             Learned::Silence | Learned::Read => None,
@@ -266,15 +266,15 @@ impl WellKnownCache {
     }
 
     /// What is known of an origin for whoever offers an upload for it.
-    pub fn at_door(&self, origin: &Origin) -> AtDoor {
+    pub fn acquaintance(&self, origin: &Origin) -> Acquaintance {
         match self.lock().get(origin) {
-            None => AtDoor::Ask { worth_waiting: true },
+            None => Acquaintance::Ask { worth_waiting: true },
             Some(known) => match (&known.learned, known.holds()) {
-                (Learned::Word(word), true) => AtDoor::Known(word.clone()),
-                (Learned::Silence, true) => AtDoor::Silent,
-                (Learned::Word(Err(_)), false) => AtDoor::Ask { worth_waiting: true },
+                (Learned::Word(word), true) => Acquaintance::Known(word.clone()),
+                (Learned::Silence, true) => Acquaintance::Silent,
+                (Learned::Word(Err(_)), false) => Acquaintance::Ask { worth_waiting: true },
                 (Learned::Word(Ok(_)) | Learned::Silence, false) | (Learned::Read, _) => {
-                    AtDoor::Ask { worth_waiting: false }
+                    Acquaintance::Ask { worth_waiting: false }
                 }
             },
         }
@@ -288,7 +288,7 @@ impl WellKnownCache {
     }
 
     /// Remembers what an origin said.
-    pub fn put(&self, origin: &Origin, word: Result<WellKnown, Refusal>, now: When) -> Word {
+    pub fn put(&self, origin: &Origin, word: Result<WellKnown, Refusal>, now: When) -> LearnedWord {
         let word = word.map(Arc::new);
         let mut known = self.lock();
         let before = known.get(origin).and_then(|known| known.last_good.clone());
@@ -408,7 +408,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::destination::Destinations;
+    use crate::peer::destination::Destinations;
 
     const GOOD_DOCUMENT: &str = r#"{"hoop":1,"origin":"https://photos.example","post":"https://photos.example/hoop/post",
         "tickets":"https://photos.example/hoop/tickets","uploads":"https://photos.example/hoop/uploads",
@@ -545,11 +545,11 @@ mod tests {
     fn only_what_is_not_known_is_worth_waiting_for() {
         let cache = WellKnownCache::default();
         let right = dest("https://photos.example/hoop/post");
-        assert_eq!(cache.at_door(&right.origin), AtDoor::Ask { worth_waiting: true });
+        assert_eq!(cache.acquaintance(&right.origin), Acquaintance::Ask { worth_waiting: true });
         cache.silent(&right.origin);
-        assert_eq!(cache.at_door(&right.origin), AtDoor::Silent, "the line is down: nobody waits for it");
+        assert_eq!(cache.acquaintance(&right.origin), Acquaintance::Silent, "the line is down: nobody waits for it");
         cache.put(&right.origin, Ok(good(&right)), at(1)).unwrap();
-        assert!(matches!(cache.at_door(&right.origin), AtDoor::Known(Ok(_))));
+        assert!(matches!(cache.acquaintance(&right.origin), Acquaintance::Known(Ok(_))));
     }
 
     #[test]
@@ -584,7 +584,7 @@ mod tests {
         assert!(!cache.is_due(Timestamp::from_secs(100)), "the file has it");
         let reopened = WellKnownCache::open(file.clone());
         assert_eq!(reopened.last_good(&right.origin, at(200)), Some(word));
-        assert_eq!(reopened.at_door(&right.origin), AtDoor::Ask { worth_waiting: false });
+        assert_eq!(reopened.acquaintance(&right.origin), Acquaintance::Ask { worth_waiting: false });
         std::fs::write(&file, "[{").unwrap();
         assert!(WellKnownCache::open(file).last_good(&right.origin, at(200)).is_none());
     }

@@ -5,7 +5,7 @@
 //! upload is offered (scheme, form, port, address literals, names that mean something local), and at every connection, for the very
 //! address that is then used (names that resolve to a private address, or change their mind). `tests/destinations.txt` has what comes of it.
 
-use crate::address::here;
+use super::address::here;
 use crate::core::allow_dest::AllowDest;
 use crate::core::host_names::{is_local, name_of};
 use hoop_http::{AddressGuard, Code, Origin, Problem};
@@ -227,7 +227,7 @@ mod tests {
         assert!(listed.permits(&origin("https://rebound.example"), "1.1.1.1".parse().unwrap()));
     }
 
-    const TABLE: &str = include_str!("../tests/destinations.txt");
+    const TABLE: &str = include_str!("../../tests/destinations.txt");
 
     /// What comes of an upload for `dest`: the door's word, or the addresses that the connector may use of those that the name has.
     async fn outcome(destinations: &Destinations, dest: &str, has: &str) -> String {
