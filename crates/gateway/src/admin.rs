@@ -4,8 +4,8 @@
 //! Whoever may use this machine may use it, without a password. So it listens on loopback only, and guards against the one stranger who gets there: a
 //! page in a browser on this machine. Its buttons are forms, whose `Origin` must be the page's own, and it answers to no name but loopback's.
 
+use crate::access::host_check::authority;
 use crate::core::problems::store_problem;
-use crate::hosts;
 use crate::metrics;
 use crate::monitor;
 use crate::shared::Shared;
@@ -99,8 +99,7 @@ fn audit(act: &'static str, what: &str, uploads: usize, outcome: &'static str) {
 
 /// A page could point its own name at loopback. It could not point `localhost` anywhere.
 fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
-    match hosts::authority(headers).as_ref().and_then(url::Url::host).is_some_and(|host| is_loopback(&host.to_owned()))
-    {
+    match authority(headers).as_ref().and_then(url::Url::host).is_some_and(|host| is_loopback(&host.to_owned())) {
         true => Ok(()),
         false => {
             Err(Problem::new(Code::HostForbidden, "reach this page as 127.0.0.1, [::1] or localhost").field("Host"))
@@ -113,7 +112,7 @@ fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     let forbidden = || Problem::new(Code::OriginForbidden, "only this page's own buttons count").field("Origin");
     if headers.contains_key(header::ORIGIN) {
         let named = headers.get(header::ORIGIN).and_then(|value| value.to_str().ok());
-        let own = hosts::authority(headers).and_then(|url| Origin::of(&url).ok());
+        let own = authority(headers).and_then(|url| Origin::of(&url).ok());
         return match own.is_some_and(|own| named == Some(own.as_str())) {
             true => Ok(()),
             false => Err(forbidden()),

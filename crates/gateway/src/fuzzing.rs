@@ -1,8 +1,8 @@
 //! Doors to this crate's parsers of foreign bytes, for `hoop-fuzz` alone: nothing here is part of the API.
 
+use crate::access::cors::{Admission, Cors};
+use crate::access::host_check::Hosts;
 use crate::core::wire;
-use crate::hosts::Hosts;
-use crate::pages::{Admission, Pages};
 use crate::peer::destination::{Dest, Destinations};
 use crate::peer::status::{self, ServiceStatus};
 use crate::peer::verdict::{self, Answer, ServiceVerdict};
@@ -46,7 +46,7 @@ pub fn admit(
     query: Option<&str>,
     headers: &HeaderMap,
 ) -> Result<Option<&'static str>, Problem> {
-    let admission = Pages::default().admit(method, path, query, headers)?;
+    let admission = Cors::default().admit(method, path, query, headers)?;
     Ok(match admission {
         Admission::Own => None,
         Admission::Page(_) => Some("page"),

@@ -10,6 +10,7 @@
 //! at record borders. Records may come before the prelude does (*early*), since its length is known. What the records hold is for the service to check; this gateway could not.
 
 use crate::access::consent::Offered;
+use crate::access::receipts::Taken;
 use crate::core::problems::{full_problem, store_problem};
 use crate::core::wire::{self, PRELUDE_LEN, dest_of};
 use crate::devices::{Holding, Need, Promise};
@@ -40,25 +41,11 @@ const SHORT_BYTES: u32 = 256 * 1024;
 /// So many octets of short bodies are held until they are on disk, of all senders together; more are written as they come.
 pub const SHORT_ROOM: usize = 2 << 20;
 
-/// What became of a request that took bytes.
-pub struct Taken {
-    pub id: UploadId,
-    pub state: State,
-    pub total: u64,
-    pub stored: RangeSet,
-}
-
-impl Taken {
-    pub fn of(upload: &Upload) -> Self {
-        Self { id: upload.id, state: upload.state, total: upload.total, stored: upload.stored.clone() }
-    }
-
-    /// The receipt of an upload that takes no more octets, unless it has ended without them.
-    pub fn whole(upload: &Upload) -> Result<Self, Problem> {
-        match given_up(upload.state, upload.reason.as_ref()) {
-            Some(problem) => Err(problem),
-            None => Ok(Self::of(upload)),
-        }
+/// The receipt of an upload that takes no more bytes, unless it has ended without them.
+pub fn whole(upload: &Upload) -> Result<Taken, Problem> {
+    match given_up(upload.state, upload.reason.as_ref()) {
+        Some(problem) => Err(problem),
+        None => Ok(Taken::of(upload)),
     }
 }
 
@@ -248,7 +235,7 @@ async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) ->
         Begin::Complete(upload) => {
             // Some senders look for an answer only when they have sent all.
             frames.body.linger().await;
-            return Taken::whole(&upload);
+            return whole(&upload);
         }
     };
     let open_ended = total.is_none().then(|| OpenEnded::new(shared));
@@ -331,7 +318,7 @@ impl Short {
             let (begun, _promise) = begin_now(shared, &offer, range, expires)?;
             let intake = match begun {
                 Begin::Take(intake) => intake,
-                Begin::Complete(upload) => return Taken::whole(&upload),
+                Begin::Complete(upload) => return whole(&upload),
             };
             let sink = Sink::new(intake, offer.prelude, range_or_all.start, range_or_all.end);
             // Dropped with an error, it has the whole records recorded that came before.

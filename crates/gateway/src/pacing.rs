@@ -14,7 +14,7 @@ use budget::BudgetShell;
 use hoop_dispatch::{Background, Gate, Opening, RateLimit, least_rate};
 use hoop_http::{Clock, Shutdown};
 use hoop_units::{Bitrate, Duration, Timestamp, UnixTime};
-use socket::{Counters, PacedSocket};
+use socket::{Counters, HEADER_BYTES, PacedSocket};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -28,9 +28,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// And so often while nothing is.
 const IDLE_TICK: Duration = Duration::from_millis(500);
 
-/// Of a packet of 1,500 octets so many are headers (IPv4 or 6, TCP with timestamps); the kernel paces what is left.
+/// Bytes of a full packet; the kernel paces what its headers leave.
 const PACKET_BYTES: u64 = 1_500;
-const HEADER_BYTES: u64 = 52;
 
 /// Less than this is no rate to hold a connection open for: attempts end, and begin again when there is more.
 const LEAST: Bitrate = Bitrate::kbps(16);

@@ -1,7 +1,7 @@
 //! A configuration that is read again while the gateway runs: [`Reload`].
 
+use crate::access::cors::Cors;
 use crate::core::config::{Config, Permits};
-use crate::pages::Pages;
 use crate::shared::Shared;
 use hoop_http::tls::{self, TlsError};
 use std::sync::{Arc, Weak};
@@ -33,7 +33,7 @@ impl Reload {
         let Some(shared) = self.shared.upgrade() else { return Ok(Vec::new()) };
         let connector = (*shared.services.connector.get()).clone().trusting(trust);
         shared.services.adopt(config, connector);
-        shared.pages.set(Pages::new(&config.hosts, config.public_url.as_ref()));
+        shared.cors.set(Cors::new(&config.hosts, config.public_url.as_ref()));
         shared.consent.permits_required.set(config.permits == Permits::Required);
         let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
         Ok(differ.map(|((flag, _), _)| flag).collect())

@@ -14,14 +14,12 @@ mod append;
 pub(crate) mod fields;
 mod turns;
 
+use crate::access::cors::Page;
+use crate::access::receipts::{Taken, sign_stored, write_headers};
 use crate::core::problems::store_problem;
 use crate::core::wire::{RESOURCES, dest_of};
-use crate::offload::{Taken, deadline, layout, offload, permit};
-use crate::pages::Page;
-use crate::presence::sign_stored;
-use crate::routes::receipt;
+use crate::offload::{deadline, layout, offload, permit};
 use crate::shared::Shared;
-use crate::status::write_headers;
 use append::{Append, Appended};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -239,8 +237,7 @@ impl Call<'_> {
 
     /// The answer of `/offload` to all of Z, signed as there.
     fn whole(&self, taken: &Taken, dest: &str) -> Response<Body> {
-        let mut response = receipt(self.shared, taken, self.base);
-        sign_stored(self.shared, response.headers_mut(), (taken.id, taken.state, taken.total), dest);
+        let mut response = taken.receipt(&self.shared.core, self.base, dest);
         self.write(response.headers_mut(), Some(taken.total), true);
         response
     }
@@ -255,7 +252,7 @@ impl Call<'_> {
         let headers = response.headers_mut();
         if let Some(upload) = &upload {
             write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
-            sign_stored(self.shared, headers, (upload.id, upload.state, upload.total), &upload.dest);
+            sign_stored(&self.shared.core, headers, (upload.id, upload.state, upload.total), &upload.dest);
         }
         self.write(headers, Some(standing.offset), standing.complete);
         if let Some(total) = resource.total {

@@ -1,6 +1,7 @@
 //! What a gateway's tasks share: [`Shared`].
 
 use crate::access::consent::Consent;
+use crate::access::cors::Cors;
 use crate::core::blocking::blocking;
 use crate::core::body_timeouts::BodyTimeouts;
 use crate::core::config::{Config, Permits};
@@ -9,7 +10,6 @@ use crate::devices::Devices;
 use crate::intake::DISK_TURNS;
 use crate::offload::SHORT_ROOM;
 use crate::pacing::Pacer;
-use crate::pages::Pages;
 use crate::pause::Pause;
 use crate::peer::probes::ServiceProbes;
 use crate::peer::services::Services;
@@ -51,7 +51,7 @@ pub struct Shared {
     pub started: Timestamp,
     /// Each stream of events that is open holds a copy.
     pub streams: Arc<()>,
-    pub pages: Current<Pages>,
+    pub cors: Current<Cors>,
     /// Whose turn it is at each upload resource.
     pub turns: Turns,
     /// A permit for each octet of short bodies that may be held.
@@ -90,7 +90,7 @@ impl Shared {
             public_url: config.public_url.clone(),
             started: config.clock.now(),
             streams: Arc::default(),
-            pages: Current::new(Pages::new(&config.hosts, config.public_url.as_ref())),
+            cors: Current::new(Cors::new(&config.hosts, config.public_url.as_ref())),
             turns: Turns::default(),
             short_room: Arc::new(Semaphore::new(SHORT_ROOM)),
             disk_turns: Semaphore::new(DISK_TURNS),

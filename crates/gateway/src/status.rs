@@ -1,39 +1,16 @@
 //! Statuses on the wire (`docs/protocol.md` §5 and §8): what this gateway says of an upload.
 
-use crate::core::wire::{MISSING, MISSING_MAX, STATE, TOTAL, UPLOAD_ID};
+use crate::access::receipts::wanted_text;
 use crate::peer::status::ReasonDocument;
 use crate::shared::Shared;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Origin;
 use hoop_spool::{State, Upload};
-use hoop_units::{RangeSet, UnixTime, UploadId};
-use http::{HeaderMap, HeaderValue, header};
+use hoop_units::UnixTime;
+use http::{HeaderMap, header};
 use serde::Serialize;
 use url::Url;
-
-/// What is missing of `total`, as `Hoop-Missing` has it.
-pub fn missing_text(has: &RangeSet, total: u64) -> String {
-    has.missing(total).take(MISSING_MAX).collect::<RangeSet>().to_string()
-}
-
-/// What this gateway still takes of an upload: nothing once the service has all of it, by whatever way.
-fn wanted_text(state: State, has: &RangeSet, total: u64) -> String {
-    match state {
-        // A disk can spoil what was stored; then it is wanted again.
-        State::Receiving | State::Stored | State::Delivering => missing_text(has, total),
-        _ => String::new(),
-    }
-}
-
-/// The headers that go with every answer about an upload.
-pub fn write_headers(headers: &mut HeaderMap, id: UploadId, state: State, total: u64, stored: &RangeSet) {
-    let text = |text: String| HeaderValue::try_from(text).expect("digits, letters and commas");
-    headers.insert(UPLOAD_ID, text(id.to_hex()));
-    headers.insert(STATE, text(state.name().to_owned()));
-    headers.insert(TOTAL, total.into());
-    headers.insert(MISSING, text(wanted_text(state, stored, total)));
-}
 
 /// When an upload that lies here whole is delivered further, if it is not the time for that now (`--window`, `--budget`).
 fn goes_on(upload: &Upload, shared: &Shared) -> Option<UnixTime> {

@@ -9,6 +9,9 @@ use tokio::net::TcpStream;
 /// anew.
 const NOTSENT_BYTES: u32 = 16 * 1024;
 
+/// Bytes of a packet that are headers (IPv4 or 6, TCP with timestamps).
+pub const HEADER_BYTES: u64 = 52;
+
 /// A connection's socket, held besides whoever uses it.
 pub struct PacedSocket(OwnedFd);
 
@@ -34,7 +37,7 @@ pub struct Counters {
 impl Counters {
     /// What was sent, headers included.
     pub const fn wire_bytes(&self) -> u64 {
-        self.sent + self.segments_out as u64 * super::HEADER_BYTES
+        self.sent + self.segments_out as u64 * HEADER_BYTES
     }
 
     /// Whether it has something to send, or to hear of.

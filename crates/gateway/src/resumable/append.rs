@@ -2,9 +2,10 @@
 
 use super::{Kind, RESOURCE_SECS, Refusal, Turn, fields, remaining, tail_of};
 use crate::access::consent::Offered;
+use crate::access::receipts::Taken;
 use crate::core::problems::store_problem;
 use crate::intake::{Frames, Sink};
-use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records, with_deadline};
+use crate::offload::{begin, commit_problem, layout, record, sealed_offer, whole, whole_records, with_deadline};
 use crate::shared::Shared;
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Inbound, Interim, Problem};
@@ -98,7 +99,7 @@ impl Append {
             Begin::Complete(upload) => {
                 frames.body.linger().await;
                 self.finish().await?;
-                return Ok(Appended::Whole(Taken::whole(&upload)?));
+                return Ok(Appended::Whole(whole(&upload)?));
             }
         };
         if self.resource.upload != Some(id) {

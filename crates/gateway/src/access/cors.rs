@@ -1,13 +1,13 @@
-//! What pages may ask of a gateway (`docs/protocol.md`, "Pages at a gateway"): [`Pages`].
+//! What pages may ask of a gateway (`docs/protocol.md`, "Pages at a gateway"): [`Cors`].
 //!
 //! A browser lends every page that it shows its place on the LAN. So a page gets at what concerns the service that it came
 //! from, and at nothing else; and only with a header that no form, beacon or image can send, so that the browser asks
 //! first. Everything here follows from the request's head alone; that an upload is for the page's own service, where
 //! its id alone is named, is left to [`Page::check_upload`].
 
+use super::host_check::{Hosts, authority};
+use super::representation::Representation;
 use crate::core::wire::{RESOURCES, dest_of};
-use crate::hosts::{Hosts, authority};
-use crate::monitor::Form;
 use hoop_http::{Body, Code, Origin, Problem, empty};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -45,12 +45,12 @@ pub enum Admission {
 
 /// The rules of one gateway.
 #[derive(Clone, Debug, Default)]
-pub struct Pages {
+pub struct Cors {
     hosts: Hosts,
     public: Option<Origin>,
 }
 
-impl Pages {
+impl Cors {
     /// With the names that the operator lists, and where people reach the gateway.
     pub fn new(hosts: &[String], public_url: Option<&Url>) -> Self {
         Self { hosts: Hosts::new(hosts, public_url), public: public_url.and_then(|url| Origin::of(url).ok()) }
@@ -92,7 +92,7 @@ impl Pages {
             return Ok(Admission::Preflight(page, methods));
         }
         let offered = methods.split(", ").any(|offered| offered == method.as_str());
-        if !offered || (path == "/monitor" && Form::of(headers) == Form::Html) {
+        if !offered || (path == "/monitor" && Representation::of(headers) == Representation::Html) {
             return Err(forbidden("pages may not use this resource so"));
         }
         if headers.get_all(VERSION).iter().map(HeaderValue::as_bytes).ne([b"1".as_slice()]) {
@@ -225,8 +225,8 @@ mod tests {
 
     /// What becomes of a request, in a word or two.
     fn verdict(method: &str, path: &str, query: Option<&str>, lines: &[&str]) -> String {
-        let pages = Pages::new(&[], Some(&Url::parse("https://box.example/").unwrap()));
-        match pages.admit(&method.parse().unwrap(), path, query, &headers(lines)) {
+        let cors = Cors::new(&[], Some(&Url::parse("https://box.example/").unwrap()));
+        match cors.admit(&method.parse().unwrap(), path, query, &headers(lines)) {
             Ok(Admission::Own) => "own".to_owned(),
             Ok(Admission::Page(page)) => format!("page {}", page.origin),
             Ok(Admission::Preflight(_, methods)) => format!("preflight {methods}"),
@@ -378,7 +378,7 @@ mod tests {
         }
         let mut headers = headers(&["Origin: http://evil.example"]);
         headers.insert(header::HOST, HeaderValue::from_static("evil.example"));
-        let problem = Pages::default().admit(&Method::GET, "/test", None, &headers).unwrap_err();
+        let problem = Cors::default().admit(&Method::GET, "/test", None, &headers).unwrap_err();
         assert_eq!(problem.code, Code::HostForbidden);
     }
 }
