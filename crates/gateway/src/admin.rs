@@ -135,7 +135,7 @@ fn is_loopback(host: &Host) -> bool {
 }
 
 fn set_pause(shared: &Shared, on: bool) -> Result<Response<Body>, Problem> {
-    shared.pause.set(on).map_err(|error| {
+    shared.delivery.pause.set(on).map_err(|error| {
         tracing::error!(%error, "cannot write down whether deliveries are paused");
         Problem::new(Code::Internal, "the spool cannot be written; the log says more")
     })?;
@@ -181,7 +181,7 @@ async fn drop_uploads(shared: &Arc<Shared>, asked: Asked) -> Result<usize, Probl
         for id in ids {
             ended.push((id, shared.spool.change(id, &change, shared.clock.unix())?));
             // What is on its way ends where it is.
-            shared.slots.stop(id);
+            shared.delivery.slots.stop(id);
         }
         Ok(ended)
     });
@@ -222,7 +222,7 @@ async fn look(shared: &Arc<Shared>) -> Result<View, Problem> {
             Row { device: upload.device.to_string(), status }
         };
         Ok(View {
-            paused: shared.pause.is_on(),
+            paused: shared.delivery.pause.is_on(),
             gateway: shared.key.id().to_string(),
             kept_bytes: shared.spool.kept_bytes(),
             free_bytes: shared.spool.free_bytes()?,

@@ -3,12 +3,13 @@
 use crate::access::cors::{Admission, Cors};
 use crate::access::host_check::Hosts;
 use crate::core::wire;
+use crate::delivery::message;
+use crate::offload;
 use crate::peer::destination::{Dest, Destinations};
 use crate::peer::status::{self, ServiceStatus};
 use crate::peer::verdict::{self, Answer, ServiceVerdict};
 use crate::peer::well_known::WellKnown;
 use crate::resumable::fields::Fields;
-use crate::{message, offload};
 use bytes::Bytes;
 use hoop_http::{Origin, Problem};
 use hoop_seal::{Layout, Prelude};

@@ -17,22 +17,17 @@ mod gateway;
 mod house;
 mod intake;
 mod lookup;
-mod message;
 mod metrics;
 mod monitor;
 mod offload;
 mod open_ended;
-mod pacing;
-mod pause;
 mod peer;
 mod reload;
 mod resumable;
 mod routes;
 mod shared;
-mod slots;
 mod status;
 mod steps;
-mod transfer;
 
 pub use crate::core::allow_dest::{AllowDest, AllowDestError};
 pub use crate::core::body_timeouts::BodyTimeouts;
@@ -40,8 +35,8 @@ pub use crate::core::config::{CONNECTIONS, Config, DEFAULT_PORT, Permits};
 pub use crate::core::device_limits::DeviceLimits;
 pub use crate::core::pacing::{BudgetConfig, Pacing};
 pub use announce::Announcement;
+pub use delivery::pacing::is_interface;
 pub use gateway::{Gateway, OpenError};
-pub use pacing::is_interface;
 pub use reload::Reload;
 
 /// Where Z's first record begins, in every upload that a gateway takes.

@@ -40,7 +40,7 @@ pub fn page(shared: &Shared) -> Result<String, StoreError> {
     page.gauge("devices", "Devices that were heard of lately.", shared.devices.len() as u64);
     let streams = Arc::strong_count(&shared.streams) - 1;
     page.gauge("event_streams", "Streams of events that are open.", streams as u64);
-    page.gauge("paused", "1 while its owner has paused deliveries.", shared.pause.is_on().into());
+    page.gauge("paused", "1 while its owner has paused deliveries.", shared.delivery.pause.is_on().into());
     Ok(page.into_text())
 }
 

@@ -6,15 +6,14 @@ use crate::core::blocking::blocking;
 use crate::core::body_timeouts::BodyTimeouts;
 use crate::core::config::{Config, Permits};
 use crate::core::state::Core;
+use crate::delivery::pacing::Pacer;
+use crate::delivery::state::Delivery;
 use crate::devices::Devices;
 use crate::intake::DISK_TURNS;
 use crate::offload::SHORT_ROOM;
-use crate::pacing::Pacer;
-use crate::pause::Pause;
 use crate::peer::probes::ServiceProbes;
 use crate::peer::services::Services;
 use crate::resumable::Turns;
-use crate::slots::Slots;
 use hoop_http::{Connector, Current};
 use hoop_seal::signing::GatewayKey;
 use hoop_spool::Spool;
@@ -38,14 +37,9 @@ pub struct Shared {
     pub max_uploads: u64,
     /// So many uploads may begin before they are counted again.
     pub uploads_left: AtomicU64,
-    pub pause: Pause,
-    pub slots: Arc<Slots>,
-    pub pacer: Arc<Pacer>,
-    /// One permit: for the attempt that may keep its slot while it waits for more of its upload.
-    pub patient: Semaphore,
+    pub delivery: Arc<Delivery>,
     pub max_upload_bytes: u64,
     pub early: bool,
-    pub transfers: usize,
     pub public_url: Option<Url>,
     /// When it was opened.
     pub started: Timestamp,
@@ -72,6 +66,7 @@ impl Shared {
         let required = config.permits == Permits::Required;
         Arc::new(Self {
             consent: Consent::new(core.clone(), services.clone(), probes.clone(), required),
+            delivery: Delivery::new(config, core.clone(), services.clone(), pacer),
             services,
             probes,
             core,
@@ -79,14 +74,8 @@ impl Shared {
             body_timeouts: config.body_timeouts,
             max_uploads: config.max_uploads,
             uploads_left: AtomicU64::new(0),
-            pause: Pause::open(folder.join("paused")),
-            slots: Arc::default(),
-            pacer,
-            // With one slot alone, none may idle.
-            patient: Semaphore::new(usize::from(config.transfers > 1)),
             max_upload_bytes: config.max_upload_bytes,
             early: config.early,
-            transfers: config.transfers,
             public_url: config.public_url.clone(),
             started: config.clock.now(),
             streams: Arc::default(),

@@ -15,7 +15,7 @@ use url::Url;
 /// When an upload that lies here whole is delivered further, if it is not the time for that now (`--window`, `--budget`).
 fn goes_on(upload: &Upload, shared: &Shared) -> Option<UnixTime> {
     let waits = matches!(upload.state, State::Stored | State::Delivering) && !shared.progress.is_running(upload.id);
-    if waits { shared.pacer.opens() } else { None }
+    if waits { shared.delivery.pacer.opens() } else { None }
 }
 
 /// Tells whoever asks about such an upload when: nothing more happens to it before.

@@ -1,7 +1,8 @@
 //! One message to a service: which range it carries ([`next_message`]), and its body ([`PayloadBody`]).
 
+use crate::core::state::Core;
 use crate::peer::client::Motion;
-use crate::shared::Shared;
+
 use bytes::Bytes;
 use hoop_seal::Layout;
 use hoop_spool::{Payload, ReadError};
@@ -47,7 +48,7 @@ pub struct PayloadBody {
     ahead: Option<JoinHandle<io::Result<Bytes>>>,
     /// Its length.
     ahead_len: u64,
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     id: UploadId,
     motion: Arc<Motion>,
     /// Why the file could not be read.
@@ -56,10 +57,10 @@ pub struct PayloadBody {
 
 impl PayloadBody {
     /// The body of a message, and how it moves on.
-    pub fn new(shared: &Arc<Shared>, payload: &Arc<Payload>, id: UploadId, range: ByteRange) -> (Self, Arc<Motion>) {
-        let (payload, shared, motion) = (payload.clone(), shared.clone(), Motion::new(range.len()));
+    pub fn new(core: &Arc<Core>, payload: &Arc<Payload>, id: UploadId, range: ByteRange) -> (Self, Arc<Motion>) {
+        let (payload, core, motion) = (payload.clone(), core.clone(), Motion::new(range.len()));
         let (fault, ahead) = (Arc::default(), None);
-        let body = Self { payload, rest: range, ahead, ahead_len: 0, shared, id, motion: motion.clone(), fault };
+        let body = Self { payload, rest: range, ahead, ahead_len: 0, core, id, motion: motion.clone(), fault };
         (body, motion)
     }
 
@@ -116,7 +117,7 @@ impl http_body::Body for PayloadBody {
         };
         self.read_ahead();
         self.motion.sent(bytes.len() as u64);
-        self.shared.progress.sent(self.id, bytes.len() as u64);
+        self.core.progress.sent(self.id, bytes.len() as u64);
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 

@@ -1,7 +1,9 @@
-//! The conductor of deliveries: feeds the dispatcher from the spool, starts the attempts it asks for, and records how they ended.
+//! The scheduler of deliveries ([`run`]): feeds the dispatcher from the spool, starts the attempts it asks for, and records how they ended.
 
-use crate::shared::Shared;
-use crate::transfer::{Ended, attempt, put_off};
+use super::state::Delivery;
+use super::transfer::{Ended, attempt, put_off};
+use crate::core::blocking::blocking;
+use crate::core::state::Core;
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
 use hoop_http::{Code, Dice, Shutdown};
 use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
@@ -30,7 +32,7 @@ const GATHER_LOOKS: u32 = 9;
 /// But no longer than this.
 const GATHER_MAX: Duration = Duration::from_millis(200);
 
-/// The conductor looks up at least so often: then a wall clock that jumped is noticed.
+/// The scheduler looks up at least so often: then a wall clock that jumped is noticed.
 const TICK: Duration = Duration::from_secs(30);
 
 /// Nothing is started for so long after an attempt's end could not be recorded: what is due in the spool then is still due, and
@@ -39,30 +41,31 @@ const TICK: Duration = Duration::from_secs(30);
 const SPOOL_REST: Duration = Duration::from_secs(5);
 
 /// Delivers until `shutdown`. Attempts under way then are dropped; what they achieved is recorded.
-pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
-    let mut conductor = Conductor::new(shared.clone());
+pub async fn run(delivery: Arc<Delivery>, mut shutdown: Shutdown) {
+    let mut scheduler = DeliveryScheduler::new(delivery.clone());
     loop {
-        let paused = shared.pause.is_on();
-        conductor.count();
+        let paused = delivery.pause.is_on();
+        scheduler.count();
         let begun = Instant::now();
-        let due = conductor.drain().await;
+        let due = scheduler.drain().await;
         let gathered = Instant::now() + (begun.elapsed() * GATHER_LOOKS).clamp(GATHER, GATHER_MAX);
-        let next = if conductor.attempts.is_empty() { due } else { due.min(Instant::now() + COUNT) };
+        let next = if scheduler.attempts.is_empty() { due } else { due.min(Instant::now() + COUNT) };
         tokio::select! {
             () = shutdown.requested() => return,
-            () = shared.pause.until(!paused) => conductor.dispatcher.handle_more(),
-            () = shared.stored.notified() => {
+            () = delivery.pause.until(!paused) => scheduler.dispatcher.handle_more(),
+            () = delivery.core.stored.notified() => {
                 tokio::time::sleep_until(gathered).await;
-                conductor.dispatcher.handle_more();
+                scheduler.dispatcher.handle_more();
             }
-            Some(ended) = conductor.attempts.join_next_with_id() => conductor.ended(ended).await,
-            () = tokio::time::sleep_until(next) => if next == due { conductor.dispatcher.handle_more() },
+            Some(ended) = scheduler.attempts.join_next_with_id() => scheduler.ended(ended).await,
+            () = tokio::time::sleep_until(next) => if next == due { scheduler.dispatcher.handle_more() },
         }
     }
 }
 
-struct Conductor {
-    shared: Arc<Shared>,
+struct DeliveryScheduler {
+    core: Arc<Core>,
+    delivery: Arc<Delivery>,
     dispatcher: Dispatcher<Place>,
     /// `None`: it was told to end before its time.
     attempts: JoinSet<Option<Ended>>,
@@ -71,10 +74,17 @@ struct Conductor {
     rest: Option<Instant>,
 }
 
-impl Conductor {
-    fn new(shared: Arc<Shared>) -> Self {
-        let dispatcher = Dispatcher::new(shared.transfers);
-        Self { shared, dispatcher, attempts: JoinSet::new(), ids: BTreeMap::new(), rest: None }
+impl DeliveryScheduler {
+    fn new(delivery: Arc<Delivery>) -> Self {
+        let dispatcher = Dispatcher::new(delivery.transfers);
+        Self {
+            core: delivery.core.clone(),
+            delivery,
+            dispatcher,
+            attempts: JoinSet::new(),
+            ids: BTreeMap::new(),
+            rest: None,
+        }
     }
 
     /// Does all that the dispatcher asks for; returns when to look again.
@@ -83,19 +93,19 @@ impl Conductor {
             return rest;
         }
         self.rest = None;
-        if self.shared.pause.is_on() {
+        if self.delivery.pause.is_on() {
             return Instant::now() + TICK;
         }
-        let pacer = &self.shared.pacer;
+        let pacer = &self.delivery.pacer;
         pacer.set_demand(self.dispatcher.has_to_send(), self.dispatcher.deadlines());
         self.dispatcher.set_gate(pacer.gate());
-        while let Some(output) = self.dispatcher.poll_output(self.shared.clock.now()) {
+        while let Some(output) = self.dispatcher.poll_output(self.core.clock.now()) {
             match output {
                 Output::Start { id, list } => self.start(id, list),
-                Output::Yield { id } => self.shared.slots.make_way(id),
-                Output::Stop { id } => self.shared.slots.stop(id),
+                Output::Yield { id } => self.delivery.slots.make_way(id),
+                Output::Stop { id } => self.delivery.slots.stop(id),
                 Output::Devices { list, after } => {
-                    let page = self.read(move |shared, now| shared.spool.due_devices(now, queue(list), after, PAGE));
+                    let page = self.read(move |core, now| core.spool.due_devices(now, queue(list), after, PAGE));
                     match page.await {
                         Ok(page) => self.dispatcher.handle_devices(list, &page, page.len() < PAGE),
                         Err(error) => self.unreadable(list, &error),
@@ -112,19 +122,19 @@ impl Conductor {
 
     /// Counts what was sent as its device's share.
     fn count(&mut self) {
-        for (id, octets) in self.shared.progress.take_sent() {
-            self.dispatcher.handle_sent(id, octets);
+        for (id, bytes) in self.core.progress.take_sent() {
+            self.dispatcher.handle_sent(id, bytes);
         }
     }
 
     fn start(&mut self, id: UploadId, list: List) {
         tracing::debug!(%id, ?list, "an attempt begins");
-        let shared = self.shared.clone();
-        shared.counters.attempt();
-        let mut slot = shared.slots.begin(id);
+        let delivery = self.delivery.clone();
+        self.core.counters.attempt();
+        let mut slot = delivery.slots.begin(id);
         let handle = self.attempts.spawn(async move {
             tokio::select! {
-                ended = attempt(&shared, id) => Some(ended),
+                ended = attempt(&delivery, id) => Some(ended),
                 () = slot.over() => None,
             }
         });
@@ -134,18 +144,18 @@ impl Conductor {
     /// Offers a page of what a device has due.
     async fn load(&mut self, list: List, device: DeviceId, after: Option<Place>) -> Result<(), StoreError> {
         let after = after.unwrap_or(Place::START);
-        let page = self.read(move |shared, now| shared.spool.due_of(now, queue(list), device, after, PAGE)).await?;
+        let page = self.read(move |core, now| core.spool.due_of(now, queue(list), device, after, PAGE)).await?;
         let last = page.len() < PAGE;
         let entries = page.into_iter().map(entry).collect();
-        self.dispatcher.handle_entries(list, device, entries, last, self.shared.clock.now());
+        self.dispatcher.handle_entries(list, device, entries, last, self.core.clock.now());
         Ok(())
     }
 
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Shared, UnixTime) -> Result<T, StoreError> + Send + 'static,
+        read: impl FnOnce(&Core, UnixTime) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.shared.blocking(move |shared| read(shared, shared.clock.unix())).await
+        blocking(&self.core, move |core| read(core, core.clock.unix())).await
     }
 
     fn unreadable(&mut self, list: List, error: &StoreError) {
@@ -156,17 +166,15 @@ impl Conductor {
     /// When something will be due although nothing happens.
     async fn next_look(&self) -> Instant {
         let soon = Instant::now() + TICK;
-        let (due, now) = self
-            .shared
-            .blocking(|shared| {
-                let now = shared.clock.unix();
-                (shared.spool.next_due(now), now)
-            })
-            .await;
+        let (due, now) = blocking(&self.core, |core| {
+            let now = core.clock.unix();
+            (core.spool.next_due(now), now)
+        })
+        .await;
         let due = due.inspect_err(|error| tracing::error!(%error, "cannot read what is due")).ok().flatten();
         // A second's rest at least: wall time counts in whole ones.
         let due = due.map(|due| Instant::now() + Duration::from_secs(due.since(now).max(1).into()));
-        let waited = self.dispatcher.poll_timeout().map(|at| self.shared.clock.instant(at).into());
+        let waited = self.dispatcher.poll_timeout().map(|at| self.core.clock.instant(at).into());
         due.into_iter().chain(waited).fold(soon, Instant::min)
     }
 
@@ -194,13 +202,13 @@ impl Conductor {
             Some(Ended::Retry { failure, reason }) => (failure, reason),
         };
         if let Some(reason) = &reason {
-            self.shared.counters.failed(&reason.code);
+            self.core.counters.failed(&reason.code);
             tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
         }
-        let delay = self.dispatcher.handle_failure(id, failure, Dice.roll(), self.shared.clock.now());
-        let recorded = self.shared.blocking(move |shared| {
-            let now = shared.clock.unix();
-            shared.spool.change(id, &put_off(failure, reason, delay, now), now)
+        let delay = self.dispatcher.handle_failure(id, failure, Dice.roll(), self.core.clock.now());
+        let recorded = blocking(&self.core, move |core| {
+            let now = core.clock.unix();
+            core.spool.change(id, &put_off(failure, reason, delay, now), now)
         });
         match recorded.await {
             Ok(_) => self.dispatcher.handle_more(),

@@ -1,4 +1,4 @@
-//! Ending attempts before their time: [`Slots`]. The conductor tells, the attempts obey.
+//! Ending attempts before their time: [`Slots`]. The scheduler tells, and the attempts obey.
 
 use hoop_units::UploadId;
 use std::collections::BTreeMap;

@@ -4,12 +4,14 @@
 //! attempt waits a moment for more, and then ends: the next commit makes it due again. What a device left behind that has walked
 //! off goes out just so; now and then the service is asked whether the rest has come to it by another way.
 
+use super::message::{MESSAGE_BYTES, PayloadBody, next_message};
+use super::state::Delivery;
+use crate::core::blocking::blocking;
+use crate::core::state::Core;
 use crate::core::wire;
-use crate::message::{MESSAGE_BYTES, PayloadBody, next_message};
 use crate::peer::client::{PREFER_WAIT, ServiceClient};
 use crate::peer::status::{ReasonDocument, ServiceStatus, delivered_from_missing};
 use crate::peer::verdict::{Answer, Retryable, ServiceVerdict, their_words};
-use crate::shared::Shared;
 use hoop_dispatch::Failure;
 use hoop_http::{Code, streamed};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE};
@@ -47,7 +49,8 @@ pub enum Ended {
 
 /// One attempt under way.
 struct Transfer<'a> {
-    shared: &'a Arc<Shared>,
+    core: &'a Arc<Core>,
+    delivery: &'a Delivery,
     upload: Upload,
     /// Whether the attempt before ended with a record that did not open.
     was_corrupt: bool,
@@ -83,8 +86,9 @@ impl From<Retryable> for Stop {
 }
 
 /// Makes one attempt at the upload `id`.
-pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
-    let upload = match shared.blocking(move |shared| shared.spool.get(id)).await {
+pub async fn attempt(delivery: &Delivery, id: UploadId) -> Ended {
+    let core = &delivery.core;
+    let upload = match blocking(core, move |core| core.spool.get(id)).await {
         Ok(Some(upload)) if !upload.state.is_final() && !upload.is_early() => upload,
         Ok(_) => return Ended::Done,
         Err(error) => return failed_here(&error),
@@ -97,7 +101,7 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     }
     let before = upload.delivered.len();
     let was_corrupt = upload.reason.as_ref().is_some_and(|reason| reason.code == Code::RecordCorrupt.name());
-    let dest = match shared.services.destinations.get().check(&upload.dest) {
+    let dest = match delivery.services.destinations.get().check(&upload.dest) {
         Ok(dest) => dest,
         // The operator's list has changed since it was taken. He may change it back.
         Err(problem) => return retry(Retryable::new(problem.code, problem.detail), attempts),
@@ -108,8 +112,9 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
     let Some(layout) = layout else { return failed_here(&StoreError::Damaged("a prelude that is none")) };
     let has = upload.delivered.clone();
     let mut transfer = Transfer {
-        shared,
-        service: ServiceClient::new(&shared.services, &dest),
+        core,
+        delivery,
+        service: ServiceClient::new(&delivery.services, &dest),
         upload,
         was_corrupt,
         layout,
@@ -118,11 +123,11 @@ pub async fn attempt(shared: &Arc<Shared>, id: UploadId) -> Ended {
         idle_messages: 0,
     };
     let result = {
-        let _ended = shared.progress.guard(id);
+        let _ended = core.progress.guard(id);
         tokio::select! {
             result = transfer.run() => result,
             // What the service has of it by then, it has; the rest follows when the owner lets it.
-            () = shared.pause.until(true) => Err(Stop::Wait(None)),
+            () = delivery.pause.until(true) => Err(Stop::Wait(None)),
         }
     };
     // Whoever came further starts counting anew.
@@ -147,12 +152,12 @@ fn retry(retryable: Retryable, attempts: u32) -> Ended {
     Ended::Retry { failure, reason }
 }
 
-/// Why an attempt goes no further when our own disk fails in the middle of a message.
 /// A service's reason as its own word: of our codes, and of bounded length.
 fn their_reason(reason: ReasonDocument) -> Option<Reason> {
     Code::by_name(&reason.code).map(|code| Reason::new(code.name(), their_words(&reason.detail)))
 }
 
+/// Why an attempt goes no further when our own disk fails in the middle of a message.
 fn store_failed(error: &StoreError) -> Retryable {
     tracing::error!(%error, "the spool failed");
     Retryable::new(Code::SpoolFailed, "this gateway's disk cannot be read")
@@ -205,7 +210,7 @@ impl Transfer<'_> {
     /// Sends message after message until the service has all, then takes its word for what became of it.
     async fn send_all(&mut self, uploads: &str) -> Result<(), Stop> {
         let id = self.upload.id;
-        let payload = self.shared.blocking(move |shared| shared.spool.payload(id)).await.map(Arc::new)?;
+        let payload = blocking(self.core, move |core| core.spool.payload(id)).await.map(Arc::new)?;
         loop {
             if self.upload.state == State::Stored {
                 self.begin().await?;
@@ -239,12 +244,12 @@ impl Transfer<'_> {
 
     /// Whether more has been stored than was known, waiting a moment for it; not if all of it was, or the service has all of it.
     async fn more(&mut self) -> Result<bool, Stop> {
-        let shared = self.shared;
+        let (core, delivery) = (self.core, self.delivery);
         let (seen, until) = (self.upload.stored.len(), Instant::now() + MORE_WAIT);
-        let patient = shared.patient.try_acquire().ok();
+        let patient = delivery.patient.try_acquire().ok();
         loop {
             // Before looking: a commit in between is not missed.
-            let mut committed = std::pin::pin!(shared.committed.notified());
+            let mut committed = std::pin::pin!(core.committed.notified());
             committed.as_mut().enable();
             if seen == self.upload.total || self.upload.state >= State::Received {
                 return Ok(false);
@@ -261,7 +266,7 @@ impl Transfer<'_> {
 
     /// Puts off asking again, unless more was stored meanwhile.
     async fn idle(&mut self, seen: u64) -> Result<bool, Stop> {
-        let now = self.shared.clock.unix();
+        let now = self.core.clock.unix();
         let wait = now.since(self.upload.created).clamp(IDLE_SECS_MIN, IDLE_SECS_MAX);
         let next_attempt = Some(now.plus_secs(wait));
         self.record(Change { attempts: Some(0), next_attempt, reason: Some(None), ..Change::default() }).await?;
@@ -276,7 +281,7 @@ impl Transfer<'_> {
     /// Reads what is recorded of the upload: senders change it meanwhile.
     async fn look_again(&mut self) -> Result<(), Stop> {
         let id = self.upload.id;
-        match self.shared.blocking(move |shared| shared.spool.get(id)).await? {
+        match blocking(self.core, move |core| core.spool.get(id)).await? {
             Some(upload) if !upload.state.is_final() => {
                 self.upload = upload;
                 Ok(())
@@ -294,12 +299,12 @@ impl Transfer<'_> {
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(wire::GATEWAY, self.proof())
             .header(wire::PRELUDE, base64url(&self.upload.prelude));
-        self.shared.slots.message(self.upload.id).await;
-        self.shared.progress.begin(self.upload.id);
-        let (body, motion) = PayloadBody::new(self.shared, payload, self.upload.id, range);
+        self.delivery.slots.message(self.upload.id).await;
+        self.core.progress.begin(self.upload.id);
+        let (body, motion) = PayloadBody::new(self.core, payload, self.upload.id, range);
         let fault = body.fault();
         let answer = self.service.exchange(request, streamed(body), &motion).await;
-        self.shared.progress.acknowledged(self.upload.id);
+        self.core.progress.acknowledged(self.upload.id);
         match fault.get() {
             None => answer,
             Some(ReadError::Damaged(_)) => Err(self.spoilt(payload, range).await),
@@ -310,11 +315,11 @@ impl Transfer<'_> {
     /// Our disk has spoilt some of `range`, none of which was sent: it is missing again.
     async fn spoilt(&self, payload: &Arc<Payload>, range: ByteRange) -> Retryable {
         let (id, payload) = (self.upload.id, payload.clone());
-        let gone = self.shared.blocking(move |shared| {
+        let gone = blocking(self.core, move |core| {
             let spoilt = payload.spoilt(range)?;
             let detail = format!("bytes {spoilt} are spoilt on this gateway's disk; they have to be brought again");
             let reason = Reason::new(Code::SpoolDamaged.name(), detail);
-            shared.spool.spoil(id, &spoilt, &reason, shared.clock.unix())?;
+            core.spool.spoil(id, &spoilt, &reason, core.clock.unix())?;
             Ok::<_, StoreError>(reason)
         });
         match gone.await {
@@ -366,7 +371,7 @@ impl Transfer<'_> {
     /// Sends what the service no longer has. Ends in a wait: the next attempt asks again.
     async fn send_again(&mut self) -> Stop {
         let id = self.upload.id;
-        let payload = match self.shared.blocking(move |shared| shared.spool.payload(id)).await {
+        let payload = match blocking(self.core, move |core| core.spool.payload(id)).await {
             Ok(payload) => Arc::new(payload),
             Err(error) => return error.into(),
         };
@@ -467,8 +472,8 @@ impl Transfer<'_> {
             return Err(Stop::Over);
         };
         let (id, again) = (self.upload.id, Retryable::new(code, reason.detail.clone()));
-        let gone = self.shared.blocking(move |shared| {
-            shared.spool.spoil(id, &[range].into_iter().collect(), &reason, shared.clock.unix())
+        let gone = blocking(self.core, move |core| {
+            core.spool.spoil(id, &[range].into_iter().collect(), &reason, core.clock.unix())
         });
         gone.await?;
         Err(again.into())
@@ -476,7 +481,7 @@ impl Transfer<'_> {
 
     async fn record(&mut self, change: Change) -> Result<(), Stop> {
         let id = self.upload.id;
-        let state = self.shared.blocking(move |shared| shared.spool.change(id, &change, shared.clock.unix())).await?;
+        let state = blocking(self.core, move |core| core.spool.change(id, &change, core.clock.unix())).await?;
         match state {
             Some(state) if !state.is_final() => {
                 self.upload.state = state;
@@ -490,7 +495,7 @@ impl Transfer<'_> {
     /// What shows a service that it is this gateway that sends, if it asks for that.
     fn proof(&self) -> String {
         let origin = self.service.dest.origin.as_str();
-        let proof = self.shared.key.prove(origin, self.upload.id, self.shared.clock.wall_unix());
+        let proof = self.core.key.prove(origin, self.upload.id, self.core.clock.wall_unix());
         base64url(&proof)
     }
 
@@ -508,9 +513,9 @@ fn kept_of(answer: &Answer, total: u64) -> Option<RangeSet> {
     text(&wire::MISSING).filter(|_| unfinished).and_then(|missing| delivered_from_missing(missing, total))
 }
 
-fn base64url(octets: &[u8]) -> String {
+fn base64url(bytes: &[u8]) -> String {
     use base64::Engine as _;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(octets)
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// What is recorded of an attempt that is to be made again after `delay`.
