@@ -4,12 +4,12 @@ use crate::access::cors::{Admission, Cors};
 use crate::access::host_check::Hosts;
 use crate::core::wire;
 use crate::delivery::message;
-use crate::offload;
+use crate::intake::request;
+use crate::intake::resumable::fields::Fields;
 use crate::peer::destination::{Dest, Destinations};
 use crate::peer::status::{self, ServiceStatus};
 use crate::peer::verdict::{self, Answer, ServiceVerdict};
 use crate::peer::well_known::WellKnown;
-use crate::resumable::fields::Fields;
 use bytes::Bytes;
 use hoop_http::{Origin, Problem};
 use hoop_seal::{Layout, Prelude};
@@ -69,8 +69,8 @@ pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
 /// # Errors
 /// As the gateway answers.
 pub fn part(id: &str, headers: &HeaderMap) -> Result<(UploadId, ContentRange, Option<Prelude>), Problem> {
-    offload::content_length(headers)?;
-    let part = offload::part(id, headers)?;
+    request::content_length(headers)?;
+    let part = request::part(id, headers)?;
     Ok((part.id, part.range, part.prelude))
 }
 

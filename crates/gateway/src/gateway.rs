@@ -169,7 +169,7 @@ fn is_taken(error: &ServeError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intake::DISK_TURNS;
+    use crate::intake::state::DISK_TURNS;
     use hoop_http::shutdown;
     use hoop_seal::{Prelude, RECORD_SIZE, TICKET_LEN};
     use hoop_spool::{Begin, Offer};
@@ -224,7 +224,7 @@ mod tests {
         let running = tokio::spawn(gateway.run(shutdown));
         for (seed, fields) in [(1, ""), (2, "Upload-Complete: ?1\r\nUpload-Draft-Interop-Version: 8\r\n")] {
             // As if the disk had enough to do with others.
-            let turns = shared.disk_turns.acquire_many(DISK_TURNS.try_into().unwrap()).await.unwrap();
+            let turns = shared.receiver.disk_turns.acquire_many(DISK_TURNS.try_into().unwrap()).await.unwrap();
             let sent = Arc::new(AtomicUsize::new(0));
             let own = sent.clone();
             let long = tokio::spawn(async move { hand_over(address, seed, fields, LONG, &own).await });

@@ -10,7 +10,6 @@ mod bridge;
 mod core;
 mod crowd;
 mod delivery;
-mod devices;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
@@ -19,15 +18,11 @@ mod intake;
 mod lookup;
 mod metrics;
 mod monitor;
-mod offload;
-mod open_ended;
 mod peer;
 mod reload;
-mod resumable;
 mod routes;
 mod shared;
 mod status;
-mod steps;
 
 pub use crate::core::allow_dest::{AllowDest, AllowDestError};
 pub use crate::core::body_timeouts::BodyTimeouts;

@@ -37,7 +37,7 @@ pub fn page(shared: &Shared) -> Result<String, StoreError> {
     page.add("failed_attempts_total", "counter", "Attempts that are to be made again, by code.", failed);
     let refused = counters.refused_by_code().map(by_code);
     page.add("refused_requests_total", "counter", "Requests that were refused, by code.", refused);
-    page.gauge("devices", "Devices that were heard of lately.", shared.devices.len() as u64);
+    page.gauge("devices", "Devices that were heard of lately.", shared.receiver.admission.devices.len() as u64);
     let streams = Arc::strong_count(&shared.streams) - 1;
     page.gauge("event_streams", "Streams of events that are open.", streams as u64);
     page.gauge("paused", "1 while its owner has paused deliveries.", shared.delivery.pause.is_on().into());

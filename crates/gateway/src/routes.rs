@@ -4,15 +4,16 @@ use crate::access::cors::{self, Admission, Page};
 use crate::access::host_check::authority;
 use crate::access::presence;
 use crate::access::receipts::{sign_stored, write_cut_through, write_headers};
+use crate::bridge;
 use crate::core::problems::{FULL_RETRY_AFTER, store_problem};
 use crate::core::wire::dest_of;
 use crate::crowd::{self, Use};
+use crate::intake::receive::offload;
+use crate::intake::resumable::handler;
 use crate::lookup::known;
 use crate::monitor::{self, Place, Visit};
-use crate::offload::offload;
 use crate::shared::Shared;
 use crate::status::write_wait;
-use crate::{bridge, resumable};
 use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
 use hoop_units::DeviceId;
@@ -81,9 +82,9 @@ async fn route(
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
     let device = DeviceId::from_ip(peer.address.ip());
-    shared.devices.request(device, shared.clock.now())?;
-    if resumable::concerns(&head) {
-        return resumable::answer(shared, page, &base, device, &head, body).await;
+    shared.receiver.admission.devices.request(device, shared.clock.now())?;
+    if handler::concerns(&head) {
+        return handler::answer(&shared.receiver, page, &base, device, &head, body).await;
     }
     let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
@@ -92,7 +93,7 @@ async fn route(
             test(shared, page, query, proof).await
         }
         (&Method::POST, "/offload") => {
-            let taken = offload(shared, None, query, &head.headers, device, body).await?;
+            let taken = offload(&shared.receiver, None, query, &head.headers, device, body).await?;
             Ok(taken.receipt(&shared.core, &base, &dest_of(query)?))
         }
         (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
@@ -103,7 +104,7 @@ async fn route(
         (&Method::GET | &Method::HEAD, "/bridge.js") => Ok(bridge::script(&head.headers)),
         (&Method::GET | &Method::HEAD, "/bridge.css") => Ok(bridge::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
-            let taken = offload(shared, upload, query, &head.headers, device, body).await?;
+            let taken = offload(&shared.receiver, upload, query, &head.headers, device, body).await?;
             Ok(taken.receipt(&shared.core, &base, &dest_of(query)?))
         }
         (&Method::HEAD, _) if upload.is_some() => standing(shared, page, upload.unwrap_or_default()).await,

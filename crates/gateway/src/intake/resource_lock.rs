@@ -1,4 +1,4 @@
-//! One request at a time for each upload resource, and the latest first: [`Turns`].
+//! One request at a time for each upload resource, and the latest first: [`ResourceLocks`].
 //!
 //! A client asks for nothing while it still sends; so when it does ask, what it was sending has broken off, though we may not have heard
 //! of that. The request that is under way then ends, records what it has, and makes way.
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard, watch};
 
-/// Whose turn it is, by resource. Holds no more than there are requests under way.
+/// The resources that are in use. Holds no more than there are requests under way.
 #[derive(Default)]
-pub struct Turns(Mutex<BTreeMap<Token, Weak<Slot>>>);
+pub struct ResourceLocks(Mutex<BTreeMap<Token, Weak<Slot>>>);
 
 struct Slot {
     queue: Arc<Queue<()>>,
@@ -19,7 +19,7 @@ struct Slot {
 }
 
 /// The leave to use a resource, for as long as it is held.
-pub struct Turn {
+pub struct ResourceLock {
     come: watch::Receiver<u64>,
     number: u64,
     /// Released before the slot is.
@@ -27,9 +27,9 @@ pub struct Turn {
     _slot: Arc<Slot>,
 }
 
-impl Turns {
+impl ResourceLocks {
     /// Ends what uses the resource now, and waits until it has.
-    pub async fn take(&self, token: Token) -> Turn {
+    pub async fn take(&self, token: Token) -> ResourceLock {
         let slot = self.slot(token);
         let mut number = 0;
         slot.come.send_modify(|come| {
@@ -38,7 +38,7 @@ impl Turns {
         });
         let come = slot.come.subscribe();
         let guard = slot.queue.clone().lock_owned().await;
-        Turn { come, number, _guard: guard, _slot: slot }
+        ResourceLock { come, number, _guard: guard, _slot: slot }
     }
 
     fn slot(&self, token: Token) -> Arc<Slot> {
@@ -53,11 +53,11 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl ResourceLock {
     /// Returns when another request has come.
-    pub async fn is_over(&mut self) {
+    pub async fn superseded(&mut self) {
         let number = self.number;
-        // The slot lives as long as this turn, and the sender with it.
+        // The slot lives as long as this lock, and the sender with it.
         let _ = self.come.wait_for(|come| *come > number).await;
     }
 }
@@ -67,23 +67,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_latest_request_ends_the_one_before_it_and_only_that_of_its_own_resource() {
-        let turns = Turns::default();
+    async fn the_latest_request_ends_the_earlier_one_for_its_own_resource_alone() {
+        let locks = ResourceLocks::default();
         let (one, other) = (Token([1; 16]), Token([2; 16]));
-        let mut first = turns.take(one).await;
-        let mut foreign = turns.take(other).await;
+        let mut first = locks.take(one).await;
+        let mut foreign = locks.take(other).await;
         let end_first = async {
-            first.is_over().await;
+            first.superseded().await;
             drop(first);
         };
-        let (second, ()) = tokio::join!(turns.take(one), end_first);
+        let (second, ()) = tokio::join!(locks.take(one), end_first);
         tokio::select! {
             biased;
-            () = foreign.is_over() => panic!("nobody asked for it"),
+            () = foreign.superseded() => panic!("nobody asked for it"),
             () = tokio::task::yield_now() => {}
         }
         drop((second, foreign));
-        turns.take(one).await;
-        assert_eq!(turns.0.lock().unwrap().len(), 1, "what nobody uses is forgotten");
+        locks.take(one).await;
+        assert_eq!(locks.0.lock().unwrap().len(), 1, "what nobody uses is forgotten");
     }
 }

@@ -4,20 +4,20 @@
 //! spool promises the next few MiB of the device's share and of the disk, so that several such uploads together do not exceed them, and none
 //! of them keeps more from others than its next step.
 
+use super::admission::Admission;
+use crate::core::blocking::blocking;
 use crate::core::problems::{full_problem, store_problem};
-use crate::offload::holding;
-use crate::shared::Shared;
 use hoop_http::{Code, Problem};
 use hoop_spool::Intake;
 use std::sync::Arc;
 
 /// The limit of one sender.
-pub struct OpenEnded(Arc<Shared>);
+pub struct OpenEnded(Arc<Admission>);
 
 impl OpenEnded {
     /// Of a sender that has brought nothing yet.
-    pub fn new(shared: &Arc<Shared>) -> Self {
-        Self(shared.clone())
+    pub fn new(admission: &Arc<Admission>) -> Self {
+        Self(admission.clone())
     }
 
     /// Up to where this sender may write, which wants to write `len` bytes at `at`.
@@ -30,9 +30,7 @@ impl OpenEnded {
             return Err(Problem::new(Code::TooLarge, format!("this gateway takes {longest} bytes at most")));
         }
         let intake = intake.another();
-        let promise = self.0.blocking(move |shared| {
-            intake.promise_next(|device, held| Ok(shared.devices.left(device, holding(shared, &held)?)))
-        });
+        let promise = blocking(&self.0, move |admission| admission.promise_next(&intake));
         let promised = promise.await.map_err(|error| store_problem(&error))?;
         match promised >= len {
             true => Ok(longest.min(at + promised)),

@@ -1,12 +1,19 @@
 //! Taking one part of a resumable upload: [`Append`].
 
-use super::{Kind, RESOURCE_SECS, Refusal, Turn, fields, remaining, tail_of};
+use super::fields;
+use super::refusal::{Kind, Refusal};
+use super::standing::{RESOURCE_SECS, remaining, tail_of};
 use crate::access::consent::Offered;
 use crate::access::receipts::Taken;
+use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
-use crate::intake::{Frames, Sink};
-use crate::offload::{begin, commit_problem, layout, record, sealed_offer, whole, whole_records, with_deadline};
-use crate::shared::Shared;
+use crate::intake::body_reader::BodyReader;
+use crate::intake::body_writer::BodyWriter;
+use crate::intake::commit::{record, whole_records};
+use crate::intake::refusals::{commit_problem, whole};
+use crate::intake::request::{sealed_offer, with_deadline};
+use crate::intake::resource_lock::ResourceLock;
+use crate::intake::state::Receiver;
 use bytes::{Bytes, BytesMut};
 use hoop_http::{Code, Inbound, Interim, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
@@ -15,18 +22,18 @@ use hoop_units::{ByteRange, UnixTime};
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
 
-/// After so many octets whole records are recorded while more come: what a break costs at most, and rare enough for the disk.
+/// After so many bytes whole records are recorded while more come: what a break costs at most, and rare enough for the disk.
 const STEP_BYTES: u64 = 8 << 20;
 
 /// A part on its way to the spool.
 pub struct Append {
-    pub shared: Arc<Shared>,
+    pub receiver: Arc<Receiver>,
     pub token: Token,
     pub resource: Resource,
     pub total: u64,
     /// As recorded before.
     pub upload: Option<Upload>,
-    pub turn: Turn,
+    pub lock: ResourceLock,
     /// Whether Z ends with this part.
     pub complete: bool,
     /// For interim answers, in that version of the draft.
@@ -65,7 +72,7 @@ impl Append {
         if let Err(refusal) = &result {
             if refusal.complete {
                 let token = self.token;
-                let dropped = self.shared.blocking(move |shared| shared.spool.drop_resource(token)).await;
+                let dropped = blocking(&self.receiver.core, move |core| core.spool.drop_resource(token)).await;
                 dropped.map_err(|error| store_problem(&error))?;
             }
             body.linger_apart();
@@ -74,17 +81,17 @@ impl Append {
     }
 
     async fn take(&mut self, body: &mut Inbound) -> Result<Appended, Refusal> {
-        let layout = layout(&self.shared, self.total)?;
+        let layout = self.receiver.admission.layout(self.total)?;
         let (start, tail) = self.remaining();
         let ahead = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));
-        let mut frames = Frames::new(&self.shared, body);
-        frames.ahead = ahead;
+        let mut reader = BodyReader::new(&self.receiver.core, self.receiver.body_timeouts, body);
+        reader.ahead = ahead;
         let offer = match self.upload.as_ref().filter(|upload| !upload.is_early()) {
             Some(upload) => again(upload),
-            None => match self.open(&mut frames).await? {
+            None => match self.open(&mut reader).await? {
                 Opening::Prelude(prelude) => {
                     let dest = self.resource.dest.clone();
-                    let offer = sealed_offer(&self.shared, &prelude, Some(self.total), dest)?;
+                    let offer = sealed_offer(self.receiver.core.clock.unix(), &prelude, Some(self.total), dest)?;
                     Offer { device: self.resource.device, ..offer }
                 }
                 Opening::Short(seen, ended) => return self.keep_short(seen, ended).await,
@@ -93,11 +100,12 @@ impl Append {
         let offer = with_deadline(offer, self.deadline);
         let (id, prelude) = (offer.id, offer.prelude.clone());
         let valid = self.consent(&offer).await?;
-        let (begun, _promise) = begin(&self.shared, offer, Some(ByteRange::new(start, self.total)), valid).await?;
+        let (begun, _promise) =
+            self.receiver.admission.begin(offer, Some(ByteRange::new(start, self.total)), valid).await?;
         let intake = match begun {
             Begin::Take(intake) => intake,
             Begin::Complete(upload) => {
-                frames.body.linger().await;
+                reader.body.linger().await;
                 self.finish().await?;
                 return Ok(Appended::Whole(whole(&upload)?));
             }
@@ -107,8 +115,8 @@ impl Append {
             self.keep().await?;
         }
         // It steps for itself, since its sender is told of each.
-        let sink = Sink::new(intake, prelude, start, self.total);
-        self.receive(sink, &mut frames, layout, start).await
+        let writer = BodyWriter::new(intake, prelude, start, self.total, self.receiver.disk_turns.clone());
+        self.receive(writer, &mut reader, layout, start).await
     }
 
     /// Where the next record to be written begins, and what is there of it.
@@ -118,27 +126,27 @@ impl Append {
 
     /// Checks the service's permit as for any other upload. Returns until when the upload may begin.
     async fn consent(&self, offer: &Offer) -> Result<UnixTime, Problem> {
-        let dest = self.shared.services.destinations.get().check(&offer.dest)?;
+        let dest = self.receiver.consent.services.destinations.get().check(&offer.dest)?;
         let permit = self.permit.as_deref();
         let device = self.resource.device;
         let offered = Offered { dest: &dest, device, id: offer.id, total: Some(self.total), early: false, permit };
-        let permit = self.shared.consent.check_permit(&offered).await?;
+        let permit = self.receiver.consent.check_permit(&offered).await?;
         Ok(permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires)))
     }
 
-    /// Reads on until the prelude is there; its octets come again from `frames`.
-    async fn open(&mut self, frames: &mut Frames<'_>) -> Result<Opening, Problem> {
+    /// Reads on until the prelude is there; its bytes come again from `reader`.
+    async fn open(&mut self, reader: &mut BodyReader<'_>) -> Result<Opening, Problem> {
         let mut seen = Bytes::new();
         loop {
             match Prelude::parse(&seen) {
                 Ok(prelude) => {
-                    frames.ahead = Some(seen);
+                    reader.ahead = Some(seen);
                     return Ok(Opening::Prelude(prelude));
                 }
                 Err(PreludeError::Incomplete { .. }) => {}
                 Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
             }
-            match self.next(frames).await {
+            match self.next(reader).await {
                 Ok(Some(bytes)) => seen = [seen, bytes].concat().into(),
                 Ok(None) => return Ok(Opening::Short(seen, Ok(()))),
                 Err(problem) => return Ok(Opening::Short(seen, Err(problem))),
@@ -146,21 +154,21 @@ impl Append {
         }
     }
 
-    /// The next octets, unless another request has come meanwhile.
-    async fn next(&mut self, frames: &mut Frames<'_>) -> Result<Option<Bytes>, Problem> {
+    /// The next bytes, unless another request has come meanwhile.
+    async fn next(&mut self, reader: &mut BodyReader<'_>) -> Result<Option<Bytes>, Problem> {
         tokio::select! {
             biased;
-            () = self.turn.is_over() => {
+            () = self.lock.superseded() => {
                 Err(Problem::new(Code::RequestTimeout, "another request for the same upload came meanwhile"))
             }
-            next = frames.next() => next,
+            next = reader.next() => next,
         }
     }
 
     /// Less than a prelude has come by now.
     async fn keep_short(&mut self, seen: Bytes, ended: Result<(), Problem>) -> Result<Appended, Refusal> {
         if ended.is_ok() && self.complete {
-            let detail = format!("it ends after {} octets, within its prelude", seen.len());
+            let detail = format!("it ends after {} bytes, within its prelude", seen.len());
             return Err(Problem::new(Code::BodyNotSealed, detail).into());
         }
         // What has been told of stays: a request that another one ended may not have come so far.
@@ -172,53 +180,53 @@ impl Append {
         Ok(Appended::Part { offset: self.resource.tail.len() as u64, expires: self.resource.expires })
     }
 
-    /// Takes octets from `start` on. A record's are held until all of them are here: the upload's file is not written anew for each part of
-    /// a few octets.
+    /// Takes bytes from `start` on. A record's are held until all of them are here: the upload's file is not written anew for each part of
+    /// a few bytes.
     async fn receive(
         &mut self,
-        mut sink: Sink,
-        frames: &mut Frames<'_>,
+        mut writer: BodyWriter,
+        reader: &mut BodyReader<'_>,
         layout: Layout,
         start: u64,
     ) -> Result<Appended, Refusal> {
         let border = layout.record_at(start.max(layout.prelude_len())).map_or(self.total, |at| layout.record(at).end);
         let (mut held, mut recorded, mut overrun) = (BytesMut::new(), start, false);
         let ended = loop {
-            let mut bytes = match self.next(frames).await {
+            let mut bytes = match self.next(reader).await {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => break Ok(()),
                 Err(problem) => break Err(problem),
             };
-            overrun = sink.at + (held.len() + bytes.len()) as u64 > self.total;
-            if sink.at == start {
+            overrun = writer.at + (held.len() + bytes.len()) as u64 > self.total;
+            if writer.at == start {
                 held.extend_from_slice(&bytes);
                 if start + (held.len() as u64) < border {
                     continue;
                 }
                 bytes = std::mem::take(&mut held).freeze();
             }
-            if let Err(problem) = sink.push(&bytes) {
+            if let Err(problem) = writer.push(&bytes) {
                 break Err(problem);
             }
-            if let Err(problem) = sink.settle(&self.shared).await {
+            if let Err(problem) = writer.settle().await {
                 break Err(problem);
             }
-            if sink.at - recorded >= STEP_BYTES && sink.at < self.total {
-                recorded = sink.at;
+            if writer.at - recorded >= STEP_BYTES && writer.at < self.total {
+                recorded = writer.at;
                 let stepped;
-                (sink, stepped) = self.step(sink, layout, start).await;
+                (writer, stepped) = self.step(writer, layout, start).await;
                 if let Err(problem) = stepped {
                     break Err(problem);
                 }
             }
         };
-        let ended = sink.flush().and(ended);
+        let ended = writer.flush().and(ended);
         // Unless there is more of it, what has been told of stays.
         let told = start + self.remaining().1.len() as u64;
-        let (end, taken) = match sink.written() {
+        let (end, taken) = match writer.written() {
             // Nothing is in the file.
             at if at == start => {
-                self.shared.blocking(move |_| drop(sink)).await;
+                blocking(&self.receiver.core, move |_| drop(writer)).await;
                 let end = told.max(start + held.len() as u64);
                 if end > told {
                     self.keep_tail(start, held.into()).await?;
@@ -227,12 +235,12 @@ impl Append {
             }
             end => {
                 let kept = whole_records(layout, ByteRange::new(start, end));
-                (end, self.record(sink.intake, kept, tail_of(kept, start, end)).await?)
+                (end, self.record(writer.intake, kept, tail_of(kept, start, end)).await?)
             }
         };
         if overrun {
             // The draft wants no more of such an upload.
-            let mut refusal = Refusal::length(format_args!("more came than the {} octets that there are", self.total));
+            let mut refusal = Refusal::length(format_args!("more came than the {} bytes that there are", self.total));
             refusal.complete = true;
             return Err(refusal);
         }
@@ -242,7 +250,7 @@ impl Append {
             _ if self.complete => {
                 let problem = Problem::new(
                     Code::LengthInconsistent,
-                    format_args!("it ended after {end} octets of {}", self.total),
+                    format_args!("it ended after {end} bytes of {}", self.total),
                 );
                 Err(Refusal {
                     problem: problem.field("Upload-Length"),
@@ -256,19 +264,17 @@ impl Append {
     }
 
     /// Records whole records while others still come, and says so.
-    async fn step(&self, mut sink: Sink, layout: Layout, start: u64) -> (Sink, Result<(), Problem>) {
-        if let Err(problem) = sink.flush() {
-            return (sink, Err(problem));
+    async fn step(&self, mut writer: BodyWriter, layout: Layout, start: u64) -> (BodyWriter, Result<(), Problem>) {
+        if let Err(problem) = writer.flush() {
+            return (writer, Err(problem));
         }
-        let Some(range) = whole_records(layout, ByteRange::new(start, sink.at)) else { return (sink, Ok(())) };
+        let Some(range) = whole_records(layout, ByteRange::new(start, writer.at)) else { return (writer, Ok(())) };
         let total = self.total;
-        let (sink, recorded) = self
-            .shared
-            .blocking(move |shared| {
-                let recorded = record(shared, &sink.intake, range, total);
-                (sink, recorded)
-            })
-            .await;
+        let (writer, recorded) = blocking(&self.receiver.core, move |core| {
+            let recorded = record(core, &writer.intake, range, total);
+            (writer, recorded)
+        })
+        .await;
         if recorded.is_ok()
             && let Some((interim, version)) = &self.progress
         {
@@ -276,7 +282,7 @@ impl Append {
                 HeaderMap::from_iter([(fields::OFFSET, range.end.into()), (fields::INTEROP, (*version).into())]);
             resumption_supported(interim, &headers);
         }
-        (sink, recorded.map(|_| ()).map_err(commit_problem))
+        (writer, recorded.map(|_| ()).map_err(commit_problem))
     }
 
     /// Records whole records, and then what is left as the resource's tail.
@@ -287,27 +293,27 @@ impl Append {
         tail: ByteRange,
     ) -> Result<Option<Taken>, Problem> {
         let total = self.total;
-        let recorded = self.shared.blocking(move |shared| {
-            let taken = kept.map(|range| record(shared, &intake, range, total)).transpose().map_err(commit_problem)?;
+        let recorded = blocking(&self.receiver.core, move |core| {
+            let taken = kept.map(|range| record(core, &intake, range, total)).transpose().map_err(commit_problem)?;
             // Read while this holds the upload, whose file goes with the last sender if nothing of it was recorded.
-            let mut octets = vec![0; tail.len() as usize];
-            if !octets.is_empty() {
-                intake.read_at(tail.start, &mut octets).map_err(|error| store_problem(&error.into()))?;
+            let mut bytes = vec![0; tail.len() as usize];
+            if !bytes.is_empty() {
+                intake.read_at(tail.start, &mut bytes).map_err(|error| store_problem(&error.into()))?;
             }
-            Ok((taken, octets))
+            Ok((taken, bytes))
         });
-        let (taken, octets) = recorded.await?;
+        let (taken, bytes) = recorded.await?;
         if taken.as_ref().is_some_and(|taken| taken.state != State::Receiving) {
             self.finish().await?;
             return Ok(taken);
         }
-        self.keep_tail(tail.start, octets).await?;
+        self.keep_tail(tail.start, bytes).await?;
         Ok(taken)
     }
 
     /// Puts on disk what has come of the record that is not whole.
-    async fn keep_tail(&mut self, at: u64, octets: Vec<u8>) -> Result<(), Problem> {
-        (self.resource.tail_at, self.resource.tail) = (at, octets);
+    async fn keep_tail(&mut self, at: u64, bytes: Vec<u8>) -> Result<(), Problem> {
+        (self.resource.tail_at, self.resource.tail) = (at, bytes);
         self.keep().await
     }
 
@@ -322,10 +328,10 @@ impl Append {
     /// Puts on disk what the resource is now.
     async fn keep(&mut self) -> Result<(), Problem> {
         if self.resource.upload.is_some() {
-            self.resource.expires = self.shared.clock.unix().plus_secs(RESOURCE_SECS);
+            self.resource.expires = self.receiver.core.clock.unix().plus_secs(RESOURCE_SECS);
         }
         let (token, resource) = (self.token, self.resource.clone());
-        let kept = self.shared.blocking(move |shared| shared.spool.keep_resource(token, &resource)).await;
+        let kept = blocking(&self.receiver.core, move |core| core.spool.keep_resource(token, &resource)).await;
         kept.map(|_| ()).map_err(|error| store_problem(&error))
     }
 }

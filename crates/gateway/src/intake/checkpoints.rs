@@ -1,10 +1,10 @@
-//! What has come of a long body is committed while the rest still comes: [`Steps`].
+//! What has come of a long body is committed while the rest still comes: [`Checkpointer`].
 //!
 //! So a crash, or a device that walks off, costs the last moments of it and not the whole message, and what is stored can leave at once.
 //! The socket does not wait for the disk: a step runs beside it, one at a time, and the writes go on meanwhile.
 
-use crate::offload::{record, whole_records};
-use crate::shared::Shared;
+use super::commit::{record, whole_records};
+use crate::core::state::Core;
 use hoop_seal::Layout;
 use hoop_spool::Intake;
 use hoop_units::ByteRange;
@@ -24,8 +24,8 @@ const STEP_BYTES: u64 = 1 << 20;
 const STILL_TIME: Duration = Duration::from_secs(5);
 
 /// The steps of one body whose length is known.
-pub struct Steps {
-    shared: Arc<Shared>,
+pub struct Checkpointer {
+    core: Arc<Core>,
     layout: Layout,
     /// Up to where it is committed, or being so.
     done: u64,
@@ -34,10 +34,10 @@ pub struct Steps {
     under_way: Option<JoinHandle<()>>,
 }
 
-impl Steps {
+impl Checkpointer {
     /// Of a body that begins at `from`.
-    pub fn new(shared: &Arc<Shared>, layout: Layout, from: u64) -> Self {
-        Self { shared: shared.clone(), layout, done: from, last: Instant::now(), under_way: None }
+    pub fn new(core: &Arc<Core>, layout: Layout, from: u64) -> Self {
+        Self { core: core.clone(), layout, done: from, last: Instant::now(), under_way: None }
     }
 
     /// When the next step is due if nothing more comes; `None`: there is nothing for one.
@@ -60,9 +60,9 @@ impl Steps {
         }
         let Some(range) = whole_records(self.layout, ByteRange::new(self.done, written)) else { return };
         (self.done, self.last) = (range.end, now);
-        let (shared, intake, total) = (self.shared.clone(), intake.another(), self.layout.total());
+        let (core, intake, total) = (self.core.clone(), intake.another(), self.layout.total());
         self.under_way = Some(tokio::task::spawn_blocking(move || {
-            if let Err(error) = record(&shared, &intake, range, total) {
+            if let Err(error) = record(&core, &intake, range, total) {
                 // The message's own end reports whatever is in the way.
                 tracing::debug!(%error, "a step of a long body was not recorded");
             }

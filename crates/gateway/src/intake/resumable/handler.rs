@@ -1,47 +1,33 @@
-//! Resumable uploads as the IETF draft has them (draft-ietf-httpbis-resumable-upload), for clients that know nothing of Hoop but
-//! where to send: [`answer`].
-//!
-//! The draft knows an upload by a URL, its *upload resource*, that the client is given before the first octet has come; and lets
-//! parts end anywhere. So each resource has a random token, and a row in the spool's index that leads to the upload once the prelude has
-//! come, and that keeps what has come of a record which is not whole yet. Whole records go where those of every upload go.
-//! `docs/protocol.md` §6 says what is spoken.
-//!
-//! - [`fields`] reads the draft's header fields.
-//! - [`turns`] lets the latest request to a resource end the one before it.
-//! - [`append`] takes a part.
+//! Requests that begin a resumable upload or concern one: [`answer`].
 
-mod append;
-pub(crate) mod fields;
-mod turns;
-
+use super::append::{Append, Appended, resumption_supported};
+use super::fields::{self, Fields, begins};
+use super::refusal::{Refusal, inconsistent};
+use super::standing::{RESOURCE_SECS, Standing};
 use crate::access::cors::Page;
 use crate::access::receipts::{Taken, sign_stored, write_headers};
+use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
 use crate::core::wire::{RESOURCES, dest_of};
-use crate::offload::{deadline, layout, offload, permit};
-use crate::shared::Shared;
-use append::{Append, Appended};
+use crate::intake::receive::offload;
+use crate::intake::request::{deadline, permit};
+use crate::intake::resource_lock::ResourceLock;
+use crate::intake::state::Receiver;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use fields::Fields;
-pub use fields::begins;
 use hoop_http::{Body, Code, Dice, Inbound, Interim, Problem, empty, full};
 use hoop_spool::{Resource, Token, Upload};
 use hoop_timekeeper::Over;
-use hoop_units::{ByteRange, DeviceId, UnixTime};
+use hoop_units::{DeviceId, UnixTime};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use std::sync::Arc;
 use std::time::Duration;
-pub use turns::{Turn, Turns};
 
 /// How long a resource lives of which the prelude has not come, in seconds: an upload without one is no longer kept either.
 const EMPTY_SECS: u32 = hoop_spool::EARLY_SECS;
 
-/// How long a resource lives after its last part, in seconds: a day, so that a phone may be away over night.
-const RESOURCE_SECS: u32 = 24 * 60 * 60;
-
-/// The same: no resource lives for longer without another part.
+/// No resource lives for longer without another part.
 const RESOURCE_LIFE: Duration = Duration::from_secs(RESOURCE_SECS as u64);
 
 /// When to come back while there are too many resources: some expire every minute, if they are empty.
@@ -49,7 +35,7 @@ const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// What answers share: who asks, and how.
 struct Call<'a> {
-    shared: &'a Arc<Shared>,
+    receiver: &'a Arc<Receiver>,
     page: Option<&'a Page>,
     device: DeviceId,
     /// Where the sender reached this gateway.
@@ -57,42 +43,6 @@ struct Call<'a> {
     fields: Fields,
     /// For interim answers, to a client that says it understands them.
     interim: Option<Interim>,
-}
-
-/// A refusal, with what the draft wants said of it.
-struct Refusal {
-    problem: Problem,
-    /// Whether the upload has ended with this.
-    complete: bool,
-    /// How far the upload is.
-    offset: Option<u64>,
-    kind: Kind,
-}
-
-/// The draft's own types of problems.
-enum Kind {
-    Other,
-    Offset { expected: u64, provided: u64 },
-    Length,
-}
-
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
-        Self { complete: problem.code.is_final(), problem, offset: None, kind: Kind::Other }
-    }
-}
-
-impl Refusal {
-    fn offset(expected: u64, provided: u64) -> Self {
-        let detail = format!("{expected} octets are here, and the part begins at {provided}");
-        let problem = Problem::new(Code::OffsetMismatch, detail).field("Upload-Offset");
-        Self { problem, complete: false, offset: Some(expected), kind: Kind::Offset { expected, provided } }
-    }
-
-    fn length(detail: impl std::fmt::Display) -> Self {
-        let problem = Problem::new(Code::LengthInconsistent, detail).field("Upload-Length");
-        Self { problem, complete: false, offset: None, kind: Kind::Length }
-    }
 }
 
 /// Whether a request is one of these: it begins a resumable upload, or concerns one.
@@ -110,7 +60,7 @@ fn is_options(head: &Parts) -> bool {
 /// # Errors
 /// `origin-forbidden` alone, which no page must be able to read; every other refusal is an answer.
 pub async fn answer(
-    shared: &Arc<Shared>,
+    receiver: &Arc<Receiver>,
     page: Option<&Page>,
     base: &str,
     device: DeviceId,
@@ -119,7 +69,7 @@ pub async fn answer(
 ) -> Result<Response<Body>, Problem> {
     let fields = Fields::of(&head.headers);
     let interim = fields.interop.and_then(|_| Interim::of(&head.extensions));
-    let call = Call { shared, page, device, base, fields, interim };
+    let call = Call { receiver, page, device, base, fields, interim };
     let token = head.uri.path().strip_prefix(RESOURCES).map(token);
     // Whoever wants it takes it out.
     let mut body = Some(body);
@@ -159,20 +109,20 @@ impl Call<'_> {
         if whole && (self.interim.is_none() || total.is_none() || is_empty(body)) {
             return self.plain(head, body).await;
         }
-        let dest = self.shared.services.destinations.get().check(&dest_of(query)?)?;
+        let dest = self.receiver.consent.services.destinations.get().check(&dest_of(query)?)?;
         let permit = permit(&head.headers)?;
-        self.shared.consent.check_destination(&dest, self.device, permit.as_deref(), false).await?;
-        self.shared.consent.demand_permit(&dest, permit.as_deref())?;
+        self.receiver.consent.check_destination(&dest, self.device, permit.as_deref(), false).await?;
+        self.receiver.consent.demand_permit(&dest, permit.as_deref())?;
         let dest = dest.url;
-        total.map(|total| layout(self.shared, total)).transpose()?;
-        self.shared.devices.begin_resource(self.device, self.shared.clock.now())?;
-        let now = self.shared.clock.unix();
+        total.map(|total| self.receiver.admission.layout(total)).transpose()?;
+        self.receiver.admission.devices.begin_resource(self.device, self.receiver.core.clock.now())?;
+        let now = self.receiver.core.clock.unix();
         let (token, resource) =
             (Token(Dice.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
         let new = resource.clone();
-        let added = self.shared.blocking(move |shared| {
-            let over = shared.clock.over(RESOURCE_LIFE).unwrap_or(Over::NOTHING);
-            shared.spool.add_resource(token, &new, over)
+        let added = blocking(&self.receiver.core, move |core| {
+            let over = core.clock.over(RESOURCE_LIFE).unwrap_or(Over::NOTHING);
+            core.spool.add_resource(token, &new, over)
         });
         let added = added.await;
         if !added.map_err(|error| store_problem(&error))? {
@@ -188,24 +138,24 @@ impl Call<'_> {
             return Ok(self.created(&location, 0, resource.expires));
         }
         self.announce(&location, resource.expires);
-        let turn = self.shared.turns.take(token).await;
+        let lock = self.receiver.resource_locks.take(token).await;
         let dest = resource.dest.clone();
-        match self.append(token, resource, None, turn, &head.headers, body).await? {
+        match self.append(token, resource, None, lock, &head.headers, body).await? {
             Appended::Whole(taken) => Ok(self.whole(&taken, &dest)),
             Appended::Part { offset, expires } => Ok(self.created(&location, offset, expires)),
         }
     }
 
-    /// Refuses octets for a service whose permit is demanded and not shown, before any is read: which upload they are of is known later.
+    /// Refuses bytes for a service whose permit is demanded and not shown, before any is read: which upload they are of is known later.
     fn demand_permit(&self, dest: &str, headers: &HeaderMap) -> Result<(), Problem> {
-        let dest = self.shared.services.destinations.get().check(dest)?;
-        self.shared.consent.demand_permit(&dest, permit(headers)?.as_deref())
+        let dest = self.receiver.consent.services.destinations.get().check(dest)?;
+        self.receiver.consent.demand_permit(&dest, permit(headers)?.as_deref())
     }
 
     /// Takes all of Z at once, as from any other sender.
     async fn plain(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
         let body = body.take().expect("it is taken once");
-        let taken = offload(self.shared, None, head.uri.query(), &head.headers, self.device, body).await?;
+        let taken = offload(self.receiver, None, head.uri.query(), &head.headers, self.device, body).await?;
         Ok(self.whole(&taken, &dest_of(head.uri.query())?))
     }
 
@@ -217,7 +167,7 @@ impl Call<'_> {
             (fields::LIMIT, self.limit(Some(expires))),
             (fields::INTEROP, version.into()),
         ]);
-        append::resumption_supported(interim, &headers);
+        resumption_supported(interim, &headers);
     }
 
     fn created(&self, location: &HeaderValue, offset: u64, expires: UnixTime) -> Response<Body> {
@@ -237,7 +187,7 @@ impl Call<'_> {
 
     /// The answer of `/offload` to all of Z, signed as there.
     fn whole(&self, taken: &Taken, dest: &str) -> Response<Body> {
-        let mut response = taken.receipt(&self.shared.core, self.base, dest);
+        let mut response = taken.receipt(&self.receiver.core, self.base, dest);
         self.write(response.headers_mut(), Some(taken.total), true);
         response
     }
@@ -245,14 +195,14 @@ impl Call<'_> {
     /// `HEAD` and `GET` of a resource: how far it is.
     async fn standing(&self, token: Token) -> Result<Response<Body>, Refusal> {
         // Whoever asks has stopped sending.
-        let _turn = self.shared.turns.take(token).await;
+        let _lock = self.receiver.resource_locks.take(token).await;
         let (resource, upload) = self.known(token).await?;
         let standing = Standing::of(&resource, upload.as_ref()).ok_or_else(unknown)?;
         let mut response = no_content();
         let headers = response.headers_mut();
         if let Some(upload) = &upload {
             write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
-            sign_stored(&self.shared.core, headers, (upload.id, upload.state, upload.total), &upload.dest);
+            sign_stored(&self.receiver.core, headers, (upload.id, upload.state, upload.total), &upload.dest);
         }
         self.write(headers, Some(standing.offset), standing.complete);
         if let Some(total) = resource.total {
@@ -270,7 +220,7 @@ impl Call<'_> {
         headers: &HeaderMap,
         body: &mut Option<Inbound>,
     ) -> Result<Response<Body>, Refusal> {
-        let turn = self.shared.turns.take(token).await;
+        let lock = self.receiver.resource_locks.take(token).await;
         let (mut resource, upload) = self.known(token).await?;
         let standing = Standing::of(&resource, upload.as_ref()).ok_or_else(unknown)?;
         let from = self.check(headers, &standing)?;
@@ -288,13 +238,13 @@ impl Call<'_> {
         }
         let beyond = resource.total.zip(self.fields.content).filter(|(total, content)| from + content > *total);
         if let Some((total, content)) = beyond {
-            return Err(Refusal::length(format_args!("{from} octets and {content} more; there are {total} in all")));
+            return Err(Refusal::length(format_args!("{from} bytes and {content} more; there are {total} in all")));
         }
         if is_empty(body) && self.fields.complete == Some(false) {
             return Ok(self.part(from, resource.expires));
         }
         let dest = resource.dest.clone();
-        match self.append(token, resource, upload, turn, headers, body).await? {
+        match self.append(token, resource, upload, lock, headers, body).await? {
             Appended::Whole(taken) => Ok(self.whole(&taken, &dest)),
             Appended::Part { offset, expires } => Ok(self.part(offset, expires)),
         }
@@ -327,7 +277,7 @@ impl Call<'_> {
         token: Token,
         resource: Resource,
         upload: Option<Upload>,
-        turn: Turn,
+        lock: ResourceLock,
         headers: &HeaderMap,
         body: &mut Option<Inbound>,
     ) -> Result<Appended, Refusal> {
@@ -338,12 +288,12 @@ impl Call<'_> {
         };
         self.demand_permit(&resource.dest, headers)?;
         let append = Append {
-            shared: self.shared.clone(),
+            receiver: self.receiver.clone(),
             token,
             resource,
             total,
             upload,
-            turn,
+            lock,
             complete: self.fields.complete == Some(true),
             progress: self.interim.clone().zip(self.fields.interop),
             permit: permit(headers)?,
@@ -359,13 +309,13 @@ impl Call<'_> {
     /// `DELETE` of a resource: it is forgotten, and what has come of an upload that is not whole, if its device asks. Whoever else saw the
     /// prelude go by can make a resource of the same upload.
     async fn delete(&self, token: Token) -> Result<Response<Body>, Refusal> {
-        let _turn = self.shared.turns.take(token).await;
+        let _lock = self.receiver.resource_locks.take(token).await;
         let (resource, upload) = self.known(token).await?;
         let is_own = upload.is_some_and(|upload| upload.device == self.device);
-        let dropped = self.shared.blocking(move |shared| {
-            shared.spool.drop_resource(token)?;
+        let dropped = blocking(&self.receiver.core, move |core| {
+            core.spool.drop_resource(token)?;
             // What others are sending meanwhile, or what is whole, is left alone.
-            resource.upload.filter(|_| is_own).map_or(Ok(false), |id| shared.spool.abandon(id))
+            resource.upload.filter(|_| is_own).map_or(Ok(false), |id| core.spool.abandon(id))
         });
         dropped.await.map_err(|error| store_problem(&error))?;
         Ok(no_content())
@@ -373,10 +323,10 @@ impl Call<'_> {
 
     /// What is known of a resource, for whoever may know it, and of its upload.
     async fn known(&self, token: Token) -> Result<(Resource, Option<Upload>), Problem> {
-        let now = self.shared.clock.past(RESOURCE_LIFE);
-        let found = self.shared.blocking(move |shared| {
-            let Some(resource) = shared.spool.resource(token, now)? else { return Ok(None) };
-            let upload = resource.upload.map_or(Ok(None), |id| shared.spool.get(id))?;
+        let now = self.receiver.core.clock.past(RESOURCE_LIFE);
+        let found = blocking(&self.receiver.core, move |core| {
+            let Some(resource) = core.spool.resource(token, now)? else { return Ok(None) };
+            let upload = resource.upload.map_or(Ok(None), |id| core.spool.get(id))?;
             Ok(Some((resource, upload)))
         });
         let (resource, upload) = found.await.map_err(|error| store_problem(&error))?.ok_or_else(unknown)?;
@@ -385,9 +335,9 @@ impl Call<'_> {
     }
 
     fn limit(&self, expires: Option<UnixTime>) -> HeaderValue {
-        let mut limit = format!("max-size={}", self.shared.max_upload_bytes);
+        let mut limit = format!("max-size={}", self.receiver.admission.max_upload_bytes);
         if let Some(expires) = expires {
-            limit += &format!(", max-age={}", expires.since(self.shared.clock.unix()));
+            limit += &format!(", max-age={}", expires.since(self.receiver.core.clock.unix()));
         }
         HeaderValue::try_from(limit).expect("letters and digits")
     }
@@ -418,65 +368,6 @@ impl Call<'_> {
     }
 }
 
-impl Kind {
-    /// The problem's document with the draft's type and members, where the draft has one.
-    fn document(&self, problem: &Problem) -> Option<Vec<u8>> {
-        const TYPES: &str = "https://iana.org/assignments/http-problem-types#";
-        let name = match self {
-            Self::Other => return None,
-            Self::Offset { .. } => "mismatching-upload-offset",
-            Self::Length => "inconsistent-upload-length",
-        };
-        let mut document: serde_json::Value = serde_json::from_slice(&problem.to_json()).ok()?;
-        document["type"] = format!("{TYPES}{name}").into();
-        if let Self::Offset { expected, provided } = self {
-            document["expected-offset"] = (*expected).into();
-            document["provided-offset"] = (*provided).into();
-        }
-        serde_json::to_vec(&document).ok()
-    }
-}
-
-/// How far an upload is, as its client sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Standing {
-    offset: u64,
-    complete: bool,
-}
-
-impl Standing {
-    /// `None`: what was there before the tail is gone, and so is the resource.
-    fn of(resource: &Resource, upload: Option<&Upload>) -> Option<Self> {
-        if let Some(upload) = upload.filter(|upload| upload.state.is_whole()) {
-            return Some(Self { offset: upload.total, complete: true });
-        }
-        if resource.done {
-            return resource.total.map(|total| Self { offset: total, complete: true });
-        }
-        let (prefix, (start, tail)) = (upload.map_or(0, prefix), remaining(resource, upload));
-        (resource.tail_at <= prefix).then_some(Self { offset: start + tail.len() as u64, complete: false })
-    }
-}
-
-/// Up to where an upload is stored without a gap.
-fn prefix(upload: &Upload) -> u64 {
-    upload.stored.iter().next().filter(|span| span.start == 0).map_or(0, |span| span.end)
-}
-
-/// Where the next record to be written begins, and what is there of it. Others may have sent it meanwhile.
-fn remaining<'a>(resource: &'a Resource, upload: Option<&Upload>) -> (u64, &'a [u8]) {
-    let prefix = upload.map_or(0, prefix);
-    match resource.tail_at + resource.tail.len() as u64 > prefix {
-        true => (resource.tail_at, &resource.tail),
-        false => (prefix, &[]),
-    }
-}
-
-/// What of `start..end` is less than a record, after `kept`, which is whole ones.
-fn tail_of(kept: Option<ByteRange>, start: u64, end: u64) -> ByteRange {
-    ByteRange::new(kept.map_or(start, |kept| kept.end), end)
-}
-
 fn is_empty(body: &Option<Inbound>) -> bool {
     body.as_ref().is_none_or(|body| body.is_over())
 }
@@ -487,10 +378,6 @@ fn token(text: &str) -> Option<Token> {
 
 fn unknown() -> Problem {
     Problem::new(Code::UploadUnknown, "no upload resource of that name is here")
-}
-
-fn inconsistent((one, other): (u64, u64)) -> Refusal {
-    Refusal::length(format_args!("{one} octets by one word, {other} by another"))
 }
 
 fn no_content() -> Response<Body> {
