@@ -4,10 +4,11 @@
 //! Whoever may use this machine may use it, without a password. So it listens on loopback only, and guards against the one stranger who gets there: a
 //! page in a browser on this machine. Its buttons are forms, whose `Origin` must be the page's own, and it answers to no name but loopback's.
 
-use crate::hosts;
+use crate::access::host_check::authority;
+use crate::core::problems::store_problem;
 use crate::metrics;
 use crate::monitor;
-use crate::shared::{Shared, store_problem};
+use crate::shared::Shared;
 use crate::status::Status;
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Origin, Peer, Problem, Server, Shutdown, full, json, read_limited};
@@ -98,8 +99,7 @@ fn audit(act: &'static str, what: &str, uploads: usize, outcome: &'static str) {
 
 /// A page could point its own name at loopback. It could not point `localhost` anywhere.
 fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
-    match hosts::authority(headers).as_ref().and_then(url::Url::host).is_some_and(|host| is_loopback(&host.to_owned()))
-    {
+    match authority(headers).as_ref().and_then(url::Url::host).is_some_and(|host| is_loopback(&host.to_owned())) {
         true => Ok(()),
         false => {
             Err(Problem::new(Code::HostForbidden, "reach this page as 127.0.0.1, [::1] or localhost").field("Host"))
@@ -112,7 +112,7 @@ fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     let forbidden = || Problem::new(Code::OriginForbidden, "only this page's own buttons count").field("Origin");
     if headers.contains_key(header::ORIGIN) {
         let named = headers.get(header::ORIGIN).and_then(|value| value.to_str().ok());
-        let own = hosts::authority(headers).and_then(|url| Origin::of(&url).ok());
+        let own = authority(headers).and_then(|url| Origin::of(&url).ok());
         return match own.is_some_and(|own| named == Some(own.as_str())) {
             true => Ok(()),
             false => Err(forbidden()),
@@ -135,7 +135,7 @@ fn is_loopback(host: &Host) -> bool {
 }
 
 fn set_pause(shared: &Shared, on: bool) -> Result<Response<Body>, Problem> {
-    shared.pause.set(on).map_err(|error| {
+    shared.delivery.pause.set(on).map_err(|error| {
         tracing::error!(%error, "cannot write down whether deliveries are paused");
         Problem::new(Code::Internal, "the spool cannot be written; the log says more")
     })?;
@@ -181,7 +181,7 @@ async fn drop_uploads(shared: &Arc<Shared>, asked: Asked) -> Result<usize, Probl
         for id in ids {
             ended.push((id, shared.spool.change(id, &change, shared.clock.unix())?));
             // What is on its way ends where it is.
-            shared.slots.stop(id);
+            shared.delivery.slots.stop(id);
         }
         Ok(ended)
     });
@@ -222,7 +222,7 @@ async fn look(shared: &Arc<Shared>) -> Result<View, Problem> {
             Row { device: upload.device.to_string(), status }
         };
         Ok(View {
-            paused: shared.pause.is_on(),
+            paused: shared.delivery.pause.is_on(),
             gateway: shared.key.id().to_string(),
             kept_bytes: shared.spool.kept_bytes(),
             free_bytes: shared.spool.free_bytes()?,

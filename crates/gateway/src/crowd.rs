@@ -8,8 +8,8 @@
 //!  no request                       64              the oldest makes way
 //! ```
 
-use crate::devices::DeviceLimits;
-use crate::monitor::Form;
+use crate::access::representation::Representation;
+use crate::core::device_limits::DeviceLimits;
 use hoop_http::{Code, Crowd, Inbound, Place, Places, Problem, Share};
 use http::Method;
 use http::request::Parts;
@@ -58,7 +58,7 @@ impl Use {
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         match body.is_over() {
             false => Self::Upload,
-            true if is_read && Form::of(&head.headers) == Form::Events => Self::Events,
+            true if is_read && Representation::of(&head.headers) == Representation::Events => Self::Events,
             true => Self::Question,
         }
     }

@@ -1,11 +1,15 @@
 //! Opening and running: [`Gateway`].
 
 use crate::announce::Announcement;
-use crate::config::Config;
-use crate::offload::PRELUDE_LEN;
+use crate::core::blocking::blocking;
+use crate::core::config::Config;
+use crate::core::identity;
+use crate::core::wire::PRELUDE_LEN;
+use crate::crowd::crowd;
+use crate::delivery::scheduler;
 use crate::reload::{self, Reload};
 use crate::shared::Shared;
-use crate::{admin, delivery, house, identity, routes};
+use crate::{admin, house, routes};
 use hoop_http::{Connector, ServeError, Server, ServerLimits, Shutdown, tls};
 use hoop_spool::{Settings, Spool};
 use std::fmt;
@@ -68,7 +72,7 @@ impl Gateway {
         let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
         // The folder is there, and ours.
         config.clock = config.clock.keep(&config.spool.join("clock"));
-        let limits = config.server_limits();
+        let limits = server_limits(&config);
         let server = bind(&config, limits).await?;
         let admin = match config.admin {
             None => None,
@@ -111,15 +115,15 @@ impl Gateway {
         let shared = self.shared.clone();
         let stop = shutdown.clone();
         let handler = move |request, peer| routes::answer(shared.clone(), stop.clone(), request, peer);
-        let deliver = delivery::run(self.shared.clone(), shutdown.clone());
+        let deliver = scheduler::run(self.shared.delivery.clone(), shutdown.clone());
         let keep_house = house::run(self.shared.clone(), shutdown.clone());
         let admin = admin::run(self.admin, self.shared.clone(), shutdown.clone());
-        let pace = self.shared.pacer.clone().run(shutdown.clone());
+        let pace = self.shared.delivery.pacer.clone().run(shutdown.clone());
         let time = self.shared.clock.clone();
         let keep = hoop_http::keep_time(&time, shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), deliver, keep_house, admin, pace, keep);
-        self.shared.looks.stop();
-        self.shared.blocking(|shared| shared.well_known.keep(shared.clock.now())).await;
+        self.shared.probes.stop();
+        blocking(&self.shared.services, |services| services.well_known.keep(services.clock.now())).await;
         release(self.shared).await;
     }
 }
@@ -153,6 +157,11 @@ async fn bind(config: &Config, limits: ServerLimits) -> Result<Server, ServeErro
     }
 }
 
+/// The HTTP server's bounds, with what each device may take of them.
+fn server_limits(config: &Config) -> ServerLimits {
+    ServerLimits { crowd: Some(crowd(config.limits.connections, config.device)), ..config.limits.clone() }
+}
+
 fn is_taken(error: &ServeError) -> bool {
     matches!(error.source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
@@ -160,7 +169,7 @@ fn is_taken(error: &ServeError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intake::DISK_TURNS;
+    use crate::intake::state::DISK_TURNS;
     use hoop_http::shutdown;
     use hoop_seal::{Prelude, RECORD_SIZE, TICKET_LEN};
     use hoop_spool::{Begin, Offer};
@@ -215,7 +224,7 @@ mod tests {
         let running = tokio::spawn(gateway.run(shutdown));
         for (seed, fields) in [(1, ""), (2, "Upload-Complete: ?1\r\nUpload-Draft-Interop-Version: 8\r\n")] {
             // As if the disk had enough to do with others.
-            let turns = shared.disk_turns.acquire_many(DISK_TURNS.try_into().unwrap()).await.unwrap();
+            let turns = shared.receiver.disk_turns.acquire_many(DISK_TURNS.try_into().unwrap()).await.unwrap();
             let sent = Arc::new(AtomicUsize::new(0));
             let own = sent.clone();
             let long = tokio::spawn(async move { hand_over(address, seed, fields, LONG, &own).await });

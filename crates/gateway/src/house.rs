@@ -27,14 +27,7 @@ pub async fn run(shared: Arc<Shared>, mut shutdown: Shutdown) {
 }
 
 async fn keep(shared: &Arc<Shared>, shard: u8) {
-    shared
-        .blocking(|shared| {
-            let now = shared.clock.now();
-            if shared.well_known.is_due(now) {
-                shared.well_known.keep(now);
-            }
-        })
-        .await;
+    shared.blocking(|shared| shared.services.keep_if_due()).await;
     end_all(shared, |shared| Overdue::by(|life| shared.clock.over(Duration::from_secs(life.into())))).await;
     match shared.blocking(move |shared| shared.spool.sweep(shard)).await {
         Ok(0) => {}

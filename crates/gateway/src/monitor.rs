@@ -12,9 +12,12 @@ mod words;
 pub use html::{Place, asset, script, style};
 pub use words::Lang;
 
-use crate::pages::Page;
-use crate::shared::{Shared, store_problem};
-use crate::status::{Status, write_headers, write_wait};
+use crate::access::cors::Page;
+use crate::access::receipts::write_headers;
+use crate::access::representation::Representation;
+use crate::core::problems::store_problem;
+use crate::shared::Shared;
+use crate::status::{Status, write_wait};
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
 use hoop_spool::{State, StoreError, Upload};
@@ -45,28 +48,6 @@ pub struct Visit<'a> {
     pub place: Place,
 }
 
-/// What an answer is to be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    Html,
-    Json,
-    Events,
-}
-
-impl Form {
-    /// The first that `Accept` names; HTML for those that name none.
-    pub fn of(headers: &HeaderMap) -> Self {
-        let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let forms = accept.split(',').filter_map(|range| match range.split(';').next()?.trim() {
-            "text/html" => Some(Self::Html),
-            "application/json" => Some(Self::Json),
-            "text/event-stream" => Some(Self::Events),
-            _ => None,
-        });
-        forms.into_iter().next().unwrap_or(Self::Html)
-    }
-}
-
 impl Visit<'_> {
     fn parameter(&self, name: &str) -> Option<String> {
         let mut pairs = url::form_urlencoded::parse(self.query.unwrap_or_default().as_bytes());
@@ -86,24 +67,24 @@ impl Visit<'_> {
 
 /// `GET /monitor?ID=…`
 pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
-    let form = Form::of(visit.headers);
+    let wanted = Representation::of(visit.headers);
     let lang = Lang::of(visit.headers);
     let upload = match known(visit).await {
         Ok(upload) => upload,
-        Err(problem) if form == Form::Html => return Ok(refusal(&problem, lang)),
+        Err(problem) if wanted == Representation::Html => return Ok(refusal(&problem, lang)),
         Err(problem) => return Err(problem),
     };
     let status = Status::of(&upload, visit.shared);
-    let mut response = match form {
-        Form::Json => json(StatusCode::OK, &status),
-        Form::Html => {
+    let mut response = match wanted {
+        Representation::Json => json(StatusCode::OK, &status),
+        Representation::Html => {
             let live = upload::live(&status, lang, visit.shared.clock.unix());
             let path = format!("/monitor?ID={}", upload.id);
             let events = (!upload.state.is_final()).then(|| format!("{path}&page"));
             let share = html::share(lang, &visit.place, &path);
             html::answer(StatusCode::OK, html::page(lang, &live, events.as_deref(), &share))
         }
-        Form::Events => visit.stream(Topic::Upload(upload.id)),
+        Representation::Events => visit.stream(Topic::Upload(upload.id)),
     };
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
@@ -115,19 +96,19 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
 async fn known(visit: &Visit<'_>) -> Result<Upload, Problem> {
     let missing = || Problem::new(Code::RequestInvalid, "add ?ID= and the upload's id").field("ID");
     let id = visit.parameter("ID").ok_or_else(missing)?;
-    crate::routes::known(visit.shared, visit.page, &id, "ID").await
+    crate::lookup::known(&visit.shared.core, visit.page, &id, "ID").await
 }
 
 /// `GET /`
 pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
-    let form = Form::of(visit.headers);
-    if form == Form::Events {
+    let wanted = Representation::of(visit.headers);
+    if wanted == Representation::Events {
         return Ok(visit.stream(Topic::Overview));
     }
     let overview = visit.shared.blocking(Overview::of).await.map_err(|error| store_problem(&error))?;
-    let mut response = match form {
-        Form::Json | Form::Events => json(StatusCode::OK, &overview),
-        Form::Html => {
+    let mut response = match wanted {
+        Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
+        Representation::Html => {
             let lang = Lang::of(visit.headers);
             let live = overview.live(lang, visit.shared.clock.unix());
             html::answer(StatusCode::OK, html::page(lang, &live, Some("/?page"), &programs(lang, &visit.place)))

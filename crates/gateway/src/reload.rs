@@ -1,8 +1,7 @@
 //! A configuration that is read again while the gateway runs: [`Reload`].
 
-use crate::config::{Config, Permits};
-use crate::destination::Destinations;
-use crate::pages::Pages;
+use crate::access::cors::Cors;
+use crate::core::config::{Config, Permits};
 use crate::shared::Shared;
 use hoop_http::tls::{self, TlsError};
 use std::sync::{Arc, Weak};
@@ -32,12 +31,10 @@ impl Reload {
     pub fn adopt(&self, config: &Config) -> Result<Vec<&'static str>, TlsError> {
         let trust = tls::client_config(&config.ca)?;
         let Some(shared) = self.shared.upgrade() else { return Ok(Vec::new()) };
-        let destinations = Destinations::new(config.allow_dest.clone(), &config.own_names());
-        let connector = (*shared.connector.get()).clone().trusting(trust).guarded(destinations.guard());
-        shared.connector.set(connector.with_addresses(config.resolve.clone()));
-        shared.destinations.set(destinations);
-        shared.pages.set(Pages::new(&config.hosts, config.public_url.as_ref()));
-        shared.permits_required.set(config.permits == Permits::Required);
+        let connector = (*shared.services.connector.get()).clone().trusting(trust);
+        shared.services.adopt(config, connector);
+        shared.cors.set(Cors::new(&config.hosts, config.public_url.as_ref()));
+        shared.consent.permits_required.set(config.permits == Permits::Required);
         let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
         Ok(differ.map(|((flag, _), _)| flag).collect())
     }
@@ -56,7 +53,7 @@ pub fn fixed(config: &Config) -> Vec<Setting> {
         reserve_bytes,
         max_uploads,
         device,
-        patience: _,
+        body_timeouts: _,
         permits: _,
         admin,
         max_upload_bytes,

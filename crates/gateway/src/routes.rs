@@ -1,16 +1,22 @@
 //! Which request is answered by what: [`answer`].
 
+use crate::access::cors::{self, Admission, Page};
+use crate::access::host_check::authority;
+use crate::access::presence;
+use crate::access::receipts::{sign_stored, write_cut_through, write_headers};
+use crate::bridge;
+use crate::core::problems::{FULL_RETRY_AFTER, store_problem};
+use crate::core::wire::dest_of;
 use crate::crowd::{self, Use};
+use crate::intake::receive::offload;
+use crate::intake::resumable::handler;
+use crate::lookup::known;
 use crate::monitor::{self, Place, Visit};
-use crate::offload::{Taken, dest_of, offload};
-use crate::pages::{self, Admission, Page};
-use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
-use crate::status::{CUT_THROUGH, write_headers, write_wait};
-use crate::{bridge, hosts, presence, resumable};
+use crate::shared::Shared;
+use crate::status::write_wait;
 use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
-use hoop_spool::{State, Upload};
-use hoop_units::{DeviceId, UploadId};
+use hoop_units::DeviceId;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -38,28 +44,19 @@ struct Test {
     proof: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Receipt {
-    id: String,
-    state: &'static str,
-    stored: u64,
-    total: u64,
-    monitor: String,
-}
-
 /// Answers one request.
 pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
     let place = request.extensions().get::<hoop_http::Place>().cloned();
     let (head, body) = Inbound::of(request);
-    let admission = shared.pages.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
+    let admission = shared.cors.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
     let answer = async |page: Option<&Page>| {
         let answered = match crowd::enter(place.as_ref(), Use::of(&head, &body), peer.address.ip()).await {
             Ok(()) => route(&shared, &shutdown, page, head, body, peer).await,
             Err(problem) => Err(problem),
         };
-        answered.inspect_err(|problem| shared.metrics.refused(problem.code))
+        answered.inspect_err(|problem| shared.counters.refused(problem.code))
     };
-    let admission = admission.inspect_err(|problem| shared.metrics.refused(problem.code));
+    let admission = admission.inspect_err(|problem| shared.counters.refused(problem.code));
     let mut response = match admission {
         Ok(Admission::Own) => answer(None).await.unwrap_or_else(Problem::into_response),
         Ok(Admission::Page(page)) => page.answer(answer(Some(&page)).await),
@@ -67,7 +64,7 @@ pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<In
         Ok(Admission::Refused(page, problem)) => page.answer(Err(problem)),
         Err(problem) => problem.into_response(),
     };
-    pages::vary(response.headers_mut());
+    cors::vary(response.headers_mut());
     response
 }
 
@@ -85,22 +82,19 @@ async fn route(
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
     let device = DeviceId::from_ip(peer.address.ip());
-    shared.devices.request(device, shared.clock.now())?;
-    if resumable::concerns(&head) {
-        return resumable::answer(shared, page, &base, device, &head, body).await;
+    shared.receiver.admission.devices.request(device, shared.clock.now())?;
+    if handler::concerns(&head) {
+        return handler::answer(&shared.receiver, page, &base, device, &head, body).await;
     }
     let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
     match (&head.method, path) {
         (&Method::GET | &Method::HEAD, "/test") => {
-            let proof = presence::answer(shared, query, &head.headers, peer)?;
+            let proof = presence::answer(&shared.key, shared.cors.get().hosts(), query, &head.headers, peer)?;
             test(shared, page, query, proof).await
         }
         (&Method::POST, "/offload") => {
-            let taken = offload(shared, None, query, &head.headers, device, body).await?;
-            let mut response = receipt(shared, &taken, &base);
-            let (headers, stands) = (response.headers_mut(), (taken.id, taken.state, taken.total));
-            presence::sign_stored(shared, headers, stands, &dest_of(query)?);
-            Ok(response)
+            let taken = offload(&shared.receiver, None, query, &head.headers, device, body).await?;
+            Ok(taken.receipt(&shared.core, &base, &dest_of(query)?))
         }
         (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
         (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
@@ -110,11 +104,8 @@ async fn route(
         (&Method::GET | &Method::HEAD, "/bridge.js") => Ok(bridge::script(&head.headers)),
         (&Method::GET | &Method::HEAD, "/bridge.css") => Ok(bridge::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
-            let taken = offload(shared, upload, query, &head.headers, device, body).await?;
-            let mut response = receipt(shared, &taken, &base);
-            let (headers, stands) = (response.headers_mut(), (taken.id, taken.state, taken.total));
-            presence::sign_stored(shared, headers, stands, &dest_of(query)?);
-            Ok(response)
+            let taken = offload(&shared.receiver, upload, query, &head.headers, device, body).await?;
+            Ok(taken.receipt(&shared.core, &base, &dest_of(query)?))
         }
         (&Method::HEAD, _) if upload.is_some() => standing(shared, page, upload.unwrap_or_default()).await,
         (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css" | "/bridge" | "/bridge.js" | "/bridge.css") => {
@@ -137,7 +128,7 @@ fn base(shared: &Shared, headers: &HeaderMap, peer: Peer) -> String {
     if let Some(url) = &shared.public_url {
         return url.as_str().trim_end_matches('/').to_owned();
     }
-    hosts::authority(headers).map_or_else(|| address(peer), |url| url.origin().ascii_serialization())
+    authority(headers).map_or_else(|| address(peer), |url| url.origin().ascii_serialization())
 }
 
 /// This gateway, by its address on the sender's connection.
@@ -209,48 +200,13 @@ const fn rounded_down(bytes: u64) -> u64 {
     }
 }
 
-/// The 2xx for bytes that are on disk.
-pub fn receipt(shared: &Shared, taken: &Taken, base: &str) -> Response<Body> {
-    let path = format!("/monitor?ID={}", taken.id);
-    let receipt = Receipt {
-        id: taken.id.to_hex(),
-        state: taken.state.name(),
-        stored: taken.stored.len(),
-        total: taken.total,
-        monitor: format!("{base}{path}"),
-    };
-    let status = if taken.state == State::Receiving { StatusCode::ACCEPTED } else { StatusCode::CREATED };
-    let mut response = json(status, &receipt);
-    let headers = response.headers_mut();
-    headers.insert(header::LOCATION, HeaderValue::try_from(path).expect("a path and hexadecimal digits"));
-    write_headers(headers, taken.id, taken.state, taken.total, &taken.stored);
-    promise(shared, headers);
-    response
-}
-
-/// Tells devices that what is stored here is delivered even if the rest goes another way.
-fn promise(shared: &Shared, headers: &mut HeaderMap) {
-    if shared.cut_through {
-        headers.insert(CUT_THROUGH, const { HeaderValue::from_static("?1") });
-    }
-}
-
-/// What is recorded of the upload that `field` of a request names, for whoever may know it.
-pub async fn known(shared: &Arc<Shared>, page: Option<&Page>, id: &str, field: &str) -> Result<Upload, Problem> {
-    let id: UploadId = id.parse().map_err(|error| Problem::new(Code::RequestInvalid, error).field(field))?;
-    let upload = shared.blocking(move |shared| shared.spool.get(id)).await.map_err(|error| store_problem(&error))?;
-    let upload = upload.ok_or_else(|| Problem::new(Code::UploadUnknown, format_args!("{id}")).field(field))?;
-    page.map_or(Ok(()), |page| page.check_upload(&upload.dest))?;
-    Ok(upload)
-}
-
 async fn standing(shared: &Arc<Shared>, page: Option<&Page>, id: &str) -> Result<Response<Body>, Problem> {
-    let upload = known(shared, page, id, "id").await?;
+    let upload = known(&shared.core, page, id, "id").await?;
     let mut response = Response::new(empty());
     write_headers(response.headers_mut(), upload.id, upload.state, upload.total, &upload.stored);
-    promise(shared, response.headers_mut());
+    write_cut_through(&shared.core, response.headers_mut());
     let stands = (upload.id, upload.state, upload.total);
-    presence::sign_stored(shared, response.headers_mut(), stands, &upload.dest);
+    sign_stored(&shared.core, response.headers_mut(), stands, &upload.dest);
     write_wait(response.headers_mut(), &upload, shared);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)

@@ -1,57 +1,21 @@
-//! Statuses on the wire (`docs/protocol.md` §5 and §8): what this gateway says of an upload, and what a service said.
+//! Statuses on the wire (`docs/protocol.md` §5 and §8): what this gateway says of an upload.
 
+use crate::access::receipts::wanted_text;
+use crate::peer::status::ReasonDocument;
 use crate::shared::Shared;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Origin;
 use hoop_spool::{State, Upload};
-use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
-use serde::{Deserialize, Serialize};
+use hoop_units::UnixTime;
+use http::{HeaderMap, header};
+use serde::Serialize;
 use url::Url;
-
-pub const UPLOAD_ID: HeaderName = HeaderName::from_static("hoop-upload-id");
-pub const STATE: HeaderName = HeaderName::from_static("hoop-state");
-pub const TOTAL: HeaderName = HeaderName::from_static("hoop-total");
-pub const MISSING: HeaderName = HeaderName::from_static("hoop-missing");
-pub const PRELUDE: HeaderName = HeaderName::from_static("hoop-prelude");
-pub const PERMIT: HeaderName = HeaderName::from_static("hoop-permit");
-pub const DEADLINE: HeaderName = HeaderName::from_static("hoop-deadline");
-pub const GATEWAY: HeaderName = HeaderName::from_static("hoop-gateway");
-pub const CUT_THROUGH: HeaderName = HeaderName::from_static("hoop-cut-through");
-pub const RECEIPT: HeaderName = HeaderName::from_static("hoop-receipt");
-pub const EARLY: HeaderName = HeaderName::from_static("hoop-early");
-
-/// The most spans that `Hoop-Missing` names.
-pub const MISSING_MAX: usize = 32;
-
-/// What is missing of `total`, as `Hoop-Missing` has it.
-pub fn missing_text(has: &RangeSet, total: u64) -> String {
-    has.missing(total).take(MISSING_MAX).collect::<RangeSet>().to_string()
-}
-
-/// What this gateway still takes of an upload: nothing once the service has all of it, by whatever way.
-fn wanted_text(state: State, has: &RangeSet, total: u64) -> String {
-    match state {
-        // A disk can spoil what was stored; then it is wanted again.
-        State::Receiving | State::Stored | State::Delivering => missing_text(has, total),
-        _ => String::new(),
-    }
-}
-
-/// The headers that go with every answer about an upload.
-pub fn write_headers(headers: &mut HeaderMap, id: UploadId, state: State, total: u64, stored: &RangeSet) {
-    let text = |text: String| HeaderValue::try_from(text).expect("digits, letters and commas");
-    headers.insert(UPLOAD_ID, text(id.to_hex()));
-    headers.insert(STATE, text(state.name().to_owned()));
-    headers.insert(TOTAL, total.into());
-    headers.insert(MISSING, text(wanted_text(state, stored, total)));
-}
 
 /// When an upload that lies here whole is delivered further, if it is not the time for that now (`--window`, `--budget`).
 fn goes_on(upload: &Upload, shared: &Shared) -> Option<UnixTime> {
     let waits = matches!(upload.state, State::Stored | State::Delivering) && !shared.progress.is_running(upload.id);
-    if waits { shared.pacer.opens() } else { None }
+    if waits { shared.delivery.pacer.opens() } else { None }
 }
 
 /// Tells whoever asks about such an upload when: nothing more happens to it before.
@@ -59,14 +23,6 @@ pub fn write_wait(headers: &mut HeaderMap, upload: &Upload, shared: &Shared) {
     if let Some(at) = goes_on(upload, shared) {
         headers.insert(header::RETRY_AFTER, at.since(shared.clock.unix()).into());
     }
-}
-
-/// What is in the way.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct ReasonDocument {
-    pub code: String,
-    #[serde(default)]
-    pub detail: String,
 }
 
 /// The gateway's status of an upload.
@@ -124,83 +80,5 @@ impl Status {
             finished_at: upload.finished_at.map(|at| at.0),
             rate_bps,
         }
-    }
-}
-
-/// A service's status, as far as it concerns a gateway.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-pub struct ServiceStatus {
-    pub state: String,
-    #[serde(default)]
-    pub missing: String,
-    #[serde(default)]
-    pub reason: Option<ReasonDocument>,
-    #[serde(default)]
-    pub answer: Option<String>,
-}
-
-/// The longest sealed answer that is kept: 16 KiB of body and a head, sealed (`docs/protocol.md` §8), with room to spare.
-const ANSWER_MAX: usize = 32 * 1024;
-
-impl ServiceStatus {
-    /// Reads a status; `None` if it is none.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    /// The sealed answer's octets.
-    pub fn answer(&self) -> Option<Vec<u8>> {
-        let octets = URL_SAFE_NO_PAD.decode(self.answer.as_ref()?).ok()?;
-        (octets.len() <= ANSWER_MAX).then_some(octets)
-    }
-}
-
-/// What the service has, from what it says is missing; `None` if that is no word of a service's. It names [`MISSING_MAX`] spans at most: when so many are named, what
-/// lies beyond the last is not known, and taken as missing.
-pub fn delivered_from_missing(missing: &str, total: u64) -> Option<RangeSet> {
-    let missing: RangeSet = missing.parse().ok()?;
-    // Kept with the upload: a service's word must not grow the index.
-    if missing.spans() > MISSING_MAX {
-        return None;
-    }
-    let mut has: RangeSet = [ByteRange::new(0, total)].into_iter().collect();
-    missing.iter().for_each(|span| has.remove(span));
-    if missing.spans() >= MISSING_MAX {
-        let last = missing.iter().last().map_or(0, |span| span.end);
-        has.remove(ByteRange::new(last.min(total), total));
-    }
-    Some(has)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_service_has_follows_from_what_it_misses() {
-        let has = |missing: &str| delivered_from_missing(missing, 1000).map(|set| set.to_string());
-        assert_eq!(has("").as_deref(), Some("0-999"));
-        assert_eq!(has("0-999").as_deref(), Some(""));
-        assert_eq!(has("100-199, 900-999").as_deref(), Some("0-99, 200-899"));
-        assert_eq!(has("900-5000").as_deref(), Some("0-899"), "more than there is");
-        assert_eq!(has("all of it"), None);
-    }
-
-    #[test]
-    fn beyond_the_last_span_that_fits_the_header_nothing_is_known() {
-        let spans: Vec<String> = (0..32).map(|i| format!("{}-{}", i * 10, i * 10 + 4)).collect();
-        let has = delivered_from_missing(&spans.join(", "), 1000).unwrap();
-        assert_eq!(has.iter().last(), Some(ByteRange::new(305, 310)));
-    }
-
-    #[test]
-    fn a_status_of_a_service_is_read_leniently_and_garbage_is_none() {
-        let status = ServiceStatus::parse(br#"{"state":"accepted","answer":"AAEC","new":[1]}"#).unwrap();
-        assert_eq!(status.answer(), Some(vec![0, 1, 2]));
-        for garbage in ["", "<html>", "{}", "[]", r#"{"state":7}"#] {
-            assert_eq!(ServiceStatus::parse(garbage.as_bytes()), None, "{garbage}");
-        }
-        let long = ServiceStatus { answer: Some("A".repeat(100_000)), ..status };
-        assert_eq!(long.answer(), None);
     }
 }

@@ -4,7 +4,7 @@
 use super::html::Live;
 use super::upload::{Tone, short};
 use super::words::Lang;
-use crate::progress::Progress;
+use crate::core::progress::Progress;
 use crate::shared::Shared;
 use hoop_http::Code;
 use hoop_http::page::text;

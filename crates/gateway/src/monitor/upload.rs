@@ -345,7 +345,7 @@ fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::ReasonDocument;
+    use crate::peer::status::ReasonDocument;
 
     const NOW: UnixTime = UnixTime(100);
 
@@ -454,7 +454,8 @@ mod tests {
         let link = "href=\"https://photos.example/hoop/uploads\"";
         assert!(page(&Status { state: "held", ..status() }, Lang::En).contains(link));
         for code in ["sign-in-required", "form-token-refused", "not-permitted", "upstream-failed"] {
-            let reason = Some(crate::status::ReasonDocument { code: code.into(), detail: "it answered 403".into() });
+            let reason =
+                Some(crate::peer::status::ReasonDocument { code: code.into(), detail: "it answered 403".into() });
             for lang in [Lang::En, Lang::Fr] {
                 let page = page(&Status { state: "held", reason: reason.clone(), ..waiting() }, lang);
                 assert!(page.contains(lang.reason(code)), "{code}: {page}");
