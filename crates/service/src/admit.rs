@@ -2,10 +2,9 @@
 //! comes in.
 
 use crate::head::RequestHead;
+use crate::model::{Credentials, Facts};
 use crate::owner;
 use crate::routes::Routes;
-use crate::state::Facts;
-use crate::token::Credentials;
 use hoop_http::{Code, Problem};
 use hoop_seal::{ContentKey, Keyring, Layout, OpenError, Prelude, RECORD_SIZE, Ticket, TokenError};
 use hoop_timekeeper::Over;

@@ -5,7 +5,7 @@
 //!
 //! Bounds: of what was refused as many lines a minute as [`Lines`] has room for, and [`DONE_MAX`] of what was done, so that nobody fills the log.
 
-use crate::owner::Tag;
+use crate::model::Tag;
 use hoop_http::{Lines, Problem};
 use hoop_units::UploadId;
 use std::fmt::Write as _;

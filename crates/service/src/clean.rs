@@ -5,7 +5,8 @@
 //! Bounds: [`ROUND_MAX`] rows of each kind a round; [`SWEEP_MAX`] bodies a sweep.
 
 use crate::core::Core;
-use crate::state::{Change, SETTINGS_LIFE, StoreError};
+use crate::model::Change;
+use crate::state::{SETTINGS_LIFE, StoreError};
 use crate::worker::note;
 use hoop_http::Shutdown;
 use hoop_timekeeper::Over;

@@ -11,8 +11,9 @@
 use crate::core::Core;
 use crate::guard;
 use crate::listing::{self, Entry};
-use crate::owner::{Caller, Tag};
-use crate::state::{News, State};
+use crate::model::{State, Tag};
+use crate::owner::Caller;
+use crate::state::News;
 use hoop_http::{Body, Code, Event, Events, Problem, Shutdown};
 use hoop_units::UploadId;
 use http::{HeaderMap, Response};
@@ -187,8 +188,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::room::Payer;
-    use crate::state::Marked;
+    use crate::model::{Marked, Payer};
     use hoop_units::UnixTime;
 
     #[test]

@@ -9,9 +9,9 @@
 
 use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
-use crate::owner::Tag;
-use crate::room::{self, Payer, Wants};
-use crate::state::{Changed, Facts, LINGER_SECS, Sealed, State, Store, StoreError, Upload, blocking};
+use crate::model::{Facts, LINGER_SECS, Payer, State, Tag, Upload};
+use crate::room::{self, Wants};
+use crate::state::{Changed, Sealed, Store, StoreError, blocking};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};

@@ -14,9 +14,9 @@
 //! Of more, others have their turn each time: anybody can make sessions up, and nobody is to lose theirs to that.
 
 use crate::core::Core;
-use crate::owner::{self, Tag};
-use crate::replay;
+use crate::model::Tag;
 use crate::state::UnderWay;
+use crate::{owner, replay};
 use hoop_http::{Shutdown, is_sign_in, read_limited};
 use hoop_units::{UnixTime, UploadId};
 use http::{Response, StatusCode, header};

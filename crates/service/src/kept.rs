@@ -3,7 +3,7 @@
 //! Bounds: [`ROUND_MAX`] uploads at a time, the longest kept first, and no more than are needed.
 
 use crate::core::Core;
-use crate::room::Payer;
+use crate::model::Payer;
 use crate::state::{Index, StoreError};
 use hoop_units::UploadId;
 

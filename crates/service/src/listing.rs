@@ -5,9 +5,7 @@
 
 use crate::core::{Core, store_problem};
 use crate::crowd::WAIT;
-use crate::note::Note;
-use crate::owner::Tag;
-use crate::state::{Marked, State, Upload};
+use crate::model::{Marked, Note, State, Tag, Upload};
 use crate::status;
 use hoop_http::{Code, Problem};
 use hoop_units::{UnixTime, UploadId};

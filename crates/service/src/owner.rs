@@ -6,18 +6,13 @@
 
 use crate::admit::Policy;
 use crate::core::Core;
-use crate::token::Credentials;
+use crate::model::{Credentials, Tag};
 use crate::user::Ask;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Code, Lines, Problem, ReadError, empty, read_limited};
 use hoop_units::UnixTime;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use std::net::IpAddr;
 use std::time::Duration;
-
-/// The MAC by which an owner is known again.
-pub type Tag = [u8; 16];
 
 /// How long the application may take to say who asks: a page waits for it.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,11 +22,6 @@ const ASK_MAX: usize = 64 * 1024;
 
 /// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
 const USER_DOMAIN: &[u8] = b"\0user";
-
-/// The tag as text.
-pub fn text(tag: Tag) -> String {
-    URL_SAFE_NO_PAD.encode(tag)
-}
 
 /// The tags of a user that the application knows by this name, the newest key's first.
 fn user_tags(policy: &Policy, name: &str) -> Vec<Tag> {

@@ -6,8 +6,9 @@
 use crate::core::Core;
 use crate::html::{self, Asker, Frame, Language, ListView, SettingsView};
 use crate::listing::{self, LIST_MAX};
+use crate::model::content::FORM;
 use crate::owner::Caller;
-use crate::request::{self, FORM, Wanted};
+use crate::request::{self, Wanted};
 use crate::settings;
 use hoop_http::{Body, Problem};
 use http::{HeaderMap, Method, Response, StatusCode};

@@ -5,9 +5,9 @@
 use crate::core::Core;
 use crate::csrf::page::{self, Page};
 use crate::csrf::{Csrf, is_token};
+use crate::model::Credentials;
 use crate::owner;
 use crate::state::blocking;
-use crate::token::Credentials;
 use hoop_http::{ReadError, is_sign_in, read_limited};
 use http::{StatusCode, header};
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ async fn fetch(core: &Core, path: &str, json: bool, credentials: &mut Credential
     for set in headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok()) {
         let cookies = page::with_cookie(credentials.cookie.as_deref().unwrap_or_default(), set);
         // No more than was let in with the request that released it.
-        if cookies.len() <= crate::token::CREDENTIALS_MAX {
+        if cookies.len() <= crate::model::credentials::CREDENTIALS_MAX {
             credentials.cookie = Some(cookies).filter(|cookies| !cookies.is_empty());
         }
     }

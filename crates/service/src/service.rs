@@ -2,14 +2,12 @@
 
 use crate::config::Config;
 use crate::core::Core;
-use crate::crowd;
-use crate::keep_alive;
-use crate::metrics;
 use crate::proxy::Proxy;
 use crate::reload::{self, Reload};
 use crate::router::Router;
 use crate::state::{Store, StoreError};
 use crate::worker::Worker;
+use crate::{crowd, keep_alive, metrics};
 use hoop_http::tls::{self, Renewed};
 use hoop_http::{Connector, Origin, ServeError, Server, ServerLimits, Shutdown};
 use rustls::{ClientConfig, RootCertStore};

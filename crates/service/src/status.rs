@@ -1,6 +1,6 @@
 //! How an upload is shown: the headers of `docs/protocol.md` §5 and the document of §8.
 
-use crate::state::{LINGER_SECS, Marked, Reason, State, Upload};
+use crate::model::{LINGER_SECS, Marked, Reason, State, Upload};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, json};

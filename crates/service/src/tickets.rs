@@ -2,13 +2,10 @@
 
 use crate::admit::Policy;
 use crate::core::{Core, store_problem};
-use crate::guard;
-use crate::head;
+use crate::model::{Credentials, Payer, tag};
 use crate::owner::{self, Caller};
 use crate::paths::is_target;
-use crate::request;
-use crate::room::Payer;
-use crate::token::Credentials;
+use crate::{guard, head, request};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Dice, Problem, json};
@@ -81,7 +78,7 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     });
     let tickets: Vec<Value> = tickets.collect();
     core.counters.tickets.fetch_add(u64::from(wanted.count), Ordering::Relaxed);
-    let owner = caller.tag().map(owner::text);
+    let owner = caller.tag().map(tag::text);
     let (post, gateways) = (core.url("/hoop/post"), core.permits().listed());
     Ok(json(StatusCode::OK, &json!({"post": post, "tickets": tickets, "owner": owner, "gateways": gateways})))
 }

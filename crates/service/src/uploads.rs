@@ -1,20 +1,15 @@
 //! `/hoop/uploads`: how an upload stands, whose uploads there are, notes of them, and what their owner does with one
 //! (`docs/protocol.md` §7).
 
-use crate::admit;
 use crate::audit::Act;
 use crate::core::{Core, store_problem};
-use crate::guard;
 use crate::listing::{self, Entry};
-use crate::note::{NOTE_MAX, Note};
-use crate::owner::{self, Caller, Tag};
-use crate::permits;
-use crate::post;
-use crate::request::{self, FORM, Form};
-use crate::room::Payer;
-use crate::state::{Change, Changed, LINGER_SECS, Marked, State, Upload};
-use crate::status;
-use crate::token::Credentials;
+use crate::model::content::{self, FORM, Form};
+use crate::model::note::NOTE_MAX;
+use crate::model::{Change, Credentials, LINGER_SECS, Marked, Note, Payer, State, Tag, Upload};
+use crate::owner::{self, Caller};
+use crate::state::Changed;
+use crate::{admit, guard, permits, post, request, status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Problem, empty, json};
@@ -170,7 +165,7 @@ impl Wanted {
         if body.is_empty() {
             return Ok(Self::default());
         }
-        request::object(body)
+        content::object(body)
     }
 
     pub fn of_form(body: &[u8]) -> Result<Self, Problem> {

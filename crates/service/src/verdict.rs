@@ -3,10 +3,10 @@
 //! Bounds: [`RETRY_AFTER_MAX`], [`FAILURES_MAX`], and [`ANSWER_BODY_MAX`] of the answer.
 
 use crate::core::Core;
+use crate::model::{Change, Reason, State, Upload};
 use crate::owner;
 use crate::routes::{OnFailure, OnUnknown};
 use crate::rules::{Hold, Seen, Verdict, judge, judge_head};
-use crate::state::{Change, Reason, State, Upload};
 use crate::wire::Answer;
 use hoop_http::{Code, Dice, retry_after};
 use hoop_seal::signing::{self, Receipt, RequestSalt};

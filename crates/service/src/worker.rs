@@ -8,9 +8,9 @@
 
 use crate::clean;
 use crate::core::{Core, STOP_TIMEOUT};
+use crate::model::{Change, Payer, Reason, State, Upload};
 use crate::replay::{self, Outcome};
-use crate::room::Payer;
-use crate::state::{Change, Changed, News, Reason, State, StoreError, Upload};
+use crate::state::{Changed, News, StoreError};
 use crate::verdict::{again, judged, lost, may_have_it_twice};
 use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;

@@ -372,7 +372,7 @@ const fn held_for(code: Option<Code>, words: &Words) -> &'static str {
 impl Entry {
     /// When it is given up and forgotten.
     const fn ends(&self) -> UnixTime {
-        UnixTime(self.expires).plus_secs(crate::state::LINGER_SECS)
+        UnixTime(self.expires).plus_secs(crate::model::LINGER_SECS)
     }
 
     /// When it is given up, if that is soon: what has not begun to come with its ticket, all else later. Of what is held another line says so.

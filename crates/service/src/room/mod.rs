@@ -14,6 +14,8 @@ mod rates;
 
 use crate::core::{Core, store_problem};
 use crate::kept;
+use crate::model::{Payer, Sum};
+
 use hoop_files::Space;
 use hoop_http::{Clock, Code, Problem};
 use hoop_units::UploadId;
@@ -26,8 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use payer::Payer;
-pub use promises::{Sum, least, reach};
+pub use promises::{least, reach};
 pub use quota::{Full, Limits};
 
 /// Settings, notes and acts of one payer in a minute: ten a second, each synced to the disk before its answer. A page that uploads a thousand files notes them
@@ -276,7 +277,8 @@ pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::state::{Change, State, Store, Upload};
+    use crate::model::{Change, State, Upload};
+    use crate::state::Store;
     use hoop_http::Connector;
     use hoop_seal::{Keyring, KwsId, ServiceKey};
     use hoop_units::{ByteRange, UnixTime};

@@ -4,23 +4,13 @@
 //! was given. Before record 0 has come nobody knows whose an upload is; until then the sender's address pays.
 
 use crate::admit::Policy;
-use crate::owner::Tag;
-use crate::token::Credentials;
+use crate::model::{Credentials, Payer};
 use hoop_units::DeviceId;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
 const ADDRESS_DOMAIN: &[u8] = b"\0address";
-
-/// Which share of the room an upload takes from.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Payer {
-    /// A user whom the application has named.
-    Owner(Tag),
-    /// An IPv4 address or an IPv6 /64: a MAC, so that the state folder has no addresses in it.
-    Address(Tag),
-}
 
 impl Payer {
     /// Who pays for an upload with these credentials in its token.
@@ -34,20 +24,6 @@ impl Payer {
         let device = DeviceId::from_ip(address);
         let tag = policy.keys.owner_tags(ADDRESS_DOMAIN, device.as_bytes()).next();
         Self::Address(tag.expect("a keyring has a key"))
-    }
-
-    /// Its kind, for metrics and refusals.
-    pub const fn kind(self) -> &'static str {
-        match self {
-            Self::Owner(_) => "owner",
-            Self::Address(_) => "address",
-        }
-    }
-
-    const fn tag(&self) -> &Tag {
-        match self {
-            Self::Owner(tag) | Self::Address(tag) => tag,
-        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Bounds: [`PROMISES_MAX`] uploads, and [`OF_ONE_MAX`] of one payer; of each some 200 bytes.
 
-use super::payer::Payer;
+use crate::model::{Payer, Sum};
 use hoop_units::{Timestamp, UploadId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,15 +42,6 @@ struct Promise {
     payer: Payer,
     bytes: u64,
     lapses: Timestamp,
-}
-
-/// What is promised to one payer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sum {
-    /// To so many uploads.
-    pub uploads: usize,
-    /// In bytes.
-    pub bytes: u64,
 }
 
 /// The promises that hold now.

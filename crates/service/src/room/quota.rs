@@ -1,7 +1,7 @@
 //! Whether there is room for more: [`Limits`]. Pure.
 
-use super::payer::Payer;
-use super::promises::{OF_ONE_MAX, PROMISES_MAX, Sum};
+use super::promises::{OF_ONE_MAX, PROMISES_MAX};
+use crate::model::{Payer, Sum};
 use hoop_files::Space;
 
 /// Uploads of one payer whose bodies are kept or promised: each costs a file and a row, however short it is.

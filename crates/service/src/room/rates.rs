@@ -4,7 +4,7 @@
 //!
 //! Bounds: [`PAYERS_MAX`] payers, 1.5 MiB; then those are forgotten that have asked for the least.
 
-use super::payer::Payer;
+use crate::model::Payer;
 use hoop_units::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;

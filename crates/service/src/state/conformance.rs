@@ -1,9 +1,8 @@
 //! What any index and any bodies must do, whatever they are made of: [`check`] runs it against an implementation, so that the next one (PostgreSQL,
 //! S3) has only to call it.
 
-use super::{Bodies, Change, Changed, Facts, Index, KEPT_SECS, LINGER_SECS, Marked, Reason, State, UnderWay, Upload};
-use crate::owner::Tag;
-use crate::room::{Payer, Sum};
+use super::{Bodies, Changed, Index, UnderWay};
+use crate::model::{Change, Facts, KEPT_SECS, LINGER_SECS, Marked, Payer, Reason, State, Sum, Tag, Upload};
 use hoop_http::Code;
 use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, UnixTime, UploadId};
@@ -299,7 +298,7 @@ fn what_nothing_has_proven_is_discarded_and_no_other(index: &Arc<dyn Index>) {
         let upload = Upload { facts: None, ..progress(n, 9) };
         index.receive(&upload, true).unwrap();
         let new = Marked::new(id(n), [n; 16], Payer::Owner([n; 16]), UnixTime(50), UnixTime(1_000));
-        let note = crate::note::Note::parse(b"{\"total\":9}").unwrap();
+        let note = crate::model::Note::parse(b"{\"total\":9}").unwrap();
         index
             .mark(new.clone(), Box::new(move |marked| (marked.note, marked.paused) = (Some(note.clone()), paused)))
             .unwrap()

@@ -6,8 +6,9 @@
 //!
 //! Bounds: [`ENDED_MAX`] bytes in all, and a share of [`SHARES`]th of that for each payer; [`AT_ONCE`] uploads in one transaction.
 
+use super::StoreError;
 use super::sqlite::FINAL;
-use super::{StoreError, Upload};
+use crate::model::Upload;
 use hoop_seal::SALT_LEN;
 use hoop_units::UploadId;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -127,10 +128,9 @@ fn shorten(transaction: &Connection, id: [u8; 16]) -> Result<(), StoreError> {
 mod tests {
     use super::super::conformance::{done, progress};
     use super::super::sqlite::SqliteIndex;
-    use super::super::{Change, Changed, Closed as _, Index as _, Marked, Notes as _, State};
+    use super::super::{Changed, Closed as _, Index as _, Notes as _};
     use super::*;
-    use crate::note::Note;
-    use crate::room::Payer;
+    use crate::model::{Change, Marked, Note, Payer, State};
     use hoop_units::UnixTime;
     use std::path::Path;
 

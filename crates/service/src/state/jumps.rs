@@ -4,8 +4,9 @@
 //! jump, machines are switched off, processes end, NTP says what is right or what is wrong. `HOOP_JUMPS` is how many jumps there are in all.
 
 use super::sqlite::SqliteIndex;
-use super::{Change, Changed, Closed as _, ENDED_MAX, Index as _, LINGER_SECS, Notes as _, State, Upload};
+use super::{Changed, Closed as _, ENDED_MAX, Index as _, Notes as _};
 use crate::admit::{GRACE_SECS, in_time};
+use crate::model::{Change, LINGER_SECS, State, Upload};
 use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason as Why, Settings, Spool, late_by, ticket_end};
 use hoop_timekeeper::simulated::Machine;
 use hoop_timekeeper::{Over, SETTLE};

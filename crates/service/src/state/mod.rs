@@ -19,10 +19,8 @@ pub mod settings;
 pub mod sqlite;
 mod store;
 mod turns;
-mod upload;
 
-use crate::owner::Tag;
-use crate::room::{Payer, Sum};
+use crate::model::{Change, Payer, State, Sum, Tag, Upload};
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use std::io;
@@ -30,10 +28,9 @@ use std::sync::Arc;
 
 pub use closed::Closed;
 pub use ended::ENDED_MAX;
-pub use notes::{Marked, Notes};
+pub use notes::Notes;
 pub use settings::{SETTINGS_LIFE, SavedSettings};
 pub use store::{News, Store, blocking};
-pub use upload::{Change, Facts, KEPT_SECS, LINGER_SECS, Reason, State, Upload};
 
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]

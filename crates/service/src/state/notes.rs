@@ -8,11 +8,8 @@
 //! only with its ticket's time: were it to go for a note, what was stopped would be delivered. A note of such an upload goes for one of whoever has fewer, and leaves the mark.
 
 use super::sqlite::SqliteIndex;
-use super::{LINGER_SECS, StoreError, closed, ended};
-use crate::note::Note;
-use crate::owner::Tag;
-use crate::room::Payer;
-use hoop_http::Code;
+use super::{StoreError, closed, ended};
+use crate::model::{LINGER_SECS, Marked, Note, Payer, Tag};
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -99,45 +96,6 @@ pub fn keep_counts(connection: &Connection) -> Result<(), StoreError> {
 }
 
 const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped, payer";
-
-/// What is known of an upload from its device or owner alone.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Marked {
-    /// Its name.
-    pub id: UploadId,
-    /// Whose it is, by its token.
-    pub owner: Tag,
-    /// Whose share it takes from; none: it is of an older version.
-    pub payer: Option<Payer>,
-    /// What its device says of it.
-    pub note: Option<Note>,
-    /// When it was first heard of.
-    pub created: UnixTime,
-    /// The ticket's end.
-    pub expires: UnixTime,
-    /// Paused before anything of it has come.
-    pub paused: bool,
-    /// Stopped before anything of it has come.
-    pub stopped: bool,
-}
-
-impl Marked {
-    /// One of which nothing is known yet but whose it is.
-    pub const fn new(id: UploadId, owner: Tag, payer: Payer, created: UnixTime, expires: UnixTime) -> Self {
-        Self { id, owner, payer: Some(payer), note: None, created, expires, paused: false, stopped: false }
-    }
-}
-
-impl Marked {
-    /// Why nothing of it may come, if its owner says so.
-    pub const fn refusal(&self) -> Option<Code> {
-        match (self.stopped, self.paused) {
-            (true, _) => Some(Code::UploadStopped),
-            (false, true) => Some(Code::UploadPaused),
-            (false, false) => None,
-        }
-    }
-}
 
 /// A change of what is known of an upload besides its row.
 pub type MarkChange = Box<dyn FnOnce(&mut Marked) + Send>;

@@ -4,9 +4,7 @@
 
 use super::StoreError;
 use super::sqlite::{SqliteIndex, rows};
-use crate::owner::Tag;
-use crate::room::Payer;
-use crate::settings::Settings;
+use crate::model::{Payer, Settings, Tag};
 use hoop_units::UnixTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::time::Duration;

@@ -5,10 +5,8 @@
 //! thousand ranges a second do not cost a thousand syncs, and none is answered before its own. Every query goes over an index, so that the
 //! cost of a start does not grow with the number of uploads.
 
-use super::{Change, Changed, Facts, Index, KEPT_SECS, Reason, State, StoreError, UnderWay, Upload};
-use super::{closed, ended, notes, settings, turns};
-use crate::owner::Tag;
-use crate::room::{Payer, Sum};
+use super::{Changed, Index, StoreError, UnderWay, closed, ended, notes, settings, turns};
+use crate::model::{Change, Facts, KEPT_SECS, Payer, Reason, State, Sum, Tag, Upload};
 use hoop_http::Code;
 use hoop_timekeeper::Over;
 use hoop_units::{RangeSet, UnixTime, UploadId};
@@ -371,12 +369,12 @@ impl Index for SqliteIndex {
     }
 
     fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let (before, after) = tickets_ended(&self.reader(), over, super::LINGER_SECS)?;
+        let (before, after) = tickets_ended(&self.reader(), over, crate::model::LINGER_SECS)?;
         self.ids(&overdue(), &[&before, &after, &rows(limit)])
     }
 
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError> {
-        let before = before.0.saturating_sub(super::LINGER_SECS);
+        let before = before.0.saturating_sub(crate::model::LINGER_SECS);
         Ok(self.reader().prepare_cached(&ending())?.query_row([before], |row| row.get::<_, u32>(0)).map(u64::from)?)
     }
 
@@ -388,7 +386,7 @@ impl Index for SqliteIndex {
     fn kept(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         let sql = KEPT_LONG;
         let (updated, last_updated) = ended(over, KEPT_SECS);
-        let (expires, last_expires) = tickets_ended(&self.reader(), over, super::LINGER_SECS)?;
+        let (expires, last_expires) = tickets_ended(&self.reader(), over, crate::model::LINGER_SECS)?;
         self.ids(sql, &[&updated, &expires, &last_updated, &last_expires, &rows(limit)])
     }
 
@@ -446,7 +444,7 @@ impl Index for SqliteIndex {
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
         self.in_group(move |transaction| {
             // Twice the time: an upload that has expired can be asked for a while, too.
-            let (before, after) = tickets_ended(transaction, over, 2 * super::LINGER_SECS)?;
+            let (before, after) = tickets_ended(transaction, over, 2 * crate::model::LINGER_SECS)?;
             let gone = {
                 let mut statement = transaction.prepare_cached(&forgettable())?;
                 let found =
@@ -758,12 +756,13 @@ mod tests {
     /// Else each that is small would be synced alone, and whoever sends many of them would keep all others waiting.
     #[test]
     fn whatever_changes_waits_for_one_transaction_together() {
-        use super::super::{Marked, Notes as _, SavedSettings as _};
+        use super::super::{Notes as _, SavedSettings as _};
+        use crate::model::Marked;
         let (_dir, index) = index();
         let id = |n| UploadId([n; 16]);
         done(index.receive(&progress(1, 10), true));
         let new = Marked::new(id(2), [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
-        let settings = crate::settings::Settings::default();
+        let settings = crate::model::Settings::default();
         let busy = index.lock();
         std::thread::scope(|scope| {
             // The first of them leads, and has its own change alone.
@@ -886,9 +885,7 @@ mod tests {
         marked.payer = Some(Payer::Address([3; 16]));
         let marked = index.mark(marked.clone(), Box::new(move |marked| marked.paused = false)).unwrap().unwrap();
         assert_eq!(index.marked(marked.id).unwrap().unwrap().payer, marked.payer);
-        index
-            .save_settings([2; 16], Payer::Address([3; 16]), &crate::settings::Settings::default(), UnixTime(9))
-            .unwrap();
+        index.save_settings([2; 16], Payer::Address([3; 16]), &crate::model::Settings::default(), UnixTime(9)).unwrap();
         assert_eq!(index.settings(&[[2; 16]], UnixTime(9)).unwrap().unwrap().min_bytes, 0);
     }
 
@@ -988,7 +985,8 @@ mod tests {
 
     #[test]
     fn what_was_stopped_before_it_came_never_begins_and_what_was_paused_begins_paused() {
-        use super::super::{Marked, Notes as _};
+        use super::super::Notes as _;
+        use crate::model::Marked;
         let (_dir, index) = index();
         let new = |n| Marked::new(UploadId([n; 16]), [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
         index.mark(new(1), Box::new(move |marked| marked.stopped = true)).unwrap();
@@ -1056,7 +1054,7 @@ mod tests {
     fn what_is_over_is_disposed_of_and_then_forgotten() {
         let (_dir, index) = index();
         done(index.receive(&progress(1, 10), true));
-        let ends = UnixTime(1_000 + super::super::LINGER_SECS);
+        let ends = UnixTime(1_000 + crate::model::LINGER_SECS);
         assert_eq!(index.overdue(ends.into(), 9).unwrap(), []);
         assert_eq!(index.overdue(ends.plus_secs(1).into(), 9).unwrap().len(), 1);
         done(index.apply(UploadId([1; 16]), Change::Expire, ends));

@@ -4,8 +4,8 @@
 
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
-use super::{Bodies, Change, Changed, Index, Sealed, StoreError, Upload};
-use crate::owner::Tag;
+use super::{Bodies, Changed, Index, Sealed, StoreError};
+use crate::model::{Change, Tag, Upload};
 use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
 use std::fs::{DirBuilder, File};

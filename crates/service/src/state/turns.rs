@@ -3,7 +3,7 @@
 //! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. Each payer of whom anything is due costs a few steps in an index, however many uploads wait.
 
 use super::StoreError;
-use crate::room::Payer;
+use crate::model::Payer;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -243,8 +243,8 @@ mod tests {
         let (_dir, index) = index();
         waiting(&index, payer(1), 1, 100, Some(500));
         let [(_, id)] = index.due(None, UnixTime(500)).unwrap()[..] else { panic!("it is due") };
-        let reason = super::super::Reason::new(hoop_http::Code::UpstreamBusy, "");
-        for change in [super::super::Change::Claim, super::super::Change::Retry { at: UnixTime(900), reason }] {
+        let reason = crate::model::Reason::new(hoop_http::Code::UpstreamBusy, "");
+        for change in [crate::model::Change::Claim, crate::model::Change::Retry { at: UnixTime(900), reason }] {
             index.apply(id, change, UnixTime(600)).unwrap();
         }
         assert_eq!(

@@ -91,7 +91,7 @@ fn what_a_held_upload_waits_for_is_said_as_it_is() {
 
 #[test]
 fn every_state_that_the_service_shows_can_be_shown() {
-    for state in crate::state::State::ALL {
+    for state in crate::model::State::ALL {
         let page = render(Language::English, Asker::User, &[status(state.shown())]);
         assert!(page.contains("id=\"u-abab"), "{}", state.shown());
     }
@@ -251,7 +251,7 @@ fn what_runs_out_of_time_says_so_a_day_before_and_a_receipt_can_be_saved() {
         let page = render(Language::English, Asker::User, &[with(state, json!({"expires": expires}))]);
         page.contains(words.ends_soon)
     };
-    let linger = crate::state::LINGER_SECS;
+    let linger = crate::model::LINGER_SECS;
     assert!(says("announced", NOW.0 + 3_600) && !says("announced", NOW.0 + 90_000));
     assert!(says("receiving", NOW.0 - linger + 3_600) && !says("receiving", NOW.0 + 3_600), "it may end later");
     assert!(!says("accepted", NOW.0 + 3_600) && !says("held", NOW.0 - linger + 3_600));

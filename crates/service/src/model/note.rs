@@ -1,6 +1,6 @@
 //! What only the device knows of an upload before it arrives: [`Note`] (`docs/protocol.md` §7, "Notes"). Pure.
 
-use crate::request;
+use crate::model::content;
 use hoop_http::{Code, Problem};
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +53,7 @@ impl Note {
     pub fn parse(body: &[u8]) -> Result<Self, Problem> {
         let wrong =
             |field: &str, detail: &dyn std::fmt::Display| Problem::new(Code::RequestInvalid, detail).field(field);
-        let note: Self = request::object(body)?;
+        let note: Self = content::object(body)?;
         // SQLite's numbers, and the longest Z, end there.
         if i64::try_from(note.total).is_err() {
             return Err(wrong("total", &"the total is beyond all uploads"));

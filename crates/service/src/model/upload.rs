@@ -9,8 +9,7 @@
 //! Promises: nothing but its owner takes a receipt backwards, and never that of what is accepted; only what has passed the gate can be
 //! unknown; what is paused is not claimed and does not pass the gate; what is released has its bytes ([`Upload::kept`]).
 
-use crate::owner::Tag;
-use crate::room::Payer;
+use crate::model::{Payer, Tag};
 use hoop_http::Code;
 use hoop_units::{RangeSet, UnixTime, UploadId};
 

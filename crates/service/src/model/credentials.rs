@@ -1,6 +1,6 @@
 //! What is inside T: [`Credentials`], on whose behalf an upload is.
 
-use crate::owner::Tag;
+use crate::model::Tag;
 use hoop_http::Dice;
 use hoop_seal::{Keyring, TOKEN_CONTENT_STEP};
 use hoop_units::{UnixTime, UploadId};
@@ -41,7 +41,7 @@ mod tag_text {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 
     pub fn serialize<S: Serializer>(tag: &Option<Tag>, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&tag.map(crate::owner::text).unwrap_or_default())
+        serializer.collect_str(&tag.map(crate::model::tag::text).unwrap_or_default())
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Tag>, D::Error> {
