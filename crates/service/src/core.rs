@@ -1,6 +1,5 @@
 //! What all parts of one service share: [`Core`].
 
-use crate::admit::Policy;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::crowd::LISTS_MAX;
@@ -10,7 +9,8 @@ use crate::intakes::Intakes;
 use crate::left_behind::LeftBehind;
 use crate::metrics::Counters;
 use crate::model::{LINGER_SECS, Upload};
-use crate::permits::Permits;
+use crate::policy::Policy;
+use crate::policy::permits::Permits;
 use crate::room::{Limits, Room};
 use crate::state::{Store, StoreError};
 use hoop_http::{Clock, Code, Connector, Current, Origin, Problem};

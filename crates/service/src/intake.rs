@@ -7,9 +7,10 @@
 //! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends, once for each thing that is
 //! said of one, and so no more than there are messages.
 
-use crate::admit::{Admission, Policy, inspect};
 use crate::core::{Core, store_problem};
 use crate::model::{Facts, LINGER_SECS, Payer, State, Tag, Upload};
+use crate::policy::Policy;
+use crate::policy::admit::{Admission, inspect};
 use crate::room::{self, Wants};
 use crate::state::{Changed, Sealed, Store, StoreError, blocking};
 use hoop_http::{Code, Dice, Problem};
@@ -659,7 +660,7 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::Routes;
+    use crate::policy::rules_file::Routes;
     use crate::state::Bodies;
     use crate::state::folder::Folder;
     use hoop_seal::{Grant, Keyring, KwsId, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};

@@ -1,10 +1,4 @@
-//! Sessions are kept alive while their uploads are under way, if the operator says how: [`KeepAlive`], the table `[session]` of `routes.toml`.
-//!
-//! ```toml
-//! [session]
-//! keep_alive = "/me"       # asked with the user's own Cookie and Authorization …
-//! every_minutes = 10       # … so often; default 10
-//! ```
+//! Sessions are kept alive while their uploads are under way, if the operator says how: [`run`], by [`KeepAlive`].
 //!
 //! An upload over a slow line takes longer than many sessions last without a click. Somebody's session is asked for as long as an upload of theirs
 //! is coming in, or waits for the application, and is not paused; no longer once the application says that they are signed out. Neither path nor
@@ -15,13 +9,13 @@
 
 use crate::core::Core;
 use crate::model::Tag;
+use crate::policy::session::KeepAlive;
 use crate::state::UnderWay;
-use crate::{owner, replay};
+use crate::{caller, replay};
 use hoop_http::{Shutdown, is_sign_in, read_limited};
 use hoop_units::{UnixTime, UploadId};
 use http::{Response, StatusCode, header};
 use hyper::body::Incoming;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,52 +35,6 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is read of an answer, so that the application is not cut off in the middle of it.
 const ANSWER_MAX: usize = 64 * 1024;
-
-/// The longest time between two questions: a day.
-const EVERY_MAX_MINUTES: u32 = 24 * 60;
-
-/// How sessions are kept alive.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeepAlive {
-    /// What to get: a path of the application.
-    pub path: String,
-    /// How often.
-    pub every_secs: u32,
-}
-
-/// The table as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionEntry {
-    keep_alive: String,
-    #[serde(default = "ten")]
-    every_minutes: u32,
-}
-
-const fn ten() -> u32 {
-    10
-}
-
-impl SessionEntry {
-    /// What it means.
-    ///
-    /// # Errors
-    /// The field at fault, and what is wrong with it.
-    pub fn check(self) -> Result<KeepAlive, (&'static str, String)> {
-        let path = self.keep_alive;
-        if !crate::paths::is_target(&path) || path.starts_with("//") {
-            let wrong = format!("must be a path that begins with `/`, in visible ASCII, not `{path}`");
-            return Err(("session.keep_alive", wrong));
-        }
-        match (1..=EVERY_MAX_MINUTES).contains(&self.every_minutes) {
-            true => Ok(KeepAlive { path, every_secs: self.every_minutes * 60 }),
-            false => {
-                let wrong = format!("must be 1 to {EVERY_MAX_MINUTES}, not {}", self.every_minutes);
-                Err(("session.every_minutes", wrong))
-            }
-        }
-    }
-}
 
 /// What is known of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,11 +119,10 @@ fn take(
 /// Asks the application as the user of an upload; whether they are signed in, if it says.
 async fn ask(core: &Arc<Core>, path: &str, id: UploadId) -> Option<bool> {
     let upload = core.store.load(id).await.ok()??;
-    let credentials =
-        replay::credentials(core, &upload).await.ok().filter(|credentials| !credentials.is_anonymous())?;
+    let credentials = replay::credentials(core, &upload).await.ok().filter(|credentials| !credentials.is_empty())?;
     let asking = async {
         let mut connection = core.connector.connect(&core.upstream).await.ok()?;
-        let request = owner::request(core, path, "*/*", &credentials).ok()?;
+        let request = caller::request(core, path, "*/*", &credentials).ok()?;
         let response = connection.send(request).await.ok()?;
         let signed_in = !is_signed_out(&response);
         let _ = read_limited(response.into_body(), ANSWER_MAX).await;
@@ -195,24 +142,6 @@ fn is_signed_out(response: &Response<Incoming>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn rule(text: &str) -> Result<KeepAlive, (&'static str, String)> {
-        toml::from_str::<SessionEntry>(text).unwrap().check()
-    }
-
-    #[test]
-    fn a_path_and_minutes_make_a_rule_and_nothing_else_does() {
-        let expected = KeepAlive { path: "/me".into(), every_secs: 600 };
-        assert_eq!(rule("keep_alive = \"/me\"").unwrap(), expected);
-        for (text, field) in [
-            ("keep_alive = \"me\"", "session.keep_alive"),
-            ("keep_alive = \"//evil.example/\"", "session.keep_alive"),
-            ("keep_alive = \"/me\"\nevery_minutes = 0", "session.every_minutes"),
-            ("keep_alive = \"/me\"\nevery_minutes = 1441", "session.every_minutes"),
-        ] {
-            assert_eq!(rule(text).unwrap_err().0, field, "{text}");
-        }
-    }
 
     #[test]
     fn a_session_is_asked_for_in_its_time_while_an_upload_is_under_way_and_not_once_it_has_gone() {

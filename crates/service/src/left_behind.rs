@@ -5,7 +5,7 @@
 //!
 //! Bounds: [`NAMES_MAX`] names are remembered; of others only the debug log tells, since any ticket holder can make some up.
 
-use crate::fields::Fate;
+use crate::policy::fields::Fate;
 use hoop_units::UploadId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};

@@ -3,11 +3,11 @@
 //! A page may be opened by a link of another site, which learns nothing from that; so these look at who asks and not at
 //! whence. What a form *does* is guarded where it is done.
 
+use crate::caller::Caller;
 use crate::core::Core;
 use crate::html::{self, Asker, Frame, Language, ListView, SettingsView};
 use crate::listing::{self, LIST_MAX};
 use crate::model::content::FORM;
-use crate::owner::Caller;
 use crate::request::{self, Wanted};
 use crate::settings;
 use hoop_http::{Body, Problem};
@@ -70,7 +70,7 @@ fn frame(core: &Core, language: Language, asker: Asker) -> Frame<'_> {
 fn asker(caller: &Caller) -> Asker {
     match (caller.tag(), caller.credentials.user) {
         (None, _) => Asker::Nobody,
-        _ if caller.is_stranger() => Asker::Nobody,
+        _ if caller.is_anonymous() => Asker::Nobody,
         (Some(_), Some(_)) => Asker::User,
         (Some(_), None) => Asker::Credentials,
     }

@@ -6,12 +6,13 @@
 //! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout`, or slower
 //! than `source` says, is cut off.
 
-use crate::admit::{Admission, Policy};
 use crate::core::Core;
 use crate::crowd::Use;
 use crate::intake::{self, Entered, Live};
 use crate::intakes::Slot;
 use crate::model::{Payer, State, Upload};
+use crate::policy::Policy;
+use crate::policy::admit::Admission;
 use crate::source::Source;
 use crate::state::blocking;
 use crate::status;

@@ -1,12 +1,12 @@
 //! A released upload gets the form's token of its owner's new session: [`renew`] (`docs/protocol.md` §7, "Form tokens").
 //!
-//! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, [`crate::csrf::CSRF_MAX`] pages. A page is read on a blocking thread, and as markup only if it says that it is that.
+//! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, [`crate::policy::csrf::CSRF_MAX`] pages. A page is read on a blocking thread, and as markup only if it says that it is that.
 
+use crate::caller;
 use crate::core::Core;
-use crate::csrf::page::{self, Page};
-use crate::csrf::{Csrf, is_token};
 use crate::model::Credentials;
-use crate::owner;
+use crate::policy::csrf::page::{self, Page};
+use crate::policy::csrf::{Csrf, is_token};
 use crate::state::blocking;
 use hoop_http::{ReadError, is_sign_in, read_limited};
 use http::{StatusCode, header};
@@ -79,7 +79,7 @@ async fn fetch(core: &Core, path: &str, json: bool, credentials: &mut Credential
     let asking = async {
         let mut connection = core.connector.connect(&core.upstream).await.map_err(|error| unreachable(&error))?;
         let accept = if json { "application/json" } else { "text/html" };
-        let request = owner::request(core, path, accept, credentials).map_err(|error| unreachable(&error))?;
+        let request = caller::request(core, path, accept, credentials).map_err(|error| unreachable(&error))?;
         let response = connection.send(request).await.map_err(|error| unreachable(&error))?;
         let (head, body) = response.into_parts();
         let said = || format!("asked for a fresh token, it answered {}", head.status.as_u16());

@@ -12,13 +12,13 @@
 //!
 //! Bounds: [`BATCH`] records in memory.
 
-use crate::admit::{self, Admission};
 use crate::core::Core;
-use crate::csrf::edit::Edits;
-use crate::csrf::find::{self, Form, Piece, WINDOW};
-use crate::fields::Fate;
-use crate::head::RequestHead;
 use crate::model::{Change, Credentials, Reason, Upload};
+use crate::policy::admit::{self, Admission};
+use crate::policy::csrf::edit::Edits;
+use crate::policy::csrf::find::{self, Form, Piece, WINDOW};
+use crate::policy::fields::Fate;
+use crate::policy::head::RequestHead;
 use crate::renew::{self, Trouble};
 use crate::state::{Changed, Sealed, blocking};
 use crate::wire::{Answer, AnswerError, read_answer};

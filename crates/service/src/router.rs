@@ -2,10 +2,11 @@
 
 use crate::core::Core;
 use crate::crowd::{self, Use};
-use crate::forwarded::Client;
+use crate::policy::forwarded::Client;
+use crate::policy::permits;
 use crate::proxy::{self, Proxy};
 use crate::request::Wanted;
-use crate::{events, html, listing, pages, permits, post, settings, tickets, uploads};
+use crate::{events, html, listing, pages, post, settings, tickets, uploads};
 use hoop_http::{Body, Code, Peer, Place, Problem, Shutdown, empty, json};
 use hoop_seal::RECORD_SIZE;
 use hoop_units::UploadId;

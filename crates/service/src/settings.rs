@@ -1,10 +1,10 @@
 //! `/hoop/settings`: whether a user's uploads are offered to a gateway (`docs/protocol.md` §7, "Settings").
 
 use crate::audit::Act;
+use crate::caller::Caller;
 use crate::core::{Core, store_problem};
 use crate::model::content::Form;
 use crate::model::{Payer, Settings, tag};
-use crate::owner::Caller;
 use crate::pages::SETTINGS_SAVED;
 use crate::{guard, request};
 use hoop_http::{Body, Problem, json};
@@ -41,7 +41,7 @@ pub async fn load(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<S
 /// # Errors
 /// The store's.
 pub async fn of(core: &Core, caller: &Caller) -> Result<Shown, Problem> {
-    if caller.is_stranger() {
+    if caller.is_anonymous() {
         return Ok(Shown { settings: Settings::default(), saved: false, owner: None });
     }
     let (tags, now) = (caller.tags().to_vec(), core.clock.unix());

@@ -1,11 +1,11 @@
 //! `POST /hoop/tickets`: tickets for the signed-in user (`docs/protocol.md` §7). Nothing is written to disk.
 
-use crate::admit::Policy;
+use crate::caller::{self, Caller};
 use crate::core::{Core, store_problem};
 use crate::model::{Credentials, Payer, tag};
-use crate::owner::{self, Caller};
-use crate::paths::is_target;
-use crate::{guard, head, request};
+use crate::policy::paths::is_target;
+use crate::policy::{Policy, head};
+use crate::{guard, request};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Dice, Problem, json};
@@ -62,7 +62,7 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let lifetime = u32::try_from(core.ticket_lifetime.as_secs()).unwrap_or(u32::MAX);
     let wanted = now.plus_secs(lifetime);
     let expires = core.store.with(move |index| index.open_end(wanted)).await.map_err(store_problem)?;
-    let credentials = owner::capture(&parts.headers, address, expires)?;
+    let credentials = caller::capture(&parts.headers, address, expires)?;
     let body = request::read(body, REQUEST_MAX).await?;
     let wanted = Wanted::parse(&body)?;
     let (route, limit, suite) = check(&core.policy(), &wanted)?;

@@ -2,14 +2,15 @@
 //! (`docs/protocol.md` §7).
 
 use crate::audit::Act;
+use crate::caller::{self, Caller};
 use crate::core::{Core, store_problem};
 use crate::listing::{self, Entry};
 use crate::model::content::{self, FORM, Form};
 use crate::model::note::NOTE_MAX;
 use crate::model::{Change, Credentials, LINGER_SECS, Marked, Note, Payer, State, Tag, Upload};
-use crate::owner::{self, Caller};
+use crate::policy::{admit, owner, permits};
 use crate::state::Changed;
-use crate::{admit, guard, permits, post, request, status};
+use crate::{guard, post, request, status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Problem, empty, json};
@@ -88,8 +89,8 @@ pub async fn note(
     if core.past(LINGER_SECS) > expires.plus_secs(LINGER_SECS) {
         return Err(Problem::new(Code::TokenInvalid, "it has expired").field("Hoop-Token"));
     }
-    if owner::is_stranger(&core.policy(), &token) {
-        return Err(owner::stranger());
+    if owner::is_anonymous(&core.policy(), &token) {
+        return Err(caller::anonymous());
     }
     let note = Note::parse(&request::read(body, NOTE_MAX).await?)?;
     let owner = owner::of(&core.policy(), &token);
@@ -301,11 +302,11 @@ async fn resume(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Probl
 }
 
 async fn release(core: &Core, id: UploadId, leave: Leave, twice: bool) -> Result<Entry, Problem> {
-    let caller = leave.caller.ok_or_else(owner::signed_out)?;
+    let caller = leave.caller.ok_or_else(caller::signed_out)?;
     let credentials = Credentials { expires: leave.expires.0, ..caller.credentials };
     // What nobody in particular has sent goes on as nobody's.
-    if credentials.is_anonymous() && !owner::is_nobody(&core.policy(), leave.owner) {
-        return Err(owner::signed_out());
+    if credentials.is_empty() && !owner::is_nobody(&core.policy(), leave.owner) {
+        return Err(caller::signed_out());
     }
     let token = credentials.seal(&core.policy().keys, &core.policy().origin, id);
     let owner = owner::of(&core.policy(), &credentials);
@@ -411,7 +412,7 @@ async fn other_than_nobody(
         Action::Release => Caller::of(core, headers, address).await?,
         // An application that is down keeps nobody from stopping an upload.
         Action::Pause | Action::Resume | Action::Stop => {
-            Caller::or_nobody(core, owner::captured(core, headers, address)?).await
+            Caller::or_nobody(core, caller::captured(core, headers, address)?).await
         }
     };
     match token.user {

@@ -4,9 +4,9 @@
 
 use crate::core::Core;
 use crate::model::{Change, Reason, State, Upload};
-use crate::owner;
-use crate::routes::{OnFailure, OnUnknown};
-use crate::rules::{Hold, Seen, Verdict, judge, judge_head};
+use crate::policy::owner;
+use crate::policy::rules::{Hold, Seen, Verdict, judge, judge_head};
+use crate::policy::rules_file::{OnFailure, OnUnknown};
 use crate::wire::Answer;
 use hoop_http::{Code, Dice, retry_after};
 use hoop_seal::signing::{self, Receipt, RequestSalt};
@@ -55,7 +55,9 @@ pub fn judged(
     let said = || format!("it answered {}", answer.status);
     let (state, reason) = match verdict {
         Verdict::Accepted => (State::Accepted, None),
-        Verdict::Held(hold) if !anonymous(core, upload) => (State::Held, Some(held(hold, said(), not_renewed))),
+        Verdict::Held(hold) if !has_no_credentials(core, upload) => {
+            (State::Held, Some(held(hold, said(), not_renewed)))
+        }
         Verdict::Failed if failed_enough(core, upload, passed) => {
             let times = upload.failures + 1;
             let detail =
@@ -124,7 +126,7 @@ fn content_key(core: &Core, upload: &Upload) -> Option<UploadKey> {
 }
 
 /// Whether the upload came with neither cookie nor authorization: then there is no session that could be renewed.
-fn anonymous(core: &Core, upload: &Upload) -> bool {
+fn has_no_credentials(core: &Core, upload: &Upload) -> bool {
     upload.facts.as_ref().is_some_and(|facts| owner::is_nobody(&core.policy(), facts.owner))
 }
 
@@ -162,7 +164,7 @@ pub fn may_have_it_twice(core: &Core, upload: &Upload) -> bool {
     route(core, upload).on_unknown == OnUnknown::Retry
 }
 
-fn route(core: &Core, upload: &Upload) -> crate::routes::Route {
+fn route(core: &Core, upload: &Upload) -> crate::policy::rules_file::Route {
     let facts = upload.facts.as_ref();
     let (method, path) = facts.map_or(("POST", "/"), |facts| (&facts.method, &facts.path));
     core.policy().routes.of(method, path).clone()

@@ -106,7 +106,7 @@ impl Credentials {
     }
 
     /// Whether there are none.
-    pub const fn is_anonymous(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.cookie.is_none() && self.authorization.is_none()
     }
 

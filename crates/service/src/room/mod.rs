@@ -7,7 +7,6 @@
 //!
 //! Bounds: those of [`promises`]; who asks waits for its turn.
 
-mod payer;
 mod promises;
 mod quota;
 mod rates;

@@ -5,8 +5,8 @@
 
 use super::sqlite::SqliteIndex;
 use super::{Changed, Closed as _, ENDED_MAX, Index as _, Notes as _};
-use crate::admit::{GRACE_SECS, in_time};
 use crate::model::{Change, LINGER_SECS, State, Upload};
+use crate::policy::admit::{GRACE_SECS, in_time};
 use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason as Why, Settings, Spool, late_by, ticket_end};
 use hoop_timekeeper::simulated::Machine;
 use hoop_timekeeper::{Over, SETTLE};

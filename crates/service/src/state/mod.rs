@@ -15,6 +15,7 @@ pub mod folder;
 #[cfg(test)]
 mod jumps;
 pub mod notes;
+mod payer;
 pub mod settings;
 pub mod sqlite;
 mod store;

@@ -83,7 +83,9 @@ impl UserEntry {
     pub fn check(self) -> Result<UserRule, (&'static str, String)> {
         for (field, path) in [("user.path", &self.path), ("user.sign_in", &self.sign_in)] {
             // Two slashes begin the name of another server.
-            if let Some(path) = path.as_ref().filter(|path| !crate::paths::is_target(path) || path.starts_with("//")) {
+            if let Some(path) =
+                path.as_ref().filter(|path| !crate::policy::paths::is_target(path) || path.starts_with("//"))
+            {
                 return Err((field, format!("must be a path that begins with `/`, in visible ASCII, not `{path}`")));
             }
         }

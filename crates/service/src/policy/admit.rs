@@ -1,31 +1,17 @@
 //! Whether an upload may come in: [`Admission`] from its prelude, [`inspect`] for what record 0 says. Pure: the time
 //! comes in.
 
-use crate::head::RequestHead;
 use crate::model::{Credentials, Facts};
-use crate::owner;
-use crate::routes::Routes;
+use crate::policy::head::RequestHead;
+use crate::policy::{Policy, owner};
 use hoop_http::{Code, Problem};
-use hoop_seal::{ContentKey, Keyring, Layout, OpenError, Prelude, RECORD_SIZE, Ticket, TokenError};
+use hoop_seal::{ContentKey, Layout, OpenError, Prelude, RECORD_SIZE, Ticket, TokenError};
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use std::time::Duration;
 
 /// How far clocks may be off (`docs/protocol.md` §2).
 pub const GRACE_SECS: u32 = 300;
-
-/// What the service itself allows and knows.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// The keys.
-    pub keys: Keyring,
-    /// The public origin, that tickets and tokens are bound to.
-    pub origin: String,
-    /// The longest Z.
-    pub max_bytes: u64,
-    /// The routes.
-    pub routes: Routes,
-}
 
 /// An upload whose ticket opened and whose length fits.
 pub struct Admission {

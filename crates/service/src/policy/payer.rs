@@ -3,10 +3,9 @@
 //! A user whom the application has named pays. Anybody can make cookies up; so for whoever it has not named pays the address to which the ticket
 //! was given. Before record 0 has come nobody knows whose an upload is; until then the sender's address pays.
 
-use crate::admit::Policy;
 use crate::model::{Credentials, Payer};
+use crate::policy::Policy;
 use hoop_units::DeviceId;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
@@ -27,30 +26,10 @@ impl Payer {
     }
 }
 
-/// The kind's first letter and the tag.
-impl ToSql for Payer {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        let octets = [&self.kind().as_bytes()[..1], self.tag()].concat();
-        Ok(octets.into())
-    }
-}
-
-impl FromSql for Payer {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let (kind, tag) = value.as_blob()?.split_first().ok_or(FromSqlError::InvalidType)?;
-        let tag = tag.try_into().map_err(|_| FromSqlError::InvalidType)?;
-        match kind {
-            b'o' => Ok(Self::Owner(tag)),
-            b'a' => Ok(Self::Address(tag)),
-            _ => Err(FromSqlError::InvalidType),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::Routes;
+    use crate::policy::rules_file::Routes;
     use hoop_seal::{Keyring, KwsId, ServiceKey};
 
     fn policy() -> Policy {
@@ -76,14 +55,5 @@ mod tests {
         assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:2"));
         assert_eq!(at("192.0.2.7"), at("::ffff:192.0.2.7"));
         assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
-    }
-
-    #[test]
-    fn the_index_gives_back_who_pays() {
-        for payer in [Payer::Owner([1; 16]), Payer::Address([2; 16])] {
-            let ToSqlOutput::Owned(rusqlite::types::Value::Blob(octets)) = payer.to_sql().unwrap() else { panic!() };
-            assert_eq!(Payer::column_result(ValueRef::Blob(&octets)).unwrap(), payer);
-        }
-        assert!(Payer::column_result(ValueRef::Blob(b"x123")).is_err());
     }
 }

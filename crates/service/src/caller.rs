@@ -1,13 +1,11 @@
-//! Whose an upload is: a [`Tag`], and who asks: [`Caller`] (`docs/protocol.md` §7, "Owners").
-//!
-//! Promises: no name of a user and no cookie is kept, only a MAC; a name can never give the tag of a cookie.
+//! Who asks: [`Caller`] (`docs/protocol.md` §7, "Owners").
 //!
 //! Bounds: the application has [`ASK_TIMEOUT`] to say who asks, in at most [`ASK_MAX`] of JSON.
 
-use crate::admit::Policy;
 use crate::core::Core;
 use crate::model::{Credentials, Tag};
-use crate::user::Ask;
+use crate::policy::user::Ask;
+use crate::policy::{Policy, owner};
 use hoop_http::{Code, Lines, Problem, ReadError, empty, read_limited};
 use hoop_units::UnixTime;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
@@ -20,43 +18,13 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest answer of the application: a user's profile, generously.
 const ASK_MAX: usize = 64 * 1024;
 
-/// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
-const USER_DOMAIN: &[u8] = b"\0user";
-
-/// The tags of a user that the application knows by this name, the newest key's first.
-fn user_tags(policy: &Policy, name: &str) -> Vec<Tag> {
-    policy.keys.owner_tags(USER_DOMAIN, name.as_bytes()).collect()
-}
-
-/// The tags of credentials as such, the newest key's first; with nothing that makes a user, those of nobody.
-fn credential_tags(policy: &Policy, credentials: &Credentials) -> Vec<Tag> {
-    let (cookie, authorization) = telling(policy, credentials);
-    policy.keys.owner_tags(cookie.as_bytes(), authorization.as_bytes()).collect()
-}
-
-/// What of credentials makes the user.
-fn telling<'a>(policy: &Policy, credentials: &'a Credentials) -> (String, &'a str) {
-    let cookie = credentials.cookie.as_deref().map_or_else(String::new, |cookie| policy.routes.user.cookies_of(cookie));
-    (cookie, credentials.authorization.as_deref().unwrap_or_default())
-}
-
-/// Whose an upload with these credentials in its token is.
-pub fn of(policy: &Policy, credentials: &Credentials) -> Tag {
-    credentials.user.unwrap_or_else(|| credential_tags(policy, credentials)[0])
-}
-
-/// Whether that is the tag of nobody: neither user nor credentials.
-pub fn is_nobody(policy: &Policy, tag: Tag) -> bool {
-    policy.keys.owner_tags(b"", b"").any(|nobody| nobody == tag)
-}
-
 /// Who asks.
 pub struct Caller {
     /// The credentials of the request, with the user if one is known.
     pub credentials: Credentials,
     tags: Vec<Tag>,
     /// Whether the application says who its users are, and has not named this one.
-    stranger: bool,
+    anonymous: bool,
 }
 
 impl Caller {
@@ -75,24 +43,24 @@ impl Caller {
     pub async fn with(core: &Core, mut credentials: Credentials) -> Result<Self, Problem> {
         let policy = &core.policy();
         let name = match &policy.routes.user.ask {
-            Some(question) if !credentials.is_anonymous() => ask(core, question, &credentials).await?,
+            Some(question) if !credentials.is_empty() => ask(core, question, &credentials).await?,
             _ => None,
         };
-        let mut tags = name.map_or(Vec::new(), |name| user_tags(policy, &name));
+        let mut tags = name.map_or(Vec::new(), |name| owner::user_tags(policy, &name));
         credentials.user = tags.first().copied();
-        let (cookie, authorization) = telling(policy, &credentials);
+        let (cookie, authorization) = owner::telling(policy, &credentials);
         if !cookie.is_empty() || !authorization.is_empty() {
             // What was begun with these very credentials while the application could not say whose they are.
-            tags.extend(credential_tags(policy, &credentials));
+            tags.extend(owner::credential_tags(policy, &credentials));
         }
-        let stranger = is_stranger(policy, &credentials);
-        Ok(Self { credentials, tags, stranger })
+        let anonymous = owner::is_anonymous(policy, &credentials);
+        Ok(Self { credentials, tags, anonymous })
     }
 
     /// The same, taking whom the application cannot be asked about for nobody that it knows.
     pub async fn or_nobody(core: &Core, credentials: Credentials) -> Self {
         let user = Self::with(core, credentials.clone()).await;
-        user.unwrap_or_else(|_| Self::stranger(&core.policy(), credentials))
+        user.unwrap_or_else(|_| Self::unnamed(&core.policy(), credentials))
     }
 
     /// Who fetches a ticket. That does not depend on the application: whoever it cannot be asked about is known by the credentials.
@@ -102,7 +70,7 @@ impl Caller {
     pub async fn of_ticket(core: &Core, credentials: Credentials) -> Result<Self, Problem> {
         let policy = &core.policy();
         let Ok(caller) = Self::with(core, credentials.clone()).await else {
-            return Ok(Self::stranger(policy, credentials));
+            return Ok(Self::unnamed(policy, credentials));
         };
         let rule = &policy.routes.user;
         let known = if rule.ask.is_some() { caller.credentials.user.is_some() } else { !caller.tags.is_empty() };
@@ -110,11 +78,11 @@ impl Caller {
     }
 
     /// Whoever has these credentials and no name.
-    fn stranger(policy: &Policy, credentials: Credentials) -> Self {
-        let tags = credential_tags(policy, &credentials);
-        let nobody = tags.first().is_some_and(|tag| is_nobody(policy, *tag));
-        let stranger = is_stranger(policy, &credentials);
-        Self { tags: if nobody { Vec::new() } else { tags }, credentials, stranger }
+    fn unnamed(policy: &Policy, credentials: Credentials) -> Self {
+        let tags = owner::credential_tags(policy, &credentials);
+        let nobody = tags.first().is_some_and(|tag| owner::is_nobody(policy, *tag));
+        let anonymous = owner::is_anonymous(policy, &credentials);
+        Self { tags: if nobody { Vec::new() } else { tags }, credentials, anonymous }
     }
 
     /// The tag that stands for whoever asks; none: nobody.
@@ -144,26 +112,21 @@ impl Caller {
     /// # Errors
     /// `sign-in-required`.
     pub fn user(&self) -> Result<&[Tag], Problem> {
-        if self.stranger {
-            return Err(stranger());
+        if self.anonymous {
+            return Err(anonymous());
         }
         self.signed_in()
     }
 
     /// Whether the application says who its users are, and has not named this one.
-    pub const fn is_stranger(&self) -> bool {
-        self.stranger
+    pub const fn is_anonymous(&self) -> bool {
+        self.anonymous
     }
 
     /// Whether the tag is one of whoever asks.
     pub fn is(&self, tag: Tag) -> bool {
         self.tags.contains(&tag)
     }
-}
-
-/// Whether the application says who its users are, and has not named the one with these credentials.
-pub fn is_stranger(policy: &Policy, credentials: &Credentials) -> bool {
-    policy.routes.user.ask.is_some() && credentials.user.is_none()
 }
 
 /// The credentials of a request.
@@ -189,7 +152,7 @@ pub fn signed_out() -> Problem {
 }
 
 /// Somebody asks whom the application does not know.
-pub fn stranger() -> Problem {
+pub fn anonymous() -> Problem {
     Problem::new(Code::SignInRequired, "the application does not know who asks")
 }
 

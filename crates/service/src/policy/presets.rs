@@ -1,7 +1,7 @@
 //! Success rules for applications that we know: [`Preset`].
 
-use crate::csrf::Csrf;
-use crate::rules::{Condition, Hold, Rule, Verdict};
+use crate::policy::csrf::Csrf;
+use crate::policy::rules::{Condition, Hold, Rule, Verdict};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -226,7 +226,7 @@ fn wordpress() -> Vec<Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Seen, judge};
+    use crate::policy::rules::{Seen, judge};
 
     /// Preset, what happened, status, fields, body, what it means.
     type Case = (Preset, &'static str, u16, &'static [(&'static str, &'static str)], &'static str, Verdict);

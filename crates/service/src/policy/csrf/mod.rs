@@ -20,7 +20,7 @@ pub mod find;
 pub mod page;
 
 use self::page::Page;
-use crate::paths;
+use crate::policy::paths;
 use serde::Deserialize;
 
 /// The most tables of one route: an application has a form and an API.

@@ -25,13 +25,13 @@
 //! json = { pointer = "/ok", equals = false }
 //! ```
 
-use crate::csrf::{CSRF_MAX, Csrf, CsrfEntry};
-use crate::fields::{Fate, Names, fate};
-use crate::keep_alive::{KeepAlive, SessionEntry};
-use crate::paths::Place;
-use crate::presets::Preset;
-use crate::rules::{Condition, Hold, Rule, Verdict};
-use crate::user::{UserEntry, UserRule};
+use crate::policy::csrf::{CSRF_MAX, Csrf, CsrfEntry};
+use crate::policy::fields::{Fate, Names, fate};
+use crate::policy::paths::Place;
+use crate::policy::presets::Preset;
+use crate::policy::rules::{Condition, Hold, Rule, Verdict};
+use crate::policy::session::{KeepAlive, SessionEntry};
+use crate::policy::user::{UserEntry, UserRule};
 use serde::Deserialize;
 
 /// At most so many routes, and so many rules each: a file larger than that is a mistake, and every upload walks it.
@@ -377,10 +377,10 @@ fn parse_span(text: &str) -> Option<(u16, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::judge;
+    use crate::policy::rules::judge;
 
-    fn seen<'a>(status: u16, fields: &'a [(String, Vec<u8>)], body: &'a [u8]) -> crate::rules::Seen<'a> {
-        crate::rules::Seen { status, fields, body, own: ["photos.example", "127.0.0.1:8000"] }
+    fn seen<'a>(status: u16, fields: &'a [(String, Vec<u8>)], body: &'a [u8]) -> crate::policy::rules::Seen<'a> {
+        crate::policy::rules::Seen { status, fields, body, own: ["photos.example", "127.0.0.1:8000"] }
     }
 
     #[test]

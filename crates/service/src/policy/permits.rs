@@ -3,7 +3,7 @@
 //!
 //! Bounds: [`GATEWAYS_MAX`] names.
 
-use crate::admit::{self, Policy};
+use crate::policy::{Policy, admit};
 use hoop_http::{Code, Problem};
 use hoop_seal::signing::{self, GatewayId, GatewayProof, Permit};
 use hoop_units::{UnixTime, UploadId};
@@ -108,7 +108,7 @@ pub fn signing_keys(policy: &Policy) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::Routes;
+    use crate::policy::rules_file::Routes;
     use hoop_seal::signing::GatewayKey;
     use hoop_seal::{Keyring, KwsId, ServiceKey};
 

@@ -2,10 +2,10 @@
 //!
 //! Promises: methods that upload, a target in origin form, a body of exactly `Content-Length` octets, no field that
 //! belongs to a hop, to a proxy, or to the session; and no octet that could end a line. Which of the fields that are left the application
-//! gets is [`crate::fields`]'s to say, with the route's settings.
+//! gets is [`crate::policy::fields`]'s to say, with the route's settings.
 
-use crate::fields::{Fate, fate};
-use crate::paths::is_target;
+use crate::policy::fields::{Fate, fate};
+use crate::policy::paths::is_target;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Code, Problem};
