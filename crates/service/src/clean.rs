@@ -6,7 +6,7 @@
 
 use crate::core::Core;
 use crate::model::Change;
-use crate::state::{SETTINGS_LIFE, StoreError};
+use crate::store::{SETTINGS_LIFE, StoreError};
 use crate::worker::note;
 use hoop_http::Shutdown;
 use hoop_timekeeper::Over;

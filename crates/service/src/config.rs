@@ -2,7 +2,7 @@
 
 use crate::policy::permits::Permits;
 use crate::policy::rules_file::Routes;
-use crate::state::ENDED_MAX;
+use crate::store::ENDED_MAX;
 use hoop_http::{Clock, LeastRate, Origin, ServerLimits};
 use hoop_seal::Keyring;
 use hoop_units::{Backoff, Prefix};

@@ -12,8 +12,8 @@ use crate::model::{LINGER_SECS, Upload};
 use crate::policy::Policy;
 use crate::policy::permits::Permits;
 use crate::room::{Limits, Room};
-use crate::state::{Store, StoreError};
-use hoop_http::{Clock, Code, Connector, Current, Origin, Problem};
+use crate::store::{Store, StoreError};
+use hoop_http::{Clock, Connector, Current, Origin};
 use hoop_seal::Keyring;
 use hoop_timekeeper::Over;
 use hoop_units::{Backoff, Prefix, UnixTime, UploadId};
@@ -201,13 +201,4 @@ fn policy_of(config: &Config) -> Policy {
         max_bytes: config.max_bytes,
         routes: config.routes.clone(),
     }
-}
-
-/// A store's failure as it is told to whoever sends: no room, or ours to mend.
-pub fn store_problem(error: StoreError) -> Problem {
-    if error.is_full() {
-        return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(60));
-    }
-    tracing::error!(%error, "the store failed");
-    Problem::new(Code::Internal, "the store failed")
 }

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::guard;
 use crate::listing::{self, Entry};
 use crate::model::{State, Tag};
-use crate::state::News;
+use crate::store::News;
 use hoop_http::{Body, Code, Event, Events, Problem, Shutdown};
 use hoop_units::UploadId;
 use http::{HeaderMap, Response};

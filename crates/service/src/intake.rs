@@ -7,12 +7,12 @@
 //! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends, once for each thing that is
 //! said of one, and so no more than there are messages.
 
-use crate::core::{Core, store_problem};
+use crate::core::Core;
 use crate::model::{Facts, LINGER_SECS, Payer, State, Tag, Upload};
 use crate::policy::Policy;
 use crate::policy::admit::{Admission, inspect};
 use crate::room::{self, Wants};
-use crate::state::{Changed, Sealed, Store, StoreError, blocking};
+use crate::store::{Changed, Sealed, Store, StoreError, blocking, store_problem};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};
@@ -266,7 +266,7 @@ fn paused_wait(paused_secs: u32, roll: u32) -> Duration {
 }
 
 fn same(admission: &Admission, prelude: &[u8], total: u64) -> Result<(), Problem> {
-    // Of what has ended long ago, its beginning alone may be kept (`state::ended`).
+    // Of what has ended long ago, its beginning alone may be kept (`store::sqlite::ended`).
     if !admission.prelude.encode().starts_with(prelude) {
         let detail = "another prelude is known for this upload: was its ticket used for two?";
         return Err(Problem::new(Code::UploadConflict, detail).field("Hoop-Prelude"));
@@ -661,8 +661,8 @@ fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: Uni
 mod tests {
     use super::*;
     use crate::policy::rules_file::Routes;
-    use crate::state::Bodies;
-    use crate::state::folder::Folder;
+    use crate::store::Bodies;
+    use crate::store::folder::Folder;
     use hoop_seal::{Grant, Keyring, KwsId, Prelude, RECORD_SIZE, Route, ServiceKey, Suite, UploadKey};
     use std::sync::mpsc;
 

@@ -10,7 +10,7 @@
 use crate::core::Core;
 use crate::model::Tag;
 use crate::policy::session::KeepAlive;
-use crate::state::UnderWay;
+use crate::store::UnderWay;
 use crate::{caller, replay};
 use hoop_http::{Shutdown, is_sign_in, read_limited};
 use hoop_units::{UnixTime, UploadId};

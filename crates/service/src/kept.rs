@@ -4,7 +4,7 @@
 
 use crate::core::Core;
 use crate::model::Payer;
-use crate::state::{Index, StoreError};
+use crate::store::{Index, StoreError};
 use hoop_units::UploadId;
 
 /// Uploads that make way at once, in one transaction.

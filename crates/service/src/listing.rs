@@ -3,10 +3,11 @@
 //! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON; no more notes are read than a list has room for. [`LISTS_MAX`](crate::crowd::LISTS_MAX) lists are made at once; who waits for
 //! [`WAIT`] comes again.
 
-use crate::core::{Core, store_problem};
+use crate::core::Core;
 use crate::crowd::WAIT;
 use crate::model::{Marked, Note, State, Tag, Upload};
 use crate::status;
+use crate::store::store_problem;
 use hoop_http::{Code, Problem};
 use hoop_units::{UnixTime, UploadId};
 use serde_json::{Value, json};
@@ -102,7 +103,7 @@ impl Entry {
     /// The path that it is for, once that is known.
     pub fn path(&self) -> Option<&str> {
         let path = self.upload.as_ref()?.facts.as_ref()?.path.as_str();
-        // An empty one was let go (`state::ended`).
+        // An empty one was let go (`store::sqlite::ended`).
         Some(path).filter(|path| !path.is_empty())
     }
 

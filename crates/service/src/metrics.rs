@@ -2,7 +2,8 @@
 //!
 //! Nothing in them names an upload, a user or an application's path.
 
-use crate::core::{Core, store_problem};
+use crate::core::Core;
+use crate::store::store_problem;
 use hoop_http::metrics::Families;
 use hoop_http::{Code, Problem, Server, Shutdown};
 use std::collections::BTreeMap;

@@ -14,8 +14,8 @@ use crate::model::{Payer, State, Upload};
 use crate::policy::Policy;
 use crate::policy::admit::Admission;
 use crate::source::Source;
-use crate::state::blocking;
 use crate::status;
+use crate::store::blocking;
 use hoop_http::{Body, Code, Place, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};
 use hoop_units::{ByteRange, ContentRange, UploadId};
@@ -118,7 +118,7 @@ fn report(core: &Core, upload: &Upload) -> Response<Body> {
 /// # Errors
 /// `upload-unknown`, or the store's.
 pub async fn head(core: &Core, id: UploadId) -> Result<Response<Body>, Problem> {
-    let upload = core.store.load(id).await.map_err(crate::core::store_problem)?;
+    let upload = core.store.load(id).await.map_err(crate::store::store_problem)?;
     let upload = upload.ok_or_else(|| Problem::new(Code::UploadUnknown, "nothing of it has come"))?;
     let mut response = Response::new(hoop_http::empty());
     response.headers_mut().insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
@@ -274,7 +274,7 @@ impl Message {
             let (worker, live_too) = (core.clone(), live.clone());
             let taken = blocking(move || live_too.take(&worker.policy(), &worker.store, index, &batch))
                 .await
-                .map_err(|error| crate::core::store_problem(error.into()))?;
+                .map_err(|error| crate::store::store_problem(error.into()))?;
             if taken? > 0 {
                 core.room.touch(live.admission.id());
             }

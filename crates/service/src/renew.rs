@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::model::Credentials;
 use crate::policy::csrf::page::{self, Page};
 use crate::policy::csrf::{Csrf, is_token};
-use crate::state::blocking;
+use crate::store::blocking;
 use hoop_http::{ReadError, is_sign_in, read_limited};
 use http::{StatusCode, header};
 use std::collections::BTreeMap;

@@ -20,7 +20,7 @@ use crate::policy::csrf::find::{self, Form, Piece, WINDOW};
 use crate::policy::fields::Fate;
 use crate::policy::head::RequestHead;
 use crate::renew::{self, Trouble};
-use crate::state::{Changed, Sealed, blocking};
+use crate::store::{Changed, Sealed, blocking};
 use crate::wire::{Answer, AnswerError, read_answer};
 use hoop_http::{Code, Shutdown};
 use hoop_seal::{Keyring, KwsId, Prelude};

@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::proxy::Proxy;
 use crate::reload::{self, Reload};
 use crate::router::Router;
-use crate::state::{Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::worker::Worker;
 use crate::{crowd, keep_alive, metrics};
 use hoop_http::tls::{self, Renewed};
@@ -63,7 +63,7 @@ impl Service {
         let (certificate, server_tls) = renewed.transpose()?.unzip();
         let connector = Connector::new(no_trust()?).with_timeout(config.connect_timeout);
         let path = config.state_dir.clone();
-        let opened = crate::state::blocking({
+        let opened = crate::store::blocking({
             let (path, ended_max) = (path.clone(), config.max_ended_bytes);
             move || Store::open(&path, ended_max)
         });

@@ -2,10 +2,11 @@
 
 use crate::audit::Act;
 use crate::caller::Caller;
-use crate::core::{Core, store_problem};
+use crate::core::Core;
 use crate::model::content::Form;
 use crate::model::{Payer, Settings, tag};
 use crate::pages::SETTINGS_SAVED;
+use crate::store::store_problem;
 use crate::{guard, request};
 use hoop_http::{Body, Problem, json};
 use http::{HeaderMap, Request, Response, StatusCode};

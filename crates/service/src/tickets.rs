@@ -1,10 +1,11 @@
 //! `POST /hoop/tickets`: tickets for the signed-in user (`docs/protocol.md` §7). Nothing is written to disk.
 
 use crate::caller::{self, Caller};
-use crate::core::{Core, store_problem};
+use crate::core::Core;
 use crate::model::{Credentials, Payer, tag};
 use crate::policy::paths::is_target;
 use crate::policy::{Policy, head};
+use crate::store::store_problem;
 use crate::{guard, request};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -3,13 +3,13 @@
 
 use crate::audit::Act;
 use crate::caller::{self, Caller};
-use crate::core::{Core, store_problem};
+use crate::core::Core;
 use crate::listing::{self, Entry};
 use crate::model::content::{self, FORM, Form};
 use crate::model::note::NOTE_MAX;
 use crate::model::{Change, Credentials, LINGER_SECS, Marked, Note, Payer, State, Tag, Upload};
 use crate::policy::{admit, owner, permits};
-use crate::state::Changed;
+use crate::store::{Changed, store_problem};
 use crate::{guard, post, request, status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -10,7 +10,7 @@ use crate::clean;
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::model::{Change, Payer, Reason, State, Upload};
 use crate::replay::{self, Outcome};
-use crate::state::{Changed, News, StoreError};
+use crate::store::{Changed, News, StoreError};
 use crate::verdict::{again, judged, lost, may_have_it_twice};
 use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;
@@ -303,7 +303,7 @@ pub async fn note(core: &Core, id: UploadId, change: Change) -> Result<(), Store
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::state::Store;
+    use crate::store::Store;
     use hoop_http::Connector;
     use hoop_seal::{Keyring, KwsId, ServiceKey};
     use hoop_units::{ByteRange, UnixTime};

@@ -11,9 +11,10 @@ mod promises;
 mod quota;
 mod rates;
 
-use crate::core::{Core, store_problem};
+use crate::core::Core;
 use crate::kept;
 use crate::model::{Payer, Sum};
+use crate::store::store_problem;
 
 use hoop_files::Space;
 use hoop_http::{Clock, Code, Problem};
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::model::{Change, State, Upload};
-    use crate::state::Store;
+    use crate::store::Store;
     use hoop_http::Connector;
     use hoop_seal::{Keyring, KwsId, ServiceKey};
     use hoop_units::{ByteRange, UnixTime};

@@ -2,8 +2,8 @@
 //!
 //! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. Each payer of whom anything is due costs a few steps in an index, however many uploads wait.
 
-use super::StoreError;
 use crate::model::Payer;
+use crate::store::StoreError;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -130,9 +130,9 @@ fn add_due(
 
 #[cfg(test)]
 mod tests {
-    use super::super::sqlite::SqliteIndex;
-    use super::super::{ENDED_MAX, Index as _};
+    use super::super::group::SqliteIndex;
     use super::*;
+    use crate::store::{ENDED_MAX, Index as _};
 
     fn index() -> (tempfile::TempDir, SqliteIndex) {
         let dir = tempfile::tempdir().unwrap();

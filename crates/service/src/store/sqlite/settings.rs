@@ -2,9 +2,10 @@
 //!
 //! Bounds: [`ROWS_MAX`] rows, and [`ROWS_OF_ONE`] of one payer, who loses those that were longest unused. When all are taken, whoever has most does.
 
-use super::StoreError;
-use super::sqlite::{SqliteIndex, rows};
+use super::group::SqliteIndex;
+use super::rows::rows;
 use crate::model::{Payer, Settings, Tag};
+use crate::store::{SavedSettings, StoreError};
 use hoop_units::UnixTime;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use std::time::Duration;
@@ -76,17 +77,7 @@ const MOST: &str = "SELECT nullif(payer, x'') FROM setting_counts ORDER BY setti
 
 /// Sees to it that settings are counted.
 pub fn keep_counts(connection: &Connection) -> Result<(), StoreError> {
-    super::sqlite::keep_up(connection, "setting_counts", COUNTS, RECOUNT)
-}
-
-/// Keeps users' settings.
-pub trait SavedSettings {
-    /// The settings of the first of these tags that has any; that is a use of them.
-    fn settings(&self, tags: &[Tag], now: UnixTime) -> Result<Option<Settings>, StoreError>;
-    /// Saves settings for a tag, which count for `payer` from then on.
-    fn save_settings(&self, tag: Tag, payer: Payer, settings: &Settings, now: UnixTime) -> Result<(), StoreError>;
-    /// Forgets what nobody has used for a year; how many.
-    fn forget_settings(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
+    super::rows::keep_up(connection, "setting_counts", COUNTS, RECOUNT)
 }
 
 impl SavedSettings for SqliteIndex {
@@ -153,8 +144,8 @@ fn forget_oldest(transaction: &Connection, payer: Option<Payer>) -> Result<(), S
 
 #[cfg(test)]
 mod tests {
-    use super::super::ENDED_MAX;
     use super::*;
+    use crate::store::ENDED_MAX;
 
     #[test]
     fn settings_are_an_owners_own_and_forgotten_a_year_after_their_last_use() {

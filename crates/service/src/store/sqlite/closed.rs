@@ -5,8 +5,8 @@
 //!
 //! Bounds: one row a day, until 2106.
 
-use super::StoreError;
-use super::sqlite::SqliteIndex;
+use super::group::SqliteIndex;
+use crate::store::{Closed, StoreError};
 use hoop_units::UnixTime;
 use rusqlite::{Connection, Params};
 
@@ -14,15 +14,6 @@ const DAY: u32 = 24 * 3600;
 
 /// A step of the layout.
 pub const SCHEMA: &str = "CREATE TABLE closed (day INTEGER PRIMARY KEY) STRICT;";
-
-/// Knows the days that are closed.
-pub trait Closed {
-    /// Whether ids of tickets that end on the same day as this have been forgotten.
-    fn is_closed(&self, expires: UnixTime) -> Result<bool, StoreError>;
-    /// When a ticket ends that is to last until `wanted`: then, or else when the next day begins that is not closed. Closed days come only where
-    /// the clock has been set back.
-    fn open_end(&self, wanted: UnixTime) -> Result<UnixTime, StoreError>;
-}
 
 impl Closed for SqliteIndex {
     fn is_closed(&self, expires: UnixTime) -> Result<bool, StoreError> {
@@ -59,8 +50,8 @@ pub fn close(transaction: &Connection, table: &str, which: &str, params: impl Pa
 
 #[cfg(test)]
 mod tests {
-    use super::super::ENDED_MAX;
     use super::*;
+    use crate::store::ENDED_MAX;
     use hoop_timekeeper::Over;
 
     #[test]
@@ -75,7 +66,8 @@ mod tests {
         );
         assert_eq!(end(u32::MAX), u32::MAX);
         // What ends later for that is not taken for something of a time when the clock was far ahead.
-        let over = |after| crate::state::sqlite::tickets_ended(&index.reader(), Over { before: UnixTime(9), after }, 9);
+        let over =
+            |after| crate::store::sqlite::rows::tickets_ended(&index.reader(), Over { before: UnixTime(9), after }, 9);
         assert_eq!(over(UnixTime(5 * DAY + 9)).unwrap(), (0, i64::from(7 * DAY)));
         assert_eq!(over(UnixTime(7 * DAY + 18)).unwrap(), (0, i64::from(7 * DAY + 9)));
         assert_eq!(over(UnixTime(u32::MAX)).unwrap(), (0, i64::MAX));

@@ -1,19 +1,31 @@
-//! The index in SQLite: a table of uploads, beside those of [`super::notes`] and [`super::settings`]; WAL, `synchronous=FULL`, so that each change is synced when its method returns.
+//! The index in SQLite: a table of uploads, beside those of [`notes`] and [`settings`]; WAL, `synchronous=FULL`, so that each change is synced when its method returns.
 //!
 //! One connection writes, since SQLite writes one at a time anyhow; another reads, and does not wait for a commit to be synced. What many
 //! change at once is committed together: while one transaction is being synced, those that come wait, and the next takes all of them. So a
 //! thousand ranges a second do not cost a thousand syncs, and none is answered before its own. Every query goes over an index, so that the
 //! cost of a start does not grow with the number of uploads.
 
-use super::{Changed, Index, StoreError, UnderWay, closed, ended, notes, settings, turns};
-use crate::model::{Change, Facts, KEPT_SECS, Payer, Reason, State, Sum, Tag, Upload};
-use hoop_http::Code;
+mod closed;
+mod ended;
+mod group;
+mod notes;
+mod payer;
+mod rows;
+mod settings;
+mod turns;
+
+pub use ended::ENDED_MAX;
+pub use group::SqliteIndex;
+pub use settings::SETTINGS_LIFE;
+
+use crate::model::{Change, KEPT_SECS, LINGER_SECS, Payer, State, Sum, Tag, Upload};
+use crate::store::{Changed, Index, StoreError, UnderWay};
 use hoop_timekeeper::Over;
 use hoop_units::{RangeSet, UnixTime, UploadId};
-use rusqlite::types::FromSql;
+use rows::{COLUMNS, FINAL, UNENDED, keep_up, load, read, rows, tickets_ended};
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 use std::path::Path;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::LazyLock;
 
 /// The first step of the layout. `user_version` counts the steps that were made.
 const UPLOADS: &str = "
@@ -121,59 +133,11 @@ const LONGEST_KEPT_OF: &str =
 const KEPT_LONG: &str = "SELECT id FROM uploads INDEXED BY uploads_kept_times WHERE kept AND \
                          (updated < ?1 OR expires < ?2 OR (updated > ?3 AND expires > ?4)) ORDER BY updated LIMIT ?5";
 
-/// What [`read`] reads, in its order.
-const COLUMNS: &str = "id, prelude, total, received, state, method, path, owner, created, updated, expires, attempts, \
-                       next_attempt, reason_code, reason_detail, answer, token, paused, receipt, failures, kept, payer";
-
-/// The final states, for queries.
-pub(super) const FINAL: &str = "('accepted', 'rejected', 'unknown', 'stopped', 'expired')";
-
-/// Those that end when their time is over, for queries.
-const UNENDED: &str = "('receiving', 'received', 'held')";
-
 /// Statements that each connection keeps ready: all that there are, and some KiB each. One more than fit would have each made anew, all the time.
 const STATEMENTS_MAX: usize = 128;
 
 /// The log's file is cut to so many bytes when it begins anew. It begins anew at some 4 MiB, if nobody is reading then.
 const LOG_MAX: i64 = 16 << 20;
-
-/// Changes in one transaction: each takes some 50 µs, so that whoever comes last waits no longer than for the sync.
-const GROUP_MAX: usize = 256;
-
-/// The index in one SQLite file.
-pub struct SqliteIndex {
-    connection: Mutex<Connection>,
-    /// Sees what is committed.
-    reader: Mutex<Connection>,
-    queue: Mutex<Queue>,
-    /// What is kept of all uploads that have ended, in bytes.
-    pub(super) ended_max: u64,
-}
-
-/// A change, as it is made within a transaction. What came of it the caller finds elsewhere.
-type Work = Box<dyn FnOnce(&Connection) -> Result<(), StoreError> + Send>;
-
-/// Changes that wait for the next transaction. As many as there are callers.
-#[derive(Default)]
-struct Queue {
-    waiting: Vec<Waiting>,
-    /// Whether somebody is in a transaction for all, or was told to begin one.
-    leading: bool,
-}
-
-/// A change that waits, and how its caller is woken: alone, since all who wait would be many.
-struct Waiting {
-    work: Work,
-    tell: mpsc::Sender<Told>,
-}
-
-/// What a caller hears that waits.
-enum Told {
-    /// Its change is synced, or failed.
-    Outcome(Result<(), StoreError>),
-    /// It is the first of those that wait, and leads the next transaction.
-    Lead,
-}
 
 impl SqliteIndex {
     /// Opens the index, and makes it if it is not there. It keeps so many bytes at most of what has ended.
@@ -195,75 +159,7 @@ impl SqliteIndex {
         reader.pragma_update(None, "query_only", "ON")?;
         reader.pragma_update(None, "temp_store", "MEMORY")?;
         [&connection, &reader].into_iter().for_each(|one| one.set_prepared_statement_cache_capacity(STATEMENTS_MAX));
-        let (connection, reader) = (Mutex::new(connection), Mutex::new(reader));
-        Ok(Self { connection, reader, queue: Mutex::default(), ended_max })
-    }
-
-    /// The connection that reads.
-    pub(super) fn reader(&self) -> MutexGuard<'_, Connection> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a change together with those that wait, and returns once it is synced. One of the callers leads: it takes all that wait into
-    /// its transaction.
-    pub(super) fn in_group<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let (put, made) = mpsc::channel();
-        self.wait_for(Box::new(move |transaction| {
-            // The caller waits.
-            let _ = put.send(work(transaction)?);
-            Ok(())
-        }))?;
-        made.recv().map_err(|_| StoreError::Damaged("a change that was not made"))
-    }
-
-    /// Has the change made, and waits until it is synced.
-    fn wait_for(&self, work: Work) -> Result<(), StoreError> {
-        let (tell, told) = mpsc::channel();
-        let leads = {
-            let mut queue = self.queue();
-            queue.waiting.push(Waiting { work, tell });
-            !std::mem::replace(&mut queue.leading, true)
-        };
-        if leads {
-            self.lead();
-        }
-        loop {
-            match told.recv() {
-                Ok(Told::Outcome(outcome)) => return outcome,
-                Ok(Told::Lead) => self.lead(),
-                Err(_) => return Err(StoreError::Damaged("a transaction was given up")),
-            }
-        }
-    }
-
-    /// Makes the changes that wait in one transaction, tells their callers, and has the first of those that came meanwhile lead the next.
-    fn lead(&self) {
-        let group: Vec<_> = {
-            let mut queue = self.queue();
-            let len = queue.waiting.len().min(GROUP_MAX);
-            queue.waiting.drain(..len).collect()
-        };
-        let (works, callers): (Vec<_>, Vec<_>) = group.into_iter().map(|one| (one.work, one.tell)).unzip();
-        let outcomes = commit(&mut self.lock(), works);
-        // Each waits for what it is told.
-        callers.into_iter().zip(outcomes).for_each(|(tell, outcome)| drop(tell.send(Told::Outcome(outcome))));
-        let mut queue = self.queue();
-        match queue.waiting.first() {
-            Some(next) => drop(next.tell.send(Told::Lead)),
-            None => queue.leading = false,
-        }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A thread that panicked in here has rolled back what it did not commit.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Self::new(connection, reader, ended_max))
     }
 
     fn ids(&self, sql: &str, params: &[&dyn rusqlite::ToSql]) -> Result<Vec<UploadId>, StoreError> {
@@ -369,12 +265,12 @@ impl Index for SqliteIndex {
     }
 
     fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
-        let (before, after) = tickets_ended(&self.reader(), over, crate::model::LINGER_SECS)?;
+        let (before, after) = tickets_ended(&self.reader(), over, LINGER_SECS)?;
         self.ids(&overdue(), &[&before, &after, &rows(limit)])
     }
 
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError> {
-        let before = before.0.saturating_sub(crate::model::LINGER_SECS);
+        let before = before.0.saturating_sub(LINGER_SECS);
         Ok(self.reader().prepare_cached(&ending())?.query_row([before], |row| row.get::<_, u32>(0)).map(u64::from)?)
     }
 
@@ -385,8 +281,8 @@ impl Index for SqliteIndex {
 
     fn kept(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         let sql = KEPT_LONG;
-        let (updated, last_updated) = ended(over, KEPT_SECS);
-        let (expires, last_expires) = tickets_ended(&self.reader(), over, crate::model::LINGER_SECS)?;
+        let (updated, last_updated) = rows::ended(over, KEPT_SECS);
+        let (expires, last_expires) = tickets_ended(&self.reader(), over, LINGER_SECS)?;
         self.ids(sql, &[&updated, &expires, &last_updated, &last_expires, &rows(limit)])
     }
 
@@ -408,7 +304,7 @@ impl Index for SqliteIndex {
     fn headless(&self, over: Over, secs: u32, limit: usize) -> Result<Vec<UploadId>, StoreError> {
         let sql = "SELECT id FROM uploads WHERE state = 'receiving' AND owner IS NULL AND (created < ?1 OR created > ?2) AND NOT paused \
                    ORDER BY created LIMIT ?3";
-        let (before, after) = ended(over, secs);
+        let (before, after) = rows::ended(over, secs);
         self.ids(sql, &[&before, &after, &rows(limit)])
     }
 
@@ -444,7 +340,7 @@ impl Index for SqliteIndex {
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError> {
         self.in_group(move |transaction| {
             // Twice the time: an upload that has expired can be asked for a while, too.
-            let (before, after) = tickets_ended(transaction, over, 2 * crate::model::LINGER_SECS)?;
+            let (before, after) = tickets_ended(transaction, over, 2 * LINGER_SECS)?;
             let gone = {
                 let mut statement = transaction.prepare_cached(&forgettable())?;
                 let found =
@@ -488,25 +384,6 @@ fn ending() -> String {
     format!("SELECT count(*) FROM uploads INDEXED BY uploads_unended WHERE expires < ?1 AND state IN {UNENDED}")
 }
 
-pub(super) fn rows(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
-}
-
-/// What has ended by a time and `linger` seconds: times before the first, or after the second.
-fn ended(over: Over, linger: u32) -> (i64, i64) {
-    let at = |time: UnixTime| i64::from(time.0) - i64::from(linger);
-    // None ends after 2106.
-    let after = if over.after == UnixTime(u32::MAX) { i64::MAX } else { at(over.after) };
-    (at(over.before), after)
-}
-
-/// The same of tickets' ends: a new ticket that would end on a closed day ends later than others.
-pub(super) fn tickets_ended(connection: &Connection, over: Over, linger: u32) -> Result<(i64, i64), StoreError> {
-    let (before, after) = ended(over, linger);
-    let Ok(wanted) = u32::try_from(after.max(0)) else { return Ok((before, after)) };
-    Ok((before, closed::open_end(connection, UnixTime(wanted))?.0.into()))
-}
-
 /// The steps of the layout.
 fn steps() -> [String; 11] {
     [
@@ -543,16 +420,6 @@ fn lay_out(connection: &mut Connection) -> Result<(), StoreError> {
     Ok(transaction.commit()?)
 }
 
-/// Sees to it that a table of counts is there, with the triggers that keep it up to date; if it is new, its rows are counted for once.
-pub(super) fn keep_up(connection: &Connection, table: &str, schema: &str, count: &str) -> Result<(), StoreError> {
-    let is_there = connection.table_exists(None, table)?;
-    connection.execute_batch(schema)?;
-    if !is_there {
-        connection.execute_batch(count)?;
-    }
-    Ok(())
-}
-
 /// Counts for each upload what has come of it, and no longer what it was promised.
 fn count_anew(transaction: &Connection) -> Result<(), StoreError> {
     let mut uploads = transaction.prepare("SELECT id, received FROM uploads WHERE has_body")?;
@@ -566,37 +433,6 @@ fn count_anew(transaction: &Connection) -> Result<(), StoreError> {
     }
     found.into_iter().try_for_each(|(id, len)| count.execute(params![id, len]).map(drop))?;
     Ok(())
-}
-
-/// Makes these changes in one transaction, and tells what came of each. One that fails is undone alone; if the commit fails, none is made.
-fn commit(connection: &mut Connection, group: Vec<Work>) -> Vec<Result<(), StoreError>> {
-    let len = group.len();
-    let made = || -> Result<Vec<_>, rusqlite::Error> {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Statements that stay prepared; those of [`rusqlite::Savepoint`] are parsed each time.
-        let step = |sql| transaction.prepare_cached(sql)?.execute([]);
-        let mut outcomes = Vec::with_capacity(len);
-        for work in group {
-            step("SAVEPOINT change")?;
-            let outcome = work(&transaction);
-            if outcome.is_err() {
-                step("ROLLBACK TO change")?;
-            }
-            step("RELEASE change")?;
-            outcomes.push(outcome);
-        }
-        transaction.commit()?;
-        Ok(outcomes)
-    };
-    made().unwrap_or_else(|error| (0..len).map(|_| Err(same(&error))).collect())
-}
-
-/// The same failure, for each whom it befell.
-fn same(error: &rusqlite::Error) -> StoreError {
-    match error {
-        rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()).into(),
-        _ => StoreError::Damaged("a transaction could not be made"),
-    }
 }
 
 /// An upload of which nothing was known but, maybe, that its owner has paused or stopped it.
@@ -629,12 +465,6 @@ fn applied(
         ended::shed(transaction, ended_max, ended::AT_ONCE)?;
     }
     Ok(Changed::Done(upload))
-}
-
-pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Upload>, StoreError> {
-    static SQL: LazyLock<String> = LazyLock::new(|| format!("SELECT {COLUMNS} FROM uploads WHERE id = ?1"));
-    let mut statement = connection.prepare_cached(&SQL)?;
-    statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
 }
 
 fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
@@ -681,64 +511,15 @@ fn save(transaction: &Connection, upload: &Upload) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Reads [`COLUMNS`], one after another: to find each by its name took longer than SQLite itself.
-fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
-    let mut cells = Cells { row, next: 0 };
-    let (id, prelude, total, received) = (cells.next()?, cells.next()?, cells.next::<i64>()?, cells.next::<String>()?);
-    let state = cells.next::<String>()?;
-    let facts = match (cells.next()?, cells.next()?, cells.next::<Option<Tag>>()?) {
-        (Some(method), Some(path), Some(owner)) => Some(Facts { method, path, owner }),
-        _ => None,
-    };
-    let [created, updated, expires] = [cells.next()?, cells.next()?, cells.next()?].map(UnixTime);
-    let (attempts, next_attempt) = (cells.next()?, cells.next::<Option<u32>>()?.map(UnixTime));
-    let code: Option<String> = cells.next()?;
-    let code = code.map(|name| Code::by_name(&name).ok_or(StoreError::Damaged("a code that is not known")));
-    let detail: Option<String> = cells.next()?;
-    Ok(Upload {
-        id: UploadId(id),
-        prelude,
-        total: u64::try_from(total).map_err(|_| StoreError::Damaged("a total below zero"))?,
-        received: received.parse().map_err(|_| StoreError::Damaged("ranges that are none"))?,
-        state: State::by_name(&state).ok_or(StoreError::Damaged("a state that is not known"))?,
-        facts,
-        created,
-        updated,
-        expires,
-        attempts,
-        next_attempt,
-        reason: code.transpose()?.map(|code| Reason { code, detail: detail.unwrap_or_default() }),
-        answer: cells.next()?,
-        token: cells.next()?,
-        paused: cells.next()?,
-        receipt: cells.next()?,
-        failures: cells.next()?,
-        kept: cells.next()?,
-        payer: cells.next()?,
-    })
-}
-
-/// A row's columns in their order.
-struct Cells<'a> {
-    row: &'a Row<'a>,
-    next: usize,
-}
-
-impl Cells<'_> {
-    fn next<T: FromSql>(&mut self) -> Result<T, rusqlite::Error> {
-        self.next += 1;
-        self.row.get(self.next - 1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::ENDED_MAX;
-    use super::super::conformance::progress;
     use super::*;
+    use crate::model::Reason;
+    use crate::store::conformance::progress;
+    use hoop_http::Code;
 
     fn done(changed: Result<Changed, StoreError>) -> Upload {
-        super::super::conformance::done(changed.unwrap())
+        crate::store::conformance::done(changed.unwrap())
     }
 
     fn due(index: &SqliteIndex, now: UnixTime) -> Vec<UploadId> {
@@ -751,67 +532,6 @@ mod tests {
         // A thousand syncs would only take time.
         index.lock().pragma_update(None, "synchronous", "OFF").unwrap();
         (dir, index)
-    }
-
-    /// Else each that is small would be synced alone, and whoever sends many of them would keep all others waiting.
-    #[test]
-    fn whatever_changes_waits_for_one_transaction_together() {
-        use super::super::{Notes as _, SavedSettings as _};
-        use crate::model::Marked;
-        let (_dir, index) = index();
-        let id = |n| UploadId([n; 16]);
-        done(index.receive(&progress(1, 10), true));
-        let new = Marked::new(id(2), [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
-        let settings = crate::model::Settings::default();
-        let busy = index.lock();
-        std::thread::scope(|scope| {
-            // The first of them leads, and has its own change alone.
-            scope.spawn(|| index.apply(id(1), Change::Pause, UnixTime(2)).unwrap());
-            while !index.queue().leading || !index.queue().waiting.is_empty() {
-                std::thread::yield_now();
-            }
-            scope.spawn(|| index.mark(new, Box::new(|marked| marked.paused = true)).unwrap());
-            scope.spawn(|| index.save_settings([1; 16], Payer::Owner([1; 16]), &settings, UnixTime(2)).unwrap());
-            scope.spawn(|| index.discard(id(3)).unwrap());
-            scope.spawn(|| index.disposed(vec![id(3)]).unwrap());
-            scope.spawn(|| index.forget_settings(UnixTime(2), 9).unwrap());
-            while index.queue().waiting.len() < 5 {
-                std::thread::yield_now();
-            }
-            drop(busy);
-        });
-        assert!(index.load(id(1)).unwrap().unwrap().paused && index.marked(id(2)).unwrap().unwrap().paused);
-        assert!(index.settings(&[[1; 16]], UnixTime(3)).unwrap().is_some());
-    }
-
-    #[test]
-    fn of_changes_that_wait_together_one_that_fails_is_undone_alone() {
-        let (_dir, index) = index();
-        let busy = index.lock();
-        let outcomes = std::thread::scope(|scope| {
-            let make = |n: u8, fails: bool| {
-                let (index, before) = (&index, index.queue().waiting.len());
-                let made = scope.spawn(move || {
-                    index.in_group(move |transaction| {
-                        transaction.execute("INSERT INTO closed VALUES (?1)", [n])?;
-                        if fails { Err(StoreError::Damaged("on purpose")) } else { Ok(n) }
-                    })
-                });
-                // One after another; the first leads, and waits no longer.
-                while index.queue().waiting.len() <= before && !(before == 0 && index.queue().leading) {
-                    std::thread::yield_now();
-                }
-                made
-            };
-            let made = [(1, false), (2, true), (3, false)].map(|(n, fails)| make(n, fails));
-            drop(busy);
-            made.map(|made| made.join().unwrap().ok())
-        });
-        assert_eq!(outcomes, [Some(1), None, Some(3)]);
-        let count = index.reader().query_row("SELECT count(*), sum(day) FROM closed", [], |row| {
-            Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?))
-        });
-        assert_eq!(count.unwrap(), (2, 4));
     }
 
     /// A role that is confined may make no files but its own.
@@ -867,7 +587,7 @@ mod tests {
 
     #[test]
     fn an_index_of_the_layout_before_payers_keeps_its_notes_and_settings() {
-        use super::super::{Notes as _, SavedSettings as _};
+        use crate::store::{Notes as _, SavedSettings as _};
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.sqlite");
         let before = Connection::open(&path).unwrap();
@@ -985,8 +705,8 @@ mod tests {
 
     #[test]
     fn what_was_stopped_before_it_came_never_begins_and_what_was_paused_begins_paused() {
-        use super::super::Notes as _;
         use crate::model::Marked;
+        use crate::store::Notes as _;
         let (_dir, index) = index();
         let new = |n| Marked::new(UploadId([n; 16]), [1; 16], Payer::Owner([1; 16]), UnixTime(1), UnixTime(1_000));
         index.mark(new(1), Box::new(move |marked| marked.stopped = true)).unwrap();
@@ -1054,7 +774,7 @@ mod tests {
     fn what_is_over_is_disposed_of_and_then_forgotten() {
         let (_dir, index) = index();
         done(index.receive(&progress(1, 10), true));
-        let ends = UnixTime(1_000 + crate::model::LINGER_SECS);
+        let ends = UnixTime(1_000 + LINGER_SECS);
         assert_eq!(index.overdue(ends.into(), 9).unwrap(), []);
         assert_eq!(index.overdue(ends.plus_secs(1).into(), 9).unwrap().len(), 1);
         done(index.apply(UploadId([1; 16]), Change::Expire, ends));

@@ -6,9 +6,9 @@
 //!
 //! Bounds: [`ENDED_MAX`] bytes in all, and a share of [`SHARES`]th of that for each payer; [`AT_ONCE`] uploads in one transaction.
 
-use super::StoreError;
-use super::sqlite::FINAL;
+use super::rows::FINAL;
 use crate::model::Upload;
+use crate::store::StoreError;
 use hoop_seal::SALT_LEN;
 use hoop_units::UploadId;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -80,7 +80,7 @@ pub fn weight(upload: &Upload) -> Option<i64> {
 /// An upload's note is so much longer now, or shorter: that counts if the upload has ended.
 pub fn noted(transaction: &Connection, id: UploadId, before: usize, after: usize) -> Result<(), StoreError> {
     let sql = format!("UPDATE uploads SET ended = max(ended + ?2 - ?3, 0) WHERE id = ?1 AND state IN {FINAL}");
-    let [before, after] = [before, after].map(super::sqlite::rows);
+    let [before, after] = [before, after].map(super::rows::rows);
     transaction.prepare_cached(&sql)?.execute(params![id.0, after, before])?;
     Ok(())
 }
@@ -126,11 +126,11 @@ fn shorten(transaction: &Connection, id: [u8; 16]) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conformance::{done, progress};
-    use super::super::sqlite::SqliteIndex;
-    use super::super::{Changed, Closed as _, Index as _, Notes as _};
+    use super::super::group::SqliteIndex;
     use super::*;
     use crate::model::{Change, Marked, Note, Payer, State};
+    use crate::store::conformance::{done, progress};
+    use crate::store::{Changed, Closed as _, Index as _, Notes as _};
     use hoop_units::UnixTime;
     use std::path::Path;
 

@@ -1,37 +1,11 @@
-//! What is known of each upload, and where it is kept.
-//!
-//! [`Upload`] is the machine. Two small traits keep it: [`Index`] (facts; [`sqlite`]; with [`Notes`], [`SavedSettings`] and [`Closed`]) and [`Bodies`] (sealed octets;
-//! [`folder`]). Every change is on disk and synced when its method returns. [`Store`] lends both to the runtime's
-//! blocking threads, and tells who waits for an upload that it changed. `conformance` holds an implementation to what both promise.
-//!
-//! One service at a time uses a state folder ([`StoreError::InUse`]). What several processes on one state (PostgreSQL and S3, say) would need, is
-//! in `docs/services.md`, "More than one node".
+//! What an index keeps, and promises: [`Index`], with [`Notes`], [`SavedSettings`] and [`Closed`].
 
-mod closed;
-#[cfg(test)]
-pub mod conformance;
-mod ended;
-pub mod folder;
-#[cfg(test)]
-mod jumps;
-pub mod notes;
-mod payer;
-pub mod settings;
-pub mod sqlite;
-mod store;
-mod turns;
-
-use crate::model::{Change, Payer, State, Sum, Tag, Upload};
+use crate::model::{Change, Marked, Payer, Settings, State, Sum, Tag, Upload};
+use hoop_http::{Code, Problem};
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use std::io;
-use std::sync::Arc;
-
-pub use closed::Closed;
-pub use ended::ENDED_MAX;
-pub use notes::Notes;
-pub use settings::{SETTINGS_LIFE, SavedSettings};
-pub use store::{News, Store, blocking};
+use std::time::Duration;
 
 /// The store has failed: the disk is full or broken, or the index damaged.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +69,7 @@ impl Changed {
     }
 
     /// Whose the upload is, if that is known.
-    fn owner(&self) -> Option<Tag> {
+    pub fn owner(&self) -> Option<Tag> {
         match self {
             Self::Done(upload) | Self::Refused(upload) => upload.facts.as_ref().map(|facts| facts.owner),
             Self::Unknown => None,
@@ -156,25 +130,45 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }
 
-/// One upload's sealed octets: a file that is exactly Z, with holes where nothing has come.
-pub trait Sealed: Send + Sync {
-    /// Writes at an offset.
-    fn write_at(&self, octets: &[u8], offset: u64) -> io::Result<()>;
-    /// Fills the buffer from an offset.
-    fn read_at(&self, octets: &mut [u8], offset: u64) -> io::Result<()>;
-    /// Syncs what was written. Once that has failed it fails for good, as what is lost may look synced the next time: the body is opened
-    /// anew, and what the index does not count is written again.
-    fn sync(&self) -> io::Result<()>;
+/// A change of what is known of an upload besides its row.
+pub type MarkChange = Box<dyn FnOnce(&mut Marked) + Send>;
+
+/// Keeps notes and marks.
+pub trait Notes {
+    /// What is known of an upload besides its row.
+    fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError>;
+    /// Changes what is known, beginning with `new` if nothing is. None: there is no room for another note or mark; to take a mark away needs none.
+    fn mark(&self, new: Marked, change: MarkChange) -> Result<Option<Marked>, StoreError>;
+    /// The notes of whoever has one of these tags, newest first: of each tag so many, and no more once they have `bytes` together.
+    fn noted(&self, tags: &[Tag], limit: usize, bytes: usize) -> Result<Vec<Marked>, StoreError>;
+    /// Forgets those whose uploads never came, and closes the days of the tickets of those that were stopped or paused ([`super::Closed`]); how many.
+    fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }
 
-/// Keeps the sealed octets.
-pub trait Bodies: Send + Sync {
-    /// The body of a new upload, empty; it is there for good once its first sync has returned.
-    fn create(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>>;
-    /// The body of an upload that is there.
-    fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>>;
-    /// Deletes a body; none: all is well.
-    fn remove(&self, id: UploadId) -> io::Result<()>;
-    /// Names of bodies that have not been written to for so many seconds, of those that `wanted` wants at most `limit`.
-    fn idle(&self, secs: u64, limit: usize, wanted: &dyn Fn(UploadId) -> bool) -> io::Result<Vec<UploadId>>;
+/// Keeps users' settings.
+pub trait SavedSettings {
+    /// The settings of the first of these tags that has any; that is a use of them.
+    fn settings(&self, tags: &[Tag], now: UnixTime) -> Result<Option<Settings>, StoreError>;
+    /// Saves settings for a tag, which count for `payer` from then on.
+    fn save_settings(&self, tag: Tag, payer: Payer, settings: &Settings, now: UnixTime) -> Result<(), StoreError>;
+    /// Forgets what nobody has used for a year; how many.
+    fn forget_settings(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
+}
+
+/// Knows the days that are closed.
+pub trait Closed {
+    /// Whether ids of tickets that end on the same day as this have been forgotten.
+    fn is_closed(&self, expires: UnixTime) -> Result<bool, StoreError>;
+    /// When a ticket ends that is to last until `wanted`: then, or else when the next day begins that is not closed. Closed days come only where
+    /// the clock has been set back.
+    fn open_end(&self, wanted: UnixTime) -> Result<UnixTime, StoreError>;
+}
+
+/// A store's failure as it is told to whoever sends: no room, or ours to mend.
+pub fn store_problem(error: StoreError) -> Problem {
+    if error.is_full() {
+        return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(60));
+    }
+    tracing::error!(%error, "the store failed");
+    Problem::new(Code::Internal, "the store failed")
 }

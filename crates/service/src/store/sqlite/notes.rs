@@ -7,9 +7,10 @@
 //! has most loses the oldest; [`MARKS_MAX`] marks of one user, and [`MARKS_ALL_MAX`] of strangers, of which one address has no more than [`MARKS_OF_ADDRESS`], and than a part of what is free. A mark, that an upload is paused or stopped, goes
 //! only with its ticket's time: were it to go for a note, what was stopped would be delivered. A note of such an upload goes for one of whoever has fewer, and leaves the mark.
 
-use super::sqlite::SqliteIndex;
-use super::{StoreError, closed, ended};
+use super::group::SqliteIndex;
+use super::{closed, ended};
 use crate::model::{LINGER_SECS, Marked, Note, Payer, Tag};
+use crate::store::{MarkChange, Notes, StoreError};
 use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -92,25 +93,10 @@ INSERT INTO note_counts SELECT coalesce(payer, x''), sum(note IS NOT NULL),
 
 /// Sees to it that rows are counted.
 pub fn keep_counts(connection: &Connection) -> Result<(), StoreError> {
-    super::sqlite::keep_up(connection, "note_counts", COUNTS, RECOUNT)
+    super::rows::keep_up(connection, "note_counts", COUNTS, RECOUNT)
 }
 
 const COLUMNS: &str = "id, owner, note, created, expires, paused, stopped, payer";
-
-/// A change of what is known of an upload besides its row.
-pub type MarkChange = Box<dyn FnOnce(&mut Marked) + Send>;
-
-/// Keeps notes and marks.
-pub trait Notes {
-    /// What is known of an upload besides its row.
-    fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError>;
-    /// Changes what is known, beginning with `new` if nothing is. None: there is no room for another note or mark; to take a mark away needs none.
-    fn mark(&self, new: Marked, change: MarkChange) -> Result<Option<Marked>, StoreError>;
-    /// The notes of whoever has one of these tags, newest first: of each tag so many, and no more once they have `bytes` together.
-    fn noted(&self, tags: &[Tag], limit: usize, bytes: usize) -> Result<Vec<Marked>, StoreError>;
-    /// Forgets those whose uploads never came, and closes the days of the tickets of those that were stopped or paused ([`super::Closed`]); how many.
-    fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
-}
 
 impl Notes for SqliteIndex {
     fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError> {
@@ -132,7 +118,7 @@ impl Notes for SqliteIndex {
             let connection = self.reader();
             let mut statement = connection.prepare_cached(&sql)?;
             let mut left = bytes;
-            for row in statement.query_map(params![tag, super::sqlite::rows(limit)], found_in)? {
+            for row in statement.query_map(params![tag, super::rows::rows(limit)], found_in)? {
                 let row = row?;
                 let len = row.1.as_ref().map_or(0, String::len);
                 rows.push(row);
@@ -152,8 +138,8 @@ impl Notes for SqliteIndex {
         let which =
             "SELECT id FROM notes WHERE NOT arrived AND (expires < ?1 OR expires > ?2) ORDER BY expires, id LIMIT ?3";
         self.in_group(move |transaction| {
-            let (before, after) = super::sqlite::tickets_ended(transaction, over, LINGER_SECS)?;
-            let params = params![before, after, super::sqlite::rows(limit)];
+            let (before, after) = super::rows::tickets_ended(transaction, over, LINGER_SECS)?;
+            let params = params![before, after, super::rows::rows(limit)];
             let marked = format!("SELECT id FROM ({which}) JOIN notes USING (id) WHERE paused OR stopped");
             closed::close(transaction, "notes", &marked, params)?;
             Ok(transaction.prepare_cached(&format!("DELETE FROM notes WHERE id IN ({which})"))?.execute(params)?)
@@ -174,7 +160,7 @@ fn marked(
     marked.payer = marked.payer.filter(|payer| matches!(payer, Payer::Owner(_))).or(new.payer);
     change(&mut marked);
     // What belongs to an upload that has begun to come is as bounded as uploads are.
-    let waits = super::sqlite::load(transaction, new.id)?.is_none();
+    let waits = super::rows::load(transaction, new.id)?.is_none();
     let noted = waits && marked.note.is_some() && before.note.is_none();
     let held = waits && marked.refusal().is_some() && before.refusal().is_none();
     // To make room changes something, so it comes last.
@@ -325,8 +311,8 @@ fn found_in(row: &Row<'_>) -> rusqlite::Result<Found> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Closed as _, ENDED_MAX};
     use super::*;
+    use crate::store::{Closed as _, ENDED_MAX};
     use std::collections::BTreeMap;
 
     fn index() -> (tempfile::TempDir, SqliteIndex) {
