@@ -4,15 +4,15 @@ use crate::audit::Audit;
 use crate::config::Config;
 use crate::crowd::LISTS_MAX;
 use crate::events::Streams;
-use crate::intake::Registry;
-use crate::intakes::Intakes;
 use crate::left_behind::LeftBehind;
 use crate::metrics::Counters;
-use crate::model::{LINGER_SECS, Upload};
+use crate::model::{Change, LINGER_SECS, Upload};
 use crate::policy::Policy;
 use crate::policy::permits::Permits;
-use crate::room::{Limits, Room};
-use crate::store::{Store, StoreError};
+use crate::receive::in_flight::InFlight;
+use crate::receive::intakes::Intakes;
+use crate::receive::room::{Limits, Room};
+use crate::store::{Changed, Store, StoreError};
 use hoop_http::{Clock, Connector, Current, Origin};
 use hoop_seal::Keyring;
 use hoop_timekeeper::Over;
@@ -46,7 +46,7 @@ pub struct Core {
     /// Connects to the application.
     pub connector: Connector,
     pub store: Store,
-    pub live: Registry,
+    pub in_flight: InFlight,
     /// Readers of events.
     pub streams: Arc<Streams>,
     /// Lists that may still be made at once.
@@ -88,7 +88,7 @@ impl Core {
             upstream: config.upstream,
             connector,
             store,
-            live: Registry::default(),
+            in_flight: InFlight::default(),
             streams: Arc::default(),
             lists: Arc::new(Semaphore::new(LISTS_MAX)),
             work: Notify::new(),
@@ -150,6 +150,27 @@ impl Core {
         }
         self.policy.set(policy_of(config));
         self.permits.set(config.permits.clone());
+    }
+
+    /// Notes a change, and deletes the body of an upload that is over.
+    pub async fn note(&self, id: UploadId, change: Change) -> Result<(), StoreError> {
+        match self.store.apply(id, change, self.clock.unix()).await? {
+            Changed::Done(upload) => {
+                let reason = upload.reason.as_ref().map(|reason| reason.code.name());
+                tracing::info!(%id, state = upload.state.name(), reason, "changed");
+                if upload.state.is_final()
+                    && !upload.kept
+                    && let Err(error) = self.store.dispose(vec![id]).await
+                {
+                    tracing::warn!(%id, %error, "a body could not be deleted yet");
+                }
+                self.work.notify_one();
+            }
+            // Its owner has stopped it, or its time ran out, in between.
+            Changed::Refused(upload) => tracing::debug!(%id, state = upload.state.name(), "changed already"),
+            Changed::Unknown => {}
+        }
+        Ok(())
     }
 
     /// The public URL of one of our paths.

@@ -89,14 +89,6 @@ pub fn is_events(value: Option<&HeaderValue>) -> bool {
     media.trim().eq_ignore_ascii_case("text/event-stream")
 }
 
-/// Returns when whoever holds the place has to make way; never, without one.
-pub async fn makes_way(place: Option<&Place>) {
-    match place {
-        Some(place) => place.makes_way().await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -179,7 +179,7 @@ impl Watch {
         let is_wanted = |id: UploadId, owner: Option<Tag>| {
             owner.is_some_and(|owner| self.tags.contains(&owner)) || self.shown.0.contains_key(&id)
         };
-        let coming = self.core.live.coming(self.core.clock.unix(), is_wanted).await;
+        let coming = self.core.in_flight.coming(self.core.clock.unix(), is_wanted).await;
         ids.extend(coming.iter().map(|upload| upload.id));
         Ok(ids)
     }

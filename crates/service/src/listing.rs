@@ -156,7 +156,7 @@ pub async fn all(core: &Core, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
     let turn = turn.and_then(Result::ok).ok_or_else(too_many)?;
     // Of which record 0 has not come, a note may say whose it is.
     let is_wanted = |_, owner: Option<Tag>| owner.is_none_or(|owner| tags.contains(&owner));
-    let coming = core.live.coming(core.clock.unix(), is_wanted).await;
+    let coming = core.in_flight.coming(core.clock.unix(), is_wanted).await;
     let own = tags.to_vec();
     let known = core.store.with(move |index| {
         // Until it is done, also if whoever asked goes away.
@@ -210,7 +210,7 @@ pub async fn one(core: &Core, tags: &[Tag], id: UploadId) -> Result<Option<Entry
 /// # Errors
 /// The store's.
 pub async fn known(core: &Core, id: UploadId) -> Result<Option<Entry>, Problem> {
-    let coming = core.live.coming_of(id, core.clock.unix()).await;
+    let coming = core.in_flight.coming_of(id, core.clock.unix()).await;
     let entry = core.store.with(move |index| {
         let marked = index.marked(id)?;
         Ok(match index.load(id)? {

@@ -8,12 +8,12 @@
 
 use crate::core::Core;
 use crate::crowd::Use;
-use crate::intake::{self, Entered, Live};
-use crate::intakes::Slot;
 use crate::model::{Payer, State, Upload};
 use crate::policy::Policy;
 use crate::policy::admit::Admission;
-use crate::source::Source;
+use crate::receive::in_flight::{self, Arrival, Entered};
+use crate::receive::intakes::Slot;
+use crate::receive::source::Source;
 use crate::status;
 use crate::store::blocking;
 use hoop_http::{Body, Code, Place, Problem};
@@ -110,7 +110,7 @@ fn report(core: &Core, upload: &Upload) -> Response<Body> {
         state if state.is_final() => return status::response(StatusCode::OK, upload),
         _ => return status::response(StatusCode::ACCEPTED, upload),
     };
-    refuse(core, intake::refused(gone, core.clock.unix().since(upload.updated)), Some(upload))
+    refuse(core, in_flight::refused(gone, core.clock.unix().since(upload.updated)), Some(upload))
 }
 
 /// `HEAD /hoop/post/{id}`.
@@ -172,15 +172,15 @@ async fn accept(
     let admission = message.admission.take().expect("each message is made with one");
     core.permits().check_sender(&core.policy(), headers, admission.id(), core.clock.wall_unix()).map_err(alone)?;
     let sender = Payer::at(&core.policy(), sender);
-    let live = match core.live.enter(core, admission, sender).await.map_err(alone)? {
-        Entered::Live(live) => live,
+    let arrival = match core.in_flight.enter(core, admission, sender).await.map_err(alone)? {
+        Entered::Open(arrival) => arrival,
         Entered::Known(upload) => return Ok(*upload),
     };
-    let (octets, before) = (message.range.len(), live.come());
-    let taken = message.take(core, &live, source).await;
+    let (octets, before) = (message.range.len(), arrival.come());
+    let taken = message.take(core, &arrival, source).await;
     // Also after a failure: whatever was whole is kept.
-    let upload = live.flush(core).await.map_err(alone)?;
-    live.rest(core, before);
+    let upload = arrival.flush(core).await.map_err(alone)?;
+    arrival.rest(core, before);
     match (taken, upload) {
         (Ok(()), Some(upload)) => {
             core.counters.messages.fetch_add(1, Ordering::Relaxed);
@@ -255,39 +255,39 @@ impl Message {
     }
 
     /// Takes the message's records as they come.
-    async fn take(self, core: &Arc<Core>, live: &Arc<Live>, source: &mut Source) -> Result<(), Problem> {
-        let (mut index, end) = records(&live.admission.layout, self.range)?;
+    async fn take(self, core: &Arc<Core>, arrival: &Arc<Arrival>, source: &mut Source) -> Result<(), Problem> {
+        let (mut index, end) = records(&arrival.admission.layout, self.range)?;
         let (mut octets, mut prelude) = (self.ahead, self.prelude);
         octets.reserve(BATCH);
         let (begun, mut since_checkpoint) = (Instant::now(), 0);
         while index < end {
             let last = (index + BATCH_RECORDS).min(end) - 1;
-            let layout = &live.admission.layout;
+            let layout = &arrival.admission.layout;
             let wanted = (layout.record(last).end - layout.record(index).start) as usize;
             let broken = fill(source, &mut octets, &mut prelude, wanted).await.err();
-            let (next, len) = whole(&live.admission.layout, index, end, octets.len());
+            let (next, len) = whole(&arrival.admission.layout, index, end, octets.len());
             let rest = octets.split_off(len);
             let batch = std::mem::replace(&mut octets, rest);
             since_checkpoint += len as u64;
-            let payer = if index == 0 { live.payer_in(&core.policy(), &batch) } else { None };
-            live.need_room(core, len as u64, payer).await?;
-            let (worker, live_too) = (core.clone(), live.clone());
-            let taken = blocking(move || live_too.take(&worker.policy(), &worker.store, index, &batch))
+            let payer = if index == 0 { arrival.payer_in(&core.policy(), &batch) } else { None };
+            arrival.need_room(core, len as u64, payer).await?;
+            let (worker, receiver) = (core.clone(), arrival.clone());
+            let taken = blocking(move || receiver.take(&worker.policy(), &worker.store, index, &batch))
                 .await
                 .map_err(|error| crate::store::store_problem(error.into()))?;
             if taken? > 0 {
-                core.room.touch(live.admission.id());
+                core.room.touch(arrival.admission.id());
             }
-            if let Some(code) = live.halted() {
-                return Err(intake::refused(code, 0));
+            if let Some(code) = arrival.halted() {
+                return Err(in_flight::refused(code, 0));
             }
             index = next;
             if let Some(problem) = broken {
                 return Err(problem);
             }
-            let is_hidden = !live.is_noted() && begun.elapsed() >= HIDDEN_MAX;
+            let is_hidden = !arrival.is_noted() && begun.elapsed() >= HIDDEN_MAX;
             if (since_checkpoint >= CHECKPOINT || is_hidden) && index < end {
-                live.flush(core).await?;
+                arrival.flush(core).await?;
                 since_checkpoint = 0;
             }
         }

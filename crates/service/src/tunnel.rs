@@ -2,7 +2,7 @@
 //!
 //! Bounds: two buffers of 8 KiB; it ends when nothing has moved for a time, so that nobody who has gone, or says nothing, holds it.
 
-use crate::crowd::makes_way;
+use crate::receive::source::makes_way;
 use hoop_http::{Place, Shutdown};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;

@@ -261,7 +261,7 @@ async fn stop(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Problem
             Entry::announced(mark(core, leave.new_mark(core, id), |marked| marked.stopped = true).await?)
         }
     };
-    core.live.halt(id, Some(Code::UploadStopped)).await;
+    core.in_flight.halt(id, Some(Code::UploadStopped)).await;
     core.room.give_back(id);
     if let Err(error) = core.store.dispose(vec![id]).await {
         tracing::warn!(%error, "a body could not be deleted yet");
@@ -279,7 +279,7 @@ async fn pause(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Proble
         }
     };
     if entry.is_paused() {
-        core.live.halt(id, Some(Code::UploadPaused)).await;
+        core.in_flight.halt(id, Some(Code::UploadPaused)).await;
     }
     Ok(entry)
 }
@@ -295,7 +295,7 @@ async fn resume(core: &Core, id: UploadId, leave: &Leave) -> Result<Entry, Probl
         Changed::Unknown => Entry::announced(marked.ok_or_else(unknown)?),
     };
     if entry.state() != State::Stopped.name() {
-        core.live.halt(id, None).await;
+        core.in_flight.halt(id, None).await;
     }
     core.work.notify_one();
     Ok(entry)
@@ -331,8 +331,8 @@ async fn apply(core: &Core, id: UploadId, change: Change) -> Result<Changed, Pro
 
 /// Has the index know of an upload that has begun to come, so that there is something to change.
 async fn note_what_comes(core: &Core, id: UploadId) -> Result<(), Problem> {
-    if let Some(live) = core.live.of(id).await {
-        live.flush(core).await?;
+    if let Some(arrival) = core.in_flight.of(id).await {
+        arrival.flush(core).await?;
     }
     Ok(())
 }

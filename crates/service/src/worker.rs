@@ -6,9 +6,9 @@
 //!
 //! Bounds: `replays` attempts at once, half of them for one payer while another has something due; [`ROUND_MAX`] rows at a time.
 
-use crate::clean;
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::model::{Change, Payer, Reason, State, Upload};
+use crate::receive::gc;
 use crate::replay::{self, Outcome};
 use crate::store::{Changed, News, StoreError};
 use crate::verdict::{again, judged, lost, may_have_it_twice};
@@ -73,7 +73,7 @@ impl Worker {
                     tracing::error!("cleaning broke off");
                 }
                 if cleaning.is_empty() {
-                    cleaning.spawn(clean::run(self.core.clone(), self.shutdown.clone()));
+                    cleaning.spawn(gc::run(self.core.clone(), self.shutdown.clone()));
                 }
             }
             let wait = self.start_due().await.unwrap_or_else(|error| {
@@ -160,7 +160,7 @@ impl Worker {
             // What broke an attempt may break the next: not at once.
             _ => again(&self.core, &upload, Reason::new(Code::Internal, detail()), None),
         };
-        note(&self.core, id, change).await
+        self.core.note(id, change).await
     }
 }
 
@@ -254,7 +254,7 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
     };
     // The answer is worth some patience with a full disk; unnoted, it would be unknown after the next start.
     for _ in 0..NOTE_TRIES {
-        match note(core, id, change.clone()).await {
+        match core.note(id, change.clone()).await {
             Ok(()) => return,
             Err(error) => tracing::error!(%id, %error, "a change could not be noted"),
         }
@@ -276,27 +276,6 @@ async fn called_back(core: &Core, id: UploadId, news: &mut broadcast::Receiver<N
             _ => while news.recv().await.is_ok_and(|changed| changed.id != id) {},
         }
     }
-}
-
-/// Notes a change, and deletes the body of an upload that is over.
-pub async fn note(core: &Core, id: UploadId, change: Change) -> Result<(), StoreError> {
-    match core.store.apply(id, change, core.clock.unix()).await? {
-        Changed::Done(upload) => {
-            let reason = upload.reason.as_ref().map(|reason| reason.code.name());
-            tracing::info!(%id, state = upload.state.name(), reason, "changed");
-            if upload.state.is_final()
-                && !upload.kept
-                && let Err(error) = core.store.dispose(vec![id]).await
-            {
-                tracing::warn!(%id, %error, "a body could not be deleted yet");
-            }
-            core.work.notify_one();
-        }
-        // Its owner has stopped it, or its time ran out, in between.
-        Changed::Refused(upload) => tracing::debug!(%id, state = upload.state.name(), "changed already"),
-        Changed::Unknown => {}
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -359,7 +338,7 @@ mod tests {
             core.store.with(move |index| index.receive(&upload, true)).await.unwrap();
         }
         // Whoever forgets the one that is over waits for this.
-        let held = core.live.part(over).lock().await;
+        let held = core.in_flight.part(over).lock().await;
         let (stop, stopped) = hoop_http::shutdown();
         let working = tokio::spawn(Worker::new(core.clone(), stopped).run());
         let begun = async {

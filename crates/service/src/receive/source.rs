@@ -5,7 +5,6 @@
 //!
 //! Bounds: one frame in memory.
 
-use crate::crowd::makes_way;
 use hoop_http::{Code, Place, Problem};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -47,6 +46,14 @@ impl Pace {
         if self.come >= PIECE {
             *self = Self::new(self.full);
         }
+    }
+}
+
+/// Returns when whoever holds the place has to make way; never, without one.
+pub async fn makes_way(place: Option<&Place>) {
+    match place {
+        Some(place) => place.makes_way().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Uploads that are coming in now: [`Live`], shared by all who send octets of one, and the [`Registry`] of them.
+//! Uploads that are coming in now: [`Arrival`], shared by all who send octets of one, and the [`InFlight`] of them.
 //!
 //! Promises: a byte is written only after its record has opened; what is written is never overwritten, whoever sends
-//! something else for it; what [`Live::flush`] returns is synced. Many senders may work on one upload. Whoever has seen a prelude may say
+//! something else for it; what [`Arrival::flush`] returns is synced. Many senders may work on one upload. Whoever has seen a prelude may say
 //! something else of its upload; until a record has opened that keeps nobody out who says otherwise, and then it is settled ([`Claim`]).
 //!
 //! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends, once for each thing that is
@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::model::{Facts, LINGER_SECS, Payer, State, Tag, Upload};
 use crate::policy::Policy;
 use crate::policy::admit::{Admission, inspect};
-use crate::room::{self, Wants};
+use crate::receive::room::{self, Wants};
 use crate::store::{Changed, Sealed, Store, StoreError, blocking, store_problem};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
 const SPANS_MAX: usize = 4096;
 
-/// Parts of the registry. Whoever lets an upload in may wait for the disk meanwhile, and keeps out only those in the same part.
+/// Parts of the in_flight. Whoever lets an upload in may wait for the disk meanwhile, and keeps out only those in the same part.
 const PARTS: usize = 32;
 
 /// Beyond so many entries a part of the registry drops those that nobody uses any more.
@@ -35,29 +35,29 @@ const PAUSED_WAITS: Backoff = Backoff { base: Duration::from_secs(8), cap: Durat
 
 /// Uploads that somebody sends now.
 #[derive(Default)]
-pub struct Registry {
-    parts: [tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>>; PARTS],
+pub struct InFlight {
+    parts: [tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Arrival>>>>; PARTS],
 }
 
-/// What an upload is, prelude and total: as said by whoever's record opened first. All that are [`Live`] under one id share it.
+/// What an upload is, prelude and total: as said by whoever's record opened first. Every [`Arrival`] of one id shares it.
 type Claim = Arc<OnceLock<(Vec<u8>, u64)>>;
 
 /// Those of the same id that somebody sends.
-fn alive(lives: &[Weak<Live>]) -> impl Iterator<Item = Arc<Live>> + '_ {
-    lives.iter().filter_map(Weak::upgrade)
+fn alive(arrivals: &[Weak<Arrival>]) -> impl Iterator<Item = Arc<Arrival>> + '_ {
+    arrivals.iter().filter_map(Weak::upgrade)
 }
 
 /// What there is to do with a message.
 pub enum Entered {
     /// Take its octets.
-    Live(Arc<Live>),
+    Open(Arc<Arrival>),
     /// Nothing more is needed; this is how it stands.
     Known(Box<Upload>),
 }
 
-impl Registry {
+impl InFlight {
     /// The part in which an upload is. Ids are hashes.
-    pub(crate) fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Live>>>> {
+    pub(crate) fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Arrival>>>> {
         &self.parts[usize::from(id.0[0]) % PARTS]
     }
 
@@ -68,8 +68,8 @@ impl Registry {
     /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
     pub async fn enter(&self, core: &Core, admission: Admission, sender: Payer) -> Result<Entered, Problem> {
         let id = admission.id();
-        let mut live = self.part(id).lock().await;
-        let others: Vec<_> = live.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default();
+        let mut part = self.part(id).lock().await;
+        let others: Vec<_> = part.get(&id).map(|arrivals| alive(arrivals).collect()).unwrap_or_default();
         // One whose record has opened is what the upload is; of the others each may yet be.
         let settled = others.iter().find(|other| other.is_settled());
         if let Some(other) = settled {
@@ -87,7 +87,7 @@ impl Registry {
                 return Ok(Entered::Known(Box::new(upload)));
             }
             one.begin_in_room(core).await?;
-            return Ok(Entered::Live(one));
+            return Ok(Entered::Open(one));
         }
         // What is settled and of which nobody sends any more is for the index to know.
         let open = others.iter().find(|other| other.claim.get().is_none());
@@ -103,7 +103,7 @@ impl Registry {
                 if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {
                     return Ok(Entered::Known(Box::new(unbegun(&admission, marked.created, code))));
                 }
-                Live::new(admission, now, Progress::paid_by(sender), None, claim)
+                Arrival::new(admission, now, Progress::paid_by(sender), None, claim)
             }
             Some(upload) if upload.paused => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -111,7 +111,7 @@ impl Registry {
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
                 core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
-                Live::new(admission, upload.created, Progress::paid_by(sender), None, claim)
+                Arrival::new(admission, upload.created, Progress::paid_by(sender), None, claim)
             }
             Some(upload) => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -133,35 +133,35 @@ impl Registry {
                     ..Progress::paid_by(upload.payer.unwrap_or(sender))
                 };
                 let flushed = progress.received.clone();
-                Live::new(admission, upload.created, progress, Some(flushed), claim)
+                Arrival::new(admission, upload.created, progress, Some(flushed), claim)
             }
         };
         entered.begin_in_room(core).await?;
         let entered = Arc::new(entered);
-        if live.len() > SWEEP_AT {
-            live.retain(|_, lives| alive(lives).next().is_some());
+        if part.len() > SWEEP_AT {
+            part.retain(|_, arrivals| alive(arrivals).next().is_some());
         }
-        let lives = live.entry(id).or_default();
-        lives.retain(|other| other.strong_count() > 0);
-        lives.push(Arc::downgrade(&entered));
-        Ok(Entered::Live(entered))
+        let arrivals = part.entry(id).or_default();
+        arrivals.retain(|other| other.strong_count() > 0);
+        arrivals.push(Arc::downgrade(&entered));
+        Ok(Entered::Open(entered))
     }
 
     /// What somebody sends under this id: one, unless others say something else of it and no record has opened.
-    async fn all_of(&self, id: UploadId) -> Vec<Arc<Live>> {
-        self.part(id).lock().await.get(&id).map(|lives| alive(lives).collect()).unwrap_or_default()
+    async fn all_of(&self, id: UploadId) -> Vec<Arc<Arrival>> {
+        self.part(id).lock().await.get(&id).map(|arrivals| alive(arrivals).collect()).unwrap_or_default()
     }
 
     /// What somebody sends of this upload, of which a record has opened.
-    pub async fn of(&self, id: UploadId) -> Option<Arc<Live>> {
-        self.all_of(id).await.into_iter().find(|live| live.is_settled())
+    pub async fn of(&self, id: UploadId) -> Option<Arc<Arrival>> {
+        self.all_of(id).await.into_iter().find(|arrival| arrival.is_settled())
     }
 
     /// Ends the messages of an upload that are under way, with this code, and refuses others; none: no longer. To be called
     /// once the index says so: whoever is let in after that asks the index.
     pub async fn halt(&self, id: UploadId, code: Option<Code>) {
-        for live in self.all_of(id).await {
-            live.progress().halted = code;
+        for arrival in self.all_of(id).await {
+            arrival.progress().halted = code;
         }
     }
 
@@ -170,9 +170,9 @@ impl Registry {
     pub async fn coming(&self, now: UnixTime, is_wanted: impl Fn(UploadId, Option<Tag>) -> bool) -> Vec<Upload> {
         let mut coming = Vec::new();
         for part in &self.parts {
-            let lives: Vec<_> = part.lock().await.values().flat_map(|lives| alive(lives)).collect();
-            let wanted = lives.into_iter().filter(|live| is_wanted(live.admission.id(), live.owner()));
-            coming.extend(wanted.filter_map(|live| live.coming(now)));
+            let arrivals: Vec<_> = part.lock().await.values().flat_map(|arrivals| alive(arrivals)).collect();
+            let wanted = arrivals.into_iter().filter(|arrival| is_wanted(arrival.admission.id(), arrival.owner()));
+            coming.extend(wanted.filter_map(|arrival| arrival.coming(now)));
         }
         coming
     }
@@ -188,8 +188,8 @@ impl Registry {
     /// The store's.
     pub async fn discard(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
         {
-            let live = self.part(id).lock().await;
-            if is_alive(&live, id) {
+            let part = self.part(id).lock().await;
+            if is_alive(&part, id) {
                 return Ok(());
             }
             core.store.with(move |index| index.discard(id)).await?;
@@ -203,8 +203,8 @@ impl Registry {
     /// # Errors
     /// The store's.
     pub async fn remove_orphan(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
-        let live = self.part(id).lock().await;
-        if !is_alive(&live, id) && core.store.load(id).await?.is_none() {
+        let part = self.part(id).lock().await;
+        if !is_alive(&part, id) && core.store.load(id).await?.is_none() {
             let bodies = core.store.bodies().clone();
             blocking(move || bodies.remove(id)).await??;
         }
@@ -212,8 +212,8 @@ impl Registry {
     }
 }
 
-fn is_alive(live: &BTreeMap<UploadId, Vec<Weak<Live>>>, id: UploadId) -> bool {
-    live.get(&id).is_some_and(|lives| alive(lives).next().is_some())
+fn is_alive(part: &BTreeMap<UploadId, Vec<Weak<Arrival>>>, id: UploadId) -> bool {
+    part.get(&id).is_some_and(|arrivals| alive(arrivals).next().is_some())
 }
 
 /// Whether ids of tickets that end on the same day have not been forgotten yet: this one could be among them.
@@ -281,7 +281,7 @@ fn same(admission: &Admission, prelude: &[u8], total: u64) -> Result<(), Problem
 }
 
 /// One upload that is coming in.
-pub struct Live {
+pub struct Arrival {
     /// Its ticket, layout and keys.
     pub admission: Admission,
     created: UnixTime,
@@ -323,7 +323,7 @@ impl Progress {
     }
 }
 
-impl Live {
+impl Arrival {
     fn new(
         admission: Admission,
         created: UnixTime,
@@ -332,7 +332,7 @@ impl Live {
         claim: Claim,
     ) -> Self {
         let is_known = progress.body.is_some();
-        let live = Self {
+        let arrival = Self {
             admission,
             created,
             progress: Mutex::new(progress),
@@ -341,9 +341,9 @@ impl Live {
             claim,
         };
         if is_known {
-            live.claims();
+            arrival.claims();
         }
-        live
+        arrival
     }
 
     /// Says what the upload is, unless another was first; whether that is the same.
@@ -667,7 +667,7 @@ mod tests {
     use std::sync::mpsc;
 
     /// An upload that comes in, of that owner, by its records.
-    fn coming_in(bodies: &dyn Bodies, n: u8) -> Arc<Live> {
+    fn coming_in(bodies: &dyn Bodies, n: u8) -> Arc<Arrival> {
         let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
         let origin = "https://photos.example".to_owned();
         let key = UploadKey([n; 32]);
@@ -680,7 +680,7 @@ mod tests {
         let admission = Admission::new(&policy, prelude, total).unwrap();
         let facts = Facts { method: "POST".to_owned(), path: "/".to_owned(), owner: [n; 16] };
         let progress = Progress { body: Some(bodies.create(id).unwrap()), facts: Some(facts), ..Progress::default() };
-        Arc::new(Live::new(admission, UnixTime(1), progress, None, Claim::default()))
+        Arc::new(Arrival::new(admission, UnixTime(1), progress, None, Claim::default()))
     }
 
     /// All readers of events ask each second, and an upload may have thousands of spans.
@@ -688,16 +688,16 @@ mod tests {
     async fn of_what_comes_in_others_uploads_are_not_looked_into() {
         let dir = tempfile::tempdir().unwrap();
         let bodies = Folder::open(&dir.path().join("bodies")).unwrap();
-        let registry = Registry::default();
-        let lives = [1, 2, 3].map(|n| coming_in(&bodies, n));
-        for live in &lives {
-            let id = live.admission.id();
-            registry.part(id).lock().await.insert(id, vec![Arc::downgrade(live)]);
+        let in_flight = InFlight::default();
+        let arrivals = [1, 2, 3].map(|n| coming_in(&bodies, n));
+        for arrival in &arrivals {
+            let id = arrival.admission.id();
+            in_flight.part(id).lock().await.insert(id, vec![Arc::downgrade(arrival)]);
         }
-        let coming = registry.coming(UnixTime(2), |_, owner| owner == Some([2; 16])).await;
-        assert_eq!(coming.iter().map(|upload| upload.id).collect::<Vec<_>>(), [lives[1].admission.id()]);
-        let third = lives[2].admission.id();
-        assert_eq!(registry.coming(UnixTime(2), |id, _| id == third).await.len(), 1, "one that was shown before");
+        let coming = in_flight.coming(UnixTime(2), |_, owner| owner == Some([2; 16])).await;
+        assert_eq!(coming.iter().map(|upload| upload.id).collect::<Vec<_>>(), [arrivals[1].admission.id()]);
+        let third = arrivals[2].admission.id();
+        assert_eq!(in_flight.coming(UnixTime(2), |id, _| id == third).await.len(), 1, "one that was shown before");
     }
 
     /// A body on a disk that takes its time.
@@ -727,32 +727,32 @@ mod tests {
     fn nobody_who_looks_at_an_upload_waits_for_what_is_written_of_it() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), 1 << 20).unwrap();
-        let live = coming_in(&**store.bodies(), 1);
+        let arrival = coming_in(&**store.bodies(), 1);
         let ((begun, begins), (go_on, done)) = (mpsc::channel(), mpsc::channel());
-        live.progress().body = Some(Arc::new(Slow { begun, done: Mutex::new(done) }));
-        let record = live.admission.layout.record(0);
+        arrival.progress().body = Some(Arc::new(Slow { begun, done: Mutex::new(done) }));
+        let record = arrival.admission.layout.record(0);
         std::thread::scope(|scope| {
-            let write = || live.write(&store, &[(record, b"octets")], None);
+            let write = || arrival.write(&store, &[(record, b"octets")], None);
             let writers = [scope.spawn(write), scope.spawn(write)];
             begins.recv().unwrap();
-            let looked = live.progress.try_lock().map(|progress| progress.received.contains(record));
+            let looked = arrival.progress.try_lock().map(|progress| progress.received.contains(record));
             // Before anything is asserted, so that no writer is left.
             drop(go_on);
             writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
             assert!(matches!(looked, Ok(false)), "it counts once it is written");
         });
-        assert!(live.progress().received.contains(record));
+        assert!(arrival.progress().received.contains(record));
         assert_eq!(begins.try_iter().count(), 0, "the other found it there");
     }
 
     #[tokio::test]
     async fn who_waits_for_the_disk_keeps_out_no_upload_of_another_part() {
-        let registry = Registry::default();
-        let _waits = registry.part(UploadId([0; 16])).lock().await;
+        let in_flight = InFlight::default();
+        let _waits = in_flight.part(UploadId([0; 16])).lock().await;
         for part in 1..PARTS {
-            assert!(registry.of(UploadId([u8::try_from(part).unwrap(); 16])).await.is_none());
+            assert!(in_flight.of(UploadId([u8::try_from(part).unwrap(); 16])).await.is_none());
         }
-        assert!(registry.part(UploadId([0; 16])).try_lock().is_err(), "who is in the same part waits");
+        assert!(in_flight.part(UploadId([0; 16])).try_lock().is_err(), "who is in the same part waits");
     }
 
     #[test]

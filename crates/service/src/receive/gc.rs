@@ -7,7 +7,6 @@
 use crate::core::Core;
 use crate::model::Change;
 use crate::store::{SETTINGS_LIFE, StoreError};
-use crate::worker::note;
 use hoop_http::Shutdown;
 use hoop_timekeeper::Over;
 use hoop_units::UploadId;
@@ -57,11 +56,11 @@ async fn round(core: &Core) -> bool {
     let mut done = Done::default();
     let overdue = core.store.with(move |index| index.overdue(over, ROUND_MAX)).await;
     for id in done.all("the index could not be asked for what is overdue", overdue) {
-        done.one("an upload could not be expired", note(core, id, Change::Expire).await);
+        done.one("an upload could not be expired", core.note(id, Change::Expire).await);
     }
     let kept = core.store.with(move |index| index.kept(over, ROUND_MAX)).await;
     for id in done.all("the index could not be asked for bodies that were kept long enough", kept) {
-        done.one("a body that was kept could not be let go", note(core, id, Change::LetGo).await);
+        done.one("a body that was kept could not be let go", core.note(id, Change::LetGo).await);
     }
     let shed = core.store.with(|index| index.shed()).await;
     done.count("what has ended could not make room", shed);
@@ -73,7 +72,7 @@ async fn round(core: &Core) -> bool {
     let headless = core.store.with(move |index| index.headless(past, HEADLESS_SECS, ROUND_MAX)).await;
     for id in logged("the index could not be asked for what has no record 0", headless).unwrap_or_default() {
         // What somebody sends now stays, and would be found again at once.
-        logged("what has no record 0 could not be forgotten", core.live.discard(core, id).await);
+        logged("what has no record 0 could not be forgotten", core.in_flight.discard(core, id).await);
     }
     let forgotten = core.store.with(move |index| index.forget(over, ROUND_MAX)).await;
     done.count("what is long over could not be forgotten", forgotten);
@@ -116,7 +115,7 @@ impl Done {
 async fn sweep(core: &Core) {
     let orphans = core.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
     for id in logged("the bodies could not be looked through", orphans).unwrap_or_default() {
-        logged("a body without an upload could not be deleted", core.live.remove_orphan(core, id).await);
+        logged("a body without an upload could not be deleted", core.in_flight.remove_orphan(core, id).await);
     }
 }
 

@@ -7,21 +7,21 @@
 //!
 //! Bounds: those of [`promises`]; who asks waits for its turn.
 
+mod make_way;
 mod promises;
 mod quota;
 mod rates;
 
 use crate::core::Core;
-use crate::kept;
 use crate::model::{Payer, Sum};
 use crate::store::store_problem;
+use promises::Promises;
+use quota::{Asked, Taken};
+use rates::Rates;
 
 use hoop_files::Space;
 use hoop_http::{Clock, Code, Problem};
 use hoop_units::UploadId;
-use promises::Promises;
-use quota::{Asked, Taken};
-use rates::Rates;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -249,7 +249,7 @@ pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
             Err((full, _)) => full,
         };
         let of = |full: Full| full.is_own().then_some(wants.payer);
-        if full == Full::Begun || !kept::is_any(core, of(full)).await.map_err(store_problem)? {
+        if full == Full::Begun || !make_way::is_any(core, of(full)).await.map_err(store_problem)? {
             return Err(room.refuse(full));
         }
         match judge(wants.here) {
@@ -265,7 +265,7 @@ pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
                     way = Some(room.way.lock().await);
                     continue;
                 }
-                if !kept::make_way(core, over, of(full)).await.map_err(store_problem)? {
+                if !make_way::make_way(core, over, of(full)).await.map_err(store_problem)? {
                     return Err(room.refuse(full));
                 }
             }
