@@ -13,8 +13,8 @@ pub use crate::policy::head::{FIELDS_MAX, RequestHead, is_method};
 pub use crate::policy::paths::is_target;
 pub use crate::policy::rules::{Rule, Seen, Verdict, judge, judge_head};
 pub use crate::post::{range, wait};
+pub use crate::replay::http1_response::{Answer, AnswerError, BODY_KEPT, read_answer};
 pub use crate::request::Wanted as WantedForm;
-pub use crate::wire::{Answer, AnswerError, BODY_KEPT, read_answer};
 
 use crate::{tickets, uploads};
 use hoop_http::Problem;

@@ -10,10 +10,10 @@
 
 use crate::core::Core;
 use crate::crowd::{self, Use};
-use crate::left_behind::LeftBehind;
 use crate::policy::forwarded::Client;
 use crate::policy::told::is_told;
 use crate::receive::source::PIECE;
+use crate::replay::left_behind::LeftBehind;
 use crate::tunnel::Tunnel;
 use hoop_http::{
     Body, Code, Connector, Late, LeastRate, Lines, Origin, PacedBody, Place, Problem, Shutdown, empty, streamed,

@@ -7,11 +7,12 @@
 //! Bounds: [`SESSIONS_MAX`] sessions, of those whom the application does not name [`OF_PAYER`] of one address; [`PINGS_MAX`] questions at once, each of [`PING_TIMEOUT`].
 //! Of more, others have their turn each time: anybody can make sessions up, and nobody is to lose theirs to that.
 
+use crate::caller;
 use crate::core::Core;
 use crate::model::Tag;
 use crate::policy::session::KeepAlive;
+use crate::replay::attempt;
 use crate::store::UnderWay;
-use crate::{caller, replay};
 use hoop_http::{Shutdown, is_sign_in, read_limited};
 use hoop_units::{UnixTime, UploadId};
 use http::{Response, StatusCode, header};
@@ -119,7 +120,7 @@ fn take(
 /// Asks the application as the user of an upload; whether they are signed in, if it says.
 async fn ask(core: &Arc<Core>, path: &str, id: UploadId) -> Option<bool> {
     let upload = core.store.load(id).await.ok()??;
-    let credentials = replay::credentials(core, &upload).await.ok().filter(|credentials| !credentials.is_empty())?;
+    let credentials = attempt::credentials(core, &upload).await.ok().filter(|credentials| !credentials.is_empty())?;
     let asking = async {
         let mut connection = core.connector.connect(&core.upstream).await.ok()?;
         let request = caller::request(core, path, "*/*", &credentials).ok()?;

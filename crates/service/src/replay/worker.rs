@@ -9,9 +9,9 @@
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::model::{Change, Payer, Reason, State, Upload};
 use crate::receive::gc;
-use crate::replay::{self, Outcome};
+use crate::replay::attempt::{self, Outcome};
+use crate::replay::outcome::{again, judged, lost, may_have_it_twice};
 use crate::store::{Changed, News, StoreError};
-use crate::verdict::{again, judged, lost, may_have_it_twice};
 use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;
 use std::collections::{BTreeMap, VecDeque};
@@ -231,7 +231,7 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
     let stop = shutdown.clone();
     let mut news = core.store.news();
     let outcome = {
-        let mut attempt = std::pin::pin!(replay::attempt(core, &upload, &stop));
+        let mut attempt = std::pin::pin!(attempt::attempt(core, &upload, &stop));
         tokio::select! {
             outcome = &mut attempt => outcome,
             () = called_back(core, id, &mut news) => Outcome::Abandoned,

@@ -7,7 +7,7 @@ use crate::model::{Change, Reason, State, Upload};
 use crate::policy::owner;
 use crate::policy::rules::{Hold, Seen, Verdict, judge, judge_head};
 use crate::policy::rules_file::{OnFailure, OnUnknown};
-use crate::wire::Answer;
+use crate::replay::http1_response::Answer;
 use hoop_http::{Code, Dice, retry_after};
 use hoop_seal::signing::{self, Receipt, RequestSalt};
 use hoop_seal::{Prelude, UploadKey, answer};

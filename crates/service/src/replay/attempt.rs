@@ -4,7 +4,7 @@
 //! head ─▶ records 0 … n-3 ─▶ │ commit `committing`, synced │ ─▶ the last two records ─▶ answer
 //! ```
 //!
-//! What its owner has released gets the form's token of the new session in the place of the old, with an exact length ([`crate::renew`]).
+//! What its owner has released gets the form's token of the new session in the place of the old, with an exact length ([`crate::replay::renew`]).
 //!
 //! Promises: the request is plain HTTP/1.1 with its exact `Content-Length`; nothing of the last two records (some
 //! 64 KiB at least, or the whole body) is handed to the socket before the gate's commit is on disk, so that an application
@@ -19,9 +19,9 @@ use crate::policy::csrf::edit::Edits;
 use crate::policy::csrf::find::{self, Form, Piece, WINDOW};
 use crate::policy::fields::Fate;
 use crate::policy::head::RequestHead;
-use crate::renew::{self, Trouble};
+use crate::replay::http1_response::{Answer, AnswerError, read_answer};
+use crate::replay::renew::{self, Trouble};
 use crate::store::{Changed, Sealed, blocking};
-use crate::wire::{Answer, AnswerError, read_answer};
 use hoop_http::{Code, Shutdown};
 use hoop_seal::{Keyring, KwsId, Prelude};
 use hoop_units::UploadId;
