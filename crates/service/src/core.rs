@@ -1,10 +1,10 @@
 //! What all parts of one service share: [`Core`].
 
-use crate::audit::Audit;
+use crate::api::audit::Audit;
+use crate::api::crowd::LISTS_MAX;
+use crate::api::events::Streams;
+use crate::api::metrics::Counters;
 use crate::config::Config;
-use crate::crowd::LISTS_MAX;
-use crate::events::Streams;
-use crate::metrics::Counters;
 use crate::model::{Change, LINGER_SECS, Upload};
 use crate::policy::Policy;
 use crate::policy::permits::Permits;

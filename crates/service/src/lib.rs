@@ -18,36 +18,19 @@
 //! `reload` takes another configuration while it runs; `csrf` (pure) and `renew` give what is released its form's fresh token; `clean` clears away, and `kept` before its time where room is needed; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
 //! `docs/protocol.md` has the formats, `docs/services.md` the operator's side.
 
-mod audit;
-mod caller;
+mod api;
 mod config;
 mod core;
-mod crowd;
-mod events;
 #[doc(hidden)]
 pub mod fuzzing;
-mod guard;
-mod html;
 mod keys;
-mod listing;
-mod metrics;
 mod model;
-mod pages;
 mod policy;
-mod post;
-mod proxy;
 mod receive;
 mod reload;
 mod replay;
-mod request;
-mod router;
 mod service;
-mod settings;
-mod status;
 mod store;
-mod tickets;
-mod tunnel;
-mod uploads;
 
 pub use config::{Config, TlsFiles};
 pub use hoop_seal::signing::GatewayId;

@@ -1,14 +1,14 @@
 //! The sidecar as one thing: [`Service`].
 
+use crate::api::proxy::Proxy;
+use crate::api::router::Router;
+use crate::api::{crowd, metrics};
 use crate::config::Config;
 use crate::core::Core;
-use crate::proxy::Proxy;
 use crate::reload::{self, Reload};
 use crate::replay::keep_alive;
 use crate::replay::worker::Worker;
-use crate::router::Router;
 use crate::store::{Store, StoreError};
-use crate::{crowd, metrics};
 use hoop_http::tls::{self, Renewed};
 use hoop_http::{Connector, Origin, ServeError, Server, ServerLimits, Shutdown};
 use rustls::{ClientConfig, RootCertStore};

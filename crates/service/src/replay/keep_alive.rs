@@ -7,7 +7,7 @@
 //! Bounds: [`SESSIONS_MAX`] sessions, of those whom the application does not name [`OF_PAYER`] of one address; [`PINGS_MAX`] questions at once, each of [`PING_TIMEOUT`].
 //! Of more, others have their turn each time: anybody can make sessions up, and nobody is to lose theirs to that.
 
-use crate::caller;
+use crate::api::caller;
 use crate::core::Core;
 use crate::model::Tag;
 use crate::policy::session::KeepAlive;

@@ -2,7 +2,7 @@
 //!
 //! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, [`crate::policy::csrf::CSRF_MAX`] pages. A page is read on a blocking thread, and as markup only if it says that it is that.
 
-use crate::caller;
+use crate::api::caller;
 use crate::core::Core;
 use crate::model::Credentials;
 use crate::policy::csrf::page::{self, Page};

@@ -70,10 +70,10 @@ pub fn page(status: StatusCode, html: String) -> Response<Body> {
 
 /// Media type and content of the files of our pages, and of the library for the application's own.
 const ASSETS: [(&str, &str, &str); 4] = [
-    ("/hoop/hoop.js", "text/javascript; charset=utf-8", include_str!("../../../../web/dist/hoop.js")),
-    ("/hoop/hoop-card.js", "text/javascript; charset=utf-8", include_str!("../../../../web/dist/hoop-card.js")),
+    ("/hoop/hoop.js", "text/javascript; charset=utf-8", include_str!("../../../../../web/dist/hoop.js")),
+    ("/hoop/hoop-card.js", "text/javascript; charset=utf-8", include_str!("../../../../../web/dist/hoop-card.js")),
     ("/hoop/pages.css", "text/css; charset=utf-8", include_str!("pages.css")),
-    ("/hoop/pages.js", "text/javascript; charset=utf-8", include_str!("../../../../web/dist/pages.js")),
+    ("/hoop/pages.js", "text/javascript; charset=utf-8", include_str!("../../../../../web/dist/pages.js")),
 ];
 
 /// Whether a path is that of one of these files.

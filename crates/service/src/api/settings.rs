@@ -1,13 +1,13 @@
 //! `/hoop/settings`: whether a user's uploads are offered to a gateway (`docs/protocol.md` §7, "Settings").
 
-use crate::audit::Act;
-use crate::caller::Caller;
+use crate::api::audit::Act;
+use crate::api::caller::Caller;
+use crate::api::pages::SETTINGS_SAVED;
+use crate::api::{guard, request};
 use crate::core::Core;
 use crate::model::content::Form;
 use crate::model::{Payer, Settings, tag};
-use crate::pages::SETTINGS_SAVED;
 use crate::store::store_problem;
-use crate::{guard, request};
 use hoop_http::{Body, Problem, json};
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;

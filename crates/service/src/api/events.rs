@@ -8,10 +8,10 @@
 //! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints in 64 KiB: less than
 //! 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their notes are made of.
 
-use crate::caller::Caller;
+use crate::api::caller::Caller;
+use crate::api::guard;
+use crate::api::listing::{self, Entry};
 use crate::core::Core;
-use crate::guard;
-use crate::listing::{self, Entry};
 use crate::model::{State, Tag};
 use crate::store::News;
 use hoop_http::{Body, Code, Event, Events, Problem, Shutdown};

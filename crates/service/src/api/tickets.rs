@@ -1,12 +1,12 @@
 //! `POST /hoop/tickets`: tickets for the signed-in user (`docs/protocol.md` §7). Nothing is written to disk.
 
-use crate::caller::{self, Caller};
+use crate::api::caller::{self, Caller};
+use crate::api::{guard, request};
 use crate::core::Core;
 use crate::model::{Credentials, Payer, tag};
 use crate::policy::paths::is_target;
 use crate::policy::{Policy, head};
 use crate::store::store_problem;
-use crate::{guard, request};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Dice, Problem, json};

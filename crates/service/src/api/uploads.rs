@@ -1,16 +1,16 @@
 //! `/hoop/uploads`: how an upload stands, whose uploads there are, notes of them, and what their owner does with one
 //! (`docs/protocol.md` §7).
 
-use crate::audit::Act;
-use crate::caller::{self, Caller};
+use crate::api::audit::Act;
+use crate::api::caller::{self, Caller};
+use crate::api::listing::{self, Entry};
+use crate::api::{guard, post, request, status};
 use crate::core::Core;
-use crate::listing::{self, Entry};
 use crate::model::content::{self, FORM, Form};
 use crate::model::note::NOTE_MAX;
 use crate::model::{Change, Credentials, LINGER_SECS, Marked, Note, Payer, State, Tag, Upload};
 use crate::policy::{admit, owner, permits};
 use crate::store::{Changed, store_problem};
-use crate::{guard, post, request, status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::{Body, Code, Problem, empty, json};

@@ -1,12 +1,12 @@
 //! A user's uploads, as they are listed: [`Entry`], from the index, the notes, and what is coming in right now.
 //!
-//! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON; no more notes are read than a list has room for. [`LISTS_MAX`](crate::crowd::LISTS_MAX) lists are made at once; who waits for
+//! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON; no more notes are read than a list has room for. [`LISTS_MAX`](crate::api::crowd::LISTS_MAX) lists are made at once; who waits for
 //! [`WAIT`] comes again.
 
+use crate::api::crowd::WAIT;
+use crate::api::status;
 use crate::core::Core;
-use crate::crowd::WAIT;
 use crate::model::{Marked, Note, State, Tag, Upload};
-use crate::status;
 use crate::store::store_problem;
 use hoop_http::{Code, Problem};
 use hoop_units::{UnixTime, UploadId};

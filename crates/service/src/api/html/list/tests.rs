@@ -122,7 +122,7 @@ fn what_is_in_the_way_and_when_it_is_tried_again_is_said_in_words() {
             assert!(page.contains(&text(sentence)), "{page}");
             assert!(
                 page.contains(&(words.attempt)(3))
-                    && page.contains(&(words.within)(40, crate::html::words::Unit::Second))
+                    && page.contains(&(words.within)(40, crate::api::html::words::Unit::Second))
             );
         }
     }

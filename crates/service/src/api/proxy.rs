@@ -8,13 +8,13 @@
 //! Bounds: a connection to the application for each request under way, and for each upgraded one (`crowd` says how many); a sender that is slower than
 //! [`PIECE`] in its time is cut off, and so is a tunnel in which nothing moves.
 
+use crate::api::crowd::{self, Use};
+use crate::api::tunnel::Tunnel;
 use crate::core::Core;
-use crate::crowd::{self, Use};
 use crate::policy::forwarded::Client;
 use crate::policy::told::is_told;
 use crate::receive::source::PIECE;
 use crate::replay::left_behind::LeftBehind;
-use crate::tunnel::Tunnel;
 use hoop_http::{
     Body, Code, Connector, Late, LeastRate, Lines, Origin, PacedBody, Place, Problem, Shutdown, empty, streamed,
 };

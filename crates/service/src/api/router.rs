@@ -1,12 +1,12 @@
 //! Which request goes where: [`Router`].
 
+use crate::api::crowd::{self, Use};
+use crate::api::proxy::{self, Proxy};
+use crate::api::request::Wanted;
+use crate::api::{events, html, listing, pages, post, settings, tickets, uploads};
 use crate::core::Core;
-use crate::crowd::{self, Use};
 use crate::policy::forwarded::Client;
 use crate::policy::permits;
-use crate::proxy::{self, Proxy};
-use crate::request::Wanted;
-use crate::{events, html, listing, pages, post, settings, tickets, uploads};
 use hoop_http::{Body, Code, Peer, Place, Problem, Shutdown, empty, json};
 use hoop_seal::RECORD_SIZE;
 use hoop_units::UploadId;

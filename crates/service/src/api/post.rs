@@ -6,15 +6,15 @@
 //! Bounds: `intakes` messages at once, each with [`BATCH`] octets; a sender that is silent for `body_timeout`, or slower
 //! than `source` says, is cut off.
 
+use crate::api::crowd::Use;
+use crate::api::status;
 use crate::core::Core;
-use crate::crowd::Use;
 use crate::model::{Payer, State, Upload};
 use crate::policy::Policy;
 use crate::policy::admit::Admission;
 use crate::receive::in_flight::{self, Arrival, Entered};
 use crate::receive::intakes::Slot;
 use crate::receive::source::Source;
-use crate::status;
 use crate::store::blocking;
 use hoop_http::{Body, Code, Place, Problem};
 use hoop_seal::{Layout, Prelude, PreludeError};

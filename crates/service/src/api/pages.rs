@@ -3,13 +3,13 @@
 //! A page may be opened by a link of another site, which learns nothing from that; so these look at who asks and not at
 //! whence. What a form *does* is guarded where it is done.
 
-use crate::caller::Caller;
+use crate::api::caller::Caller;
+use crate::api::html::{self, Asker, Frame, Language, ListView, SettingsView};
+use crate::api::listing::{self, LIST_MAX};
+use crate::api::request::{self, Wanted};
+use crate::api::settings;
 use crate::core::Core;
-use crate::html::{self, Asker, Frame, Language, ListView, SettingsView};
-use crate::listing::{self, LIST_MAX};
 use crate::model::content::FORM;
-use crate::request::{self, Wanted};
-use crate::settings;
 use hoop_http::{Body, Problem};
 use http::{HeaderMap, Method, Response, StatusCode};
 use std::net::IpAddr;
