@@ -1,7 +1,7 @@
 //! Doors to this crate's parsers of foreign bytes, for `hoop-fuzz` alone: nothing here is part of the API.
 
 pub use crate::api::guard::{hoop_version, own_form, own_page};
-pub use crate::api::post::{range, wait};
+pub use crate::api::post::wait;
 pub use crate::api::request::Wanted as WantedForm;
 pub use crate::model::Credentials;
 pub use crate::model::Note;
@@ -14,6 +14,7 @@ pub use crate::policy::forwarded::Client;
 pub use crate::policy::head::{FIELDS_MAX, RequestHead, is_method};
 pub use crate::policy::paths::is_target;
 pub use crate::policy::rules::{Rule, Seen, Verdict, judge, judge_head};
+pub use crate::receive::message::range;
 pub use crate::replay::http1_response::{Answer, AnswerError, BODY_KEPT, read_answer};
 
 use crate::api::{tickets, uploads};

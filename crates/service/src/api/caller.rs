@@ -2,13 +2,13 @@
 //!
 //! Bounds: the application has [`ASK_TIMEOUT`] to say who asks, in at most [`ASK_MAX`] of JSON.
 
-use crate::core::Core;
+use crate::api::Api;
 use crate::model::{Credentials, Tag};
 use crate::policy::user::Ask;
 use crate::policy::{Policy, owner};
-use hoop_http::{Code, Lines, Problem, ReadError, empty, read_limited};
+use hoop_http::{Code, Lines, Problem, ReadError, read_limited};
 use hoop_units::UnixTime;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -32,18 +32,18 @@ impl Caller {
     ///
     /// # Errors
     /// `request-invalid` if the credentials are none, `upstream-unreachable` if the application cannot be asked.
-    pub async fn of(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Self, Problem> {
-        Self::with(core, captured(core, headers, address)?).await
+    pub async fn of(api: &Api, headers: &HeaderMap, address: IpAddr) -> Result<Self, Problem> {
+        Self::with(api, captured(api, headers, address)?).await
     }
 
     /// The same for credentials that were captured.
     ///
     /// # Errors
     /// `upstream-unreachable`.
-    pub async fn with(core: &Core, mut credentials: Credentials) -> Result<Self, Problem> {
-        let policy = &core.policy();
+    pub async fn with(api: &Api, mut credentials: Credentials) -> Result<Self, Problem> {
+        let policy = &api.context.policy();
         let name = match &policy.routes.user.ask {
-            Some(question) if !credentials.is_empty() => ask(core, question, &credentials).await?,
+            Some(question) if !credentials.is_empty() => ask(api, question, &credentials).await?,
             _ => None,
         };
         let mut tags = name.map_or(Vec::new(), |name| owner::user_tags(policy, &name));
@@ -58,18 +58,18 @@ impl Caller {
     }
 
     /// The same, taking whom the application cannot be asked about for nobody that it knows.
-    pub async fn or_nobody(core: &Core, credentials: Credentials) -> Self {
-        let user = Self::with(core, credentials.clone()).await;
-        user.unwrap_or_else(|_| Self::unnamed(&core.policy(), credentials))
+    pub async fn or_nobody(api: &Api, credentials: Credentials) -> Self {
+        let user = Self::with(api, credentials.clone()).await;
+        user.unwrap_or_else(|_| Self::unnamed(&api.context.policy(), credentials))
     }
 
     /// Who fetches a ticket. That does not depend on the application: whoever it cannot be asked about is known by the credentials.
     ///
     /// # Errors
     /// `sign-in-required` for whoever is certainly not signed in, where tickets are for users only.
-    pub async fn of_ticket(core: &Core, credentials: Credentials) -> Result<Self, Problem> {
-        let policy = &core.policy();
-        let Ok(caller) = Self::with(core, credentials.clone()).await else {
+    pub async fn of_ticket(api: &Api, credentials: Credentials) -> Result<Self, Problem> {
+        let policy = &api.context.policy();
+        let Ok(caller) = Self::with(api, credentials.clone()).await else {
             return Ok(Self::unnamed(policy, credentials));
         };
         let rule = &policy.routes.user;
@@ -133,8 +133,8 @@ impl Caller {
 ///
 /// # Errors
 /// `request-invalid`.
-pub fn captured(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Credentials, Problem> {
-    capture(headers, address, core.clock.unix())
+pub fn captured(api: &Api, headers: &HeaderMap, address: IpAddr) -> Result<Credentials, Problem> {
+    capture(headers, address, api.context.clock.unix())
 }
 
 /// The same, for a token that ends with its ticket.
@@ -157,7 +157,7 @@ pub fn anonymous() -> Problem {
 }
 
 /// Asks the application whose credentials these are; none: nobody that it knows.
-async fn ask(core: &Core, question: &Ask, credentials: &Credentials) -> Result<Option<String>, Problem> {
+async fn ask(api: &Api, question: &Ask, credentials: &Credentials) -> Result<Option<String>, Problem> {
     let unreachable = |error: &dyn std::fmt::Display| {
         static TROUBLE: Lines = Lines::new();
         let more = || tracing::warn!("the application cannot be asked more often than is written down in this minute");
@@ -167,10 +167,8 @@ async fn ask(core: &Core, question: &Ask, credentials: &Credentials) -> Result<O
         Problem::new(Code::UpstreamUnreachable, "it could not be asked who is signed in")
     };
     let asking = async {
-        let mut connection = core.connector.connect(&core.upstream).await.map_err(|error| unreachable(&error))?;
-        let request =
-            request(core, &question.path, "application/json", credentials).map_err(|error| unreachable(&error))?;
-        let response = connection.send(request).await.map_err(|error| unreachable(&error))?;
+        let asked = api.application.get(&question.path, "application/json", credentials).await;
+        let response = asked.map_err(|error| unreachable(&error))?;
         if response.status() != StatusCode::OK {
             return Ok(None);
         }
@@ -182,31 +180,4 @@ async fn ask(core: &Core, question: &Ask, credentials: &Credentials) -> Result<O
     };
     let answer = tokio::time::timeout(ASK_TIMEOUT, asking).await;
     answer.unwrap_or_else(|_| Err(unreachable(&"no answer in 5 s")))
-}
-
-/// A `GET` of a path, as the user's browser would ask.
-///
-/// # Errors
-/// If the credentials are no header's value.
-pub fn request(
-    core: &Core,
-    path: &str,
-    accept: &str,
-    credentials: &Credentials,
-) -> Result<Request<hoop_http::Body>, http::Error> {
-    let mut request = Request::get(path)
-        .header(header::HOST, core.origin.authority())
-        .header(header::ACCEPT, accept)
-        .header(header::CONNECTION, "close")
-        .header("x-forwarded-proto", if core.origin.is_https() { "https" } else { "http" })
-        .header("x-forwarded-host", core.origin.authority());
-    if let Some(address) = credentials.address {
-        request = request.header("x-forwarded-for", address.to_string());
-    }
-    for (name, value) in [(header::COOKIE, &credentials.cookie), (header::AUTHORIZATION, &credentials.authorization)] {
-        if let Some(value) = value {
-            request = request.header(name, HeaderValue::from_bytes(value.as_bytes())?);
-        }
-    }
-    request.body(empty())
 }

@@ -3,34 +3,28 @@
 //! Promises: an event `uploads` with the whole list at once; then an event `upload` for each that changes, at most one a
 //! second for each.
 //!
-//! Bounds: [`STREAMS_MAX`] readers, [`STREAMS_OF_ONE_MAX`] of one owner. Nothing is kept of what was told but [`SHOWN_MAX`] fingerprints,
+//! Bounds: 256 readers, eight of one owner (`streams`). Nothing is kept of what was told but [`SHOWN_MAX`] fingerprints,
 //! and a document only until it is text. So a reader who has stopped reading holds one list, as text
 //! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints in 64 KiB: less than
 //! 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their notes are made of.
 
+use crate::api::Api;
 use crate::api::caller::Caller;
 use crate::api::guard;
 use crate::api::listing::{self, Entry};
-use crate::core::Core;
 use crate::model::{State, Tag};
 use crate::store::News;
-use hoop_http::{Body, Code, Event, Events, Problem, Shutdown};
+use hoop_http::{Body, Event, Events, Problem, Shutdown};
 use hoop_units::UploadId;
 use http::{HeaderMap, Response};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 use tokio::time::MissedTickBehavior;
-
-/// Readers at once: as many as there are places for streams (`crowd`).
-const STREAMS_MAX: usize = 256;
-
-/// Readers of one owner: as many open tabs.
-const STREAMS_OF_ONE_MAX: usize = 8;
 
 /// Uploads of which a stream remembers what it has told: ten lists. One that it has forgotten may be told again as it was.
 const SHOWN_MAX: usize = 1_024;
@@ -38,67 +32,34 @@ const SHOWN_MAX: usize = 1_024;
 /// How often it is looked for changes.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Who reads: how many streams each owner has.
-#[derive(Default)]
-pub struct Streams(Mutex<BTreeMap<Tag, usize>>);
-
-/// A reader's place.
-struct Slot {
-    streams: Arc<Streams>,
-    tag: Tag,
-}
-
-impl Streams {
-    fn enter(self: &Arc<Self>, tag: Tag) -> Result<Slot, Problem> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = open.get(&tag).copied().unwrap_or_default();
-        if own >= STREAMS_OF_ONE_MAX || open.values().sum::<usize>() >= STREAMS_MAX {
-            let problem = Problem::new(Code::TooManyRequests, "too many streams of events");
-            return Err(problem.retry_after(Duration::from_secs(30)));
-        }
-        open.insert(tag, own + 1);
-        Ok(Slot { streams: self.clone(), tag })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut open = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match open.get_mut(&self.tag) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(open.remove(&self.tag)),
-        }
-    }
-}
-
 /// `GET /hoop/uploads` as a stream of events, for whoever asks.
 ///
 /// # Errors
 /// `origin-forbidden`, `sign-in-required`, `upstream-unreachable`, `too-many-requests`, or the store's.
 pub async fn uploads(
-    core: &Arc<Core>,
+    api: &Arc<Api>,
     headers: &HeaderMap,
     address: IpAddr,
     shutdown: Shutdown,
 ) -> Result<Response<Body>, Problem> {
-    guard::own_page(headers, &core.origin)?;
-    let caller = Caller::of(core, headers, address).await?;
+    guard::own_page(headers, &api.context.origin)?;
+    let caller = Caller::of(api, headers, address).await?;
     let tags = caller.user()?.to_vec();
-    let slot = core.streams.enter(tags[0])?;
+    let slot = api.streams.enter(tags[0])?;
     // Listening begins before looking, so that no change falls in between.
-    let news = core.store.news();
-    let entries = listing::all(core, &tags).await?;
+    let news = api.context.store.news();
+    let entries = listing::all(api, &tags).await?;
     let mut shown = Shown::default();
     for entry in &entries {
         shown.is_news(entry);
     }
     let list = Event::new("uploads", &listing::document(&entries));
     drop(entries);
-    let core = core.clone();
+    let api = api.clone();
     Ok(hoop_http::events(shutdown, |events| async move {
         let _slot = slot;
         events.write(list).await;
-        if let Err(problem) = (Watch { core, tags, news, shown }).run(&events).await {
+        if let Err(problem) = (Watch { api, tags, news, shown }).run(&events).await {
             tracing::debug!(code = %problem.code, "a stream of events ended early");
         }
     }))
@@ -139,7 +100,7 @@ fn fingerprint(entry: &Entry) -> u64 {
 
 /// One reader's view.
 struct Watch {
-    core: Arc<Core>,
+    api: Arc<Api>,
     tags: Vec<Tag>,
     news: broadcast::Receiver<News>,
     shown: Shown,
@@ -153,7 +114,7 @@ impl Watch {
         loop {
             pace.tick().await;
             for id in self.changed().await? {
-                let entry = listing::one(&self.core, &self.tags, id).await?;
+                let entry = listing::one(&self.api, &self.tags, id).await?;
                 let news = entry.filter(|entry| self.shown.is_news(entry));
                 // A slow reader is waited for without what the event was made from.
                 let Some(event) = news.map(|entry| Event::new("upload", &entry.document())) else { continue };
@@ -171,7 +132,7 @@ impl Watch {
                 Ok(_) => {}
                 // So much has changed that all is looked at.
                 Err(TryRecvError::Lagged(_)) => {
-                    return Ok(listing::all(&self.core, &self.tags).await?.iter().map(Entry::id).collect());
+                    return Ok(listing::all(&self.api, &self.tags).await?.iter().map(Entry::id).collect());
                 }
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
@@ -179,7 +140,7 @@ impl Watch {
         let is_wanted = |id: UploadId, owner: Option<Tag>| {
             owner.is_some_and(|owner| self.tags.contains(&owner)) || self.shown.0.contains_key(&id)
         };
-        let coming = self.core.in_flight.coming(self.core.clock.unix(), is_wanted).await;
+        let coming = self.api.receive.in_flight.coming(self.api.context.clock.unix(), is_wanted).await;
         ids.extend(coming.iter().map(|upload| upload.id));
         Ok(ids)
     }
@@ -217,18 +178,5 @@ mod tests {
         assert!(concerns(news(1, Some([2; 16]))));
         assert!(concerns(news(1, None)), "nobody knows whose it is");
         assert!(concerns(news(9, Some([3; 16]))), "it was shown, and is another's now");
-    }
-
-    #[test]
-    fn an_owner_has_eight_streams_and_all_together_256_and_each_is_given_back() {
-        let streams = Arc::new(Streams::default());
-        let own: Vec<_> = (0..8).map(|_| streams.enter([1; 16]).unwrap()).collect();
-        assert_eq!(streams.enter([1; 16]).err().unwrap().code, Code::TooManyRequests);
-        let others: Vec<_> = (2..33).flat_map(|n| [n; 8]).map(|n| streams.enter([n; 16]).unwrap()).collect();
-        assert!(streams.enter([99; 16]).is_err(), "256 in all");
-        drop(own);
-        assert!(streams.enter([99; 16]).is_ok());
-        drop(others);
-        assert!(streams.0.lock().unwrap().is_empty());
     }
 }

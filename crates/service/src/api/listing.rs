@@ -3,9 +3,9 @@
 //! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON; no more notes are read than a list has room for. [`LISTS_MAX`](crate::api::crowd::LISTS_MAX) lists are made at once; who waits for
 //! [`WAIT`] comes again.
 
+use crate::api::Api;
 use crate::api::crowd::WAIT;
 use crate::api::status;
-use crate::core::Core;
 use crate::model::{Marked, Note, State, Tag, Upload};
 use crate::store::store_problem;
 use hoop_http::{Code, Problem};
@@ -151,14 +151,14 @@ pub fn documents(entries: &[Entry]) -> Vec<Value> {
 ///
 /// # Errors
 /// `too-many-requests` while too many others want a list, or the store's.
-pub async fn all(core: &Core, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
-    let turn = tokio::time::timeout(WAIT, core.lists.clone().acquire_owned()).await.ok();
+pub async fn all(api: &Api, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
+    let turn = tokio::time::timeout(WAIT, api.lists.clone().acquire_owned()).await.ok();
     let turn = turn.and_then(Result::ok).ok_or_else(too_many)?;
     // Of which record 0 has not come, a note may say whose it is.
     let is_wanted = |_, owner: Option<Tag>| owner.is_none_or(|owner| tags.contains(&owner));
-    let coming = core.in_flight.coming(core.clock.unix(), is_wanted).await;
+    let coming = api.receive.in_flight.coming(api.context.clock.unix(), is_wanted).await;
     let own = tags.to_vec();
-    let known = core.store.with(move |index| {
+    let known = api.context.store.with(move |index| {
         // Until it is done, also if whoever asked goes away.
         let _turn = turn;
         let mut entries: BTreeMap<UploadId, Entry> = BTreeMap::new();
@@ -201,17 +201,17 @@ pub async fn all(core: &Core, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
 ///
 /// # Errors
 /// The store's.
-pub async fn one(core: &Core, tags: &[Tag], id: UploadId) -> Result<Option<Entry>, Problem> {
-    Ok(known(core, id).await?.filter(|entry| entry.is_of(tags)))
+pub async fn one(api: &Api, tags: &[Tag], id: UploadId) -> Result<Option<Entry>, Problem> {
+    Ok(known(api, id).await?.filter(|entry| entry.is_of(tags)))
 }
 
 /// One upload, whoever's it is, as it comes in.
 ///
 /// # Errors
 /// The store's.
-pub async fn known(core: &Core, id: UploadId) -> Result<Option<Entry>, Problem> {
-    let coming = core.in_flight.coming_of(id, core.clock.unix()).await;
-    let entry = core.store.with(move |index| {
+pub async fn known(api: &Api, id: UploadId) -> Result<Option<Entry>, Problem> {
+    let coming = api.receive.in_flight.coming_of(id, api.context.clock.unix()).await;
+    let entry = api.context.store.with(move |index| {
         let marked = index.marked(id)?;
         Ok(match index.load(id)? {
             Some(upload) => Some(Entry::of(upload, marked)),

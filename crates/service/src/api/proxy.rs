@@ -10,14 +10,13 @@
 
 use crate::api::crowd::{self, Use};
 use crate::api::tunnel::Tunnel;
-use crate::core::Core;
+use crate::config::Config;
 use crate::policy::forwarded::Client;
 use crate::policy::told::is_told;
 use crate::receive::source::PIECE;
+use crate::replay::application::Application;
 use crate::replay::left_behind::LeftBehind;
-use hoop_http::{
-    Body, Code, Connector, Late, LeastRate, Lines, Origin, PacedBody, Place, Problem, Shutdown, empty, streamed,
-};
+use hoop_http::{Body, Code, Late, LeastRate, Lines, PacedBody, Place, Problem, Shutdown, empty, streamed};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
 use std::sync::Arc;
@@ -39,34 +38,32 @@ const HOP_BY_HOP: [&str; 10] = [
 
 /// The way to the application.
 pub struct Proxy {
-    connector: Connector,
-    upstream: Origin,
+    application: Arc<Application>,
     /// How long nothing may move in a tunnel.
     tunnel_idle: Duration,
     /// What each sender has to bring.
     pace: LeastRate,
     /// What is told of fields that the application does not get.
     left_behind: Arc<LeftBehind>,
-    shutdown: Shutdown,
 }
 
 impl Proxy {
-    /// The way to the application of `core`; tunnels end at `shutdown`.
-    pub fn new(core: &Core, shutdown: Shutdown) -> Self {
-        Self {
-            connector: core.connector.clone(),
-            upstream: core.upstream.clone(),
-            tunnel_idle: core.tunnel_idle,
-            pace: LeastRate { bytes: PIECE as usize, within: core.body_timeout },
-            left_behind: core.left_behind.clone(),
-            shutdown,
-        }
+    /// The way to `application`.
+    pub fn new(config: &Config, application: Arc<Application>, left_behind: Arc<LeftBehind>) -> Self {
+        let pace = LeastRate { bytes: PIECE as usize, within: config.body_timeout };
+        Self { application, tunnel_idle: config.tunnel_idle, pace, left_behind }
     }
 
     /// Hands a request on, and the answer back.
-    /// `place` is the connection's, and already one for what is asked for.
-    pub async fn forward(&self, request: Request<Incoming>, client: &Client, place: Option<Place>) -> Response<Body> {
-        self.exchange(request, client, place).await.unwrap_or_else(Problem::into_response)
+    /// `place` is the connection's, and already one for what is asked for; a tunnel ends at `shutdown`.
+    pub async fn forward(
+        &self,
+        request: Request<Incoming>,
+        client: &Client,
+        place: Option<Place>,
+        shutdown: &Shutdown,
+    ) -> Response<Body> {
+        self.exchange(request, client, place, shutdown).await.unwrap_or_else(Problem::into_response)
     }
 
     async fn exchange(
@@ -74,6 +71,7 @@ impl Proxy {
         mut request: Request<Incoming>,
         client: &Client,
         place: Option<Place>,
+        shutdown: &Shutdown,
     ) -> Result<Response<Body>, Problem> {
         if request.method() == Method::CONNECT {
             return Err(Problem::new(Code::MethodNotAllowed, "this is no forward proxy"));
@@ -91,7 +89,7 @@ impl Proxy {
             }
             Problem::new(Code::UpstreamUnreachable, "")
         };
-        let mut connection = self.connector.connect(&self.upstream).await.map_err(|error| unreachable(&error))?;
+        let mut connection = self.application.connect().await.map_err(|error| unreachable(&error))?;
         let mut response = connection.send(outgoing).await.map_err(|error| match late.is_late() {
             true => self.too_slow(),
             false if late.is_broken() => {
@@ -116,7 +114,7 @@ impl Proxy {
             }
             let far = hyper::upgrade::on(&mut response);
             let tunnel = Tunnel { near, far, place, idle: self.tunnel_idle };
-            tokio::spawn(tunnel.run(self.shutdown.clone()));
+            tokio::spawn(tunnel.run(shutdown.clone()));
             let mut response = response.map(|_| empty());
             drop_hop_by_hop(response.headers_mut());
             set_upgrade(response.headers_mut(), protocol.as_ref());

@@ -1,15 +1,15 @@
 //! Which request goes where: [`Router`].
 
+use crate::api::Api;
 use crate::api::crowd::{self, Use};
 use crate::api::proxy::{self, Proxy};
 use crate::api::request::Wanted;
 use crate::api::{events, html, listing, pages, post, settings, tickets, uploads};
-use crate::core::Core;
 use crate::policy::forwarded::Client;
 use crate::policy::permits;
 use hoop_http::{Body, Code, Peer, Place, Problem, Shutdown, empty, json};
 use hoop_seal::RECORD_SIZE;
-use hoop_units::UploadId;
+use hoop_units::{Prefix, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::json;
@@ -18,11 +18,13 @@ use std::sync::Arc;
 
 /// Hands each request to whom it is for.
 pub struct Router {
-    /// What all parts share.
-    pub core: Arc<Core>,
+    /// For the service's own paths.
+    pub api: Arc<Api>,
+    /// Whose forwarding fields are believed.
+    pub trusted_proxies: Vec<Prefix>,
     /// For what is not ours.
     pub proxy: Proxy,
-    /// Ends streams of events.
+    /// Ends streams of events, and tunnels.
     pub shutdown: Shutdown,
 }
 
@@ -65,8 +67,8 @@ impl Target {
 impl Router {
     /// Answers a request.
     pub async fn answer(&self, mut request: Request<Incoming>, peer: Peer) -> Response<Body> {
-        let core = &self.core;
-        let client = Client::of(&peer, request.headers(), &core.trusted_proxies, &core.origin);
+        let api = &self.api;
+        let client = Client::of(&peer, request.headers(), &self.trusted_proxies, &api.context.origin);
         let (target, method) = (Target::of(request.uri().path()), request.method().clone());
         let form = pages::by_form(&method, request.headers());
         let place = request.extensions_mut().remove::<Place>();
@@ -74,39 +76,37 @@ impl Router {
             return problem.into_response();
         }
         let answer = match (target, method) {
-            (Target::Application, _) => return self.proxy.forward(request, &client, place).await,
-            (Target::WellKnown, Method::GET | Method::HEAD) => return well_known(core),
-            (Target::Tickets, Method::POST) => tickets::issue(core, request, client.address).await,
+            (Target::Application, _) => return self.proxy.forward(request, &client, place, &self.shutdown).await,
+            (Target::WellKnown, Method::GET | Method::HEAD) => return well_known(api),
+            (Target::Tickets, Method::POST) => tickets::issue(api, request, client.address).await,
             (Target::Post | Target::PostOf(_), Method::OPTIONS) => return preflight(),
             (Target::Post, Method::POST) => {
-                return any_origin(post::receive(core, request, (client.address, place), None).await);
+                return any_origin(post::receive(api, request, (client.address, place), None).await);
             }
             (Target::PostOf(id), Method::PUT) => {
-                return any_origin(post::receive(core, request, (client.address, place), Some(id)).await);
+                return any_origin(post::receive(api, request, (client.address, place), Some(id)).await);
             }
             (Target::PostOf(id), Method::HEAD) => {
-                return any_origin(post::head(core, id).await.unwrap_or_else(Problem::into_response));
+                return any_origin(post::head(api, id).await.unwrap_or_else(Problem::into_response));
             }
             (Target::UploadOf(id), Method::GET) if request.uri().query() == Some("receipt") => {
-                uploads::receipt(core, id).await
+                uploads::receipt(api, id).await
             }
-            (Target::UploadOf(id), Method::GET) => uploads::show(core, request.headers(), id).await,
-            (Target::UploadOf(id), Method::DELETE) => {
-                uploads::delete(core, request.headers(), client.address, id).await
-            }
-            (Target::UploadOf(id), Method::POST) => uploads::act(core, request, client.address, id).await,
-            (Target::UploadOf(id), Method::PUT) => uploads::note(core, request, client.address, id).await,
+            (Target::UploadOf(id), Method::GET) => uploads::show(api, request.headers(), id).await,
+            (Target::UploadOf(id), Method::DELETE) => uploads::delete(api, request.headers(), client.address, id).await,
+            (Target::UploadOf(id), Method::POST) => uploads::act(api, request, client.address, id).await,
+            (Target::UploadOf(id), Method::PUT) => uploads::note(api, request, client.address, id).await,
             (Target::Uploads, Method::GET) => self.uploads(request.headers(), client.address).await,
             (Target::Settings, Method::GET) => self.settings(&request, client.address).await,
             (Target::Asset, Method::GET | Method::HEAD) => {
                 return html::asset(request.uri().path(), request.headers());
             }
-            (Target::Settings, Method::PUT | Method::POST) => settings::save(core, request, client.address).await,
+            (Target::Settings, Method::PUT | Method::POST) => settings::save(api, request, client.address).await,
             (Target::Nothing, _) => Err(Problem::new(Code::NotFound, "")),
             (target, _) => return not_allowed(&target),
         };
         answer.unwrap_or_else(|problem| match form {
-            Some(language) => pages::refusal(core, language, &problem),
+            Some(language) => pages::refusal(api, language, &problem),
             None => problem.into_response(),
         })
     }
@@ -115,11 +115,11 @@ impl Router {
     async fn uploads(&self, headers: &HeaderMap, address: IpAddr) -> Result<Response<Body>, Problem> {
         match Wanted::by(headers) {
             Wanted::Json => {
-                let entries = uploads::list(&self.core, headers, address).await?;
+                let entries = uploads::list(&self.api, headers, address).await?;
                 Ok(vary(json(StatusCode::OK, &listing::document(&entries))))
             }
-            Wanted::Html => Ok(pages::uploads(&self.core, headers, address).await),
-            Wanted::Events => events::uploads(&self.core, headers, address, self.shutdown.clone()).await,
+            Wanted::Html => Ok(pages::uploads(&self.api, headers, address).await),
+            Wanted::Events => events::uploads(&self.api, headers, address, self.shutdown.clone()).await,
         }
     }
 
@@ -127,9 +127,9 @@ impl Router {
     async fn settings(&self, request: &Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
         let (headers, query) = (request.headers(), request.uri().query());
         match Wanted::by(headers) {
-            Wanted::Html => Ok(pages::settings(&self.core, headers, query, address).await),
+            Wanted::Html => Ok(pages::settings(&self.api, headers, query, address).await),
             Wanted::Json | Wanted::Events => {
-                Ok(vary(json(StatusCode::OK, &settings::load(&self.core, headers, address).await?)))
+                Ok(vary(json(StatusCode::OK, &settings::load(&self.api, headers, address).await?)))
             }
         }
     }
@@ -172,20 +172,20 @@ fn not_allowed(target: &Target) -> Response<Body> {
     response
 }
 
-fn well_known(core: &Core) -> Response<Body> {
+fn well_known(api: &Api) -> Response<Body> {
     let mut response = json(
         StatusCode::OK,
         &json!({
             "hoop": 1,
-            "origin": core.origin.as_str(),
-            "post": core.url("/hoop/post"),
-            "tickets": core.url("/hoop/tickets"),
-            "uploads": core.url("/hoop/uploads"),
+            "origin": api.context.origin.as_str(),
+            "post": api.url("/hoop/post"),
+            "tickets": api.url("/hoop/tickets"),
+            "uploads": api.url("/hoop/uploads"),
             "suites": ["aes256gcm", "aes128gcm"],
             "record_size": RECORD_SIZE,
-            "max_bytes": core.policy().max_bytes,
-            "permits": core.permits().name(),
-            "signing_keys": permits::signing_keys(&core.policy()),
+            "max_bytes": api.context.policy().max_bytes,
+            "permits": api.context.permits().name(),
+            "signing_keys": permits::signing_keys(&api.context.policy()),
         }),
     );
     let headers = response.headers_mut();

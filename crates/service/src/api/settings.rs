@@ -1,10 +1,9 @@
 //! `/hoop/settings`: whether a user's uploads are offered to a gateway (`docs/protocol.md` §7, "Settings").
 
+use crate::api::Api;
 use crate::api::audit::Act;
 use crate::api::caller::Caller;
-use crate::api::pages::SETTINGS_SAVED;
 use crate::api::{guard, request};
-use crate::core::Core;
 use crate::model::content::Form;
 use crate::model::{Payer, Settings, tag};
 use crate::store::store_problem;
@@ -13,6 +12,9 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
 use std::net::IpAddr;
+
+/// Where a saved form of settings leads to.
+const SETTINGS_SAVED: &str = "/hoop/settings?saved";
 
 /// The longest settings: 32 media types of 255 octets, with room.
 const SETTINGS_MAX: usize = 10 * 1024;
@@ -32,21 +34,21 @@ pub struct Shown {
 ///
 /// # Errors
 /// `origin-forbidden`, `upstream-unreachable`, or the store's.
-pub async fn load(core: &Core, headers: &HeaderMap, address: IpAddr) -> Result<Shown, Problem> {
-    guard::own_page(headers, &core.origin)?;
-    of(core, &Caller::of(core, headers, address).await?).await
+pub async fn load(api: &Api, headers: &HeaderMap, address: IpAddr) -> Result<Shown, Problem> {
+    guard::own_page(headers, &api.context.origin)?;
+    of(api, &Caller::of(api, headers, address).await?).await
 }
 
 /// The settings of a caller. Whom the application does not know has none, and is nobody.
 ///
 /// # Errors
 /// The store's.
-pub async fn of(core: &Core, caller: &Caller) -> Result<Shown, Problem> {
+pub async fn of(api: &Api, caller: &Caller) -> Result<Shown, Problem> {
     if caller.is_anonymous() {
         return Ok(Shown { settings: Settings::default(), saved: false, owner: None });
     }
-    let (tags, now) = (caller.tags().to_vec(), core.clock.unix());
-    let saved = core.store.with(move |index| index.settings(&tags, now)).await.map_err(store_problem)?;
+    let (tags, now) = (caller.tags().to_vec(), api.context.clock.unix());
+    let saved = api.context.store.with(move |index| index.settings(&tags, now)).await.map_err(store_problem)?;
     Ok(shown(caller, saved))
 }
 
@@ -58,20 +60,20 @@ fn shown(caller: &Caller, saved: Option<Settings>) -> Shown {
 ///
 /// # Errors
 /// What is wrong with it, `sign-in-required`, `upstream-unreachable`, or the store's.
-pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
+pub async fn save(api: &Api, request: Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
     let by_form = parts.method == http::Method::POST;
     match by_form {
-        true => guard::own_form(&parts.headers, &core.origin)?,
+        true => guard::own_form(&parts.headers, &api.context.origin)?,
         false => guard::hoop_version(&parts.headers)?,
     }
-    guard::own_page(&parts.headers, &core.origin)?;
+    guard::own_page(&parts.headers, &api.context.origin)?;
     let body = request::read(body, SETTINGS_MAX).await?;
     let settings = if by_form { Settings::of_form(&Form::parse(&body))? } else { Settings::parse(&body)? };
-    let caller = Caller::of(core, &parts.headers, address).await?;
+    let caller = Caller::of(api, &parts.headers, address).await?;
     let act = Act { name: "settings", id: None, address, who: caller.tag() };
-    let saved = keep(core, &caller, settings.clone()).await;
-    act.came_to(&core.audit, saved.as_ref().map(|()| "saved"));
+    let saved = keep(api, &caller, settings.clone()).await;
+    act.came_to(&api.audit, saved.as_ref().map(|()| "saved"));
     saved?;
     match by_form {
         true => Ok(request::back_to(SETTINGS_SAVED)),
@@ -79,10 +81,10 @@ pub async fn save(core: &Core, request: Request<Incoming>, address: IpAddr) -> R
     }
 }
 
-async fn keep(core: &Core, caller: &Caller, settings: Settings) -> Result<(), Problem> {
-    let (tag, now) = (caller.user()?[0], core.clock.unix());
-    let payer = Payer::of(&core.policy(), &caller.credentials);
-    core.room.take_change(payer)?;
-    core.room.row()?;
-    core.store.with(move |index| index.save_settings(tag, payer, &settings, now)).await.map_err(store_problem)
+async fn keep(api: &Api, caller: &Caller, settings: Settings) -> Result<(), Problem> {
+    let (tag, now) = (caller.user()?[0], api.context.clock.unix());
+    let payer = Payer::of(&api.context.policy(), &caller.credentials);
+    api.allowance.take_change(payer)?;
+    api.receive.room.row()?;
+    api.context.store.with(move |index| index.save_settings(tag, payer, &settings, now)).await.map_err(store_problem)
 }

@@ -1,8 +1,8 @@
 //! `POST /hoop/tickets`: tickets for the signed-in user (`docs/protocol.md` §7). Nothing is written to disk.
 
+use crate::api::Api;
 use crate::api::caller::{self, Caller};
 use crate::api::{guard, request};
-use crate::core::Core;
 use crate::model::{Credentials, Payer, tag};
 use crate::policy::paths::is_target;
 use crate::policy::{Policy, head};
@@ -51,36 +51,37 @@ const fn one() -> u8 {
 ///
 /// # Errors
 /// What is wrong with it.
-pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
+pub async fn issue(api: &Api, request: Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
     let (parts, body) = request.into_parts();
     guard::hoop_version(&parts.headers)?;
-    guard::own_page(&parts.headers, &core.origin)?;
+    guard::own_page(&parts.headers, &api.context.origin)?;
     if request::media_type(&parts.headers) != "application/json" {
         let detail = "expected `Content-Type: application/json`";
         return Err(Problem::new(Code::RequestInvalid, detail).field("Content-Type"));
     }
-    let now = core.clock.unix();
-    let lifetime = u32::try_from(core.ticket_lifetime.as_secs()).unwrap_or(u32::MAX);
+    let now = api.context.clock.unix();
+    let lifetime = u32::try_from(api.context.ticket_lifetime.as_secs()).unwrap_or(u32::MAX);
     let wanted = now.plus_secs(lifetime);
-    let expires = core.store.with(move |index| index.open_end(wanted)).await.map_err(store_problem)?;
+    let expires = api.context.store.with(move |index| index.open_end(wanted)).await.map_err(store_problem)?;
     let credentials = caller::capture(&parts.headers, address, expires)?;
     let body = request::read(body, REQUEST_MAX).await?;
     let wanted = Wanted::parse(&body)?;
-    let (route, limit, suite) = check(&core.policy(), &wanted)?;
+    let (route, limit, suite) = check(&api.context.policy(), &wanted)?;
     let given = given_key(&wanted)?;
     let gateway = named_gateway(&wanted)?;
-    let caller = Caller::of_ticket(core, credentials).await?;
-    core.room.take_tickets(Payer::of(&core.policy(), &caller.credentials), wanted.count)?;
+    let caller = Caller::of_ticket(api, credentials).await?;
+    api.allowance.take_tickets(Payer::of(&api.context.policy(), &caller.credentials), wanted.count)?;
     let tickets = (0..wanted.count).map(|_| {
         let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
-        let permit = core.permits().of_ticket(&core.policy(), grant.key.upload_id(), limit, expires, gateway);
-        ticket(&core.policy(), &caller.credentials, &grant, expires, permit)
+        let permit =
+            api.context.permits().of_ticket(&api.context.policy(), grant.key.upload_id(), limit, expires, gateway);
+        ticket(&api.context.policy(), &caller.credentials, &grant, expires, permit)
     });
     let tickets: Vec<Value> = tickets.collect();
-    core.counters.tickets.fetch_add(u64::from(wanted.count), Ordering::Relaxed);
+    api.tickets.fetch_add(u64::from(wanted.count), Ordering::Relaxed);
     let owner = caller.tag().map(tag::text);
-    let (post, gateways) = (core.url("/hoop/post"), core.permits().listed());
+    let (post, gateways) = (api.url("/hoop/post"), api.context.permits().listed());
     Ok(json(StatusCode::OK, &json!({"post": post, "tickets": tickets, "owner": owner, "gateways": gateways})))
 }
 

@@ -4,8 +4,8 @@
 //!
 //! Bounds: [`ROUND_MAX`] rows of each kind a round; [`SWEEP_MAX`] bodies a sweep.
 
-use crate::core::Core;
 use crate::model::Change;
+use crate::receive::Receive;
 use crate::store::{SETTINGS_LIFE, StoreError};
 use hoop_http::Shutdown;
 use hoop_timekeeper::Over;
@@ -34,12 +34,12 @@ const ORPHAN_SECS: u64 = 24 * 3600;
 const SWEEP_MAX: usize = 65_536;
 
 /// Clears away until `shutdown`. Replays begin meanwhile: what is over may be thousands of uploads, each with its sync.
-pub async fn run(core: Arc<Core>, mut shutdown: Shutdown) {
+pub async fn run(receive: Arc<Receive>, mut shutdown: Shutdown) {
     let mut next_sweep = Instant::now();
     while !shutdown.is_requested() {
-        let more = round(&core).await;
+        let more = round(&receive).await;
         if Instant::now() >= next_sweep {
-            sweep(&core).await;
+            sweep(&receive).await;
             next_sweep = Instant::now() + SWEEP;
         }
         tokio::select! {
@@ -51,35 +51,38 @@ pub async fn run(core: Arc<Core>, mut shutdown: Shutdown) {
 
 /// Expires what is overdue, forgets what has no beginning, deletes bodies that are no longer needed, forgets what nobody asks for. Whether another
 /// round is due at once: there was more of something than one round takes, and nothing of it failed.
-async fn round(core: &Core) -> bool {
-    let over = core.over();
+async fn round(receive: &Receive) -> bool {
+    let over = receive.context.over();
     let mut done = Done::default();
-    let overdue = core.store.with(move |index| index.overdue(over, ROUND_MAX)).await;
+    let overdue = receive.context.store.with(move |index| index.overdue(over, ROUND_MAX)).await;
     for id in done.all("the index could not be asked for what is overdue", overdue) {
-        done.one("an upload could not be expired", core.note(id, Change::Expire).await);
+        done.one("an upload could not be expired", receive.context.note(id, Change::Expire).await);
     }
-    let kept = core.store.with(move |index| index.kept(over, ROUND_MAX)).await;
+    let kept = receive.context.store.with(move |index| index.kept(over, ROUND_MAX)).await;
     for id in done.all("the index could not be asked for bodies that were kept long enough", kept) {
-        done.one("a body that was kept could not be let go", core.note(id, Change::LetGo).await);
+        done.one("a body that was kept could not be let go", receive.context.note(id, Change::LetGo).await);
     }
-    let shed = core.store.with(|index| index.shed()).await;
+    let shed = receive.context.store.with(|index| index.shed()).await;
     done.count("what has ended could not make room", shed);
-    let disposable = core.store.with(|index| index.disposable(ROUND_MAX)).await;
+    let disposable = receive.context.store.with(|index| index.disposable(ROUND_MAX)).await;
     let disposable = done.all("the index could not be asked for bodies to delete", disposable);
-    done.one("bodies could not be deleted", core.store.dispose(disposable).await);
+    done.one("bodies could not be deleted", receive.context.store.dispose(disposable).await);
     let life = Duration::from_secs(HEADLESS_SECS.into());
-    let past = Over { before: core.clock.past(life), after: core.clock.after(life) };
-    let headless = core.store.with(move |index| index.headless(past, HEADLESS_SECS, ROUND_MAX)).await;
+    let past = Over { before: receive.context.clock.past(life), after: receive.context.clock.after(life) };
+    let headless = receive.context.store.with(move |index| index.headless(past, HEADLESS_SECS, ROUND_MAX)).await;
     for id in logged("the index could not be asked for what has no record 0", headless).unwrap_or_default() {
         // What somebody sends now stays, and would be found again at once.
-        logged("what has no record 0 could not be forgotten", core.in_flight.discard(core, id).await);
+        logged(
+            "what has no record 0 could not be forgotten",
+            receive.in_flight.discard(&receive.context.store, &receive.room, id).await,
+        );
     }
-    let forgotten = core.store.with(move |index| index.forget(over, ROUND_MAX)).await;
+    let forgotten = receive.context.store.with(move |index| index.forget(over, ROUND_MAX)).await;
     done.count("what is long over could not be forgotten", forgotten);
-    let forgotten = core.store.with(move |index| index.forget_marks(over, ROUND_MAX)).await;
+    let forgotten = receive.context.store.with(move |index| index.forget_marks(over, ROUND_MAX)).await;
     done.count("notes of what never came could not be forgotten", forgotten);
-    let unused = core.clock.over(SETTINGS_LIFE).unwrap_or(Over::NOTHING).before;
-    let forgotten = core.store.with(move |index| index.forget_settings(unused, ROUND_MAX)).await;
+    let unused = receive.context.clock.over(SETTINGS_LIFE).unwrap_or(Over::NOTHING).before;
+    let forgotten = receive.context.store.with(move |index| index.forget_settings(unused, ROUND_MAX)).await;
     done.count("settings that nobody uses could not be forgotten", forgotten);
     done.full && !done.failed
 }
@@ -112,10 +115,13 @@ impl Done {
 }
 
 /// Deletes bodies that no upload has.
-async fn sweep(core: &Core) {
-    let orphans = core.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
+async fn sweep(receive: &Receive) {
+    let orphans = receive.context.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
     for id in logged("the bodies could not be looked through", orphans).unwrap_or_default() {
-        logged("a body without an upload could not be deleted", core.in_flight.remove_orphan(core, id).await);
+        logged(
+            "a body without an upload could not be deleted",
+            receive.in_flight.remove_orphan(&receive.context.store, id).await,
+        );
     }
 }
 

@@ -7,11 +7,11 @@
 //! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends, once for each thing that is
 //! said of one, and so no more than there are messages.
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::model::{Facts, LINGER_SECS, Payer, State, Tag, Upload};
 use crate::policy::Policy;
 use crate::policy::admit::{Admission, inspect};
-use crate::receive::room::{self, Wants};
+use crate::receive::room::{Room, Wants, least, reach};
 use crate::store::{Changed, Sealed, Store, StoreError, blocking, store_problem};
 use hoop_http::{Code, Dice, Problem};
 use hoop_seal::Layout;
@@ -66,7 +66,13 @@ impl InFlight {
     ///
     /// # Errors
     /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
-    pub async fn enter(&self, core: &Core, admission: Admission, sender: Payer) -> Result<Entered, Problem> {
+    pub async fn enter(
+        &self,
+        context: &Context,
+        room: &Room,
+        admission: Admission,
+        sender: Payer,
+    ) -> Result<Entered, Problem> {
         let id = admission.id();
         let mut part = self.part(id).lock().await;
         let others: Vec<_> = part.get(&id).map(|arrivals| alive(arrivals).collect()).unwrap_or_default();
@@ -82,24 +88,24 @@ impl InFlight {
         let one = settled.or_else(|| others.iter().find(|other| other.says(&admission))).cloned();
         if let Some(one) = one {
             if let Some(code) = one.halted() {
-                let known = core.store.load(id).await.map_err(store_problem)?;
-                let upload = known.unwrap_or_else(|| unbegun(&admission, core.clock.unix(), code));
+                let known = context.store.load(id).await.map_err(store_problem)?;
+                let upload = known.unwrap_or_else(|| unbegun(&admission, context.clock.unix(), code));
                 return Ok(Entered::Known(Box::new(upload)));
             }
-            one.begin_in_room(core).await?;
+            one.begin_in_room(room).await?;
             return Ok(Entered::Open(one));
         }
         // What is settled and of which nobody sends any more is for the index to know.
         let open = others.iter().find(|other| other.claim.get().is_none());
         let claim = open.map(|other| other.claim.clone()).unwrap_or_default();
-        let now = core.clock.unix();
-        let known = core.store.load(id).await.map_err(store_problem)?;
+        let now = context.clock.unix();
+        let known = context.store.load(id).await.map_err(store_problem)?;
         let entered = match known {
             None => {
-                let over = core.ended().await.map_err(store_problem)?;
-                admission.check_time(over, core.clock.peak())?;
-                check_open(core, &admission).await?;
-                let marked = core.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
+                let over = context.ended().await.map_err(store_problem)?;
+                admission.check_time(over, context.clock.peak())?;
+                check_open(&context.store, &admission).await?;
+                let marked = context.store.with(move |index| index.marked(id)).await.map_err(store_problem)?;
                 if let Some((code, marked)) = marked.and_then(|marked| Some((marked.refusal()?, marked))) {
                     return Ok(Entered::Known(Box::new(unbegun(&admission, marked.created, code))));
                 }
@@ -110,7 +116,7 @@ impl InFlight {
                 return Ok(Entered::Known(Box::new(upload)));
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
-                core.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
+                context.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
                 Arrival::new(admission, upload.created, Progress::paid_by(sender), None, claim)
             }
             Some(upload) => {
@@ -118,10 +124,10 @@ impl InFlight {
                 if upload.state != State::Receiving {
                     return Ok(Entered::Known(Box::new(upload)));
                 }
-                if core.past(LINGER_SECS) > upload.ends() {
+                if context.past(LINGER_SECS) > upload.ends() {
                     return Err(Problem::new(Code::UploadExpired, "it was not complete in time"));
                 }
-                let bodies = core.store.bodies().clone();
+                let bodies = context.store.bodies().clone();
                 let body = blocking(move || bodies.open(id)).await.flatten();
                 let body = body.map_err(|error| store_problem(error.into()))?;
                 let noted = Some((upload.received.len(), upload.payer));
@@ -136,7 +142,7 @@ impl InFlight {
                 Arrival::new(admission, upload.created, progress, Some(flushed), claim)
             }
         };
-        entered.begin_in_room(core).await?;
+        entered.begin_in_room(room).await?;
         let entered = Arc::new(entered);
         if part.len() > SWEEP_AT {
             part.retain(|_, arrivals| alive(arrivals).next().is_some());
@@ -186,26 +192,26 @@ impl InFlight {
     ///
     /// # Errors
     /// The store's.
-    pub async fn discard(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
+    pub async fn discard(&self, store: &Store, room: &Room, id: UploadId) -> Result<(), StoreError> {
         {
             let part = self.part(id).lock().await;
             if is_alive(&part, id) {
                 return Ok(());
             }
-            core.store.with(move |index| index.discard(id)).await?;
-            core.room.give_back(id);
+            store.with(move |index| index.discard(id)).await?;
+            room.give_back(id);
         }
-        self.remove_orphan(core, id).await
+        self.remove_orphan(store, id).await
     }
 
     /// Deletes a body unless an upload has it, now that nobody can begin one under that id.
     ///
     /// # Errors
     /// The store's.
-    pub async fn remove_orphan(&self, core: &Core, id: UploadId) -> Result<(), StoreError> {
+    pub async fn remove_orphan(&self, store: &Store, id: UploadId) -> Result<(), StoreError> {
         let part = self.part(id).lock().await;
-        if !is_alive(&part, id) && core.store.load(id).await?.is_none() {
-            let bodies = core.store.bodies().clone();
+        if !is_alive(&part, id) && store.load(id).await?.is_none() {
+            let bodies = store.bodies().clone();
             blocking(move || bodies.remove(id)).await??;
         }
         Ok(())
@@ -217,9 +223,9 @@ fn is_alive(part: &BTreeMap<UploadId, Vec<Weak<Arrival>>>, id: UploadId) -> bool
 }
 
 /// Whether ids of tickets that end on the same day have not been forgotten yet: this one could be among them.
-async fn check_open(core: &Core, admission: &Admission) -> Result<(), Problem> {
+async fn check_open(store: &Store, admission: &Admission) -> Result<(), Problem> {
     let expires = admission.ticket.label.expires;
-    match core.store.with(move |index| index.is_closed(expires)).await.map_err(store_problem)? {
+    match store.with(move |index| index.is_closed(expires)).await.map_err(store_problem)? {
         true => Err(Problem::new(Code::TicketExpired, "what ended on that day has been forgotten")),
         false => Ok(()),
     }
@@ -509,15 +515,15 @@ impl Arrival {
     ///
     /// # Errors
     /// `range-invalid` if the upload is settled to be another, `spool-full`, or the store's.
-    pub async fn need_room(&self, core: &Core, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
+    pub async fn need_room(&self, room: &Room, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
         self.check_claim()?;
         let has_room = {
             let progress = self.progress();
             self.reach_with(&progress, more) <= progress.reach && (payer.is_none() || payer == progress.payer)
         };
-        match has_room && core.room.is_promised(self.admission.id()) {
+        match has_room && room.is_promised(self.admission.id()) {
             true => Ok(()),
-            false => self.ask_room(core, more, payer).await,
+            false => self.ask_room(room, more, payer).await,
         }
     }
 
@@ -527,39 +533,39 @@ impl Arrival {
     }
 
     /// A message begins: asks for room for what it brings, unless there is some for a record of it.
-    async fn begin_in_room(&self, core: &Core) -> Result<(), Problem> {
-        match self.has_room(core) {
+    async fn begin_in_room(&self, room: &Room) -> Result<(), Problem> {
+        match self.has_room(room) {
             true => Ok(()),
-            false => self.ask_room(core, 0, None).await,
+            false => self.ask_room(room, 0, None).await,
         }
     }
 
     /// Whether what an earlier message was promised and has not used is room for one record more. To ask for more takes a turn, and a look at the index and the disk.
-    fn has_room(&self, core: &Core) -> bool {
+    fn has_room(&self, room: &Room) -> bool {
         let mut progress = self.progress();
         let come = progress.received.len();
         let Some(payer) = progress.payer.filter(|payer| progress.noted == Some((come, Some(*payer)))) else {
             return false;
         };
-        let reach = come.saturating_add(core.room.promised_to(self.admission.id(), payer).unwrap_or_default());
+        let reach = come.saturating_add(room.promised_to(self.admission.id(), payer).unwrap_or_default());
         let next = come.saturating_add(hoop_seal::RECORD_SIZE.into()).min(self.admission.layout.total());
         progress.reach = progress.reach.max(reach);
         reach >= next && reach > come
     }
 
     /// Asks for room for so many bytes that have come, and for what comes next.
-    async fn ask_room(&self, core: &Core, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
+    async fn ask_room(&self, room: &Room, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
         let wants = {
             let progress = self.progress();
             let Some(payer) = payer.or(progress.payer) else { return Ok(()) };
             let (noted, paid_by) = progress.noted.unwrap_or_default();
             let paid = if paid_by == Some(payer) { noted } else { 0 };
             let (come, total) = (progress.received.len(), self.admission.layout.total());
-            let (reach, least) = (room::reach(come, total), room::least(come, total));
+            let (reach, least) = (reach(come, total), least(come, total));
             let here = self.reach_with(&progress, more);
             Wants { id: self.admission.id(), payer, noted, paid, reach, least, here }
         };
-        let reach = room::promise(core, wants).await?;
+        let reach = room.promise(wants).await?;
         let mut progress = self.progress();
         (progress.payer, progress.reach) = (Some(wants.payer), reach);
         Ok(())
@@ -572,7 +578,7 @@ impl Arrival {
 
     /// A message has ended that found `before` bytes here, and all that it brought is noted. What is promised beyond that stays promised for a while if it
     /// brought any, and is no more than there is: the next message finds room, and nobody holds room by asking for it.
-    pub fn rest(&self, core: &Core, before: u64) {
+    pub fn rest(&self, room: &Room, before: u64) {
         let left = {
             let mut progress = self.progress();
             let come = progress.received.len();
@@ -580,7 +586,7 @@ impl Arrival {
             progress.reach = come.saturating_add(left);
             left
         };
-        core.room.keep(self.admission.id(), left);
+        room.keep(self.admission.id(), left);
     }
 
     /// Whether the index knows of it.
@@ -589,7 +595,7 @@ impl Arrival {
     }
 
     /// Tells what the index knows now, and that room for it is promised no longer.
-    fn set_noted(&self, core: &Core, upload: &Upload) {
+    fn set_noted(&self, room: &Room, upload: &Upload) {
         let len = upload.received.len();
         let left = {
             let mut progress = self.progress();
@@ -597,8 +603,8 @@ impl Arrival {
             progress.reach.saturating_sub(len)
         };
         match upload.state {
-            State::Receiving => core.room.keep(upload.id, left),
-            _ => core.room.give_back(upload.id),
+            State::Receiving => room.keep(upload.id, left),
+            _ => room.give_back(upload.id),
         }
     }
 
@@ -607,7 +613,7 @@ impl Arrival {
     ///
     /// # Errors
     /// `upload-stopped`, `upload-expired`, or the store's.
-    pub async fn flush(&self, core: &Core) -> Result<Option<Upload>, Problem> {
+    pub async fn flush(&self, context: &Context, room: &Room) -> Result<Option<Upload>, Problem> {
         let mut flushed = self.flushed.lock().await;
         let (told, body) = {
             let progress = self.progress();
@@ -617,29 +623,29 @@ impl Arrival {
         let Some(body) = body else {
             // What is promised may be another's that says something else of the upload, and whose record has opened.
             if self.claim.get().is_none() {
-                core.room.give_back(id);
+                room.give_back(id);
             }
             return Ok(None);
         };
         if flushed.as_ref() == Some(&received) {
-            return core.store.load(id).await.map_err(store_problem);
+            return context.store.load(id).await.map_err(store_problem);
         }
-        let told = upload(&self.admission, told, self.created, core.clock.unix());
-        let changed = core.store.receive(body, told, flushed.is_none()).await.map_err(store_problem)?;
+        let told = upload(&self.admission, told, self.created, context.clock.unix());
+        let changed = context.store.receive(body, told, flushed.is_none()).await.map_err(store_problem)?;
         match changed {
             Changed::Done(upload) => {
                 *flushed = Some(received);
-                self.set_noted(core, &upload);
+                self.set_noted(room, &upload);
                 if upload.state == State::Received {
-                    core.work.notify_one();
+                    context.work.notify_one();
                 }
                 Ok(Some(upload))
             }
             Changed::Refused(upload) => {
-                core.room.give_back(id);
+                room.give_back(id);
                 if flushed.is_none() && upload.state == State::Stopped {
                     // It was stopped before the index knew of it, so nobody else will clear it away.
-                    let (bodies, removing) = (core.store.bodies().clone(), id);
+                    let (bodies, removing) = (context.store.bodies().clone(), id);
                     let removed = blocking(move || bodies.remove(removing)).await;
                     removed.and_then(|removed| removed).map_err(|error| store_problem(error.into()))?;
                 }

@@ -12,7 +12,8 @@
 //!
 //! Bounds: [`BATCH`] records in memory.
 
-use crate::core::Core;
+use super::Replay;
+use crate::context::Context;
 use crate::model::{Change, Credentials, Reason, Upload};
 use crate::policy::admit::{self, Admission};
 use crate::policy::csrf::edit::Edits;
@@ -69,8 +70,8 @@ pub enum Outcome {
 }
 
 /// Sends a claimed upload to the application and waits for its answer.
-pub async fn attempt(core: &Arc<Core>, upload: &Upload, shutdown: &Shutdown) -> Outcome {
-    let (request, not_renewed) = match prepare(core, upload).await {
+pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> Outcome {
+    let (request, not_renewed) = match prepare(replay, upload).await {
         Ok(prepared) => prepared,
         Err(Unprepared::Broken(error)) => return Outcome::Failed(Code::Internal, error),
         Err(Unprepared::NoToken(Trouble::Unreachable(detail))) => {
@@ -83,14 +84,13 @@ pub async fn attempt(core: &Arc<Core>, upload: &Upload, shutdown: &Shutdown) -> 
             return Outcome::Held(Reason::new(Code::FormTokenRefused, detail));
         }
     };
-    let stream = match tokio::time::timeout(core.connect_timeout, connect(core)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Outcome::Failed(Code::UpstreamUnreachable, error.to_string()),
-        Err(_) => return Outcome::Failed(Code::UpstreamUnreachable, "it does not answer in time".to_owned()),
+    let stream = match replay.application.stream().await {
+        Ok(stream) => stream,
+        Err(why) => return Outcome::Failed(Code::UpstreamUnreachable, why),
     };
-    let gate = Gate { core, id: upload.id, shutdown, passed: AtomicBool::new(false) };
+    let gate = Gate { context: &replay.context, id: upload.id, shutdown, passed: AtomicBool::new(false) };
     let mut answer = Answer::default();
-    let ended = converse(stream, &request, &gate, &mut answer, core.answer_timeout).await;
+    let ended = converse(stream, &request, &gate, &mut answer, replay.answer_timeout).await;
     let passed = gate.passed.load(Ordering::Acquire);
     match ended {
         Ended::Answered => Outcome::Answered { answer, passed, digest: Unfinished(request), not_renewed },
@@ -163,8 +163,8 @@ enum Unprepared {
 }
 
 /// Opens the body and record 0 again, and writes the head; the second: why the form's token of what was released is the one that came with it.
-async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<(Request, Option<String>), Unprepared> {
-    let (opening, known) = (core.clone(), upload.clone());
+async fn prepare(replay: &Replay, upload: &Upload) -> Result<(Request, Option<String>), Unprepared> {
+    let (opening, known) = (replay.context.clone(), upload.clone());
     let mut opened = blocking(move || open(&opening, &known))
         .await
         .map_err(|error| error.to_string())
@@ -172,7 +172,7 @@ async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<(Request, Option<S
         .map_err(Unprepared::Broken)?;
     // What goes for the first time is what the page wrote.
     let (edits, not_renewed) = match upload.token.is_some() {
-        true => fresh(core, &mut opened).await?,
+        true => fresh(replay, &mut opened).await?,
         false => (Edits::default(), None),
     };
     let Opened { admission, body, head, credentials, first } = opened;
@@ -180,16 +180,16 @@ async fn prepare(core: &Arc<Core>, upload: &Upload) -> Result<(Request, Option<S
     let first = if first.is_empty() { first } else { edits.apply(0, &first) };
     let mut digest = BodyDigest { hash: digest::Context::new(&digest::SHA256), next: 0 };
     digest.add(0, &first);
-    let key = idempotency_key(&core.policy().keys, admission.ticket.label.kws_id, upload.id);
+    let key = idempotency_key(&replay.context.policy().keys, admission.ticket.label.kws_id, upload.id);
     let key = key.ok_or_else(|| Unprepared::Broken("the key of its ticket has gone".to_owned()))?;
-    let (text, digest) = (write_head(core, upload, &head, sent, &credentials, &key), Arc::new(Mutex::new(digest)));
+    let (text, digest) = (write_head(replay, upload, &head, sent, &credentials, &key), Arc::new(Mutex::new(digest)));
     let (edits, head_len) = (Arc::new(edits), head.head_len as u64);
     Ok((Request { head: text, first, admission, body, head_len, edits, digest }, not_renewed))
 }
 
 /// Puts fresh tokens in the head, and says where they go in the body.
-async fn fresh(core: &Arc<Core>, opened: &mut Opened) -> Result<(Edits, Option<String>), Unprepared> {
-    let policy = core.policy();
+async fn fresh(replay: &Replay, opened: &mut Opened) -> Result<(Edits, Option<String>), Unprepared> {
+    let policy = replay.context.policy();
     let rules = &policy.routes.of(&opened.head.method, opened.head.path()).csrf;
     if rules.is_empty() {
         return Ok((Edits::default(), Some("its route does not say where a fresh token is found".to_owned())));
@@ -219,7 +219,9 @@ async fn fresh(core: &Arc<Core>, opened: &mut Opened) -> Result<(Edits, Option<S
     }
     let asked: Vec<_> = due.iter().map(|(rule, _)| *rule).collect();
     let target = opened.head.target.clone();
-    let tokens = renew::renew(core, &asked, &target, &mut opened.credentials).await.map_err(Unprepared::NoToken)?;
+    let tokens = renew::renew(&replay.application, &asked, &target, &mut opened.credentials)
+        .await
+        .map_err(Unprepared::NoToken)?;
     let form = Form::of(&content_type);
     let mut edits = Vec::new();
     for ((rule, places), token) in due.into_iter().zip(tokens) {
@@ -270,9 +272,9 @@ async fn windows(opened: &Opened) -> Result<Vec<(u64, Vec<u8>)>, String> {
 ///
 /// # Errors
 /// If that cannot be read, in words.
-pub async fn credentials(core: &Arc<Core>, upload: &Upload) -> Result<Credentials, String> {
-    let (core, upload) = (core.clone(), upload.clone());
-    let work = move || open(&core, &upload).map(|opened| opened.credentials);
+pub async fn credentials(context: &Arc<Context>, upload: &Upload) -> Result<Credentials, String> {
+    let (context, upload) = (context.clone(), upload.clone());
+    let work = move || open(&context, &upload).map(|opened| opened.credentials);
     blocking(work).await.map_err(|error| error.to_string())?
 }
 
@@ -287,16 +289,16 @@ struct Opened {
 }
 
 /// Opens the body and record 0 again. Blocking.
-fn open(core: &Core, upload: &Upload) -> Result<Opened, String> {
+fn open(context: &Context, upload: &Upload) -> Result<Opened, String> {
     let prelude = Prelude::parse(&upload.prelude).map_err(|error| error.to_string())?;
-    let admission = Admission::new(&core.policy(), prelude, upload.total).map_err(|problem| problem.to_string())?;
-    let body = core.store.bodies().open(upload.id).map_err(|error| format!("its body cannot be read: {error}"))?;
+    let admission = Admission::new(&context.policy(), prelude, upload.total).map_err(|problem| problem.to_string())?;
+    let body = context.store.bodies().open(upload.id).map_err(|error| format!("its body cannot be read: {error}"))?;
     let mut record = vec![0; admission.layout.record(0).len() as usize];
     body.read_at(&mut record, admission.layout.record(0).start).map_err(|error| error.to_string())?;
     let plaintext = admission.open(0, &mut record).map_err(|problem| problem.to_string())?;
     let head = RequestHead::parse(plaintext, admission.layout.plaintext_len());
     let head = head.map_err(|problem| problem.to_string())?;
-    let credentials = admit::open_token(&core.policy(), upload.id, upload.token.as_deref().unwrap_or(&head.token));
+    let credentials = admit::open_token(&context.policy(), upload.id, upload.token.as_deref().unwrap_or(&head.token));
     let credentials = credentials.map_err(|problem| problem.to_string())?;
     let first = plaintext[head.head_len..].to_vec();
     Ok(Opened { admission: Arc::new(admission), body, head, credentials, first })
@@ -304,7 +306,7 @@ fn open(core: &Core, upload: &Upload) -> Result<Opened, String> {
 
 /// The head as the application gets it: what the device wrote, and what only the service can say.
 fn write_head(
-    core: &Core,
+    replay: &Replay,
     upload: &Upload,
     head: &RequestHead,
     body_len: u64,
@@ -312,14 +314,15 @@ fn write_head(
     idempotency_key: &str,
 ) -> Vec<u8> {
     let mut text =
-        format!("{} {} HTTP/1.1\r\nHost: {}\r\n", head.method, head.target, core.origin.authority()).into_bytes();
+        format!("{} {} HTTP/1.1\r\nHost: {}\r\n", head.method, head.target, replay.context.origin.authority())
+            .into_bytes();
     let mut field = |name: &str, value: &[u8]| {
         text.extend_from_slice(name.as_bytes());
         text.extend_from_slice(b": ");
         text.extend_from_slice(value);
         text.extend_from_slice(b"\r\n");
     };
-    let policy = core.policy();
+    let policy = replay.context.policy();
     let route = policy.routes.of(&head.method, head.path());
     let mut left: Vec<_> = head.forged.iter().map(|name| (name.as_str(), Fate::OfTheFront)).collect();
     for (name, value) in &head.fields {
@@ -328,7 +331,7 @@ fn write_head(
             fate => left.push((name, fate)),
         }
     }
-    core.left_behind.tell(upload.id, upload.attempts, &left);
+    replay.left_behind.tell(upload.id, upload.attempts, &left);
     field("Content-Length", body_len.to_string().as_bytes());
     // The answer is read by rules and kept for the device: it has to be legible.
     field("Accept-Encoding", b"identity");
@@ -341,8 +344,8 @@ fn write_head(
     if let Some(address) = credentials.address {
         field("X-Forwarded-For", address.to_string().as_bytes());
     }
-    field("X-Forwarded-Proto", if core.origin.is_https() { b"https" } else { b"http" });
-    field("X-Forwarded-Host", core.origin.authority().as_bytes());
+    field("X-Forwarded-Proto", if replay.context.origin.is_https() { b"https" } else { b"http" });
+    field("X-Forwarded-Host", replay.context.origin.authority().as_bytes());
     field("Idempotency-Key", format!("\"{idempotency_key}\"").as_bytes());
     field("Connection", b"close");
     text.extend_from_slice(b"\r\n");
@@ -355,17 +358,6 @@ fn idempotency_key(keys: &Keyring, of: KwsId, id: UploadId) -> Option<String> {
     let ids = keys.signing_keys().map(|(id, _)| id);
     let (_, tag) = ids.zip(keys.owner_tags(IDEMPOTENCY_DOMAIN, id.as_bytes())).find(|(id, _)| *id == of)?;
     Some(tag.iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
-async fn connect(core: &Core) -> io::Result<TcpStream> {
-    let port = core.upstream.port();
-    let stream = match core.upstream.host() {
-        url::Host::Domain(name) => TcpStream::connect((name.as_str(), port)).await?,
-        url::Host::Ipv4(address) => TcpStream::connect((*address, port)).await?,
-        url::Host::Ipv6(address) => TcpStream::connect((*address, port)).await?,
-    };
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// How a conversation ended.
@@ -481,7 +473,7 @@ async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>
 
 /// Where an upload may become the application's: passed once, noted on disk before.
 struct Gate<'a> {
-    core: &'a Core,
+    context: &'a Context,
     id: UploadId,
     shutdown: &'a Shutdown,
     passed: AtomicBool,
@@ -492,7 +484,7 @@ impl Gate<'_> {
         if self.shutdown.is_requested() {
             return Err(Unsent::Abandoned);
         }
-        let changed = self.core.store.apply(self.id, Change::Commit, self.core.clock.unix()).await;
+        let changed = self.context.store.apply(self.id, Change::Commit, self.context.clock.unix()).await;
         match changed {
             Ok(Changed::Done(_)) => {
                 self.passed.store(true, Ordering::Release);

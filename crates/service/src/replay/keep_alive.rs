@@ -7,8 +7,7 @@
 //! Bounds: [`SESSIONS_MAX`] sessions, of those whom the application does not name [`OF_PAYER`] of one address; [`PINGS_MAX`] questions at once, each of [`PING_TIMEOUT`].
 //! Of more, others have their turn each time: anybody can make sessions up, and nobody is to lose theirs to that.
 
-use crate::api::caller;
-use crate::core::Core;
+use super::Replay;
 use crate::model::Tag;
 use crate::policy::session::KeepAlive;
 use crate::replay::attempt;
@@ -47,26 +46,26 @@ enum Session {
 }
 
 /// Keeps sessions alive until `shutdown`, if the operator says how.
-pub async fn run(core: Arc<Core>, mut shutdown: Shutdown) {
-    let Some(rule) = core.policy().routes.keep_alive.clone() else { return };
+pub async fn run(replay: Arc<Replay>, mut shutdown: Shutdown) {
+    let Some(rule) = replay.context.policy().routes.keep_alive.clone() else { return };
     let mut sessions = BTreeMap::new();
     while !shutdown.is_requested() {
         tokio::select! {
             () = shutdown.requested() => return,
-            () = round(&core, &rule, &mut sessions) => {}
+            () = round(&replay, &rule, &mut sessions) => {}
         }
         tokio::select! {
             () = shutdown.requested() => return,
-            () = tokio::time::sleep(core.keep_alive_round) => {}
+            () = tokio::time::sleep(replay.keep_alive_round) => {}
         }
     }
 }
 
 /// Asks for each session that is due.
-async fn round(core: &Arc<Core>, rule: &KeepAlive, sessions: &mut BTreeMap<Tag, Session>) {
-    let now = core.clock.unix();
+async fn round(replay: &Arc<Replay>, rule: &KeepAlive, sessions: &mut BTreeMap<Tag, Session>) {
+    let now = replay.context.clock.unix();
     let turn = turn(now, rule.every_secs);
-    let under_way = match core.store.with(move |index| index.under_way(turn, OF_PAYER, SESSIONS_MAX)).await {
+    let under_way = match replay.context.store.with(move |index| index.under_way(turn, OF_PAYER, SESSIONS_MAX)).await {
         Ok(under_way) => under_way,
         Err(error) => return tracing::error!(%error, "the index could not be asked whose uploads are under way"),
     };
@@ -75,8 +74,8 @@ async fn round(core: &Arc<Core>, rule: &KeepAlive, sessions: &mut BTreeMap<Tag, 
         if asking.len() >= PINGS_MAX {
             take(sessions, asking.join_next().await, now);
         }
-        let (core, path) = (core.clone(), rule.path.clone());
-        asking.spawn(async move { (tag, ask(&core, &path, id).await) });
+        let (replay, path) = (replay.clone(), rule.path.clone());
+        asking.spawn(async move { (tag, ask(&replay, &path, id).await) });
     }
     while let Some(asked) = asking.join_next().await {
         take(sessions, Some(asked), now);
@@ -118,13 +117,12 @@ fn take(
 }
 
 /// Asks the application as the user of an upload; whether they are signed in, if it says.
-async fn ask(core: &Arc<Core>, path: &str, id: UploadId) -> Option<bool> {
-    let upload = core.store.load(id).await.ok()??;
-    let credentials = attempt::credentials(core, &upload).await.ok().filter(|credentials| !credentials.is_empty())?;
+async fn ask(replay: &Replay, path: &str, id: UploadId) -> Option<bool> {
+    let upload = replay.context.store.load(id).await.ok()??;
+    let credentials =
+        attempt::credentials(&replay.context, &upload).await.ok().filter(|credentials| !credentials.is_empty())?;
     let asking = async {
-        let mut connection = core.connector.connect(&core.upstream).await.ok()?;
-        let request = caller::request(core, path, "*/*", &credentials).ok()?;
-        let response = connection.send(request).await.ok()?;
+        let response = replay.application.get(path, "*/*", &credentials).await.ok()?;
         let signed_in = !is_signed_out(&response);
         let _ = read_limited(response.into_body(), ANSWER_MAX).await;
         Some(signed_in)

@@ -2,8 +2,7 @@
 //!
 //! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, [`crate::policy::csrf::CSRF_MAX`] pages. A page is read on a blocking thread, and as markup only if it says that it is that.
 
-use crate::api::caller;
-use crate::core::Core;
+use super::application::Application;
 use crate::model::Credentials;
 use crate::policy::csrf::page::{self, Page};
 use crate::policy::csrf::{Csrf, is_token};
@@ -35,7 +34,7 @@ pub enum Trouble {
 /// # Errors
 /// If there is none for one of them.
 pub async fn renew(
-    core: &Core,
+    application: &Application,
     rules: &[&Csrf],
     target: &str,
     credentials: &mut Credentials,
@@ -53,7 +52,7 @@ pub async fn renew(
         }
         let path = rule.page_for(target);
         if !pages.contains_key(&path) {
-            let page = fetch(core, &path, rule.json.is_some(), credentials).await?;
+            let page = fetch(application, &path, rule.json.is_some(), credentials).await?;
             pages.insert(path.clone(), page);
         }
         let shown = path.split('?').next().unwrap_or_default();
@@ -74,13 +73,16 @@ fn of_cookie(rule: &Csrf, credentials: &Credentials) -> Option<String> {
 }
 
 /// Gets a page as the user's browser would.
-async fn fetch(core: &Core, path: &str, json: bool, credentials: &mut Credentials) -> Result<Page, Trouble> {
+async fn fetch(
+    application: &Application,
+    path: &str,
+    json: bool,
+    credentials: &mut Credentials,
+) -> Result<Page, Trouble> {
     let unreachable = |error: &dyn std::fmt::Display| Trouble::Unreachable(format!("asked for a fresh token: {error}"));
     let asking = async {
-        let mut connection = core.connector.connect(&core.upstream).await.map_err(|error| unreachable(&error))?;
         let accept = if json { "application/json" } else { "text/html" };
-        let request = caller::request(core, path, accept, credentials).map_err(|error| unreachable(&error))?;
-        let response = connection.send(request).await.map_err(|error| unreachable(&error))?;
+        let response = application.get(path, accept, credentials).await.map_err(|error| unreachable(&error))?;
         let (head, body) = response.into_parts();
         let said = || format!("asked for a fresh token, it answered {}", head.status.as_u16());
         let to_sign_in = head.headers.get_all(header::LOCATION).iter().any(|to| is_sign_in(to.as_bytes()));

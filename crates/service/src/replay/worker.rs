@@ -6,12 +6,14 @@
 //!
 //! Bounds: `replays` attempts at once, half of them for one payer while another has something due; [`ROUND_MAX`] rows at a time.
 
-use crate::core::{Core, STOP_TIMEOUT};
+use super::Replay;
+use crate::context::STOP_TIMEOUT;
 use crate::model::{Change, Payer, Reason, State, Upload};
+use crate::receive::Receive;
 use crate::receive::gc;
 use crate::replay::attempt::{self, Outcome};
 use crate::replay::outcome::{again, judged, lost, may_have_it_twice};
-use crate::store::{Changed, News, StoreError};
+use crate::store::{Changed, News, Store, StoreError};
 use hoop_http::{Code, Shutdown};
 use hoop_units::UploadId;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,7 +42,8 @@ const OPEN_WAIT: Duration = Duration::from_secs(5);
 
 /// Replays and cleans until it is told to stop.
 pub struct Worker {
-    core: Arc<Core>,
+    replay: Arc<Replay>,
+    receive: Arc<Receive>,
     shutdown: Shutdown,
     attempts: Attempts,
     /// Who had the last turn.
@@ -49,13 +52,13 @@ pub struct Worker {
 
 impl Worker {
     /// A worker for this service.
-    pub fn new(core: Arc<Core>, shutdown: Shutdown) -> Self {
-        Self { core, shutdown, attempts: Attempts::default(), last: None }
+    pub fn new(replay: Arc<Replay>, receive: Arc<Receive>, shutdown: Shutdown) -> Self {
+        Self { replay, receive, shutdown, attempts: Attempts::default(), last: None }
     }
 
     /// Takes up what was interrupted and replays what is due, until `shutdown`.
     pub async fn run(mut self) {
-        while !self.core.store.opened().await && !self.shutdown.is_requested() {
+        while !self.replay.context.store.opened().await && !self.shutdown.is_requested() {
             let mut shutdown = self.shutdown.clone();
             tokio::select! {
                 () = shutdown.requested() => {}
@@ -73,7 +76,7 @@ impl Worker {
                     tracing::error!("cleaning broke off");
                 }
                 if cleaning.is_empty() {
-                    cleaning.spawn(gc::run(self.core.clone(), self.shutdown.clone()));
+                    cleaning.spawn(gc::run(self.receive.clone(), self.shutdown.clone()));
                 }
             }
             let wait = self.start_due().await.unwrap_or_else(|error| {
@@ -87,7 +90,7 @@ impl Worker {
                     tracing::error!("an attempt broke off");
                     next_round = Instant::now();
                 },
-                () = self.core.work.notified() => {}
+                () = self.replay.context.work.notified() => {}
                 () = tokio::time::sleep(wait.min(next_round.saturating_duration_since(Instant::now()))) => {}
             }
         }
@@ -102,29 +105,29 @@ impl Worker {
 
     /// Starts what is due and there is room for; returns how long until more is due.
     async fn start_due(&mut self) -> Result<Duration, StoreError> {
-        let now = self.core.clock.unix();
-        if self.attempts.len() >= self.core.replays {
+        let now = self.replay.context.clock.unix();
+        if self.attempts.len() >= self.replay.at_once {
             return Ok(ROUND);
         }
         let last = self.last;
-        let mut waiting = Waiting::new(self.core.store.with(move |index| index.due(last, now)).await?);
-        while let Some((payer, id)) = waiting.next(|payer| self.attempts.of(payer), self.core.replays) {
+        let mut waiting = Waiting::new(self.replay.context.store.with(move |index| index.due(last, now)).await?);
+        while let Some((payer, id)) = waiting.next(|payer| self.attempts.of(payer), self.replay.at_once) {
             // The claim is made here, so that no second look finds the same upload.
-            match self.core.store.apply(id, Change::Claim, now).await {
+            match self.replay.context.store.apply(id, Change::Claim, now).await {
                 Ok(Changed::Done(upload)) => {
-                    let (core, shutdown) = (self.core.clone(), self.shutdown.clone());
-                    self.attempts.start(id, payer, async move { replay_one(&core, upload, shutdown).await });
+                    let (replay, shutdown) = (self.replay.clone(), self.shutdown.clone());
+                    self.attempts.start(id, payer, async move { replay_one(&replay, upload, shutdown).await });
                     self.last = payer;
                 }
                 Ok(Changed::Refused(_) | Changed::Unknown) => {}
                 // It holds up no other.
                 Err(error) => tracing::error!(%id, %error, "an upload could not be claimed"),
             }
-            if self.attempts.len() >= self.core.replays {
+            if self.attempts.len() >= self.replay.at_once {
                 return Ok(ROUND);
             }
         }
-        let next = self.core.store.with(move |index| index.next_due(now)).await?;
+        let next = self.replay.context.store.with(move |index| index.next_due(now)).await?;
         Ok(next.map_or(ROUND, |next| Duration::from_secs(next.since(now).into())))
     }
 
@@ -133,7 +136,7 @@ impl Worker {
     async fn take_up(&self, at_start: bool) {
         let mut after = None;
         loop {
-            let ids = match self.core.store.with(move |index| index.interrupted(after, ROUND_MAX)).await {
+            let ids = match self.replay.context.store.with(move |index| index.interrupted(after, ROUND_MAX)).await {
                 Ok(ids) => ids,
                 Err(error) => return tracing::error!(%error, "the index could not be asked for what was interrupted"),
             };
@@ -150,17 +153,17 @@ impl Worker {
     }
 
     async fn take_up_one(&self, id: UploadId, at_start: bool) -> Result<(), StoreError> {
-        let Some(upload) = self.core.store.load(id).await? else { return Ok(()) };
+        let Some(upload) = self.replay.context.store.load(id).await? else { return Ok(()) };
         let detail = || "the replay was interrupted".to_owned();
         let change = match upload.state {
-            State::Committing if !(at_start && may_have_it_twice(&self.core, &upload)) => {
-                lost(&self.core, &upload, Code::AnswerLost, detail())
+            State::Committing if !(at_start && may_have_it_twice(&self.replay, &upload)) => {
+                lost(&self.replay, &upload, Code::AnswerLost, detail())
             }
             _ if at_start => Change::Recover,
             // What broke an attempt may break the next: not at once.
-            _ => again(&self.core, &upload, Reason::new(Code::Internal, detail()), None),
+            _ => again(&self.replay, &upload, Reason::new(Code::Internal, detail()), None),
         };
-        self.core.note(id, change).await
+        self.replay.context.note(id, change).await
     }
 }
 
@@ -224,19 +227,19 @@ impl Attempts {
 }
 
 /// One attempt, from claim to note.
-async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
-    let id = upload.id;
-    core.counters.replays.fetch_add(1, Ordering::Relaxed);
+async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
+    let (id, context) = (upload.id, &replay.context);
+    replay.attempts.fetch_add(1, Ordering::Relaxed);
     tracing::info!(%id, attempt = upload.attempts, "replaying");
     let stop = shutdown.clone();
-    let mut news = core.store.news();
+    let mut news = context.store.news();
     let outcome = {
-        let mut attempt = std::pin::pin!(attempt::attempt(core, &upload, &stop));
+        let mut attempt = std::pin::pin!(attempt::attempt(replay, &upload, &stop));
         tokio::select! {
             outcome = &mut attempt => outcome,
-            () = called_back(core, id, &mut news) => Outcome::Abandoned,
+            () = called_back(&context.store, id, &mut news) => Outcome::Abandoned,
             // Before the gate nothing is lost by letting go; after it, the answer is worth waiting for.
-            () = shutdown.requested() => match may_let_go(&core.store.load(id).await) {
+            () = shutdown.requested() => match may_let_go(&context.store.load(id).await) {
                 true => Outcome::Abandoned,
                 false => attempt.await,
             },
@@ -245,16 +248,16 @@ async fn replay_one(core: &Arc<Core>, upload: Upload, mut shutdown: Shutdown) {
     let change = match outcome {
         Outcome::Answered { answer, passed, digest, not_renewed } => {
             let digest = digest.finish().await;
-            judged(core, &upload, &answer, passed, digest, not_renewed)
+            judged(replay, &upload, &answer, passed, digest, not_renewed)
         }
         Outcome::Held(reason) => Change::Hold(reason),
-        Outcome::Failed(code, detail) => again(core, &upload, Reason::new(code, detail), None),
-        Outcome::Lost(code, detail) => lost(core, &upload, code, detail),
+        Outcome::Failed(code, detail) => again(replay, &upload, Reason::new(code, detail), None),
+        Outcome::Lost(code, detail) => lost(replay, &upload, code, detail),
         Outcome::Abandoned => Change::Recover,
     };
     // The answer is worth some patience with a full disk; unnoted, it would be unknown after the next start.
     for _ in 0..NOTE_TRIES {
-        match core.note(id, change.clone()).await {
+        match context.note(id, change.clone()).await {
             Ok(()) => return,
             Err(error) => tracing::error!(%id, %error, "a change could not be noted"),
         }
@@ -268,9 +271,9 @@ const fn may_let_go(known: &Result<Option<Upload>, StoreError>) -> bool {
 }
 
 /// Returns once the upload's owner has stopped it, or has paused it before the gate.
-async fn called_back(core: &Core, id: UploadId, news: &mut broadcast::Receiver<News>) {
+async fn called_back(store: &Store, id: UploadId, news: &mut broadcast::Receiver<News>) {
     loop {
-        match core.store.load(id).await {
+        match store.load(id).await {
             Ok(Some(upload)) if upload.state == State::Stopped => return,
             Ok(Some(upload)) if upload.state == State::Replaying && upload.paused => return,
             _ => while news.recv().await.is_ok_and(|changed| changed.id != id) {},
@@ -280,9 +283,10 @@ async fn called_back(core: &Core, id: UploadId, news: &mut broadcast::Receiver<N
 
 #[cfg(test)]
 mod tests {
+    use super::super::application::Application;
     use super::*;
     use crate::config::Config;
-    use crate::store::Store;
+    use crate::context::Context;
     use hoop_http::Connector;
     use hoop_seal::{Keyring, KwsId, ServiceKey};
     use hoop_units::{ByteRange, UnixTime};
@@ -329,20 +333,23 @@ mod tests {
         let config = Config::new(upstream, origin, keys, dir.path().to_owned());
         let store = Store::open(dir.path(), config.max_ended_bytes).unwrap();
         let connector = Connector::new(hoop_http::tls::client_config(&[]).unwrap());
-        let core = Arc::new(Core::new(config, store, connector));
+        let application = Arc::new(Application::new(&config, connector));
+        let context = Arc::new(Context::new(&config, store));
+        let receive = Arc::new(Receive::new(&config, context.clone()));
+        let replay = Arc::new(Replay::new(&config, context.clone(), application));
         let (over, due) = (UploadId([1; 16]), UploadId([2; 16]));
         for (id, come) in [(over, 64), (due, 100)] {
             let received = [ByteRange::new(0, come)].into_iter().collect();
             let begun = Upload::begun(id, vec![1; 32], 100, UnixTime(u32::MAX - 9), UnixTime(1));
             let upload = Upload { received, payer: Some(Payer::Address([1; 16])), ..begun };
-            core.store.with(move |index| index.receive(&upload, true)).await.unwrap();
+            context.store.with(move |index| index.receive(&upload, true)).await.unwrap();
         }
         // Whoever forgets the one that is over waits for this.
-        let held = core.in_flight.part(over).lock().await;
+        let held = receive.in_flight.part(over).lock().await;
         let (stop, stopped) = hoop_http::shutdown();
-        let working = tokio::spawn(Worker::new(core.clone(), stopped).run());
+        let working = tokio::spawn(Worker::new(replay, receive.clone(), stopped).run());
         let begun = async {
-            while core.store.load(due).await.unwrap().unwrap().attempts == 0 {
+            while context.store.load(due).await.unwrap().unwrap().attempts == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -351,7 +358,7 @@ mod tests {
         begun.expect("it is due, and waits for nobody");
         stop.trigger();
         working.await.unwrap();
-        assert!(core.store.load(over).await.unwrap().is_none());
+        assert!(context.store.load(over).await.unwrap().is_none());
     }
 
     #[tokio::test]

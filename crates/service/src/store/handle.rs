@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::broadcast;
 
 /// News of changed uploads that a waiter may fall behind by; one that does looks again at its own.
@@ -199,6 +200,35 @@ impl Store {
     /// If the index fails.
     pub async fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
         self.with(move |index| index.load(id)).await
+    }
+
+    /// What is known of an upload, once nothing more happens to it by itself or `wait` is over; one that is announced is
+    /// waited for, too.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn settled(&self, id: UploadId, wait: Duration) -> Result<Option<Upload>, StoreError> {
+        // Listening begins before looking, so that no change falls in between.
+        let mut news = self.news();
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let upload = self.load(id).await?;
+            let over = match &upload {
+                _ if wait.is_zero() => true,
+                Some(upload) => upload.state.is_settled(),
+                None => self.with(move |index| index.marked(id)).await?.is_none_or(|marked| marked.stopped),
+            };
+            if over {
+                return Ok(upload);
+            }
+            let changed = async {
+                // Lagging behind means news, too. Never closed: the sender lives in our own store.
+                while news.recv().await.is_ok_and(|changed| changed.id != id) {}
+            };
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return Ok(upload);
+            }
+        }
     }
 
     /// Applies a change, and tells who waits for it.

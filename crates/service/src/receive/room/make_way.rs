@@ -2,10 +2,9 @@
 //!
 //! Bounds: [`ROUND_MAX`] uploads at a time, the longest kept first, and no more than are needed.
 
-use crate::core::Core;
 use crate::model::Payer;
-use crate::store::{Index, StoreError};
-use hoop_units::UploadId;
+use crate::store::{Index, Store, StoreError};
+use hoop_units::{UnixTime, UploadId};
 
 /// Uploads that make way at once, in one transaction.
 const ROUND_MAX: usize = 256;
@@ -14,21 +13,21 @@ const ROUND_MAX: usize = 256;
 ///
 /// # Errors
 /// If the index fails.
-pub async fn is_any(core: &Core, of: Option<Payer>) -> Result<bool, StoreError> {
-    Ok(!core.store.with(move |index| index.longest_kept(of, 1)).await?.is_empty())
+pub async fn is_any(store: &Store, of: Option<Payer>) -> Result<bool, StoreError> {
+    Ok(!store.with(move |index| index.longest_kept(of, 1)).await?.is_empty())
 }
 
 /// Lets go of what is kept, of this payer or of anybody, until `over` bytes are free again or a round is done; whether that made any room.
 ///
 /// # Errors
 /// If the index fails.
-pub async fn make_way(core: &Core, over: u64, of: Option<Payer>) -> Result<bool, StoreError> {
-    let (before, ids) = core.store.with(move |index| Ok((index.stored()?, enough(index, over, of)?))).await?;
+pub async fn make_way(store: &Store, over: u64, of: Option<Payer>, now: UnixTime) -> Result<bool, StoreError> {
+    let (before, ids) = store.with(move |index| Ok((index.stored()?, enough(index, over, of)?))).await?;
     if ids.is_empty() {
         return Ok(false);
     }
-    core.store.let_go(ids, core.clock.unix()).await?;
-    Ok(core.store.with(|index| index.stored()).await? < before)
+    store.let_go(ids, now).await?;
+    Ok(store.with(|index| index.stored()).await? < before)
 }
 
 /// What has been kept the longest, as much as makes room for `over` bytes, or a round.

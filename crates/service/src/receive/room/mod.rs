@@ -1,5 +1,4 @@
-//! Who has how much of the disk: [`Room`]. It asks the index and the disk what is taken; `payer`, `promises`, `quota` and
-//! `rates` (of tickets) are pure and judge.
+//! Who has how much of the disk: [`Room`]. It asks the index and the disk what is taken; `promises` and `quota` are pure and judge.
 //!
 //! Promises: an upload that is let in has room for [`promises::FIRST`] more than has come of it, or for all of it; no payer gets more than a share,
 //! whatever is begun; what is promised and not used is free again [`promises::LAPSE`] after the last byte. What is kept for its owner makes way for
@@ -10,30 +9,22 @@
 mod make_way;
 mod promises;
 mod quota;
-mod rates;
 
-use crate::core::Core;
 use crate::model::{Payer, Sum};
-use crate::store::store_problem;
+use crate::store::{Store, store_problem};
 use promises::Promises;
 use quota::{Asked, Taken};
-use rates::Rates;
 
 use hoop_files::Space;
 use hoop_http::{Clock, Code, Problem};
 use hoop_units::UploadId;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use promises::{least, reach};
 pub use quota::{Full, Limits};
-
-/// Settings, notes and acts of one payer in a minute: ten a second, each synced to the disk before its answer. A page that uploads a thousand files notes them
-/// one after another, and waits when it is told to.
-const CHANGES_PER_MINUTE: u32 = 600;
 
 /// When it is worth coming back: deliveries make room by the minute.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -43,6 +34,7 @@ pub struct Room {
     limits: Limits,
     /// The state folder.
     dir: PathBuf,
+    store: Store,
     clock: Clock,
     promises: Mutex<Promises>,
     /// Held while somebody asks for room, so that no two get the same.
@@ -50,10 +42,6 @@ pub struct Room {
     /// Held while what is kept makes way, so that no more does than has to. It waits for the disk, and whoever finds room does not wait for that.
     way: tokio::sync::Mutex<()>,
     refused: Mutex<BTreeMap<Full, u64>>,
-    tickets: Mutex<Rates>,
-    changes: Mutex<Rates>,
-    /// How often a user, or an address, got no ticket.
-    tickets_refused: [AtomicU64; 2],
 }
 
 /// An upload that asks for room.
@@ -76,12 +64,11 @@ pub struct Wants {
 }
 
 impl Room {
-    /// Room within `limits` on the disk of `dir`, and so many tickets a minute for each payer.
-    pub fn new(limits: Limits, dir: PathBuf, tickets_per_minute: u32, clock: Clock) -> Self {
+    /// Room within `limits` on the disk of `dir`, where `store` is.
+    pub fn new(limits: Limits, dir: PathBuf, store: Store, clock: Clock) -> Self {
         let (promises, refused) = (Mutex::default(), Mutex::default());
         let (turn, way) = (tokio::sync::Mutex::default(), tokio::sync::Mutex::default());
-        let [tickets, changes] = [tickets_per_minute, CHANGES_PER_MINUTE].map(|rate| Mutex::new(Rates::new(rate)));
-        Self { limits, dir, clock, promises, turn, way, refused, tickets, changes, tickets_refused: Default::default() }
+        Self { limits, dir, store, clock, promises, turn, way, refused }
     }
 
     /// The most that all uploads may have, in bytes.
@@ -112,41 +99,6 @@ impl Room {
     pub fn refusals(&self) -> Vec<(Full, u64)> {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         Full::ALL.iter().map(|full| (*full, refused.get(full).copied().unwrap_or_default())).collect()
-    }
-
-    /// Whether so many tickets may be issued now.
-    ///
-    /// # Errors
-    /// `too-many-requests`.
-    pub fn take_tickets(&self, payer: Payer, count: u8) -> Result<(), Problem> {
-        self.take(&self.tickets, payer, count.into(), "has had as many tickets as it gets").inspect_err(|_| {
-            self.tickets_refused[usize::from(matches!(payer, Payer::Address(_)))].fetch_add(1, Ordering::Relaxed);
-        })
-    }
-
-    /// Whether settings, a note or how an upload goes on may be changed now.
-    ///
-    /// # Errors
-    /// `too-many-requests`.
-    pub fn take_change(&self, payer: Payer) -> Result<(), Problem> {
-        self.take(&self.changes, payer, 1, "has changed as much as it may")
-    }
-
-    fn take(&self, rates: &Mutex<Rates>, payer: Payer, count: u32, what: &str) -> Result<(), Problem> {
-        let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
-        rates.take(payer, count, self.clock.now()).map_err(|wait| {
-            let whose = match payer {
-                Payer::Owner(_) => "this user",
-                Payer::Address(_) => "this address",
-            };
-            Problem::new(Code::TooManyRequests, format!("{whose} {what} in a minute")).retry_after(wait)
-        })
-    }
-
-    /// How often that was so, by who paid.
-    pub fn ticket_refusals(&self) -> [(&'static str, u64); 2] {
-        let of = |at: usize| self.tickets_refused[at].load(Ordering::Relaxed);
-        [("owner", of(0)), ("address", of(1))]
     }
 
     /// Whether anything is promised to an upload.
@@ -197,8 +149,54 @@ impl Room {
         Problem::new(Code::SpoolFull, full.words()).retry_after(FULL_RETRY_AFTER)
     }
 
+    /// Promises an upload room, and says up to where. Where there is little, it gets the least; where there is none but what is kept for owners, it gets as much of that
+    /// as has come of it.
+    ///
+    /// # Errors
+    /// `spool-full`, or the store's.
+    pub async fn promise(&self, wants: Wants) -> Result<u64, Problem> {
+        let mut way = None;
+        loop {
+            let turn = self.turn.lock().await;
+            let (taken, space) = self.taken(&wants).await?;
+            let judge = |reach| self.limits.judge(wants.asked(reach), &taken, space).map(|()| reach);
+            let full = match judge(wants.reach).or_else(|_| judge(wants.least)) {
+                Ok(reach) => {
+                    self.put(&wants, reach);
+                    return Ok(reach);
+                }
+                Err((full, _)) => full,
+            };
+            let of = |full: Full| full.is_own().then_some(wants.payer);
+            if full == Full::Begun || !make_way::is_any(&self.store, of(full)).await.map_err(store_problem)? {
+                return Err(self.refuse(full));
+            }
+            match judge(wants.here) {
+                Ok(reach) => {
+                    self.put(&wants, reach);
+                    return Ok(reach);
+                }
+                Err((Full::Begun, _)) => return Err(self.refuse(Full::Begun)),
+                Err((full, over)) => {
+                    drop(turn);
+                    if way.is_none() {
+                        // Somebody may have made way meanwhile.
+                        way = Some(self.way.lock().await);
+                        continue;
+                    }
+                    if !make_way::make_way(&self.store, over, of(full), self.clock.unix())
+                        .await
+                        .map_err(store_problem)?
+                    {
+                        return Err(self.refuse(full));
+                    }
+                }
+            }
+        }
+    }
+
     /// What is taken, this upload's promise aside, and what the disk has left.
-    async fn taken(&self, core: &Core, wants: &Wants) -> Result<(Taken, Space), Problem> {
+    async fn taken(&self, wants: &Wants) -> Result<(Taken, Space), Problem> {
         // From before the index is asked: what is noted meanwhile counts twice for once rather than not at all.
         let promised = {
             let now = self.clock.now();
@@ -207,7 +205,7 @@ impl Room {
             promises.besides(wants.id, wants.payer)
         };
         let (payer, dir) = (wants.payer, self.dir.clone());
-        let asked = core.store.with(move |index| Ok((index.stored()?, index.paid_by(payer)?, hoop_files::space(&dir))));
+        let asked = self.store.with(move |index| Ok((index.stored()?, index.paid_by(payer)?, hoop_files::space(&dir))));
         let (stored, own, space) = asked.await.map_err(store_problem)?;
         let space = space.unwrap_or_else(|error| {
             tracing::warn!(%error, "the disk does not say what it has left");
@@ -229,76 +227,20 @@ impl Wants {
     }
 }
 
-/// Promises an upload room, and says up to where. Where there is little, it gets the least; where there is none but what is kept for owners, it gets as much of that
-/// as has come of it.
-///
-/// # Errors
-/// `spool-full`, or the store's.
-pub async fn promise(core: &Core, wants: Wants) -> Result<u64, Problem> {
-    let room = &core.room;
-    let mut way = None;
-    loop {
-        let turn = room.turn.lock().await;
-        let (taken, space) = room.taken(core, &wants).await?;
-        let judge = |reach| room.limits.judge(wants.asked(reach), &taken, space).map(|()| reach);
-        let full = match judge(wants.reach).or_else(|_| judge(wants.least)) {
-            Ok(reach) => {
-                room.put(&wants, reach);
-                return Ok(reach);
-            }
-            Err((full, _)) => full,
-        };
-        let of = |full: Full| full.is_own().then_some(wants.payer);
-        if full == Full::Begun || !make_way::is_any(core, of(full)).await.map_err(store_problem)? {
-            return Err(room.refuse(full));
-        }
-        match judge(wants.here) {
-            Ok(reach) => {
-                room.put(&wants, reach);
-                return Ok(reach);
-            }
-            Err((Full::Begun, _)) => return Err(room.refuse(Full::Begun)),
-            Err((full, over)) => {
-                drop(turn);
-                if way.is_none() {
-                    // Somebody may have made way meanwhile.
-                    way = Some(room.way.lock().await);
-                    continue;
-                }
-                if !make_way::make_way(core, over, of(full)).await.map_err(store_problem)? {
-                    return Err(room.refuse(full));
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::model::{Change, State, Upload};
-    use crate::store::Store;
-    use hoop_http::Connector;
-    use hoop_seal::{Keyring, KwsId, ServiceKey};
+    use crate::store::ENDED_MAX;
     use hoop_units::{ByteRange, UnixTime};
     use std::sync::Arc;
 
     const MIB: u64 = 1 << 20;
 
-    /// A service that keeps 8 MiB at most, of which one address may have half.
-    fn core(dir: &std::path::Path) -> Arc<Core> {
-        let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
-        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
-        let config = Config {
-            max_stored_bytes: 8 * MIB,
-            address_quota_bytes: Some(4 * MIB),
-            reserve_bytes: 0,
-            ..Config::new(upstream, origin, keys, dir.to_owned())
-        };
-        let store = Store::open(dir, config.max_ended_bytes).unwrap();
-        let connector = Connector::new(hoop_http::tls::client_config(&[]).unwrap());
-        Arc::new(Core::new(config, store, connector))
+    /// Room for 8 MiB at most, of which one address may have half.
+    fn room(dir: &std::path::Path, store: &Store) -> Arc<Room> {
+        let limits = Limits { all: 8 * MIB, owner: 8 * MIB, address: 4 * MIB, reserve: 0 };
+        Arc::new(Room::new(limits, dir.to_owned(), store.clone(), Clock::system()))
     }
 
     fn wants(n: u8) -> Wants {
@@ -309,7 +251,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn who_finds_room_does_not_wait_for_what_makes_way_for_others() {
         let dir = tempfile::tempdir().unwrap();
-        let core = core(dir.path());
+        let store = Store::open(dir.path(), ENDED_MAX).unwrap();
+        let room = room(dir.path(), &store);
         // All that one address may have is kept for its owner.
         let total = 4 * MIB;
         let begun = Upload::begun(UploadId([9; 16]), vec![1; 32], total, UnixTime(u32::MAX - 9), UnixTime(1));
@@ -319,23 +262,23 @@ mod tests {
             ..begun
         };
         let id = kept.id;
-        core.store.with(move |index| index.receive(&kept, true)).await.unwrap();
+        store.with(move |index| index.receive(&kept, true)).await.unwrap();
         let rejected = Change::Answered { state: State::Rejected, reason: None, answer: vec![1], receipt: None };
         for change in [Change::Claim, rejected] {
-            core.store.apply(id, change, UnixTime(2)).await.unwrap();
+            store.apply(id, change, UnixTime(2)).await.unwrap();
         }
         // Whoever changes anything waits for this one.
         let busy = rusqlite::Connection::open(dir.path().join("index.sqlite")).unwrap();
         busy.execute_batch("BEGIN IMMEDIATE").unwrap();
         let first = tokio::spawn({
-            let core = core.clone();
-            async move { promise(&core, wants(1)).await }
+            let room = room.clone();
+            async move { room.promise(wants(1)).await }
         });
-        while core.room.way.try_lock().is_ok() {
+        while room.way.try_lock().is_ok() {
             assert!(!first.is_finished(), "it needs what is kept to make way");
             tokio::task::yield_now().await;
         }
-        promise(&core, wants(2)).await.unwrap();
+        room.promise(wants(2)).await.unwrap();
         assert!(!first.is_finished(), "another had its room meanwhile");
         busy.execute_batch("ROLLBACK").unwrap();
         assert_eq!(first.await.unwrap().unwrap(), MIB);
