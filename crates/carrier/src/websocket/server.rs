@@ -5,7 +5,7 @@ use super::frames::{Frames, Role, Violation};
 use super::upgrade::asked;
 use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
 use crate::peers::{Full, Peers, Place};
-use crate::tcp::Tcp;
+use crate::tcp::{Tcp, is_left};
 use crate::tls::exported;
 use bytes::BytesMut;
 use hoop_flow::Binding;
@@ -13,9 +13,12 @@ use hoop_flow::frame::Frame;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use socket2::SockRef;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -157,7 +160,11 @@ impl Admitting {
     async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let Ok(connection) = self.connections.clone().try_acquire_owned() else { return };
         let place = loop {
-            match self.peers.take_settled(peer.ip()) {
+            // Who came by another way meanwhile, or waited for too long, costs no handshake.
+            if is_left(&stream) {
+                return;
+            }
+            match self.peers.take_settled(peer.ip(), roll()) {
                 Ok(place) => break place,
                 Err(Full::OfPeer) => return,
                 // More wait in the kernel's backlog.
@@ -169,6 +176,7 @@ impl Admitting {
             let limit = admitting.limits.handshake_time;
             let shaking = admitting.shake_hands(stream, peer, connection, &place);
             let Ok(Ok(carrier)) = tokio::time::timeout(limit, shaking).await else { return };
+            place.is_done();
             let shared = carrier.handle.0.clone();
             tokio::select! {
                 _ = admitting.hand_over.send(carrier) => {}
@@ -193,7 +201,14 @@ impl Admitting {
             Some(tls) => {
                 let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await?;
                 place.speaks();
-                let stream = hello.into_stream(tls.clone()).await?;
+                let mut shaking = pin!(hello.into_stream(tls.clone()));
+                // What it does before it waits is to answer.
+                let answered = poll_fn(|cx| Poll::Ready(shaking.as_mut().poll(cx))).await;
+                place.is_answered(watch.clone());
+                let stream = match answered {
+                    Poll::Ready(stream) => stream?,
+                    Poll::Pending => shaking.await?,
+                };
                 let exported = exported(stream.get_ref().1)?;
                 self.begin(stream, Some(exported), &shared, connection).await?
             }
@@ -233,6 +248,14 @@ impl Admitting {
         });
         Ok(binding)
     }
+}
+
+/// By what it is drawn who makes way.
+fn roll() -> u64 {
+    let mut roll = [0; 8];
+    // Without dice the one with the lowest address does.
+    let _ = SystemRandom::new().fill(&mut roll);
+    u64::from_ne_bytes(roll)
 }
 
 /// Hears HELLO and answers CHALLENGE.

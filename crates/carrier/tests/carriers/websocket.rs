@@ -13,9 +13,9 @@ use rustls::pki_types::ServerName;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -153,6 +153,48 @@ async fn handshakes_that_never_end_are_bounded_for_each_peer_and_given_up() {
     let device = websocket_device(&WebSocketOptions::default());
     let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
     assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+}
+
+/// What a TLS connection begins with.
+fn client_hello() -> Vec<u8> {
+    let name = ServerName::try_from(NAME).expect("a name");
+    let mut client = rustls::ClientConnection::new(Arc::new(TLS.device.clone()), name).expect("TLS");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("it is written");
+    hello
+}
+
+/// Each has its only handshake, and answers nothing.
+#[tokio::test]
+async fn strangers_of_many_addresses_that_answer_nothing_make_way_at_once() {
+    let limits = WebSocketLimits { handshakes: 8, handshakes_per_peer: 4, ..WebSocketLimits::default() };
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
+    let (address, hello) = (listener.local_address(), client_hello());
+    let mut strangers = Vec::new();
+    for number in 1..=40 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 1, number], 0).into()).expect("an address");
+        let mut stream = socket.connect(address).await.expect("a connection");
+        stream.write_all(&hello).await.expect("it is sent");
+        strangers.push(stream);
+    }
+    let (device, begun) = (websocket_device(&WebSocketOptions::default()), Instant::now());
+    let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+    // Where each had two seconds, it waited for eight.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+/// A device that came by another way has left the one that waits for the server.
+#[tokio::test]
+async fn a_connection_that_its_device_has_left_costs_no_handshake() {
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
+    let mut left = std::net::TcpStream::connect(listener.local_address()).expect("a connection");
+    std::io::Write::write_all(&mut left, &client_hello()).expect("it is sent");
+    left.shutdown(std::net::Shutdown::Write).expect("it is ended");
+    left.set_nonblocking(true).expect("a socket");
+    let mut left = TcpStream::from_std(left).expect("a socket");
+    assert!(to_the_end(&mut left).await.is_empty(), "it is not answered");
 }
 
 #[tokio::test]
