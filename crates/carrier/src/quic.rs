@@ -615,8 +615,8 @@ fn gone(error: ConnectionError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Whether an attempt failed by what a server said: that it has no room, or does not want this device. Then QUIC passes.
-pub(crate) fn is_answer(error: &io::Error) -> bool {
+/// Whether an attempt by QUIC failed, or a carrier of QUIC ended, by what a server said: that it has no room, or does not know the connection, as after its restart. Then QUIC passes.
+pub fn is_answer(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|inner| inner.downcast_ref());
     error.is_some_and(|error| match error {
         ConnectionError::VersionMismatch
