@@ -13,6 +13,7 @@ mod relay;
 mod share;
 mod status;
 pub mod trouble;
+mod upkeep;
 mod verdicts;
 
 pub use hoop_endpoint::FlowOptions;
