@@ -2,6 +2,7 @@
 //! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of octets in both directions.
 
 mod dialer;
+mod goodbyes;
 mod light;
 mod lingering;
 mod listener;

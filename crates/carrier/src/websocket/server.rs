@@ -4,6 +4,7 @@ use super::driver::{Conversation, Manner, violated};
 use super::frames::{Frames, Role, Violation};
 use super::upgrade::asked;
 use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
+use crate::goodbyes::Goodbyes;
 use crate::peers::{Full, Peers, Place};
 use crate::tcp::{Tcp, is_left};
 use crate::tls::exported;
@@ -15,9 +16,10 @@ use socket2::SockRef;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -48,11 +50,22 @@ pub struct WebSocketLimits {
     pub handshake_time: Duration,
     /// Connections at once; more are closed. Default: 20,000, some 60 KB each; a stranger's may have 390 KB while its lanes say who they are, some ten seconds.
     pub connections: usize,
+    /// Strangers' connections that are over, and that are given up to a second to say so, too; others are cut off once they were told. Default: 256.
+    pub goodbyes: usize,
+    /// The same of one address; default: 8.
+    pub goodbyes_per_peer: usize,
 }
 
 impl Default for WebSocketLimits {
     fn default() -> Self {
-        Self { handshakes: 512, handshakes_per_peer: 32, handshake_time: Duration::from_secs(10), connections: 20_000 }
+        Self {
+            handshakes: 512,
+            handshakes_per_peer: 32,
+            handshake_time: Duration::from_secs(10),
+            connections: 20_000,
+            goodbyes: 256,
+            goodbyes_per_peer: 8,
+        }
     }
 }
 
@@ -106,6 +119,7 @@ impl WebSocketListener {
             options,
             connections: Arc::new(Semaphore::new(limits.connections)),
             peers: Peers::new(limits.handshakes, limits.handshakes_per_peer),
+            goodbyes: Goodbyes::new(limits.goodbyes, limits.goodbyes_per_peer),
             limits,
             hand_over,
         });
@@ -144,6 +158,7 @@ struct Admitting {
     limits: WebSocketLimits,
     connections: Arc<Semaphore>,
     peers: Peers,
+    goodbyes: Goodbyes,
     hand_over: mpsc::Sender<WebSocketCarrier>,
 }
 
@@ -210,9 +225,9 @@ impl Admitting {
                     Poll::Pending => shaking.await?,
                 };
                 let exported = exported(stream.get_ref().1)?;
-                self.begin(stream, Some(exported), &shared, connection).await?
+                self.begin(stream, Some(exported), &shared, (peer.ip(), connection)).await?
             }
-            None => self.begin(tcp, None, &shared, connection).await?,
+            None => self.begin(tcp, None, &shared, (peer.ip(), connection)).await?,
         };
         Ok(WebSocketCarrier::new(&shared, binding, watch, peer))
     }
@@ -223,7 +238,7 @@ impl Admitting {
         mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         exported: Option<Binding>,
         shared: &Arc<Shared>,
-        connection: OwnedSemaphorePermit,
+        (peer, connection): (IpAddr, OwnedSemaphorePermit),
     ) -> io::Result<Binding> {
         let mut buffer = BytesMut::new();
         let (answer, granted) = asked(&mut stream, &mut buffer, &self.options.path).await?;
@@ -242,11 +257,30 @@ impl Admitting {
         let WebSocketOptions { idle, keep_alive, patience, .. } = self.options;
         let manner = Manner { role, idle, keep_alive, patience };
         let running = conversation.run(shared.clone(), manner, None);
+        let (goodbyes, shared) = (self.goodbyes.clone(), shared.clone());
         tokio::spawn(async move {
-            running.await;
+            tokio::select! {
+                // First: what is over is told so before it is cut off.
+                biased;
+                () = running => {}
+                () = is_cut_off(&shared, peer, &goodbyes) => {}
+            }
             drop(connection);
         });
         Ok(binding)
+    }
+}
+
+/// Returns once a stranger's connection is over and there are goodbyes enough: nobody knows whose it is, and it takes memory that no address is charged for.
+async fn is_cut_off(shared: &Shared, peer: IpAddr, goodbyes: &Goodbyes) {
+    shared.until_gone().await;
+    if shared.is_known.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+    // It counts until the connection's task has ended.
+    let goodbye = goodbyes.begin(peer);
+    if goodbye.is_some() {
+        std::future::pending().await
     }
 }
 

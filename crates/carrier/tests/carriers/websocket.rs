@@ -197,6 +197,35 @@ async fn a_connection_that_its_device_has_left_costs_no_handshake() {
     assert!(to_the_end(&mut left).await.is_empty(), "it is not answered");
 }
 
+/// Each takes a descriptor and some 60 KB for as long as its other end says nothing, a second at most.
+#[tokio::test]
+async fn strangers_whose_connections_are_over_are_waited_for_a_few_at_a_time() {
+    let limits = WebSocketLimits { goodbyes_per_peer: 3, ..WebSocketLimits::default() };
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
+    let (mut strangers, mut carriers) = (Vec::new(), Vec::new());
+    for _ in 0..12 {
+        let mut stream = tls(listener.local_address()).await;
+        stream.write_all(request(WEBSOCKET_PATH).as_bytes()).await.expect("it is sent");
+        carriers.push(soon(listener.accept()).await.expect("a carrier"));
+        strangers.push(stream);
+    }
+    carriers[0].is_known();
+    carriers.iter().for_each(Carrier::close);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(listener.connections(), 4, "a device's, and as many strangers' as an address may have");
+    for stream in &mut strangers {
+        assert!(to_the_end(stream).await.ends_with(&[0x88, 2, 3, 232]), "it is told");
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(strangers);
+    soon(async {
+        while listener.connections() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn no_more_connections_than_there_may_be_are_taken_and_one_that_ends_makes_room() {
     let limits = WebSocketLimits { connections: 1, ..WebSocketLimits::default() };
