@@ -6,6 +6,7 @@ mod breakable;
 mod copy;
 mod introduction;
 mod link;
+mod lookups;
 mod metered;
 mod metrics;
 mod netlink;

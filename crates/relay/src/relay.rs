@@ -2,6 +2,7 @@
 
 use crate::copy::copy_both;
 use crate::introduction::{Devices, Rule};
+use crate::lookups::Lookups;
 use crate::metered::Metered;
 use crate::metrics::Counters;
 use crate::share::{ShareLimits, Shares};
@@ -222,7 +223,7 @@ struct Carrying {
     /// The relay's own.
     port: u16,
     /// Names that are looked up.
-    lookups: Arc<Places>,
+    lookups: Arc<Lookups>,
     /// Connections to destinations.
     connections: Arc<Places>,
     shares: Shares,
@@ -259,7 +260,7 @@ impl Relay {
             devices,
             allowed: config.allowed.clone(),
             port: listener.local_address().port(),
-            lookups: Places::new(LOOKUPS, LOOKUPS_OF_DEVICE),
+            lookups: Lookups::new(LOOKUPS, LOOKUPS_OF_DEVICE),
             connections: Places::new(flows, flows_of_device),
             shares: Shares::new(config.shares),
             refusals: Refusals::default(),
@@ -559,8 +560,8 @@ impl Places {
 }
 
 /// The addresses of `HOST:PORT`. A lookup that nobody waits for any more keeps its place until the resolver has answered.
-async fn look_up(destination: &str, host: HostId, lookups: &Places) -> Result<Vec<SocketAddr>, u64> {
-    let place = lookups.take(host).await.map_err(|_| codes::UNKNOWN_NAME)?;
+async fn look_up(destination: &str, host: HostId, lookups: &Arc<Lookups>) -> Result<Vec<SocketAddr>, u64> {
+    let place = lookups.take(host).await.ok_or(codes::UNKNOWN_NAME)?;
     let destination = destination.to_owned();
     let found = tokio::task::spawn_blocking(move || {
         let _place = place;
@@ -643,7 +644,7 @@ mod tests {
                 devices,
                 allowed: Allowed::default(),
                 port,
-                lookups: Places::new(1, 1),
+                lookups: Lookups::new(1, 1),
                 connections: Places::new(1, 1),
                 shares: Shares::new(ShareLimits::default()),
                 refusals: Refusals::default(),
