@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_all_places_are_taken_the_oldest_of_who_has_most_makes_way_for_who_has_fewer() {
+    async fn the_oldest_of_the_peer_with_most_makes_way_once_all_is_taken() {
         let peers = Peers::new(4, 3);
         let take = |peer: &str| {
             let place = peers.take(ip(peer), true)?;

@@ -730,7 +730,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_was_not_shown_gets_nothing_but_a_retry_once_there_are_many_handshakes() {
+    fn an_unproven_address_gets_only_a_retry_among_many_handshakes() {
         let limits = QuicLimits { retry_from: 2, handshakes: 4, connections: 10, ..QuicLimits::default() };
         assert_eq!(limits.admission(1, 9, false), Admission::Accept);
         assert_eq!(limits.admission(2, 9, false), Admission::Retry);

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn where_quic_does_not_pass_websocket_goes_at_once_and_quic_only_when_that_has_failed() {
+    fn where_quic_lost_websocket_goes_first_and_quic_once_it_has_failed() {
         assert_eq!(told(run(Known::NoQuic, &[V4], &[V4], |_| None)), [(0, WebSocket)]);
         assert_eq!(told(run(Known::NoQuic, &[V4], &[V4], |_| Some(40))), [(0, WebSocket), (40, Quic)]);
     }
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn quic_is_tried_first_again_after_a_minute_then_two_and_at_last_every_hour() {
+    fn quic_is_tried_first_again_later_and_later_and_at_last_hourly() {
         let (mut memory, mut now) = (Memory::default(), at(0));
         let mut waits = Vec::new();
         for _ in 0..9 {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_quic_is_tried_first_and_where_only_websocket_passed_it_is_not() {
+    fn after_an_outage_quic_goes_first_unless_only_websocket_passed() {
         let mut memory = Memory::default();
         for network in ["outage", "blocked"] {
             memory.quic_passed(network, at(0));

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_many_addresses_have_their_share_and_make_way_where_most_are() {
+    fn strangers_have_their_share_and_make_way_where_most_are() {
         let mut carriers = Carriers::default();
         let mut id = 0;
         let mut add = |carriers: &mut Carriers, address: &str| {

@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_of_the_relay_is_in_its_network_though_it_has_a_public_address() {
+    fn a_neighbour_with_a_public_address_is_in_the_relays_network() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let here = Here::of([(ip("2a02:2454::5"), 64), (ip("93.184.216.5"), 29)]);
         let at = |address: &str| SocketAddr::new(ip(address), 443);
@@ -846,7 +846,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_renewed_is_shown_without_a_restart_once_its_key_is_there() {
+    fn a_renewed_certificate_is_shown_once_its_key_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
         let make = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -872,7 +872,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_no_device_will_take_is_doubted_and_a_wrong_pair_is_refused() {
+    fn a_certificate_of_no_use_is_doubted_and_a_wrong_pair_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let make = |name: &str, change: &dyn Fn(&mut rcgen::CertificateParams)| {

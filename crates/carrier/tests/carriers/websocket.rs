@@ -77,7 +77,7 @@ fn frame(first: u8, len: &[u8], payload: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_device_that_breaks_the_protocol_is_closed_with_the_code_that_says_how_and_others_go_on() {
+async fn a_device_that_breaks_the_protocol_is_told_how_and_others_go_on() {
     let listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
     let device = websocket_device(&WebSocketOptions::default());
     let address = listener.local_address();
@@ -227,7 +227,7 @@ async fn strangers_whose_connections_are_over_are_waited_for_a_few_at_a_time() {
 }
 
 #[tokio::test]
-async fn no_more_connections_than_there_may_be_are_taken_and_one_that_ends_makes_room() {
+async fn connections_are_bounded_and_one_that_ends_makes_room() {
     let limits = WebSocketLimits { connections: 1, ..WebSocketLimits::default() };
     let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
     let (address, device) = (listener.local_address(), websocket_device(&WebSocketOptions::default()));
@@ -338,7 +338,7 @@ async fn way(server: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<()>) {
 }
 
 #[tokio::test]
-async fn a_carrier_is_gone_once_its_way_is_cut_or_nothing_has_come_for_its_idle_time() {
+async fn a_carrier_is_gone_once_its_way_is_cut_or_it_was_idle_for_long() {
     let options = WebSocketOptions { idle: Duration::from_millis(700), ..WebSocketOptions::default() };
     let listener = websocket_listener(V4, &options, WebSocketLimits::default()).await;
     let (address, carrying) = way(listener.local_address()).await;
@@ -418,7 +418,7 @@ async fn the_last_word_before_a_goodbye_still_arrives() {
 }
 
 #[tokio::test]
-async fn a_carrier_that_is_probed_is_answered_and_does_not_end_for_want_of_traffic() {
+async fn a_probed_carrier_is_answered_and_does_not_end_as_idle() {
     let options = WebSocketOptions { idle: Duration::from_secs(3), ..WebSocketOptions::default() };
     let (device, server) = websocket_pair(V4, &options).await;
     for _ in 0..10 {
