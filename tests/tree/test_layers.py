@@ -29,7 +29,6 @@ KNOWN_EXCEPTIONS = {
     "crates/gateway",
     "crates/hoop",
     "crates/relay",
-    "crates/service",
     "crates/spool",
 }
 

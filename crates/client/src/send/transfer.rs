@@ -22,7 +22,7 @@ use crate::ticket::target::Target;
 use crate::wire::told::{NotTold, Told};
 use crate::wire::{self, Link, LinkError, Refusal, field};
 use bytes::Bytes;
-use hoop_http::{Code, Dice, Origin, SendError, empty};
+use hoop_http::{Code, Dice, SendError, empty};
 use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
