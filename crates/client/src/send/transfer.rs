@@ -464,6 +464,7 @@ mod tests {
     use crate::request::plaintext::Plaintext;
     use crate::request::source::Segment;
     use hoop_http::Connector;
+    use hoop_http::Origin;
     use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite, UploadKey};
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
