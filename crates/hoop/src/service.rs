@@ -80,13 +80,13 @@ pub struct ServiceFlags {
     /// How long a ticket is valid [default: 7d]
     #[arg(long, value_name = "TIME")]
     ticket_lifetime: Option<Span>,
-    /// How long a connection to the application may take [default: 10s]
+    /// Wait this long for a connection to the application [default: 10s]
     #[arg(long, value_name = "TIME")]
     connect_timeout: Option<Span>,
-    /// How long the application may take to answer [default: 10m]
+    /// Wait this long for the application's answer [default: 10m]
     #[arg(long, value_name = "TIME")]
     answer_timeout: Option<Span>,
-    /// How long a sender may take for each 64 KiB [default: 60s]
+    /// Wait this long for each 64 KiB from a sender [default: 60s]
     #[arg(long, value_name = "TIME")]
     body_timeout: Option<Span>,
     /// Close a WebSocket connection when it has been idle for this long [default: 5m]

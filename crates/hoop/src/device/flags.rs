@@ -71,7 +71,7 @@ pub struct NetworkFlags {
     /// Use this address for this host and port, and do not look up the name
     #[arg(long, value_name = "HOST:PORT:ADDRESS")]
     pub resolve: Vec<Resolve>,
-    /// How long a connection to the service may take
+    /// Wait this long for a connection to the service
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub connect_timeout: Option<Span>,
     /// Remember uploads and tickets in this folder [default: $XDG_STATE_HOME/hoop or ~/.local/state/hoop]
