@@ -2,27 +2,32 @@
 //!
 //! A [`Gateway`] is opened with a [`Config`] and runs until it is told to stop. Two of them, with two spools, live in one
 //! process. `docs/gateway.md` is the operator's page.
+//!
+//! The crate has rooms. Each imports only rooms below it, and no two files import each other:
+//!
+//! ```text
+//!  web           resources, monitor, owner's page, metrics
+//!  intake        taking uploads          delivery   sending them
+//!  access        who may do what, consent, receipts
+//!  peer          services: destinations, exchanges, verdicts
+//!  core          configuration, spool, clock, key, counters, names on the wire
+//! ```
+//!
+//! Intake and delivery do not know of each other. They meet in the spool and in two notifications (`core::state`). Each room has its own state;
+//! `gateway` opens the rooms one after the other, and runs them.
 
 mod access;
-mod admin;
 mod announce;
-mod bridge;
 mod core;
-mod crowd;
 mod delivery;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
-mod house;
+mod housekeeping;
 mod intake;
-mod lookup;
-mod metrics;
-mod monitor;
 mod peer;
 mod reload;
-mod routes;
-mod shared;
-mod status;
+mod web;
 
 pub use crate::core::allow_dest::{AllowDest, AllowDestError};
 pub use crate::core::body_timeouts::BodyTimeouts;

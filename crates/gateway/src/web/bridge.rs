@@ -1,12 +1,12 @@
 //! The bridge (`docs/protocol.md`, "Bridge"): a small window for browsers that do not let a page talk to the LAN. Here are its words, in the
 //! reader's language; what it does is in `web/src/bridge.ts`.
 
-use crate::monitor::{Lang, asset};
+use super::monitor::{Lang, asset};
 use hoop_http::{Body, full};
 use http::{HeaderMap, HeaderValue, Response, header};
 
 /// The script, made by `web/build.mjs`.
-const SCRIPT: &str = include_str!("../../../web/dist/bridge.js");
+const SCRIPT: &str = include_str!("../../../../web/dist/bridge.js");
 const STYLE: &str = include_str!("bridge.css");
 
 /// Scripts and styles are files of the gateway's own, requests go to the gateway, nobody may frame it. There is no

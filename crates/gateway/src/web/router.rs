@@ -1,19 +1,20 @@
 //! Which request is answered by what: [`answer`].
 
+use super::bridge;
+use super::connections::{self, Use};
+use super::lookup::known;
+use super::monitor::{self, Place, Visit};
+use super::state::Web;
+use super::status::write_wait;
 use crate::access::cors::{self, Admission, Page};
 use crate::access::host_check::authority;
 use crate::access::presence;
 use crate::access::receipts::{sign_stored, write_cut_through, write_headers};
-use crate::bridge;
+use crate::core::blocking::blocking;
 use crate::core::problems::{FULL_RETRY_AFTER, store_problem};
 use crate::core::wire::dest_of;
-use crate::crowd::{self, Use};
 use crate::intake::receive::offload;
 use crate::intake::resumable::handler;
-use crate::lookup::known;
-use crate::monitor::{self, Place, Visit};
-use crate::shared::Shared;
-use crate::status::write_wait;
 use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
 use hoop_units::DeviceId;
@@ -45,18 +46,18 @@ struct Test {
 }
 
 /// Answers one request.
-pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+pub async fn answer(web: Arc<Web>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
     let place = request.extensions().get::<hoop_http::Place>().cloned();
     let (head, body) = Inbound::of(request);
-    let admission = shared.cors.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
+    let admission = web.cors.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
     let answer = async |page: Option<&Page>| {
-        let answered = match crowd::enter(place.as_ref(), Use::of(&head, &body), peer.address.ip()).await {
-            Ok(()) => route(&shared, &shutdown, page, head, body, peer).await,
+        let answered = match connections::enter(place.as_ref(), Use::of(&head, &body), peer.address.ip()).await {
+            Ok(()) => route(&web, &shutdown, page, head, body, peer).await,
             Err(problem) => Err(problem),
         };
-        answered.inspect_err(|problem| shared.counters.refused(problem.code))
+        answered.inspect_err(|problem| web.core.counters.refused(problem.code))
     };
-    let admission = admission.inspect_err(|problem| shared.counters.refused(problem.code));
+    let admission = admission.inspect_err(|problem| web.core.counters.refused(problem.code));
     let mut response = match admission {
         Ok(Admission::Own) => answer(None).await.unwrap_or_else(Problem::into_response),
         Ok(Admission::Page(page)) => page.answer(answer(Some(&page)).await),
@@ -70,31 +71,31 @@ pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<In
 
 /// Answers what is let in, for a program, a person or this `page`.
 async fn route(
-    shared: &Arc<Shared>,
+    web: &Arc<Web>,
     shutdown: &Shutdown,
     page: Option<&Page>,
     head: Parts,
     body: Inbound,
     peer: Peer,
 ) -> Result<Response<Body>, Problem> {
-    let base = base(shared, &head.headers, peer);
+    let base = base(web, &head.headers, peer);
     let query = head.uri.query();
     let path = head.uri.path();
     let upload = path.strip_prefix("/offload/");
     let device = DeviceId::from_ip(peer.address.ip());
-    shared.receiver.admission.devices.request(device, shared.clock.now())?;
+    web.receiver.admission.devices.request(device, web.core.clock.now())?;
     if handler::concerns(&head) {
-        return handler::answer(&shared.receiver, page, &base, device, &head, body).await;
+        return handler::answer(&web.receiver, page, &base, device, &head, body).await;
     }
-    let visit = || Visit { shared, shutdown, page, query, headers: &head.headers, place: place(shared, &base, peer) };
+    let visit = || Visit { web, shutdown, page, query, headers: &head.headers, place: place(web, &base, peer) };
     match (&head.method, path) {
         (&Method::GET | &Method::HEAD, "/test") => {
-            let proof = presence::answer(&shared.key, shared.cors.get().hosts(), query, &head.headers, peer)?;
-            test(shared, page, query, proof).await
+            let proof = presence::answer(&web.core.key, web.cors.get().hosts(), query, &head.headers, peer)?;
+            test(web, page, query, proof).await
         }
         (&Method::POST, "/offload") => {
-            let taken = offload(&shared.receiver, None, query, &head.headers, device, body).await?;
-            Ok(taken.receipt(&shared.core, &base, &dest_of(query)?))
+            let taken = offload(&web.receiver, None, query, &head.headers, device, body).await?;
+            Ok(taken.receipt(&web.core, &base, &dest_of(query)?))
         }
         (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
         (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
@@ -104,10 +105,10 @@ async fn route(
         (&Method::GET | &Method::HEAD, "/bridge.js") => Ok(bridge::script(&head.headers)),
         (&Method::GET | &Method::HEAD, "/bridge.css") => Ok(bridge::style(&head.headers)),
         (&Method::PUT, _) if upload.is_some() => {
-            let taken = offload(&shared.receiver, upload, query, &head.headers, device, body).await?;
-            Ok(taken.receipt(&shared.core, &base, &dest_of(query)?))
+            let taken = offload(&web.receiver, upload, query, &head.headers, device, body).await?;
+            Ok(taken.receipt(&web.core, &base, &dest_of(query)?))
         }
-        (&Method::HEAD, _) if upload.is_some() => standing(shared, page, upload.unwrap_or_default()).await,
+        (&Method::HEAD, _) if upload.is_some() => standing(web, page, upload.unwrap_or_default()).await,
         (_, "/test" | "/monitor" | "/" | "/monitor.js" | "/monitor.css" | "/bridge" | "/bridge.js" | "/bridge.css") => {
             Ok(not_allowed("GET, HEAD"))
         }
@@ -124,8 +125,8 @@ fn not_allowed(allow: &'static str) -> Response<Body> {
 }
 
 /// Where the sender reached this gateway.
-fn base(shared: &Shared, headers: &HeaderMap, peer: Peer) -> String {
-    if let Some(url) = &shared.public_url {
+fn base(web: &Web, headers: &HeaderMap, peer: Peer) -> String {
+    if let Some(url) = &web.public_url {
         return url.as_str().trim_end_matches('/').to_owned();
     }
     authority(headers).map_or_else(|| address(peer), |url| url.origin().ascii_serialization())
@@ -142,24 +143,24 @@ fn address(peer: Peer) -> String {
 
 /// Where other devices reach this gateway: by its address rather than its name, which not every device resolves, unless the
 /// address means something only here.
-fn place(shared: &Shared, base: &str, peer: Peer) -> Place {
+fn place(web: &Web, base: &str, peer: Peer) -> Place {
     let ip = peer.local.ip().to_canonical();
     let only_here = ip.is_loopback() || matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    let everywhere = shared.public_url.is_some();
+    let everywhere = web.public_url.is_some();
     let base = if everywhere || only_here { base.to_owned() } else { address(peer) };
     Place { base, everywhere }
 }
 
 async fn test(
-    shared: &Arc<Shared>,
+    web: &Arc<Web>,
     page: Option<&Page>,
     query: Option<&str>,
     proof: Option<String>,
 ) -> Result<Response<Body>, Problem> {
-    let gateway = told_name(shared.key.id(), page, query)?;
+    let gateway = told_name(web.core.key.id(), page, query)?;
     // The name follows from it.
     let proof = proof.filter(|_| gateway.as_ref().is_some_and(|name| !name.is_null()));
-    let free = shared.blocking(|shared| shared.spool.free_bytes()).await;
+    let free = blocking(&web, |web| web.core.spool.free_bytes()).await;
     let free_bytes = free.map_err(|error| store_problem(&error.into()))?;
     let status = if free_bytes < ROOM_MIN { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     // Two sites shall not know one household again by it.
@@ -200,14 +201,14 @@ const fn rounded_down(bytes: u64) -> u64 {
     }
 }
 
-async fn standing(shared: &Arc<Shared>, page: Option<&Page>, id: &str) -> Result<Response<Body>, Problem> {
-    let upload = known(&shared.core, page, id, "id").await?;
+async fn standing(web: &Arc<Web>, page: Option<&Page>, id: &str) -> Result<Response<Body>, Problem> {
+    let upload = known(&web.core, page, id, "id").await?;
     let mut response = Response::new(empty());
     write_headers(response.headers_mut(), upload.id, upload.state, upload.total, &upload.stored);
-    write_cut_through(&shared.core, response.headers_mut());
+    write_cut_through(&web.core, response.headers_mut());
     let stands = (upload.id, upload.state, upload.total);
-    sign_stored(&shared.core, response.headers_mut(), stands, &upload.dest);
-    write_wait(response.headers_mut(), &upload, shared);
+    sign_stored(&web.core, response.headers_mut(), stands, &upload.dest);
+    write_wait(response.headers_mut(), &upload, web);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }

@@ -12,12 +12,13 @@ mod words;
 pub use html::{Place, asset, script, style};
 pub use words::Lang;
 
+use super::state::Web;
+use super::status::{Status, write_wait};
 use crate::access::cors::Page;
 use crate::access::receipts::write_headers;
 use crate::access::representation::Representation;
+use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
-use crate::shared::Shared;
-use crate::status::{Status, write_wait};
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
 use hoop_spool::{State, StoreError, Upload};
@@ -39,7 +40,7 @@ const STALE: Duration = Duration::from_secs(10);
 
 /// Who asks, and how.
 pub struct Visit<'a> {
-    pub shared: &'a Arc<Shared>,
+    pub web: &'a Arc<Web>,
     pub shutdown: &'a Shutdown,
     /// A page of another origin, to which HTML is not given.
     pub page: Option<&'a Page>,
@@ -55,9 +56,9 @@ impl Visit<'_> {
     }
 
     fn stream(&self, topic: Topic) -> Response<Body> {
-        let counted = self.shared.streams.clone();
+        let counted = self.web.streams.clone();
         let page = self.parameter("page").map(|_| Lang::of(self.headers));
-        let watch = Watch { shared: self.shared.clone(), topic, page, seen: None };
+        let watch = Watch { web: self.web.clone(), topic, page, seen: None };
         events(self.shutdown.clone(), move |events| async move {
             let _counted = counted;
             watch.run(events).await;
@@ -74,11 +75,11 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
         Err(problem) if wanted == Representation::Html => return Ok(refusal(&problem, lang)),
         Err(problem) => return Err(problem),
     };
-    let status = Status::of(&upload, visit.shared);
+    let status = Status::of(&upload, visit.web);
     let mut response = match wanted {
         Representation::Json => json(StatusCode::OK, &status),
         Representation::Html => {
-            let live = upload::live(&status, lang, visit.shared.clock.unix());
+            let live = upload::live(&status, lang, visit.web.core.clock.unix());
             let path = format!("/monitor?ID={}", upload.id);
             let events = (!upload.state.is_final()).then(|| format!("{path}&page"));
             let share = html::share(lang, &visit.place, &path);
@@ -89,14 +90,14 @@ pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
     write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
-    write_wait(headers, &upload, visit.shared);
+    write_wait(headers, &upload, visit.web);
     Ok(response)
 }
 
 async fn known(visit: &Visit<'_>) -> Result<Upload, Problem> {
     let missing = || Problem::new(Code::RequestInvalid, "add ?ID= and the upload's id").field("ID");
     let id = visit.parameter("ID").ok_or_else(missing)?;
-    crate::lookup::known(&visit.shared.core, visit.page, &id, "ID").await
+    crate::web::lookup::known(&visit.web.core, visit.page, &id, "ID").await
 }
 
 /// `GET /`
@@ -105,12 +106,12 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     if wanted == Representation::Events {
         return Ok(visit.stream(Topic::Overview));
     }
-    let overview = visit.shared.blocking(Overview::of).await.map_err(|error| store_problem(&error))?;
+    let overview = blocking(&visit.web, Overview::of).await.map_err(|error| store_problem(&error))?;
     let mut response = match wanted {
         Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
         Representation::Html => {
             let lang = Lang::of(visit.headers);
-            let live = overview.live(lang, visit.shared.clock.unix());
+            let live = overview.live(lang, visit.web.core.clock.unix());
             html::answer(StatusCode::OK, html::page(lang, &live, Some("/?page"), &programs(lang, &visit.place)))
         }
     };
@@ -166,13 +167,13 @@ enum Topic {
 
 impl Topic {
     /// What is known of it; `None` if it is gone.
-    fn look(self, shared: &Shared) -> Result<Option<Known>, StoreError> {
+    fn look(self, web: &Web) -> Result<Option<Known>, StoreError> {
         match self {
             Self::Upload(id) => {
-                let upload = shared.spool.get(id)?;
-                Ok(upload.map(|upload| Known::Upload(Box::new(Status::of(&upload, shared)))))
+                let upload = web.core.spool.get(id)?;
+                Ok(upload.map(|upload| Known::Upload(Box::new(Status::of(&upload, web)))))
             }
-            Self::Overview => Ok(Some(Known::Overview(Box::new(Overview::of(shared)?)))),
+            Self::Overview => Ok(Some(Known::Overview(Box::new(Overview::of(web)?)))),
         }
     }
 }
@@ -185,7 +186,7 @@ enum Known {
 
 /// One reader of a stream.
 struct Watch {
-    shared: Arc<Shared>,
+    web: Arc<Web>,
     topic: Topic,
     /// Of a page's script: which language it is in.
     page: Option<Lang>,
@@ -220,19 +221,19 @@ impl Watch {
 
     /// Looks, if anything was recorded or sent since it was looked last, or that is long ago. What is gone is forgotten.
     async fn look(&mut self) -> Result<(), StoreError> {
-        let (revision, now) = (self.shared.revision(), self.shared.clock.now());
+        let (revision, now) = (self.web.core.revision(), self.web.core.clock.now());
         if self.seen.as_ref().is_some_and(|(seen, at, _)| *seen == revision && now.since(*at) < STALE) {
             return Ok(());
         }
         let topic = self.topic;
-        let known = self.shared.blocking(move |shared| topic.look(shared));
+        let known = blocking(&self.web, move |web| topic.look(web));
         self.seen = known.await?.map(|known| (revision, now, known));
         Ok(())
     }
 
     /// An event's name, its value, and whether it is the last.
     fn event(&self, known: &Known) -> (&'static str, Value, bool) {
-        let now = self.shared.clock.unix();
+        let now = self.web.core.clock.unix();
         let over = match known {
             Known::Upload(status) => State::by_name(status.state).is_some_and(State::is_final),
             Known::Overview(_) => false,

@@ -2,7 +2,7 @@
 
 use super::html::{Live, ring, time};
 use super::words::Lang;
-use crate::status::Status;
+use crate::web::status::Status;
 use hoop_http::page::text;
 use hoop_spool::{KEEP_SECS, State};
 use hoop_units::{Bitrate, UnixTime};

@@ -5,7 +5,7 @@ use super::html::Live;
 use super::upload::{Tone, short};
 use super::words::Lang;
 use crate::core::progress::Progress;
-use crate::shared::Shared;
+use crate::web::state::Web;
 use hoop_http::Code;
 use hoop_http::page::text;
 use hoop_spool::{State, StoreError, Upload};
@@ -78,13 +78,13 @@ impl Row {
 
 impl Overview {
     /// Looks.
-    pub fn of(shared: &Shared) -> Result<Self, StoreError> {
-        let running = shared.progress.running();
+    pub fn of(web: &Web) -> Result<Self, StoreError> {
+        let running = web.core.progress.running();
         let mut recent = Vec::new();
         for id in &running {
-            recent.extend(shared.spool.get(*id)?.map(|upload| Row::of(&upload, &shared.progress)));
+            recent.extend(web.core.spool.get(*id)?.map(|upload| Row::of(&upload, &web.core.progress)));
         }
-        let tally = shared.spool.tally()?;
+        let tally = web.core.spool.tally()?;
         let to_deliver = [State::Stored, State::Delivering].map(|state| tally.get(&state).copied().unwrap_or_default());
         let delivered: u64 = recent.iter().map(|row| row.delivered).sum();
         let waiting = Waiting {
@@ -94,17 +94,18 @@ impl Overview {
         let rates = recent.iter().filter_map(|row| row.rate_bps);
         let rate_bps = rates.reduce(u64::saturating_add);
         let is_running = |id: UploadId| running.contains(&id);
-        let latest = shared
+        let latest = web
+            .core
             .spool
-            .recent(RECENT, |upload| (!is_running(upload.id)).then(|| Row::of(upload, &shared.progress)))?;
+            .recent(RECENT, |upload| (!is_running(upload.id)).then(|| Row::of(upload, &web.core.progress)))?;
         recent.extend(latest.into_iter().flatten());
-        let up = shared.clock.now().since(shared.started);
+        let up = web.core.clock.now().since(web.started);
         Ok(Self {
             hoop: "gateway",
             version: env!("CARGO_PKG_VERSION"),
             uptime_secs: up.as_secs() / 60 * 60,
-            free_bytes: shared.spool.free_bytes()?,
-            kept_bytes: shared.spool.kept_bytes(),
+            free_bytes: web.core.spool.free_bytes()?,
+            kept_bytes: web.core.spool.kept_bytes(),
             rate_bps,
             waiting,
             states: tally.into_iter().map(|(state, sum)| (state.name(), sum.uploads)).collect(),

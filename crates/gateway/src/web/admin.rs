@@ -4,12 +4,13 @@
 //! Whoever may use this machine may use it, without a password. So it listens on loopback only, and guards against the one stranger who gets there: a
 //! page in a browser on this machine. Its buttons are forms, whose `Origin` must be the page's own, and it answers to no name but loopback's.
 
+use super::metrics;
+use super::monitor;
+use super::state::Web;
+use super::status::Status;
 use crate::access::host_check::authority;
+use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
-use crate::metrics;
-use crate::monitor;
-use crate::shared::Shared;
-use crate::status::Status;
 use hoop_http::page::text;
 use hoop_http::{Body, Code, Origin, Peer, Problem, Server, Shutdown, full, json, read_limited};
 use hoop_spool::{Change, Reason, State, Upload};
@@ -28,14 +29,14 @@ const LISTED: usize = 500;
 const FORM_MAX: usize = 1024;
 
 /// Serves until `shutdown`.
-pub async fn run(server: Option<Server>, shared: Arc<Shared>, shutdown: Shutdown) {
+pub async fn run(server: Option<Server>, web: Arc<Web>, shutdown: Shutdown) {
     let Some(server) = server else { return };
-    let handler = move |request, _: Peer| answer(shared.clone(), request);
+    let handler = move |request, _: Peer| answer(web.clone(), request);
     server.run(handler, shutdown).await;
 }
 
-async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
-    let mut response = route(&shared, request).await.unwrap_or_else(Problem::into_response);
+async fn answer(web: Arc<Web>, request: Request<Incoming>) -> Response<Body> {
+    let mut response = route(&web, request).await.unwrap_or_else(Problem::into_response);
     let headers = response.headers_mut();
     let policy = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
@@ -46,7 +47,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bod
     response
 }
 
-async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
+async fn route(web: &Arc<Web>, request: Request<Incoming>) -> Result<Response<Body>, Problem> {
     let (head, body) = request.into_parts();
     let may = check_host(&head.headers).and_then(|()| check_origin(&head.method, &head.headers));
     if let (Err(problem), Some(act)) = (&may, act_of(&head)) {
@@ -54,19 +55,19 @@ async fn route(shared: &Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     }
     may?;
     match (&head.method, head.uri.path()) {
-        (&Method::GET, "/") => Ok(html(&page(&look(shared).await?, shared.clock.unix()))),
-        (&Method::GET, "/uploads") => Ok(json(StatusCode::OK, &look(shared).await?)),
+        (&Method::GET, "/") => Ok(html(&page(&look(web).await?, web.core.clock.unix()))),
+        (&Method::GET, "/uploads") => Ok(json(StatusCode::OK, &look(web).await?)),
         (&Method::GET, "/monitor.css") => Ok(monitor::style(&head.headers)),
         (&Method::GET, "/metrics") => {
-            let text = shared.blocking(metrics::page).await.map_err(|error| store_problem(&error))?;
+            let text = blocking(&web, metrics::page).await.map_err(|error| store_problem(&error))?;
             Ok(hoop_http::metrics::response(text))
         }
-        (&Method::POST, "/pause") => set_pause(shared, true),
-        (&Method::POST, "/resume") => set_pause(shared, false),
+        (&Method::POST, "/pause") => set_pause(web, true),
+        (&Method::POST, "/resume") => set_pause(web, false),
         (&Method::POST, "/drop") => {
             let form = read_limited(body, FORM_MAX).await.map_err(|error| Problem::new(Code::RequestInvalid, error))?;
             let asked = asked(&form)?;
-            let dropped = drop_uploads(shared, asked).await;
+            let dropped = drop_uploads(web, asked).await;
             let what = match asked {
                 Asked::Upload(id) => format!("upload {id}"),
                 Asked::Device(device) => format!("device {device}"),
@@ -134,8 +135,8 @@ fn is_loopback(host: &Host) -> bool {
     }
 }
 
-fn set_pause(shared: &Shared, on: bool) -> Result<Response<Body>, Problem> {
-    shared.delivery.pause.set(on).map_err(|error| {
+fn set_pause(web: &Web, on: bool) -> Result<Response<Body>, Problem> {
+    web.delivery.pause.set(on).map_err(|error| {
         tracing::error!(%error, "cannot write down whether deliveries are paused");
         Problem::new(Code::Internal, "the spool cannot be written; the log says more")
     })?;
@@ -166,10 +167,10 @@ fn asked(form: &[u8]) -> Result<Asked, Problem> {
 }
 
 /// Ends what was asked for, as stopped. Returns how many uploads that were.
-async fn drop_uploads(shared: &Arc<Shared>, asked: Asked) -> Result<usize, Problem> {
-    let ended = shared.blocking(move |shared| {
+async fn drop_uploads(web: &Arc<Web>, asked: Asked) -> Result<usize, Problem> {
+    let ended = blocking(&web, move |web| {
         let of_device = |device| {
-            shared.spool.all(|upload| (upload.device == device && !upload.state.is_final()).then_some(upload.id))
+            web.core.spool.all(|upload| (upload.device == device && !upload.state.is_final()).then_some(upload.id))
         };
         let ids = match asked {
             Asked::Upload(id) => vec![id],
@@ -179,9 +180,9 @@ async fn drop_uploads(shared: &Arc<Shared>, asked: Asked) -> Result<usize, Probl
         let change = Change { state: Some(State::Stopped), reason: Some(Some(reason)), ..Change::default() };
         let mut ended = Vec::new();
         for id in ids {
-            ended.push((id, shared.spool.change(id, &change, shared.clock.unix())?));
+            ended.push((id, web.core.spool.change(id, &change, web.core.clock.unix())?));
             // What is on its way ends where it is.
-            shared.delivery.slots.stop(id);
+            web.delivery.slots.stop(id);
         }
         Ok(ended)
     });
@@ -213,20 +214,20 @@ struct Row {
     status: Status,
 }
 
-async fn look(shared: &Arc<Shared>) -> Result<View, Problem> {
-    let view = shared.blocking(|shared| {
+async fn look(web: &Arc<Web>) -> Result<View, Problem> {
+    let view = blocking(&web, |web| {
         let row = |upload: &Upload| {
-            let mut status = Status::of(upload, shared);
+            let mut status = Status::of(upload, web);
             // Sealed for the device, and long.
             status.answer = None;
             Row { device: upload.device.to_string(), status }
         };
         Ok(View {
-            paused: shared.delivery.pause.is_on(),
-            gateway: shared.key.id().to_string(),
-            kept_bytes: shared.spool.kept_bytes(),
-            free_bytes: shared.spool.free_bytes()?,
-            uploads: shared.spool.recent(LISTED, row)?,
+            paused: web.delivery.pause.is_on(),
+            gateway: web.core.key.id().to_string(),
+            kept_bytes: web.core.spool.kept_bytes(),
+            free_bytes: web.core.spool.free_bytes()?,
+            uploads: web.core.spool.recent(LISTED, row)?,
         })
     });
     view.await.map_err(|error: hoop_spool::StoreError| store_problem(&error))

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("../../../../web/dist/monitor.js");
+const SCRIPT: &str = include_str!("../../../../../web/dist/monitor.js");
 
 /// A ring, which is what a hoop is.
 const LOGO: &str = "<svg viewBox='0 0 24 24' aria-hidden=true><circle cx=12 cy=12 r=9 /></svg>";

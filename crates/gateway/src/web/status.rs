@@ -1,8 +1,8 @@
 //! Statuses on the wire (`docs/protocol.md` §5 and §8): what this gateway says of an upload.
 
+use super::state::Web;
 use crate::access::receipts::wanted_text;
 use crate::peer::status::ReasonDocument;
-use crate::shared::Shared;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Origin;
@@ -13,15 +13,15 @@ use serde::Serialize;
 use url::Url;
 
 /// When an upload that lies here whole is delivered further, if it is not the time for that now (`--window`, `--budget`).
-fn goes_on(upload: &Upload, shared: &Shared) -> Option<UnixTime> {
-    let waits = matches!(upload.state, State::Stored | State::Delivering) && !shared.progress.is_running(upload.id);
-    if waits { shared.delivery.pacer.opens() } else { None }
+fn goes_on(upload: &Upload, web: &Web) -> Option<UnixTime> {
+    let waits = matches!(upload.state, State::Stored | State::Delivering) && !web.core.progress.is_running(upload.id);
+    if waits { web.delivery.pacer.opens() } else { None }
 }
 
 /// Tells whoever asks about such an upload when: nothing more happens to it before.
-pub fn write_wait(headers: &mut HeaderMap, upload: &Upload, shared: &Shared) {
-    if let Some(at) = goes_on(upload, shared) {
-        headers.insert(header::RETRY_AFTER, at.since(shared.clock.unix()).into());
+pub fn write_wait(headers: &mut HeaderMap, upload: &Upload, web: &Web) {
+    if let Some(at) = goes_on(upload, web) {
+        headers.insert(header::RETRY_AFTER, at.since(web.core.clock.unix()).into());
     }
 }
 
@@ -54,9 +54,9 @@ pub struct Status {
 }
 
 impl Status {
-    pub fn of(upload: &Upload, shared: &Shared) -> Self {
-        let (on_its_way, rate_bps) = shared.progress.of(upload.id);
-        let next_attempt = upload.next_attempt.max(goes_on(upload, shared));
+    pub fn of(upload: &Upload, web: &Web) -> Self {
+        let (on_its_way, rate_bps) = web.core.progress.of(upload.id);
+        let next_attempt = upload.next_attempt.max(goes_on(upload, web));
         let origin = Url::parse(&upload.dest).ok().and_then(|url| Origin::of(&url).ok());
         Self {
             id: upload.id.to_hex(),
