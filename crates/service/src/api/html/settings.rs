@@ -1,8 +1,8 @@
 //! Settings: [`settings`].
 
+use super::frame::{Asker, Frame, shell, sign_in};
 use super::markup::name;
 use super::words::{Choice, Words};
-use super::{Asker, Frame, shell, sign_in};
 use hoop_http::page::text;
 use serde::Deserialize;
 use serde_json::Value;
