@@ -7,7 +7,7 @@ use super::sqlite::SqliteIndex;
 use super::{Changed, Closed as _, ENDED_MAX, Index as _, Notes as _};
 use crate::model::{Change, LINGER_SECS, State, Upload};
 use crate::policy::admit::{GRACE_SECS, in_time};
-use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason as Why, Settings, Spool, late_by, ticket_end};
+use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason, Settings, Spool, late_by, ticket_end};
 use hoop_timekeeper::simulated::Machine;
 use hoop_timekeeper::{Over, SETTLE};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
@@ -310,7 +310,7 @@ impl World {
         let waiting = |upload: &hoop_spool::Upload| (!upload.state.is_final()).then_some(upload.id);
         let before = self.spool.all(waiting).unwrap();
         let time = Overdue::by(|life| self.gateway.over(life.into()));
-        while self.spool.end_overdue(&Why::new("x", ""), &time, self.gateway.now(), 99).unwrap() > 0 {}
+        while self.spool.end_overdue(&Reason::new("x", ""), &time, self.gateway.now(), 99).unwrap() > 0 {}
         for id in before {
             if self.spool.get(id).unwrap().is_none_or(|upload| upload.state.is_final()) {
                 self.ended(id, "the gateway", |sent| sent.stored, self.gateway.machine.run, KEEP_SECS);
