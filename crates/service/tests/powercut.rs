@@ -91,7 +91,7 @@ impl Application {
     }
 }
 
-/// The key of the upload whose request these octets are, if all of it has come.
+/// The key of the upload whose request these bytes are, if all of it has come.
 fn whole(octets: &[u8]) -> Option<String> {
     let end = octets.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&octets[..end]).to_ascii_lowercase();
@@ -240,7 +240,7 @@ async fn open(application: SocketAddr, dir: &Path) -> Result<Sidecar, String> {
     Ok(Sidecar::on(application, dir.to_owned(), |_| {}).await)
 }
 
-/// What was told is there, and what is said to be there has its octets.
+/// What was told is there, and what is said to be there has its bytes.
 async fn is_there(sidecar: &Sidecar, sealed: &Sealed, known: &Told) -> Result<(), String> {
     let head = sidecar.send("HEAD", &format!("/hoop/post/{}", sealed.id), &[], b"").await;
     let missing: RangeSet = match head.status {
@@ -263,7 +263,7 @@ async fn keeps_body(sidecar: &Sidecar, sealed: &Sealed) -> bool {
     head.status == 200 && matches!(head.field("hoop-state"), Some("receiving" | "received"))
 }
 
-/// What is not missing has its octets in the body's file.
+/// What is not missing has its bytes in the body's file.
 fn check_octets(sidecar: &Sidecar, sealed: &Sealed, missing: &RangeSet) -> Result<(), String> {
     let octets =
         std::fs::read(sidecar.dir.join("bodies").join(&sealed.id)).map_err(|error| format!("no body: {error}"))?;

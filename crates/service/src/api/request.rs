@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long a short request may take to come in.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The body of a request, at most `limit` octets.
+/// The body of a request, at most `limit` bytes.
 ///
 /// # Errors
 /// `request-timeout`, or `request-invalid`.

@@ -10,7 +10,7 @@ pub const NOTE_MAX: usize = 64 * 1024;
 /// The files of a note that are kept, and so named in lists and events: as many as anybody reads. How many there are is kept, too.
 const FILES_MAX: usize = 20;
 
-/// The longest link that is kept: the URL of a gateway's page has a hundred octets. A longer one is no reason to refuse the note.
+/// The longest link that is kept: the URL of a gateway's page has a hundred bytes. A longer one is no reason to refuse the note.
 const MONITOR_MAX: usize = 2 * 1024;
 
 /// A note, checked. Members that this version does not know are dropped.

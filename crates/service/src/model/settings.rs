@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The media types that settings can name: more than a page can show in order.
 const TYPES_MAX: usize = 32;
 
-/// The longest media type, as RFC 6838 §4.2 has it: two names of 127 octets.
+/// The longest media type, as RFC 6838 §4.2 has it: two names of 127 bytes.
 const TYPE_MAX: usize = 255;
 
 /// What happens to an upload.

@@ -29,7 +29,7 @@ pub enum State {
     Received,
     /// Being replayed; the application cannot have all of it yet.
     Replaying,
-    /// The last octets may have been sent.
+    /// The last bytes may have been sent.
     Committing,
     /// The application has it.
     Accepted,
@@ -154,7 +154,7 @@ pub struct Upload {
     pub prelude: Vec<u8>,
     /// The length of Z.
     pub total: u64,
-    /// Octets of Z that are here, opened and synced.
+    /// Bytes of Z that are here, opened and synced.
     pub received: RangeSet,
     /// Where it stands.
     pub state: State,
@@ -164,7 +164,7 @@ pub struct Upload {
     pub facts: Option<Facts>,
     /// Whose share of the disk it takes from; none: it is of an older version.
     pub payer: Option<Payer>,
-    /// When its first octets came.
+    /// When its first bytes came.
     pub created: UnixTime,
     /// When anything last changed.
     pub updated: UnixTime,
@@ -199,7 +199,7 @@ impl std::fmt::Debug for Upload {
 pub enum Change {
     /// A replay begins.
     Claim,
-    /// The last octets are about to be sent.
+    /// The last bytes are about to be sent.
     Commit,
     /// The attempt came to nothing; another is due then.
     Retry {

@@ -1,4 +1,4 @@
-//! Uploads that are coming in now: [`Arrival`], shared by all who send octets of one, and the [`InFlight`] of them.
+//! Uploads that are coming in now: [`Arrival`], shared by all who send bytes of one, and the [`InFlight`] of them.
 //!
 //! Promises: a byte is written only after its record has opened; what is written is never overwritten, whoever sends
 //! something else for it; what [`Arrival::flush`] returns is synced. Many senders may work on one upload. Whoever has seen a prelude may say
@@ -49,7 +49,7 @@ fn alive(arrivals: &[Weak<Arrival>]) -> impl Iterator<Item = Arc<Arrival>> + '_ 
 
 /// What there is to do with a message.
 pub enum Entered {
-    /// Take its octets.
+    /// Take its bytes.
     Open(Arc<Arrival>),
     /// Nothing more is needed; this is how it stands.
     Known(Box<Upload>),

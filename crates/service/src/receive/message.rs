@@ -25,16 +25,16 @@ use std::time::{Duration, Instant};
 /// Records that are opened and written in one go: as much as the server's read buffer holds.
 const BATCH_RECORDS: u64 = 4;
 
-/// Those in octets.
+/// Those in bytes.
 const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 
-/// After so many octets of one message, what has come is synced; a crash costs some seconds at 10 Mbit/s.
+/// After so many bytes of one message, what has come is synced; a crash costs some seconds at 10 Mbit/s.
 const CHECKPOINT: u64 = 16 << 20;
 
 /// So long the index need not know of an upload that comes. It is noted with the next [`BATCH`] after that, and its owner can see it, pause and stop it.
 const HIDDEN_MAX: Duration = Duration::from_secs(1);
 
-/// How long the first octets of a whole Z, its prelude, may take: as a request's head.
+/// How long the first bytes of a whole Z, its prelude, may take: as a request's head.
 const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why a message is refused, and how its upload stands if that is known.
@@ -113,11 +113,11 @@ pub fn range(policy: &Policy, headers: &HeaderMap, id: UploadId) -> Result<(Admi
 /// One message's place in its upload.
 struct Message {
     admission: Option<Admission>,
-    /// The octets of Z that it carries.
+    /// The bytes of Z that it carries.
     range: ByteRange,
     /// What was read beyond the prelude while looking for that.
     ahead: Vec<u8>,
-    /// Octets of the prelude that are still to come.
+    /// Bytes of the prelude that are still to come.
     prelude: Vec<u8>,
 }
 
@@ -219,7 +219,7 @@ async fn read_prelude(source: &mut Source, octets: &mut Vec<u8>) -> Result<Prelu
     }
 }
 
-/// Reads until `octets` holds `wanted`, after the octets that must repeat the prelude.
+/// Reads until `octets` holds `wanted`, after the bytes that must repeat the prelude.
 async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, wanted: usize) -> Result<(), Problem> {
     while octets.len() < wanted {
         let Some(more) = source.next().await? else {
@@ -236,7 +236,7 @@ async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, 
     Ok(())
 }
 
-/// The first record after the whole ones at the start of `len` octets that begin with record `index`, and the length of
+/// The first record after the whole ones at the start of `len` bytes that begin with record `index`, and the length of
 /// those.
 fn whole(layout: &Layout, index: u64, end: u64, len: usize) -> (u64, usize) {
     let (mut next, mut whole) = (index, 0);

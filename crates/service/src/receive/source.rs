@@ -1,7 +1,7 @@
-//! The octets of a message as they come: [`Source`], and how long it is worth waiting for them: [`Pace`].
+//! The bytes of a message as they come: [`Source`], and how long it is worth waiting for them: [`Pace`].
 //!
 //! Promises: a sender that is silent, or brings less than [`PIECE`] in the time that it has for that, is cut off, however
-//! much it has announced; the time that we take to open and store octets is not the sender's.
+//! much it has announced; the time that we take to open and store bytes is not the sender's.
 //!
 //! Bounds: one frame in memory.
 
@@ -39,7 +39,7 @@ impl Pace {
         Self { full, left: full, come: 0 }
     }
 
-    /// So many octets have come after so long a wait.
+    /// So many bytes have come after so long a wait.
     fn came(&mut self, octets: u64, waited: Duration) {
         self.left = self.left.saturating_sub(waited);
         self.come += octets;
@@ -93,7 +93,7 @@ impl Source {
         self.pace.left = Duration::ZERO;
     }
 
-    /// The next octets; none at the end.
+    /// The next bytes; none at the end.
     ///
     /// # Errors
     /// `body-truncated`, `request-timeout` if the sender is too slow, or `too-many-requests` if it has to make way for others.
@@ -158,7 +158,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// How long a sender that brings so many octets a second in packets of `packet` is listened to, in seconds, at most
+    /// How long a sender that brings so many bytes a second in packets of `packet` is listened to, in seconds, at most
     /// three hours.
     fn listened(rate: u64, packet: u64) -> u64 {
         let mut pace = Pace::new(MINUTE);

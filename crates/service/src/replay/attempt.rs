@@ -8,7 +8,7 @@
 //!
 //! Promises: the request is plain HTTP/1.1 with its exact `Content-Length`; nothing of the last two records (some
 //! 64 KiB at least, or the whole body) is handed to the socket before the gate's commit is on disk, so that an application
-//! that can do without a few octets at the end cannot have taken it either; an answer is an answer, also if it comes early.
+//! that can do without a few bytes at the end cannot have taken it either; an answer is an answer, also if it comes early.
 //!
 //! Bounds: [`BATCH`] records in memory.
 

@@ -1,9 +1,9 @@
 //! The application's answer off the wire: [`read_answer`] (RFC 9112).
 //!
-//! A replay speaks HTTP/1.1 by hand, since it must know to the octet what has been sent, and must hear an answer that
+//! A replay speaks HTTP/1.1 by hand, since it must know to the byte what has been sent, and must hear an answer that
 //! comes before all was sent, even where the application then closes in our face.
 //!
-//! Bounds: a head of [`HEAD_MAX`] octets and [`FIELDS_MAX`] fields; of the body, the first [`BODY_KEPT`] octets are
+//! Bounds: a head of [`HEAD_MAX`] bytes and [`FIELDS_MAX`] fields; of the body, the first [`BODY_KEPT`] bytes are
 //! kept and at most [`BODY_READ`] read.
 
 use std::io;
@@ -169,7 +169,7 @@ fn parse_head(buffer: &[u8]) -> Result<Option<(usize, Head)>, AnswerError> {
     }
 }
 
-/// Moves `len` octets of body into the answer; returns early, content, when it has read enough.
+/// Moves `len` bytes of body into the answer; returns early, content, when it has read enough.
 async fn copy<S: AsyncRead + Unpin>(
     input: &mut Input<'_, S>,
     answer: &mut Answer,

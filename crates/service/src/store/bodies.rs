@@ -4,7 +4,7 @@ use hoop_units::UploadId;
 use std::io;
 use std::sync::Arc;
 
-/// One upload's sealed octets: a file that is exactly Z, with holes where nothing has come.
+/// One upload's sealed bytes: a file that is exactly Z, with holes where nothing has come.
 pub trait Sealed: Send + Sync {
     /// Writes at an offset.
     fn write_at(&self, octets: &[u8], offset: u64) -> io::Result<()>;
@@ -15,7 +15,7 @@ pub trait Sealed: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Keeps the sealed octets.
+/// Keeps the sealed bytes.
 pub trait Bodies: Send + Sync {
     /// The body of a new upload, empty; it is there for good once its first sync has returned.
     fn create(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>>;

@@ -1,6 +1,6 @@
 //! What is known of each upload, and where it is kept.
 //!
-//! Two small traits keep an [`Upload`](crate::model::Upload): [`Index`] (facts; [`SqliteIndex`](sqlite::SqliteIndex); with [`Notes`], [`SavedSettings`] and [`Closed`]) and [`Bodies`] (sealed octets;
+//! Two small traits keep an [`Upload`](crate::model::Upload): [`Index`] (facts; [`SqliteIndex`](sqlite::SqliteIndex); with [`Notes`], [`SavedSettings`] and [`Closed`]) and [`Bodies`] (sealed bytes;
 //! [`Folder`](folder::Folder)). Every change is on disk and synced when its method returns. [`Store`] lends both to the runtime's
 //! blocking threads, and tells who waits for an upload that it changed. `conformance` holds an implementation to what both promise.
 //!

@@ -1,4 +1,4 @@
-//! Another text in the place of some octets of a body, as the body goes by: [`Edits`].
+//! Another text in the place of some bytes of a body, as the body goes by: [`Edits`].
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ impl Edits {
         Self(edits)
     }
 
-    /// How long a body of `len` octets is with them.
+    /// How long a body of `len` bytes is with them.
     pub fn len_of(&self, len: u64) -> u64 {
         self.0.iter().fold(len, |len, (range, with)| len + with.len() as u64 - (range.end - range.start))
     }

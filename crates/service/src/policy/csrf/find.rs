@@ -51,7 +51,7 @@ impl Form {
 pub struct Piece<'a> {
     /// Where it begins in the body.
     pub at: u64,
-    /// Its octets.
+    /// Its bytes.
     pub octets: &'a [u8],
     /// Whether the body ends with it.
     pub last: bool,
