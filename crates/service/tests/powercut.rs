@@ -308,7 +308,7 @@ fn judge(sealed: &Sealed, known: &Told, state: &str, after: u32) -> Result<(), S
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_power_cut_at_any_point_what_was_answered_is_there_and_no_application_gets_it_twice() {
+async fn a_power_cut_loses_no_accepted_upload_and_repeats_none() {
     let (seed, mut cuts) = (seed(), 0);
     for seed in seed..seed + number_of("HOOP_CYCLES").unwrap_or(CYCLES) {
         let run = run(seed).await;
@@ -326,7 +326,7 @@ async fn after_a_power_cut_at_any_point_what_was_answered_is_there_and_no_applic
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_sync_of_the_bodies_or_the_index_a_cut_loses_what_was_answered() {
+async fn without_syncs_a_power_cut_loses_accepted_uploads() {
     let run = run(7).await;
     for (what, ignored) in [
         ("bodies", (|path: &Path, is_folder| !is_folder && path.starts_with("bodies")) as fn(&Path, bool) -> bool),

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_get_a_page_an_event_source_gets_events_and_programs_get_json() {
+    fn accept_chooses_between_a_page_events_and_json() {
         let wanted =
             |accept: &str| Representation::by(&[(header::ACCEPT, accept.parse().unwrap())].into_iter().collect());
         assert_eq!(wanted("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"), Representation::Html);

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_read_with_what_it_has_and_only_its_total_is_needed() {
+    fn a_note_needs_only_its_total() {
         let full = r#"{"total": 3146021, "files": [{"name": "a.jpg", "size": 3145902, "type": "image/jpeg"}], "caption": "At the lake",
                        "monitor": "http://hoop.local:4667/monitor?ID=1", "of_tomorrow": 1}"#;
         let note = Note::parse(full.as_bytes()).unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_files_twenty_are_kept_and_all_are_counted() {
+    fn a_note_keeps_twenty_files_and_counts_all() {
         let files: Vec<_> = (0..1_500).map(|n| serde_json::json!({"name": n.to_string()})).collect();
         let mut sent = serde_json::json!({"total": 1, "files": files});
         let note = Note::parse(sent.to_string().as_bytes()).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_refused_by_its_member() {
+    fn a_bad_note_is_refused_by_the_member_at_fault() {
         for (text, field) in [
             ("", "body"),
             ("[]", "body"),

@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_application_may_have_is_neither_stopped_nor_expired() {
+    fn an_upload_past_the_gate_is_neither_stopped_nor_expired() {
         for change in [Change::Stop, Change::Expire] {
             assert!(upload(State::Committing).apply(change.clone(), UnixTime(5)).is_err());
             assert!(upload(State::Accepted).apply(change, UnixTime(5)).is_err());
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_paused_is_neither_claimed_nor_committed_and_goes_on_when_resumed_or_released() {
+    fn a_paused_upload_is_not_replayed_until_it_is_resumed_or_released() {
         for (state, change) in [(State::Received, Change::Claim), (State::Replaying, Change::Commit)] {
             let mut paused = upload(state);
             paused.apply(Change::Pause, UnixTime(5)).unwrap();
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rejected_is_kept_for_its_owner_until_it_is_let_go() {
+    fn a_rejected_upload_is_kept_for_its_owner_until_it_is_let_go() {
         let answered = |state| Change::Answered { state, reason: None, answer: vec![1], receipt: Some(vec![2]) };
         let mut rejected = upload(State::Committing);
         rejected.apply(answered(State::Rejected), UnixTime(5)).unwrap();
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_is_released_again_and_again_waits_longer_and_longer() {
+    fn each_further_release_of_an_upload_waits_longer() {
         let rejected = || Change::Answered { state: State::Rejected, reason: None, answer: vec![1], receipt: None };
         let mut upload = upload(State::Received);
         let mut now = UnixTime(1_000);
@@ -559,14 +559,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_with_the_end_of_its_ticket_and_a_week() {
+    fn a_kept_upload_goes_a_week_after_its_tickets_end() {
         let mut late = Upload { expires: UnixTime(100), ..upload(State::Committing) };
         late.apply(Change::Lost(Reason::new(Code::AnswerLost, "")), UnixTime(100 + LINGER_SECS - 9)).unwrap();
         assert_eq!(late.kept_until(), Some(UnixTime(100 + LINGER_SECS)));
     }
 
     #[test]
-    fn what_may_be_there_already_is_released_only_by_who_knows_the_risk() {
+    fn an_unknown_upload_is_released_only_by_an_owner_who_takes_the_risk() {
         let mut unknown = upload(State::Committing);
         unknown.apply(Change::Lost(Reason::new(Code::AnswerLost, "")), UnixTime(5)).unwrap();
         assert!(unknown.apply(release(false), UnixTime(6)).is_err());
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_gate_a_pause_keeps_no_answer_out_and_what_is_final_is_not_paused() {
+    fn a_pause_past_the_gate_keeps_no_answer_out() {
         let mut upload = upload(State::Committing);
         upload.apply(Change::Pause, UnixTime(5)).unwrap();
         let answered = Change::Answered { state: State::Accepted, reason: None, answer: vec![1], receipt: None };

@@ -691,7 +691,7 @@ mod tests {
 
     /// All readers of events ask each second, and an upload may have thousands of spans.
     #[tokio::test]
-    async fn of_what_comes_in_others_uploads_are_not_looked_into() {
+    async fn readers_of_events_look_only_into_uploads_they_want() {
         let dir = tempfile::tempdir().unwrap();
         let bodies = Folder::open(&dir.path().join("bodies")).unwrap();
         let in_flight = InFlight::default();
@@ -730,7 +730,7 @@ mod tests {
 
     /// The runtime's own threads look at an upload, and whoever else they serve would wait with them.
     #[test]
-    fn nobody_who_looks_at_an_upload_waits_for_what_is_written_of_it() {
+    fn reading_an_uploads_progress_does_not_wait_for_its_writes() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), 1 << 20).unwrap();
         let arrival = coming_in(&**store.bodies(), 1);
@@ -752,7 +752,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_the_disk_keeps_out_no_upload_of_another_part() {
+    async fn an_upload_that_waits_for_the_disk_blocks_only_its_own_part() {
         let in_flight = InFlight::default();
         let _waits = in_flight.part(UploadId([0; 16])).lock().await;
         for part in 1..PARTS {
@@ -762,7 +762,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_paused_is_asked_for_less_and_less_often_and_never_less_than_each_minute() {
+    fn a_paused_upload_is_asked_for_ever_less_often_up_to_a_minute() {
         let secs = |paused, roll| paused_wait(paused, roll).as_secs();
         for (paused, least, most) in
             [(0, 4, 8), (8, 4, 8), (16, 8, 16), (60, 16, 32), (600, 30, 60), (u32::MAX, 30, 60)]

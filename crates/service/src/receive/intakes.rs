@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn half_of_the_slots_are_for_others_and_what_ends_makes_room() {
+    async fn one_address_takes_at_most_half_of_the_slots() {
         let intakes = Intakes::new(5);
         let [one, two, three] = [1, 2, 3].map(|n| IpAddr::from([10, 0, n, 1]));
         let mut held: Vec<_> = (0..3).map(|_| intakes.begin(one).unwrap()).collect();

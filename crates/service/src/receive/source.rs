@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_an_octet_a_second_is_cut_off_within_a_minute() {
+    fn a_sender_of_a_byte_a_second_is_cut_off_within_a_minute() {
         assert!(listened(1, 1) <= 60);
         assert!(listened(1_000, 50) <= 60, "64 KiB in a minute is 1,093 a second");
     }
 
     #[test]
-    fn at_64_kbit_a_second_fifty_seconds_of_silence_are_forgiven() {
+    fn a_sender_at_64_kbit_a_second_may_be_silent_for_fifty_seconds() {
         let mut pace = Pace::new(MINUTE);
         for _ in 0..100 {
             pace.came(1_448, Duration::from_secs(50));

@@ -502,7 +502,7 @@ mod tests {
     use hoop_seal::ServiceKey;
 
     #[test]
-    fn the_key_of_an_uploads_attempts_outlives_a_rotation_and_tells_uploads_apart() {
+    fn an_idempotency_key_outlives_a_rotation_and_differs_by_upload() {
         let [old, new] = [1, 2].map(|n| ServiceKey::new(KwsId([n; 4]), [n; 32]));
         let before = Keyring::new(old.clone());
         let rotated = Keyring::parse(&format!("{}\n{}", new.to_line(), old.to_line())).unwrap();

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_asked_for_in_its_time_while_an_upload_is_under_way_and_not_once_it_has_gone() {
+    fn a_session_is_asked_for_on_time_until_it_has_gone() {
         let under_way = |n: u8| UnderWay { owner: [n; 16], id: UploadId([n; 16]), began: UnixTime(999 + u32::from(n)) };
         let (one, two) = (under_way(1), under_way(2));
         let mut sessions = BTreeMap::new();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn wherever_an_owner_stands_its_turn_comes() {
+    fn each_owner_gets_a_turn() {
         // Of a circle of 64 places the first two are asked for: within a hundred periods each is.
         let mut asked = [false; 64];
         for period in 0..100 {

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_warned_of_once_and_strangers_cannot_fill_the_log() {
+    fn each_field_name_is_warned_of_once_and_at_most_64_in_all() {
         let left = LeftBehind::default();
         assert!(left.is_news("X-Album", Fate::Unlisted) && !left.is_news("x-album", Fate::Unlisted));
         assert!(!left.is_news("X-Dropped", Fate::Dropped), "the operator knows");

@@ -292,7 +292,7 @@ mod tests {
     use hoop_units::{ByteRange, UnixTime};
 
     #[test]
-    fn at_shutdown_only_an_attempt_that_is_known_to_be_before_its_gate_is_let_go() {
+    fn at_shutdown_only_an_attempt_known_to_be_before_its_gate_is_dropped() {
         let begun = || Upload::begun(UploadId([1; 16]), Vec::new(), 1, UnixTime(1), UnixTime(1));
         let upload = |state| Upload { state, attempts: 1, ..begun() };
         for state in State::ALL {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn one_payer_has_half_of_the_replays_while_another_has_something_due() {
+    fn one_payer_gets_half_of_the_replays_while_another_waits() {
         let [one, two] = [1, 2].map(|n| Some(Payer::Owner([n; 16])));
         let started = |due: &[Option<Payer>], before: &[Option<Payer>], replays: usize| {
             let due = due.iter().enumerate().map(|(n, payer)| (*payer, UploadId([n as u8; 16]))).collect();
@@ -326,7 +326,7 @@ mod tests {
 
     /// What is over may be thousands of uploads, each with its sync.
     #[tokio::test(flavor = "multi_thread")]
-    async fn replays_begin_while_what_is_over_is_cleared_away() {
+    async fn replays_begin_while_old_uploads_are_cleared_away() {
         let dir = tempfile::tempdir().unwrap();
         let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
         let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_that_are_wanted_are_found_however_many_others_there_are() {
+    fn the_wanted_bodies_are_found_among_many_others() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         (0..50).for_each(|n| drop(folder.create(UploadId([n; 16])).unwrap()));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_sync_that_failed_no_other_succeeds_until_the_body_is_opened_again() {
+    fn after_a_failed_sync_none_succeeds_until_the_body_is_reopened() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         let id = UploadId([1; 16]);

@@ -335,7 +335,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_state_folder_is_made_with_those_above_it_and_for_its_owner_alone() {
+    fn a_state_folder_is_made_with_its_parents_for_its_owner_alone() {
         let temporary = tempfile::tempdir().unwrap();
         let dir = temporary.path().join("lib/hoop");
         drop(Store::open(&dir, ENDED_MAX).unwrap());

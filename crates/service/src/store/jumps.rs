@@ -371,7 +371,7 @@ fn jumps() -> usize {
 }
 
 #[test]
-fn clocks_that_jump_at_both_ends_lose_nothing_and_have_nothing_arrive_twice() {
+fn clocks_that_jump_at_both_ends_lose_and_repeat_nothing() {
     let first = std::env::var("HOOP_SEED").map_or(0, |seed| seed.parse().expect("HOOP_SEED is a number"));
     let (mut made, mut seed, mut total) = (0, first, [0; 3]);
     while made < jumps() {
@@ -387,7 +387,7 @@ fn clocks_that_jump_at_both_ends_lose_nothing_and_have_nothing_arrive_twice() {
 }
 
 #[test]
-fn by_the_wall_clock_alone_the_same_jumps_lose_uploads_and_have_some_arrive_twice() {
+fn with_the_wall_clock_alone_jumps_lose_and_repeat_uploads() {
     let wrong: Vec<String> = (0..20).flat_map(|seed| world(seed, By::Wall, WORLD).0).collect();
     for what in ["arrived 2 times", "the gateway gave", "the service gave", "was refused"] {
         assert!(wrong.iter().any(|wrong| wrong.contains(what)), "{what}: {wrong:#?}");

@@ -133,7 +133,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     #[tokio::test]
-    async fn a_refusal_is_a_page_that_explains_itself_and_escapes_what_came() {
+    async fn a_refusal_page_explains_itself_and_escapes_foreign_text() {
         let origin = "https://photos.example".parse().unwrap();
         for language in Language::ALL {
             for &code in Code::ALL {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_sign_in_is_a_link_and_no_script() {
+    fn a_sign_in_link_is_never_a_script() {
         let origin = "https://photos.example".parse().unwrap();
         assert_eq!(link(&origin, "/login?next=/").as_deref(), Some("https://photos.example/login?next=/"));
         assert_eq!(link(&origin, "https://sso.example/").as_deref(), Some("https://sso.example/"));

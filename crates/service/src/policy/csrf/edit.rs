@@ -47,7 +47,7 @@ mod tests {
 
     /// Every way to cut a body in three, and places of every length, empty ones among them.
     #[test]
-    fn however_a_body_is_cut_it_is_edited_as_a_whole_is() {
+    fn a_body_cut_anywhere_is_edited_like_the_whole() {
         let body: Vec<u8> = (b'a'..=b'l').collect();
         let len = body.len();
         let cases = [

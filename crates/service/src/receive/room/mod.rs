@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_finds_room_does_not_wait_for_what_makes_way_for_others() {
+    async fn an_upload_that_finds_room_does_not_wait_for_evictions() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), ENDED_MAX).unwrap();
         let room = room(dir.path(), &store);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_counted_by_payer_and_without_whoever_asks() {
+    fn promises_are_counted_by_payer_without_the_asking_upload() {
         let mut promises = Promises::default();
         promises.put(id(1), A, 100, at(0));
         promises.put(id(2), A, 10, at(0));

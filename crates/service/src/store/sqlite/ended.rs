@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_ended_uploads_of_one_address_keep_within_its_share() {
+    fn ended_uploads_of_one_address_keep_within_its_share() {
         let dir = tempfile::tempdir().unwrap();
         let max = 16 << 20;
         let index = index(dir.path(), max);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_most_makes_room_when_all_of_it_is_taken() {
+    fn the_largest_payer_makes_room_when_all_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let max = 1 << 20;
         let index = index(dir.path(), max);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_counts_no_more_until_it_ends_again() {
+    fn a_released_upload_counts_again_only_once_it_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let index = index(dir.path(), 1 << 20);
         let id = end(&index, 1, 1, ANSWER, State::Rejected);

@@ -168,7 +168,7 @@ mod tests {
 
     /// Else each that is small would be synced alone, and whoever sends many of them would keep all others waiting.
     #[test]
-    fn whatever_changes_waits_for_one_transaction_together() {
+    fn waiting_changes_share_one_transaction() {
         let (_dir, index) = index();
         let id = |n| UploadId([n; 16]);
         done(index.receive(&progress(1, 10), true).unwrap());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn of_changes_that_wait_together_one_that_fails_is_undone_alone() {
+    fn a_failed_change_is_undone_alone_in_its_transaction() {
         let (_dir, index) = index();
         let busy = index.lock();
         let outcomes = std::thread::scope(|scope| {

@@ -536,7 +536,7 @@ mod tests {
 
     /// A role that is confined may make no files but its own.
     #[test]
-    fn what_may_have_to_be_undone_is_kept_in_memory() {
+    fn sqlite_keeps_temporary_data_in_memory() {
         let (_dir, index) = index();
         for connection in [index.lock(), index.reader()] {
             let kept: u32 = connection.pragma_query_value(None, "temp_store", |row| row.get(0)).unwrap();
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_an_upload_survives_a_restart() {
+    fn an_uploads_row_survives_a_restart() {
         let (dir, index) = index();
         done(index.receive(&progress(1, 500), true));
         done(index.receive(&progress(1, 1_000), false));
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_the_first_layout_keeps_its_uploads_and_one_of_tomorrow_is_refused() {
+    fn an_index_of_the_first_layout_opens_and_one_of_tomorrow_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.sqlite");
         let first = Connection::open(&path).unwrap();
@@ -620,7 +620,7 @@ mod tests {
 
     /// A day of one address whose uploads are held has hundreds of thousands of rows, and each message asks what it has.
     #[test]
-    fn what_a_payer_has_costs_no_look_at_its_uploads() {
+    fn a_payers_sum_is_read_without_its_uploads() {
         let (_dir, index) = index();
         assert_eq!(plan(&index, PAID_BY), ["SEARCH paid USING PRIMARY KEY (payer=?)"]);
         assert_eq!(plan(&index, LONGEST_KEPT_OF), ["SEARCH uploads USING INDEX uploads_kept_paid (payer=?)"]);
@@ -628,7 +628,7 @@ mod tests {
 
     /// Each minute it is looked for, in the one transaction for which all wait: to read all that has ended took ten seconds for each half a million rows.
     #[test]
-    fn what_may_be_forgotten_is_found_without_reading_what_may_not() {
+    fn forgettable_uploads_are_found_without_reading_others() {
         let (_dir, index) = index();
         let plan = plan(&index, &forgettable());
         let searches = |by: &str| {
@@ -643,7 +643,7 @@ mod tests {
 
     /// Each minute it is looked for, while nobody else reads: 70,000 uploads that had not ended took 0.2 s.
     #[test]
-    fn what_is_over_is_found_without_reading_what_is_not() {
+    fn overdue_uploads_are_found_without_reading_others() {
         let (_dir, index) = index();
         let search = |by: &str| format!("SEARCH uploads USING INDEX uploads_unended (expires{by}?)");
         let plan = self::plan(&index, &overdue());
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_payer_has_is_the_sum_of_its_uploads_whatever_happens_to_them() {
+    fn each_payers_sum_matches_its_uploads_after_any_change() {
         let (dir, index) = index();
         let sums = |index: &SqliteIndex, of: &str| {
             let connection = index.lock();
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_paused_is_not_due_until_it_is_resumed() {
+    fn a_paused_upload_is_not_due_until_it_is_resumed() {
         let (_dir, index) = index();
         let id = UploadId([1; 16]);
         done(index.receive(&progress(1, 1_000), true));
@@ -704,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stopped_before_it_came_never_begins_and_what_was_paused_begins_paused() {
+    fn a_stop_before_arrival_holds_and_so_does_a_pause() {
         use crate::model::Marked;
         use crate::store::Notes as _;
         let (_dir, index) = index();
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_replayed_is_found_a_page_at_a_time() {
+    fn interrupted_replays_are_found_a_page_at_a_time() {
         let (_dir, index) = index();
         for n in 1..=5 {
             done(index.receive(&progress(n, 1_000), true));
@@ -759,7 +759,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_finds_the_own_uploads_newest_first() {
+    fn an_owner_gets_their_own_uploads_newest_first() {
         let (_dir, index) = index();
         (1..=6).for_each(|n| drop(done(index.receive(&progress(n, 10), true))));
         let ids = |tags: &[[u8; 16]], limit| {
@@ -771,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_disposed_of_and_then_forgotten() {
+    fn an_upload_that_is_over_is_disposed_of_and_then_forgotten() {
         let (_dir, index) = index();
         done(index.receive(&progress(1, 10), true));
         let ends = UnixTime(1_000 + LINGER_SECS);

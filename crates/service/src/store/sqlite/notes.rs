@@ -397,7 +397,7 @@ mod tests {
     /// A row has its note before what says whether it may go: whoever reads a later column reads all of the note. SQLite looks for the row
     /// that it has found, and calls an index covering even when it does; so the steps count, and not the plan alone.
     #[test]
-    fn what_may_go_is_found_without_reading_a_note() {
+    fn evictable_notes_are_found_without_reading_a_note() {
         let (_dir, index) = index();
         let (plan, steps) = search(&index, &oldest());
         assert_eq!(plan, ["SEARCH notes USING INDEX notes_paid_may_go (payer=?)"]);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_most_notes_is_found_without_looking_at_a_note() {
+    fn the_payer_with_most_notes_is_found_without_reading_a_note() {
         let (_dir, index) = index();
         let (plan, steps) = search(&index, MOST);
         assert_eq!((plan[0].as_str(), steps), ("SCAN note_counts", vec![]));
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_as_they_are_whatever_happens_to_them() {
+    fn counts_of_notes_match_the_rows_after_any_change() {
         let (dir, index) = index();
         let counted = |index: &SqliteIndex, table: &str| {
             let connection = index.lock();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn one_addresss_marks_refuse_no_others_notes_though_neither_has_a_name() {
+    fn one_addresss_marks_refuse_no_notes_of_another_address() {
         let (_dir, index) = index();
         // All that a stranger may mark, with notes: none may go.
         let address = format!("x'61{}'", "02".repeat(16));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_marks_are_bounded_and_keep_no_user_from_stopping_or_noting() {
+    fn marks_of_anonymous_owners_are_bounded_and_block_no_user() {
         let (_dir, index) = index();
         rows(&index, MARKS_ALL_MAX - 2 * MARKS_OF_FREE, true, "randomblob(16)", "NULL");
         hold(&index, 0, 7, false, true).unwrap();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_users_of_one_address_push_out_nobody_elses_notes_or_marks() {
+    fn made_up_users_of_one_address_evict_no_others_notes_or_marks() {
         let (_dir, index) = index();
         // The oldest of all.
         let honest = note_at(&index, UploadId([1; 16]), 1, 1, 0).unwrap().id;
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_addresses_that_pause_what_they_note_leave_others_notes_and_marks() {
+    fn sixteen_addresses_that_pause_their_notes_leave_room_for_others() {
         let (_dir, index) = index();
         let address = |n: u8| format!("x'61{}'", format!("{n:02x}").repeat(16));
         (1..=17).for_each(|n| rows(&index, NOTES_ALL_MAX / 17 + 1, false, "randomblob(16)", &address(n)));
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_addresses_and_four_users_that_mark_all_they_may_leave_others_marks() {
+    fn sixteen_addresses_and_four_users_leave_marks_for_others() {
         let (_dir, index) = index();
         (1..=4).for_each(|n| {
             rows(&index, MARKS_MAX, true, "randomblob(16)", &format!("x'6f{}'", format!("{n:02x}").repeat(16)))
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_noted_nor_held_any_more_is_not_kept() {
+    fn a_row_without_note_or_mark_is_deleted() {
         let (_dir, index) = index();
         let held = hold(&index, 1, 1, false, false).unwrap();
         assert!(!index.mark(held.clone(), Box::new(move |marked| marked.paused = false)).unwrap().unwrap().paused);
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_owners_waiting_notes_the_oldest_goes_and_no_others() {
+    fn an_owner_with_too_many_notes_loses_the_oldest_alone() {
         let (_dir, index) = index();
         note(&index, 0, 2).unwrap();
         for n in 1..=NOTES_MAX + 2 {
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn of_long_notes_no_more_are_read_than_a_list_has_room_for() {
+    fn a_list_reads_no_more_long_notes_than_it_has_room_for() {
         let (_dir, index) = index();
         for n in 1..=100 {
             let id = note(&index, n, 1).unwrap().id;

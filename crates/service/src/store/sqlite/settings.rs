@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_users_of_one_address_push_out_nobody_elses_settings() {
+    fn made_up_users_of_one_address_evict_no_others_settings() {
         let dir = tempfile::tempdir().unwrap();
         let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         let save = |tag: u8, address: u8, now| {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_counted_as_they_are_and_a_save_reads_none_of_them() {
+    fn counts_of_settings_match_the_rows_and_a_save_reads_no_rows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.sqlite");
         let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();

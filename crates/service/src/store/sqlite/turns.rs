@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn payers_take_turns_and_nobodys_backlog_keeps_another_waiting() {
+    fn payers_take_turns_whatever_their_backlog() {
         let (_dir, index) = index();
         waiting(&index, payer(2), 5_000, 100, None);
         waiting(&index, payer(3), 1, 9_000, None);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_payers_uploads_those_that_have_been_due_the_longest_are_first() {
+    fn a_payers_longest_due_uploads_come_first() {
         let (_dir, index) = index();
         waiting(&index, payer(1), 40, 300, None);
         waiting(&index, payer(1), 1, 900, Some(250));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_costs_the_same_however_much_waits() {
+    fn a_look_for_due_uploads_costs_the_same_whatever_waits() {
         let (_dir, index) = index();
         let connection = index.lock();
         let next = format!("SELECT 1 FROM uploads INDEXED BY uploads_unripe WHERE {IS_UNRIPE} AND next_attempt > ?1");
@@ -217,7 +217,7 @@ mod tests {
 
     /// As many IPv6 networks as one has for the asking, whose uploads the application does not take yet.
     #[test]
-    fn whoever_waits_for_a_later_time_costs_a_look_nothing() {
+    fn uploads_due_later_cost_a_look_nothing() {
         let (_dir, index) = index();
         waiting(&index, payer(1), 1, 100, None);
         waiting(&index, payer(1), 5_000, 100, Some(2_000));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_is_ripe_no_longer() {
+    fn a_retried_upload_is_no_longer_ripe() {
         let (_dir, index) = index();
         waiting(&index, payer(1), 1, 100, Some(500));
         let [(_, id)] = index.due(None, UnixTime(500)).unwrap()[..] else { panic!("it is due") };
