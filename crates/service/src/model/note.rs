@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// The longest note.
 pub const NOTE_MAX: usize = 64 * 1024;
 
-/// The files of a note that are kept, and so named in lists and events: as many as anybody reads. How many there are is kept, too.
+/// How many files of a note are kept, and so named in lists and events: as many as anybody reads. Their number is kept,
+/// too.
 const FILES_MAX: usize = 20;
 
 /// The longest link that is kept: the URL of a gateway's page has a hundred bytes. A longer one is no reason to refuse the note.

@@ -72,9 +72,9 @@ impl Bodies for Folder {
 #[derive(Debug)]
 struct SealedFile {
     file: File,
-    /// Whether the file's name has yet to be synced, with the folder that holds it.
+    /// Whether the file's name has yet to be synced into its folder.
     unnamed: AtomicBool,
-    /// Whether a sync has failed: Linux says so once, drops the pages, and calls the next sync a success.
+    /// Whether a sync has failed. Linux says so once, drops the pages, and calls the next sync a success.
     broken: AtomicBool,
     folder: PathBuf,
 }

@@ -1,16 +1,17 @@
 //! Whose uploads are replayed next: payers take turns.
 //!
-//! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. Each payer of whom anything is due costs a few steps in an index, however many uploads wait.
+//! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. A look costs a few steps in an index for each payer
+//! that has something due, however many uploads wait.
 
 use crate::model::Payer;
 use crate::store::StoreError;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-/// Uploads of one payer that are told at once: some that cannot be claimed hold up no other.
+/// Uploads of one payer in one answer: some that cannot be claimed block no other.
 const OF_EACH: usize = 32;
 
-/// Uploads that are told at once; the turn of others comes when it goes on from whoever was last.
+/// Uploads in one answer. The next answer begins after the last payer.
 const DUE_MAX: usize = 256;
 
 /// No wait is longer than the longest `Retry-After` that is honoured (6 h, see `replay`). A `next_attempt` beyond that
@@ -25,7 +26,8 @@ pub const SCHEMA: &str = "
 CREATE INDEX uploads_waiting ON uploads (payer, next_attempt, updated) WHERE state = 'received' AND NOT paused;
 ";
 
-/// Another: what is due alone, by payer, so that whoever waits for a later time costs a look nothing. An upload is marked as ripe once its time has come.
+/// Another: due uploads alone, by payer, so that uploads that wait for a later time cost a look nothing. An upload is
+/// marked as ripe once its time has come.
 pub const RIPE: &str = "
 DROP INDEX uploads_waiting;
 ALTER TABLE uploads ADD COLUMN ripe INTEGER NOT NULL DEFAULT 0;
@@ -40,7 +42,8 @@ const IS_RIPE: &str = "state = 'received' AND NOT paused AND (next_attempt IS NU
 /// What waits for its time, in the same way.
 const IS_UNRIPE: &str = "state = 'received' AND NOT paused AND NOT ripe AND next_attempt IS NOT NULL";
 
-/// What waits although its time has come, by `?1`, or is of a clock that was set back: beyond `?2`.
+/// Uploads that wait although their time has come (`?1`), or that have a time beyond `?2`, of a clock that was set
+/// back.
 fn come() -> String {
     let part = |when: &str| {
         format!(
@@ -50,7 +53,7 @@ fn come() -> String {
     format!("{} UNION ALL {}", part("<= ?1"), part("> ?2"))
 }
 
-/// Whether the time of any upload has come that is not marked so.
+/// Whether the time of any upload has come that is not marked as ripe.
 pub fn has_come(connection: &Connection, now: UnixTime) -> Result<bool, StoreError> {
     Ok(connection.prepare_cached(&come())?.exists([now.0, now.plus_secs(WAIT_MAX_SECS).0])?)
 }
@@ -62,7 +65,7 @@ pub fn ripen(connection: &Connection, now: UnixTime) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// When the time of the next comes that waits.
+/// When the next waiting upload becomes due.
 pub fn next_due(connection: &Connection, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
     let sql = format!(
         "SELECT min(next_attempt) FROM uploads INDEXED BY uploads_unripe WHERE {IS_UNRIPE} AND next_attempt > ?1"
@@ -71,7 +74,8 @@ pub fn next_due(connection: &Connection, now: UnixTime) -> Result<Option<UnixTim
     Ok(next.map(UnixTime))
 }
 
-/// Uploads to replay now, by payer: those of whoever comes after `last` first. Of each payer, those that have been due the longest first.
+/// Uploads to replay now, by payer, in a circle that begins after `last`. Of each payer, those that have been due the
+/// longest come first.
 pub fn due(connection: &Connection, last: Option<Payer>) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError> {
     let mut found = Vec::new();
     let mut add = |payer: Option<Payer>| {
@@ -95,7 +99,7 @@ pub fn due(connection: &Connection, last: Option<Payer>) -> Result<Vec<(Option<P
     Ok(found)
 }
 
-/// The next payer of whom anything is due.
+/// The next payer with anything due.
 fn next_payer() -> String {
     format!(
         "SELECT payer FROM uploads INDEXED BY uploads_ripe WHERE {IS_RIPE} AND payer > coalesce(?1, x'') AND payer <= coalesce(?2, x'ff') \
@@ -110,7 +114,7 @@ fn due_of() -> String {
     )
 }
 
-/// The next payer, as far as to `end`, of whom anything is due.
+/// The next payer with anything due, up to `end`.
 fn after(connection: &Connection, payer: Option<Payer>, end: Option<Payer>) -> Result<Option<Payer>, StoreError> {
     Ok(connection.prepare_cached(&next_payer())?.query_row(params![payer, end], |row| row.get(0)).optional()?)
 }
