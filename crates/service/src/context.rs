@@ -13,15 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long what is under way may still take when the service stops and nobody is connected any more: attempts that are
-/// past the gate, and messages that are being noted.
+/// How long attempts past the gate and messages that are being noted may still take when the service stops.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long after its ticket's end an upload is known at most.
 const AFTERLIFE: Duration = Duration::from_secs(2 * LINGER_SECS as u64);
 
-/// Tickets are taken to live so long at least, whatever `ticket_lifetime` is now: as long as gateways keep any. More costs nothing until a clock
-/// is set forward.
+/// Tickets count as alive for so long at least, whatever `ticket_lifetime` is now: as long as gateways keep any. More
+/// costs nothing until a clock is set forward.
 const TICKET_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What every room of a running service needs.
@@ -52,19 +51,21 @@ impl Context {
         }
     }
 
-    /// Tickets live no longer than that.
+    /// The longest life of a ticket.
     fn ticket_life(&self) -> Duration {
         self.ticket_lifetime.max(TICKET_LIFE)
     }
 
-    /// The time that has come beyond doubt, for whatever lives for `afterlife` seconds after its ticket's end, to refuse it by: nothing has
-    /// ended by this before it has lived as long in run time (`docs/time.md`). What is let in by a shorter afterlife than it then gets, gets the
-    /// difference in run time, too.
+    /// The time that has certainly come, to refuse what ended before it. `afterlife` is how many seconds something
+    /// lives on after its ticket's end. Nothing has ended by this time before it has lived as long in run time
+    /// (`docs/time.md`). An upload that is let in by a shorter afterlife than it then gets also gets the difference in
+    /// run time.
     pub fn past(&self, afterlife: u32) -> UnixTime {
         self.clock.past(self.ticket_life() + Duration::from_secs(afterlife.into()))
     }
 
-    /// Which tickets have certainly had their time, to refuse what is new by. A ticket that would have ended on a closed day ends later.
+    /// Which tickets are certainly over, to refuse new uploads. A ticket that would have ended on a closed day ends
+    /// later.
     pub async fn ended(&self) -> Result<Over, StoreError> {
         let after = self.clock.after(self.ticket_life());
         let after = self.store.with(move |index| index.open_end(after)).await?;
@@ -76,7 +77,7 @@ impl Context {
         self.clock.over(self.ticket_life() + AFTERLIFE).unwrap_or(Over::NOTHING)
     }
 
-    /// How what comes in is judged now.
+    /// The policy that holds now.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.get()
     }
@@ -86,7 +87,7 @@ impl Context {
         self.permits.get()
     }
 
-    /// From now on keys, routes, the longest upload and permits are those of `config`.
+    /// Takes keys, routes, the longest upload and permits from `config` from now on.
     pub fn adopt(&self, config: &Config) {
         let ids = |keys: &Keyring| keys.signing_keys().map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(" ");
         let (before, after) = (ids(&self.policy().keys), ids(&config.keys));
@@ -97,7 +98,7 @@ impl Context {
         self.permits.set(config.permits.clone());
     }
 
-    /// Notes a change, and deletes the body of an upload that is over.
+    /// Applies a change, deletes the body of an upload that is over, and tells the worker.
     pub async fn note(&self, id: UploadId, change: Change) -> Result<(), StoreError> {
         match self.store.apply(id, change, self.clock.unix()).await? {
             Changed::Done(upload) => {

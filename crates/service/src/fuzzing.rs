@@ -2,7 +2,7 @@
 
 pub use crate::api::guard::{hoop_version, own_form, own_page};
 pub use crate::api::post::wait;
-pub use crate::api::request::Wanted as WantedForm;
+pub use crate::api::request::Representation;
 pub use crate::model::Credentials;
 pub use crate::model::Note;
 pub use crate::model::content::Form;
@@ -26,7 +26,7 @@ use hoop_seal::{Route, Suite, UploadKey};
 /// # Errors
 /// As the service answers.
 pub fn ticket_request(policy: &Policy, body: &[u8]) -> Result<(Route, u64, Suite, Option<UploadKey>), Problem> {
-    let wanted = tickets::Wanted::parse(body)?;
+    let wanted = tickets::TicketRequest::parse(body)?;
     let (route, limit, suite) = tickets::check(policy, &wanted)?;
     Ok((route, limit, suite, tickets::given_key(&wanted)?))
 }
@@ -36,6 +36,6 @@ pub fn ticket_request(policy: &Policy, body: &[u8]) -> Result<(Route, u64, Suite
 /// # Errors
 /// As the service answers.
 pub fn action(body: &[u8], form: bool) -> Result<String, Problem> {
-    let wanted = if form { uploads::Wanted::of_form(body) } else { uploads::Wanted::of_json(body) };
+    let wanted = if form { uploads::ActionRequest::of_form(body) } else { uploads::ActionRequest::of_json(body) };
     wanted.map(|wanted| format!("{:?}", wanted.action).to_lowercase())
 }

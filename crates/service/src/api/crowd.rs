@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_connections_are_shared_out_and_each_use_has_some() {
+    fn all_connections_are_shared_and_each_use_gets_some() {
         assert_eq!(crowd(2_560, Vec::new()).places.total(), 2_560 * 38 / 20 + LISTS_MAX + LISTS_WAITING);
         assert_eq!(crowd(1, Vec::new()).places.total(), TWENTIETHS.len() + LISTS_MAX + LISTS_WAITING);
         assert_eq!(Use::List as usize, TWENTIETHS.len());

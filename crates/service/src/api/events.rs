@@ -153,7 +153,7 @@ mod tests {
     use hoop_units::UnixTime;
 
     #[test]
-    fn what_was_told_is_no_news_and_however_much_was_told_little_is_remembered() {
+    fn a_stream_tells_each_change_once_and_remembers_a_bounded_number() {
         let entry = |n: u32, at: u32| {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&n.to_be_bytes());
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_others_uploads_are_not_looked_at() {
+    fn a_stream_ignores_news_of_other_owners_uploads() {
         let news = |n: u8, owner| News { id: UploadId([n; 16]), owner };
         let mut shown = Shown::default();
         shown.0.insert(UploadId([9; 16]), 1);

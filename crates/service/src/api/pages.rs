@@ -7,7 +7,7 @@ use crate::api::Api;
 use crate::api::caller::Caller;
 use crate::api::html::{self, Asker, Frame, Language, ListView, SettingsView};
 use crate::api::listing::{self, LIST_MAX};
-use crate::api::request::{self, Wanted};
+use crate::api::request::{self, Representation};
 use crate::api::settings;
 use crate::model::content::FORM;
 use hoop_http::{Body, Problem};
@@ -51,7 +51,7 @@ pub async fn settings(api: &Api, headers: &HeaderMap, query: Option<&str>, addre
 /// The language of whoever sent a form without script, and so sees the answer; none: a program or a script asks.
 pub fn by_form(method: &Method, headers: &HeaderMap) -> Option<Language> {
     let is_form = method == Method::POST && request::media_type(headers) == FORM;
-    (is_form && Wanted::by(headers) == Wanted::Html).then(|| Language::of(headers))
+    (is_form && Representation::by(headers) == Representation::Html).then(|| Language::of(headers))
 }
 
 /// The page of a refusal.

@@ -155,7 +155,7 @@ fn outgoing(
     parts.version = http::Version::HTTP_11;
     drop_hop_by_hop(&mut parts.headers);
     set_upgrade(&mut parts.headers, protocol);
-    // We send `100 Continue` ourselves when the application takes the first octets (RFC 9110 §10.1.1).
+    // We send `100 Continue` ourselves when the application takes the first bytes (RFC 9110 §10.1.1).
     parts.headers.remove(header::EXPECT);
     drop_made_up(&mut parts.headers, client.trusted, left_behind);
     if parts.headers.contains_key("x-real-ip") {

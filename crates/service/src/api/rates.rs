@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minutes_tickets_are_had_at_once_and_then_one_by_one() {
+    fn a_payer_gets_a_minutes_worth_at_once_and_then_one_by_one() {
         let mut rates = Rates::new(60);
         assert_eq!(rates.take(payer(1), 44, at(5)), Ok(()));
         assert_eq!(rates.take(payer(1), 16, at(5)), Ok(()));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn more_at_once_than_a_minute_has_are_had_after_a_minute() {
+    fn a_request_beyond_a_minutes_worth_waits_for_a_minute() {
         let mut rates = Rates::new(4);
         assert_eq!(rates.take(payer(1), 16, at(0)), Ok(()));
         assert_eq!(rates.take(payer(1), 16, at(30)), Err(Duration::from_secs(30)));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_payers_that_are_remembered_are_bounded_and_the_busiest_are_among_them() {
+    fn a_bounded_number_of_payers_is_remembered_and_the_busiest_are() {
         let mut rates = Rates::new(60);
         rates.take(payer(u16::MAX), 60, at(0)).unwrap();
         for n in 0..40_000 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long a short request may take to come in.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The body of a request, at most `limit` octets.
+/// The body of a request, at most `limit` bytes.
 ///
 /// # Errors
 /// `request-timeout`, or `request-invalid`.
@@ -36,9 +36,9 @@ pub fn back_to(path: &'static str) -> Response<Body> {
     response
 }
 
-/// The form of an answer.
+/// The representation of a resource that an answer has (RFC 9110 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum Representation {
     /// A document for programs.
     Json,
     /// A page for people.
@@ -47,7 +47,7 @@ pub enum Wanted {
     Events,
 }
 
-impl Wanted {
+impl Representation {
     /// By `Accept`: whichever of the three it names first, JSON if none. Browsers name pages first when a person goes there.
     pub fn by(headers: &HeaderMap) -> Self {
         let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -67,11 +67,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_get_a_page_an_event_source_gets_events_and_programs_get_json() {
-        let wanted = |accept: &str| Wanted::by(&[(header::ACCEPT, accept.parse().unwrap())].into_iter().collect());
-        assert_eq!(wanted("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"), Wanted::Html);
-        assert_eq!(wanted("text/event-stream"), Wanted::Events);
-        assert_eq!(wanted("application/json, text/html"), Wanted::Json);
-        assert_eq!((wanted("*/*"), Wanted::by(&HeaderMap::new())), (Wanted::Json, Wanted::Json));
+    fn accept_chooses_between_a_page_events_and_json() {
+        let wanted =
+            |accept: &str| Representation::by(&[(header::ACCEPT, accept.parse().unwrap())].into_iter().collect());
+        assert_eq!(wanted("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"), Representation::Html);
+        assert_eq!(wanted("text/event-stream"), Representation::Events);
+        assert_eq!(wanted("application/json, text/html"), Representation::Json);
+        assert_eq!(
+            (wanted("*/*"), Representation::by(&HeaderMap::new())),
+            (Representation::Json, Representation::Json)
+        );
     }
 }

@@ -3,7 +3,7 @@
 use crate::api::Api;
 use crate::api::crowd::{self, Use};
 use crate::api::proxy::{self, Proxy};
-use crate::api::request::Wanted;
+use crate::api::request::Representation;
 use crate::api::{events, html, listing, pages, post, settings, tickets, uploads};
 use crate::policy::forwarded::Client;
 use crate::policy::permits;
@@ -113,22 +113,22 @@ impl Router {
 
     /// The uploads of whoever asks, in the form that is wanted.
     async fn uploads(&self, headers: &HeaderMap, address: IpAddr) -> Result<Response<Body>, Problem> {
-        match Wanted::by(headers) {
-            Wanted::Json => {
+        match Representation::by(headers) {
+            Representation::Json => {
                 let entries = uploads::list(&self.api, headers, address).await?;
                 Ok(vary(json(StatusCode::OK, &listing::document(&entries))))
             }
-            Wanted::Html => Ok(pages::uploads(&self.api, headers, address).await),
-            Wanted::Events => events::uploads(&self.api, headers, address, self.shutdown.clone()).await,
+            Representation::Html => Ok(pages::uploads(&self.api, headers, address).await),
+            Representation::Events => events::uploads(&self.api, headers, address, self.shutdown.clone()).await,
         }
     }
 
     /// The settings of whoever asks, in the form that is wanted.
     async fn settings(&self, request: &Request<Incoming>, address: IpAddr) -> Result<Response<Body>, Problem> {
         let (headers, query) = (request.headers(), request.uri().query());
-        match Wanted::by(headers) {
-            Wanted::Html => Ok(pages::settings(&self.api, headers, query, address).await),
-            Wanted::Json | Wanted::Events => {
+        match Representation::by(headers) {
+            Representation::Html => Ok(pages::settings(&self.api, headers, query, address).await),
+            Representation::Json | Representation::Events => {
                 Ok(vary(json(StatusCode::OK, &settings::load(&self.api, headers, address).await?)))
             }
         }
@@ -142,7 +142,9 @@ fn usage(target: &Target, request: &Request<Incoming>) -> Use {
         Target::Application if proxy::wanted(request).is_some() => Use::Tunnel,
         Target::Application if crowd::is_events(headers.get(header::ACCEPT)) => Use::Events,
         Target::Application => Use::Application,
-        Target::Uploads if request.method() == Method::GET && Wanted::by(headers) == Wanted::Events => Use::Events,
+        Target::Uploads if request.method() == Method::GET && Representation::by(headers) == Representation::Events => {
+            Use::Events
+        }
         Target::Uploads if request.method() == Method::GET => Use::List,
         // A question that waits for news holds its connection as a stream of events does.
         Target::UploadOf(_) if request.method() == Method::GET && headers.contains_key("prefer") => Use::Events,

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 /// Where a saved form of settings leads to.
 const SETTINGS_SAVED: &str = "/hoop/settings?saved";
 
-/// The longest settings: 32 media types of 255 octets, with room.
+/// The longest settings: 32 media types of 255 bytes, with room.
 const SETTINGS_MAX: usize = 10 * 1024;
 
 /// What the settings are, and whose: the document, and what a page is made from.

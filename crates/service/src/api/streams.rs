@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_has_eight_streams_and_all_together_256_and_each_is_given_back() {
+    fn one_owner_gets_eight_streams_all_get_256_and_each_is_returned() {
         let streams = Arc::new(Streams::default());
         let own: Vec<_> = (0..8).map(|_| streams.enter([1; 16]).unwrap()).collect();
         assert_eq!(streams.enter([1; 16]).err().unwrap().code, Code::TooManyRequests);

@@ -26,9 +26,10 @@ const COUNT_MAX: u8 = 16;
 /// The longest request: a target of 8 KiB, escaped.
 const REQUEST_MAX: usize = 16 * 1024;
 
+/// What a request for tickets asks for.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct TicketRequest {
     #[serde(default = "post")]
     method: String,
     target: Option<String>,
@@ -65,7 +66,7 @@ pub async fn issue(api: &Api, request: Request<Incoming>, address: IpAddr) -> Re
     let expires = api.context.store.with(move |index| index.open_end(wanted)).await.map_err(store_problem)?;
     let credentials = caller::capture(&parts.headers, address, expires)?;
     let body = request::read(body, REQUEST_MAX).await?;
-    let wanted = Wanted::parse(&body)?;
+    let wanted = TicketRequest::parse(&body)?;
     let (route, limit, suite) = check(&api.context.policy(), &wanted)?;
     let given = given_key(&wanted)?;
     let gateway = named_gateway(&wanted)?;
@@ -85,7 +86,7 @@ pub async fn issue(api: &Api, request: Request<Incoming>, address: IpAddr) -> Re
     Ok(json(StatusCode::OK, &json!({"post": post, "tickets": tickets, "owner": owner, "gateways": gateways})))
 }
 
-impl Wanted {
+impl TicketRequest {
     /// Reads a request for tickets; [`check`] and [`given_key`] judge it.
     ///
     /// # Errors
@@ -96,7 +97,7 @@ impl Wanted {
 }
 
 /// The route, the most that Z may have, and the suite.
-pub fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Problem> {
+pub fn check(policy: &Policy, wanted: &TicketRequest) -> Result<(Route, u64, Suite), Problem> {
     let wrong = |field: &str, detail: String| Err(Problem::new(Code::RequestInvalid, detail).field(field));
     if !head::is_method(&wanted.method) {
         return wrong("method", format!("the method must be POST, PUT or PATCH, not `{}`", wanted.method));
@@ -118,7 +119,7 @@ pub fn check(policy: &Policy, wanted: &Wanted) -> Result<(Route, u64, Suite), Pr
 }
 
 /// The K that the device drew itself, so that it can seal before its ticket comes. The error does not repeat it.
-pub fn given_key(wanted: &Wanted) -> Result<Option<UploadKey>, Problem> {
+pub fn given_key(wanted: &TicketRequest) -> Result<Option<UploadKey>, Problem> {
     let Some(text) = &wanted.key else { return Ok(None) };
     let wrong = |detail| Problem::new(Code::RequestInvalid, detail).field("key");
     if wanted.count != 1 {
@@ -129,7 +130,7 @@ pub fn given_key(wanted: &Wanted) -> Result<Option<UploadKey>, Problem> {
 }
 
 /// The gateway that the device means to hand its upload to.
-fn named_gateway(wanted: &Wanted) -> Result<Option<GatewayId>, Problem> {
+fn named_gateway(wanted: &TicketRequest) -> Result<Option<GatewayId>, Problem> {
     let gateway = wanted.gateway.as_deref().map(str::parse).transpose();
     gateway.map_err(|error| Problem::new(Code::RequestInvalid, error).field("gateway"))
 }

@@ -147,16 +147,18 @@ pub enum Risk {
     Twice,
 }
 
+/// What an owner asks to be done with an upload.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct ActionRequest {
+    /// What.
     #[serde(default)]
     pub action: Action,
     #[serde(default)]
     pub risk: Option<Risk>,
 }
 
-impl Wanted {
+impl ActionRequest {
     pub fn of_json(body: &[u8]) -> Result<Self, Problem> {
         if body.is_empty() {
             return Ok(Self::default());
@@ -191,7 +193,8 @@ pub async fn act(
         false => guard::hoop_version(&parts.headers)?,
     }
     let body = request::read(body, ACTION_MAX).await?;
-    let Wanted { action, risk } = if by_form { Wanted::of_form(&body) } else { Wanted::of_json(&body) }?;
+    let ActionRequest { action, risk } =
+        if by_form { ActionRequest::of_form(&body) } else { ActionRequest::of_json(&body) }?;
     let entry = perform(api, &parts.headers, address, id, action, risk).await?;
     Ok(if by_form { request::back_to("/hoop/uploads") } else { entry_response(&entry) })
 }
@@ -206,15 +209,15 @@ async fn perform(
     risk: Option<Risk>,
 ) -> Result<Entry, Problem> {
     let mut act = Act { name: action.name(risk), id: Some(id), address, who: None };
-    let done = match leave(api, headers, address, id, action).await {
+    let done = match grant(api, headers, address, id, action).await {
         Err(problem) => Err(problem),
-        Ok(leave) => {
-            act.who = Some(leave.owner);
-            match api.allowance.take_change(leave.payer).map(|()| action) {
-                Ok(Action::Release) => release(api, id, leave, risk == Some(Risk::Twice)).await,
-                Ok(Action::Pause) => pause(api, id, &leave).await,
-                Ok(Action::Resume) => resume(api, id, &leave).await,
-                Ok(Action::Stop) => stop(api, id, &leave).await,
+        Ok(grant) => {
+            act.who = Some(grant.owner);
+            match api.allowance.take_change(grant.payer).map(|()| action) {
+                Ok(Action::Release) => release(api, id, grant, risk == Some(Risk::Twice)).await,
+                Ok(Action::Pause) => pause(api, id, &grant).await,
+                Ok(Action::Resume) => resume(api, id, &grant).await,
+                Ok(Action::Stop) => stop(api, id, &grant).await,
                 Err(problem) => Err(problem),
             }
         }
@@ -238,7 +241,7 @@ impl Action {
     }
 }
 
-async fn stop(api: &Api, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
+async fn stop(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
     note_what_comes(api, id).await?;
     let entry = match apply(api, id, Change::Stop).await? {
         Changed::Done(upload) => Entry::of(upload, None),
@@ -252,7 +255,7 @@ async fn stop(api: &Api, id: UploadId, leave: &Leave) -> Result<Entry, Problem> 
             Changed::Unknown => return Err(unknown()),
         },
         Changed::Refused(upload) => return Err(done(&upload)),
-        Changed::Unknown => Entry::announced(mark(api, leave.new_mark(api, id), |marked| marked.stopped = true).await?),
+        Changed::Unknown => Entry::announced(mark(api, grant.new_mark(api, id), |marked| marked.stopped = true).await?),
     };
     api.receive.in_flight.halt(id, Some(Code::UploadStopped)).await;
     api.receive.room.give_back(id);
@@ -262,12 +265,12 @@ async fn stop(api: &Api, id: UploadId, leave: &Leave) -> Result<Entry, Problem> 
     Ok(entry)
 }
 
-async fn pause(api: &Api, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
+async fn pause(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
     note_what_comes(api, id).await?;
     let entry = match apply(api, id, Change::Pause).await? {
         // What is over stays over: how it stands is the answer.
         Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
-        Changed::Unknown => Entry::announced(mark(api, leave.new_mark(api, id), |marked| marked.paused = true).await?),
+        Changed::Unknown => Entry::announced(mark(api, grant.new_mark(api, id), |marked| marked.paused = true).await?),
     };
     if entry.is_paused() {
         api.receive.in_flight.halt(id, Some(Code::UploadPaused)).await;
@@ -275,9 +278,9 @@ async fn pause(api: &Api, id: UploadId, leave: &Leave) -> Result<Entry, Problem>
     Ok(entry)
 }
 
-async fn resume(api: &Api, id: UploadId, leave: &Leave) -> Result<Entry, Problem> {
+async fn resume(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
     // What was paused before it came has its flag in its mark, too. Without a mark there is none to take back.
-    let marked = match leave.known.as_ref().and_then(|known| known.marked.clone()) {
+    let marked = match grant.known.as_ref().and_then(|known| known.marked.clone()) {
         Some(marked) => Some(mark(api, marked, |marked| marked.paused = false).await?),
         None => None,
     };
@@ -292,11 +295,11 @@ async fn resume(api: &Api, id: UploadId, leave: &Leave) -> Result<Entry, Problem
     Ok(entry)
 }
 
-async fn release(api: &Api, id: UploadId, leave: Leave, twice: bool) -> Result<Entry, Problem> {
-    let caller = leave.caller.ok_or_else(caller::signed_out)?;
-    let credentials = Credentials { expires: leave.expires.0, ..caller.credentials };
+async fn release(api: &Api, id: UploadId, grant: Grant, twice: bool) -> Result<Entry, Problem> {
+    let caller = grant.caller.ok_or_else(caller::signed_out)?;
+    let credentials = Credentials { expires: grant.expires.0, ..caller.credentials };
     // What nobody in particular has sent goes on as nobody's.
-    if credentials.is_empty() && !owner::is_nobody(&api.context.policy(), leave.owner) {
+    if credentials.is_empty() && !owner::is_nobody(&api.context.policy(), grant.owner) {
         return Err(caller::signed_out());
     }
     let token = credentials.seal(&api.context.policy().keys, &api.context.policy().origin, id);
@@ -312,7 +315,7 @@ async fn release(api: &Api, id: UploadId, leave: Leave, twice: bool) -> Result<E
         }
         // Nothing to release: how it stands is the answer.
         Changed::Refused(upload) => Ok(Entry::of(upload, None)),
-        Changed::Unknown => leave.known.ok_or_else(unknown),
+        Changed::Unknown => grant.known.ok_or_else(unknown),
     }
 }
 
@@ -340,8 +343,8 @@ async fn mark(api: &Api, new: Marked, change: impl FnOnce(&mut Marked) + Send + 
     })
 }
 
-/// The leave to change an upload.
-struct Leave {
+/// What whoever asks may do with an upload, and as whom.
+struct Grant {
     /// What is known of it; none: nothing, and whoever asks has its token.
     known: Option<Entry>,
     /// Whose it is.
@@ -354,20 +357,20 @@ struct Leave {
     caller: Option<Caller>,
 }
 
-impl Leave {
+impl Grant {
     fn new_mark(&self, api: &Api, id: UploadId) -> Marked {
         Marked::new(id, self.owner, self.payer, api.context.clock.unix(), self.expires)
     }
 }
 
 /// Whether whoever asks may do that: by T, which only the device that fetched the ticket has, or as the user who did.
-async fn leave(
+async fn grant(
     api: &Api,
     headers: &HeaderMap,
     address: IpAddr,
     id: UploadId,
     action: Action,
-) -> Result<Leave, Problem> {
+) -> Result<Grant, Problem> {
     guard::own_page(headers, &api.context.origin)?;
     let known = listing::known(api, id).await?;
     let expires = known.as_ref().map(Entry::expires);
@@ -376,7 +379,7 @@ async fn leave(
         let caller = other_than_nobody(api, headers, address, &token, action).await?;
         let owner = owner::of(&api.context.policy(), &token);
         let (payer, expires) = (Payer::of(&api.context.policy(), &token), expires.unwrap_or(UnixTime(token.expires)));
-        return Ok(Leave { known, owner, payer, expires, caller: Some(caller) });
+        return Ok(Grant { known, owner, payer, expires, caller: Some(caller) });
     }
     let (Some(entry), Some(expires)) = (known, expires) else { return Err(unknown()) };
     let caller = Caller::of(api, headers, address).await?;
@@ -384,7 +387,7 @@ async fn leave(
     match entry.owner().filter(|owner| caller.is(*owner)) {
         Some(owner) => {
             let payer = Payer::of(&api.context.policy(), &caller.credentials);
-            Ok(Leave { known: Some(entry), owner, payer, expires, caller: Some(caller) })
+            Ok(Grant { known: Some(entry), owner, payer, expires, caller: Some(caller) })
         }
         None => Err(not_owner()),
     }

@@ -110,7 +110,7 @@ impl Credentials {
         self.cookie.is_none() && self.authorization.is_none()
     }
 
-    /// T for one upload. Spaces after the JSON make its length one that whoever knows the credentials' lengths knows too
+    /// T for one upload. Spaces after the JSON make its length follow from the credentials' lengths alone
     /// (`docs/protocol.md` §3).
     pub fn seal(&self, keys: &Keyring, origin: &str, id: UploadId) -> Vec<u8> {
         let mut content = serde_json::to_vec(self).expect("credentials have a JSON form");

@@ -1,4 +1,4 @@
-//! What is known of an upload of which nothing need have come: [`Marked`].
+//! What is said of an upload, whether or not anything of it has come: [`Marked`].
 
 use super::{Note, Payer, Tag};
 use hoop_http::Code;
@@ -11,7 +11,7 @@ pub struct Marked {
     pub id: UploadId,
     /// Whose it is, by its token.
     pub owner: Tag,
-    /// Whose share it takes from; none: it is of an older version.
+    /// Who pays for it. None: an older version has written it.
     pub payer: Option<Payer>,
     /// What its device says of it.
     pub note: Option<Note>,
@@ -26,12 +26,12 @@ pub struct Marked {
 }
 
 impl Marked {
-    /// One of which nothing is known yet but whose it is.
+    /// An upload of which only the owner is known.
     pub const fn new(id: UploadId, owner: Tag, payer: Payer, created: UnixTime, expires: UnixTime) -> Self {
         Self { id, owner, payer: Some(payer), note: None, created, expires, paused: false, stopped: false }
     }
 
-    /// Why nothing of it may come, if its owner says so.
+    /// Why nothing of it may come, if its owner has stopped or paused it.
     pub const fn refusal(&self) -> Option<Code> {
         match (self.stopped, self.paused) {
             (true, _) => Some(Code::UploadStopped),

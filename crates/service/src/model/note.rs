@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 /// The longest note.
 pub const NOTE_MAX: usize = 64 * 1024;
 
-/// The files of a note that are kept, and so named in lists and events: as many as anybody reads. How many there are is kept, too.
+/// How many files of a note are kept, and so named in lists and events: as many as anybody reads. Their number is kept,
+/// too.
 const FILES_MAX: usize = 20;
 
-/// The longest link that is kept: the URL of a gateway's page has a hundred octets. A longer one is no reason to refuse the note.
+/// The longest link that is kept: the URL of a gateway's page has a hundred bytes. A longer one is no reason to refuse the note.
 const MONITOR_MAX: usize = 2 * 1024;
 
 /// A note, checked. Members that this version does not know are dropped.
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_read_with_what_it_has_and_only_its_total_is_needed() {
+    fn a_note_needs_only_its_total() {
         let full = r#"{"total": 3146021, "files": [{"name": "a.jpg", "size": 3145902, "type": "image/jpeg"}], "caption": "At the lake",
                        "monitor": "http://hoop.local:4667/monitor?ID=1", "of_tomorrow": 1}"#;
         let note = Note::parse(full.as_bytes()).unwrap();
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_files_twenty_are_kept_and_all_are_counted() {
+    fn a_note_keeps_twenty_files_and_counts_all() {
         let files: Vec<_> = (0..1_500).map(|n| serde_json::json!({"name": n.to_string()})).collect();
         let mut sent = serde_json::json!({"total": 1, "files": files});
         let note = Note::parse(sent.to_string().as_bytes()).unwrap();
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_refused_by_its_member() {
+    fn a_bad_note_is_refused_by_the_member_at_fault() {
         for (text, field) in [
             ("", "body"),
             ("[]", "body"),

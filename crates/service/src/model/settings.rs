@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The media types that settings can name: more than a page can show in order.
 const TYPES_MAX: usize = 32;
 
-/// The longest media type, as RFC 6838 §4.2 has it: two names of 127 octets.
+/// The longest media type, as RFC 6838 §4.2 has it: two names of 127 bytes.
 const TYPE_MAX: usize = 255;
 
 /// What happens to an upload.
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_read_with_defaults_for_what_is_not_said() {
+    fn missing_settings_take_their_defaults() {
         assert_eq!(Settings::parse(b"{}").unwrap(), Settings::default());
         let text = r#"{"policy":"never","min_bytes":5,"types":{"Image/*":"always"},"saved":true,"owner":null}"#;
         let settings = Settings::parse(text.as_bytes()).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_mean_nothing_are_refused_by_their_member() {
+    fn bad_settings_are_refused_by_the_member_at_fault() {
         let many: BTreeMap<String, &str> = (0..33).map(|n| (format!("a/b{n}"), "ask")).collect();
         let many = serde_json::json!({"types": many}).to_string();
         for (text, field) in [

@@ -6,8 +6,9 @@
 //!                  ▲────────── its owner releases it ───────────┴────────┴───────┘
 //! ```
 //!
-//! Promises: nothing but its owner takes a receipt backwards, and never that of what is accepted; only what has passed the gate can be
-//! unknown; what is paused is not claimed and does not pass the gate; what is released has its bytes ([`Upload::kept`]).
+//! Promises: only its owner takes a receipt backwards, and nobody that of an accepted upload. Only an upload past the
+//! gate can be unknown. A paused upload is not claimed and does not pass the gate. A released upload has its bytes
+//! ([`Upload::kept`]).
 
 use crate::model::{Payer, Tag};
 use hoop_http::Code;
@@ -16,8 +17,8 @@ use hoop_units::{RangeSet, UnixTime, UploadId};
 /// How long after a ticket's end its upload may still end, and its answer is kept (`docs/protocol.md` §2, §8).
 pub const LINGER_SECS: u32 = 7 * 24 * 3600;
 
-/// How long the bytes of what was rejected, or is unknown, are kept for its owner, who may hand it over again: a week, in which most people
-/// look at their uploads. No longer than [`LINGER_SECS`] after the ticket's end, when keys may go.
+/// How long the bytes of a rejected or unknown upload are kept for its owner, who may hand it over again: a week, in
+/// which most people look at their uploads. No longer than [`LINGER_SECS`] after the ticket's end, when keys may go.
 pub const KEPT_SECS: u32 = 7 * 24 * 3600;
 
 /// Where an upload stands.
@@ -29,7 +30,7 @@ pub enum State {
     Received,
     /// Being replayed; the application cannot have all of it yet.
     Replaying,
-    /// The last octets may have been sent.
+    /// The last bytes may have been sent.
     Committing,
     /// The application has it.
     Accepted,
@@ -81,7 +82,8 @@ impl State {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// The state's name on the wire: what goes on between receiving and the answer is ours (`docs/protocol.md` §8).
+    /// The state's name on the wire. The inner states between receiving and the answer are not shown
+    /// (`docs/protocol.md` §8).
     pub const fn shown(self) -> &'static str {
         match self {
             Self::Replaying | Self::Committing => Self::Received.name(),
@@ -108,11 +110,11 @@ impl State {
         match self {
             Receiving => matches!(next, Receiving | Received | Stopped | Expired),
             Received => matches!(next, Replaying | Stopped | Expired),
-            // An application may answer before it has read all, but it cannot be unknown whether it has all.
+            // An application may answer before it has read all. But before the gate it is certain that it has not all.
             Replaying => matches!(next, Received | Committing | Accepted | Rejected | Held | Stopped),
             Committing => matches!(next, Received | Accepted | Rejected | Held | Unknown),
             Held => matches!(next, Received | Stopped | Expired),
-            // But for a release, as long as their bytes are kept.
+            // Only a release goes on from here, while the bytes are kept.
             Accepted | Rejected | Unknown | Stopped | Expired => false,
         }
     }
@@ -154,7 +156,7 @@ pub struct Upload {
     pub prelude: Vec<u8>,
     /// The length of Z.
     pub total: u64,
-    /// Octets of Z that are here, opened and synced.
+    /// Bytes of Z that are here, opened and synced.
     pub received: RangeSet,
     /// Where it stands.
     pub state: State,
@@ -162,9 +164,9 @@ pub struct Upload {
     pub paused: bool,
     /// Known once record 0 is here.
     pub facts: Option<Facts>,
-    /// Whose share of the disk it takes from; none: it is of an older version.
+    /// Who pays for its room. None: an older version has written it.
     pub payer: Option<Payer>,
-    /// When its first octets came.
+    /// When its first bytes came.
     pub created: UnixTime,
     /// When anything last changed.
     pub updated: UnixTime,
@@ -172,7 +174,7 @@ pub struct Upload {
     pub expires: UnixTime,
     /// How often it was handed to the application, or was tried to.
     pub attempts: u32,
-    /// When it is tried again; none: as soon as may be.
+    /// When it is tried again. None: as soon as possible.
     pub next_attempt: Option<UnixTime>,
     /// What is in the way.
     pub reason: Option<Reason>,
@@ -199,7 +201,7 @@ impl std::fmt::Debug for Upload {
 pub enum Change {
     /// A replay begins.
     Claim,
-    /// The last octets are about to be sent.
+    /// The last bytes are about to be sent.
     Commit,
     /// The attempt came to nothing; another is due then.
     Retry {
@@ -230,8 +232,9 @@ pub enum Change {
     Hold(Reason),
     /// The application may have it, and its answer was lost.
     Lost(Reason),
-    /// This process has ended, or let go, in the middle of a replay that the application cannot have taken, or may take twice. That is no
-    /// failure of the application's: the attempt does not count, and the next is due at once.
+    /// This process has ended, or dropped an attempt, in the middle of a replay that the application cannot have taken,
+    /// or may take twice. That is no failure of the application. The attempt does not count, and the next is due at
+    /// once.
     Recover,
     /// Its owner hands it over again, with the credentials in this token.
     Release {
@@ -388,13 +391,15 @@ impl Upload {
     }
 }
 
-/// Attempts after which a release waits. Nobody who tries another password, or mends what the application did not like, needs as many at once.
+/// Attempts after which a release waits. Nobody who tries another password, or mends what the application refused,
+/// needs as many at once.
 const AT_ONCE: u32 = 8;
 
 /// The longest that a release waits.
 const RELEASE_WAIT_MAX_SECS: u32 = 15 * 60;
 
-/// How long what its owner releases waits before its next attempt, in seconds: each sends all of it to the application, and costs its owner nothing.
+/// How long a release waits before its next attempt, in seconds. Each attempt sends the whole upload to the
+/// application, and costs its owner nothing.
 fn wait_of_release(attempts: u32) -> Option<u32> {
     let doublings = attempts.checked_sub(AT_ONCE)?;
     Some(1_u32.checked_shl(doublings).map_or(RELEASE_WAIT_MAX_SECS, |wait| wait.min(RELEASE_WAIT_MAX_SECS)))
@@ -484,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_application_may_have_is_neither_stopped_nor_expired() {
+    fn an_upload_past_the_gate_is_neither_stopped_nor_expired() {
         for change in [Change::Stop, Change::Expire] {
             assert!(upload(State::Committing).apply(change.clone(), UnixTime(5)).is_err());
             assert!(upload(State::Accepted).apply(change, UnixTime(5)).is_err());
@@ -506,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_paused_is_neither_claimed_nor_committed_and_goes_on_when_resumed_or_released() {
+    fn a_paused_upload_is_not_replayed_until_it_is_resumed_or_released() {
         for (state, change) in [(State::Received, Change::Claim), (State::Replaying, Change::Commit)] {
             let mut paused = upload(state);
             paused.apply(Change::Pause, UnixTime(5)).unwrap();
@@ -522,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rejected_is_kept_for_its_owner_until_it_is_let_go() {
+    fn a_rejected_upload_is_kept_for_its_owner_until_it_is_let_go() {
         let answered = |state| Change::Answered { state, reason: None, answer: vec![1], receipt: Some(vec![2]) };
         let mut rejected = upload(State::Committing);
         rejected.apply(answered(State::Rejected), UnixTime(5)).unwrap();
@@ -540,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_that_is_released_again_and_again_waits_longer_and_longer() {
+    fn each_further_release_of_an_upload_waits_longer() {
         let rejected = || Change::Answered { state: State::Rejected, reason: None, answer: vec![1], receipt: None };
         let mut upload = upload(State::Received);
         let mut now = UnixTime(1_000);
@@ -559,14 +564,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_goes_with_the_end_of_its_ticket_and_a_week() {
+    fn a_kept_upload_goes_a_week_after_its_tickets_end() {
         let mut late = Upload { expires: UnixTime(100), ..upload(State::Committing) };
         late.apply(Change::Lost(Reason::new(Code::AnswerLost, "")), UnixTime(100 + LINGER_SECS - 9)).unwrap();
         assert_eq!(late.kept_until(), Some(UnixTime(100 + LINGER_SECS)));
     }
 
     #[test]
-    fn what_may_be_there_already_is_released_only_by_who_knows_the_risk() {
+    fn an_unknown_upload_is_released_only_by_an_owner_who_takes_the_risk() {
         let mut unknown = upload(State::Committing);
         unknown.apply(Change::Lost(Reason::new(Code::AnswerLost, "")), UnixTime(5)).unwrap();
         assert!(unknown.apply(release(false), UnixTime(6)).is_err());
@@ -588,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_gate_a_pause_keeps_no_answer_out_and_what_is_final_is_not_paused() {
+    fn a_pause_past_the_gate_keeps_no_answer_out() {
         let mut upload = upload(State::Committing);
         upload.apply(Change::Pause, UnixTime(5)).unwrap();
         let answered = Change::Answered { state: State::Accepted, reason: None, answer: vec![1], receipt: None };

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_listed_stays_behind_and_says_why() {
+    fn an_unlisted_field_stays_behind_with_a_reason() {
         for (name, expected) in [
             ("Cookie", Fate::Ours),
             ("HOST", Fate::Ours),

@@ -1,7 +1,7 @@
 //! The sealed request's head: [`RequestHead`], parsed once and checked, so that writing it again cannot do harm.
 //!
-//! Promises: methods that upload, a target in origin form, a body of exactly `Content-Length` octets, no field that
-//! belongs to a hop, to a proxy, or to the session; and no octet that could end a line. Which of the fields that are left the application
+//! Promises: methods that upload, a target in origin form, a body of exactly `Content-Length` bytes, no field that
+//! belongs to a hop, to a proxy, or to the session; and no byte that could end a line. Which of the fields that are left the application
 //! gets is [`crate::policy::fields`]'s to say, with the route's settings.
 
 use crate::policy::fields::{Fate, fate};
@@ -35,7 +35,7 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Reads the head at the start of record 0's plaintext; the whole plaintext has `plaintext_len` octets.
+    /// Reads the head at the start of record 0's plaintext; the whole plaintext has `plaintext_len` bytes.
     ///
     /// # Errors
     /// `head-invalid`, `length-mismatch`, or `token-invalid` if there is none.

@@ -32,7 +32,7 @@ fn is_plain(path: &str) -> bool {
     are_plain && !decoded.iter().any(|byte| *byte == b'\\' || byte.is_ascii_control())
 }
 
-/// The octets that a percent-encoded text stands for; none if it is not well encoded, or has an octet encoded that may not be.
+/// The bytes that a percent-encoded text stands for; none if it is not well encoded, or has a byte encoded that may not be.
 fn decode(text: &[u8], may_be_encoded: impl Fn(u8) -> bool) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text);

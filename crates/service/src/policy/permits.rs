@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_is_for_the_gateway_that_is_named_and_never_for_one_that_is_not_listed() {
+    fn a_permit_names_only_a_listed_gateway() {
         assert_eq!(permitted(&[], None), Some(None));
         assert_eq!(permitted(&[], Some(1)), Some(Some(gateway(1))));
         assert_eq!(permitted(&[1], None), Some(Some(gateway(1))), "there is no other");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn where_gateways_are_listed_one_of_them_or_the_device_itself_brings_an_upload_and_nobody_else() {
+    fn only_a_listed_gateway_or_the_device_itself_brings_an_upload() {
         let (policy, now) = (policy(), UnixTime(10_000));
         let permits = Permits { gateways: vec![gateway(1)], ..Permits::default() };
         let sent = |field: &'static str, octets: &[u8]| {

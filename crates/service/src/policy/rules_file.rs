@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_routes_file_is_named_by_line_or_field() {
+    fn an_error_in_a_routes_file_names_its_line_or_field() {
         for (text, hint) in [
             ("[[route]]\npath = \"/\"\ncolour = 1", "line 3"),
             ("[[route]]\npath = \"/\"\ncolour = 1", "colour"),

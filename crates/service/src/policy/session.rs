@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_and_minutes_make_a_rule_and_nothing_else_does() {
+    fn a_session_rule_has_a_path_and_bounded_minutes() {
         let expected = KeepAlive { path: "/me".into(), every_secs: 600 };
         assert_eq!(rule("keep_alive = \"/me\"").unwrap(), expected);
         for (text, field) in [

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_a_user_by_a_string_or_a_number_and_by_nothing_else() {
+    fn only_a_string_or_a_number_in_an_answer_names_a_user() {
         let ask = rule("path = \"/me\"\njson = \"/user/id\"").unwrap().ask.unwrap();
         let of = |body: &str| ask.identify(body.as_bytes());
         assert_eq!(of(r#"{"user":{"id":"alice"}}"#).as_deref(), Some("alice"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_named_cookies_make_the_user_in_whatever_order_they_come() {
+    fn only_the_named_cookies_make_the_user_in_any_order() {
         let named = rule("cookies = [\"session\", \"realm\"]").unwrap();
         assert_eq!(named.cookies_of("theme=dark; realm=a; session=1"), "session=1; realm=a");
         assert_eq!(named.cookies_of("session=1;realm=a"), "session=1; realm=a");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused_by_name() {
+    fn a_bad_user_table_is_refused_by_the_field_at_fault() {
         for (text, field) in [
             ("path = \"me\"\njson = \"/id\"", "user.path"),
             ("path = \"//evil.example/me\"\njson = \"/id\"", "user.path"),

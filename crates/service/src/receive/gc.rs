@@ -1,6 +1,8 @@
-//! What is over is cleared away ([`run`]): [`round`] each minute, and again at once while there is more; [`sweep`] each day.
+//! Clears away uploads, bodies, notes and settings whose time is over ([`run`]). A [`round`] runs each minute, and
+//! again at once while there is more. A [`sweep`] runs each day.
 //!
-//! Promises: nothing is over by a wall clock that has jumped (`docs/time.md`); what fails for one upload is logged, tried again the next time, and holds up no other.
+//! Promises: a wall clock that has jumped ends nothing (`docs/time.md`). A failure at one upload is logged and tried
+//! again the next time, and blocks no other.
 //!
 //! Bounds: [`ROUND_MAX`] rows of each kind a round; [`SWEEP_MAX`] bodies a sweep.
 
@@ -23,17 +25,17 @@ const SWEEP: Duration = Duration::from_secs(24 * 3600);
 /// Rows of each kind that are looked at in one round.
 const ROUND_MAX: usize = 256;
 
-/// How long an upload lives of which record 0 has not come: nobody knows whose it is, so that nobody can stop it. Senders begin with record 0; one
-/// that is slower than that begins anew, as its answers tell it.
+/// How long an upload without record 0 lives. Nobody knows whose it is, so nobody can stop it. Senders begin with
+/// record 0. A slower one begins anew, as its answers tell it.
 const HEADLESS_SECS: u32 = 3600;
 
-/// A body without an upload is deleted when nobody has written to it for a day: a crash left it between two syncs.
+/// A body without an upload is deleted once nobody has written to it for a day. A crash between two syncs has left it.
 const ORPHAN_SECS: u64 = 24 * 3600;
 
 /// Bodies without an upload that one walk through the folder finds: a megabyte of ids.
 const SWEEP_MAX: usize = 65_536;
 
-/// Clears away until `shutdown`. Replays begin meanwhile: what is over may be thousands of uploads, each with its sync.
+/// Clears away until `shutdown`. Replays begin meanwhile: thousands of uploads may be over, each with its sync.
 pub async fn run(receive: Arc<Receive>, mut shutdown: Shutdown) {
     let mut next_sweep = Instant::now();
     while !shutdown.is_requested() {
@@ -49,8 +51,9 @@ pub async fn run(receive: Arc<Receive>, mut shutdown: Shutdown) {
     }
 }
 
-/// Expires what is overdue, forgets what has no beginning, deletes bodies that are no longer needed, forgets what nobody asks for. Whether another
-/// round is due at once: there was more of something than one round takes, and nothing of it failed.
+/// Expires what is overdue, forgets uploads without record 0, deletes bodies that are no longer needed, and forgets
+/// what nobody may ask for. Returns whether another round is due at once: one round did not take all, and nothing
+/// failed.
 async fn round(receive: &Receive) -> bool {
     let over = receive.context.over();
     let mut done = Done::default();
@@ -71,7 +74,7 @@ async fn round(receive: &Receive) -> bool {
     let past = Over { before: receive.context.clock.past(life), after: receive.context.clock.after(life) };
     let headless = receive.context.store.with(move |index| index.headless(past, HEADLESS_SECS, ROUND_MAX)).await;
     for id in logged("the index could not be asked for what has no record 0", headless).unwrap_or_default() {
-        // What somebody sends now stays, and would be found again at once.
+        // An upload that somebody sends now stays. It would be found again at once, so it does not count.
         logged(
             "what has no record 0 could not be forgotten",
             receive.in_flight.discard(&receive.context.store, &receive.room, id).await,

@@ -1,11 +1,14 @@
-//! Uploads that are coming in now: [`Arrival`], shared by all who send octets of one, and the [`InFlight`] of them.
+//! Uploads that are coming in now: the registry [`InFlight`], and one [`Arrival`] for each, which all its senders
+//! share.
 //!
-//! Promises: a byte is written only after its record has opened; what is written is never overwritten, whoever sends
-//! something else for it; what [`Arrival::flush`] returns is synced. Many senders may work on one upload. Whoever has seen a prelude may say
-//! something else of its upload; until a record has opened that keeps nobody out who says otherwise, and then it is settled ([`Claim`]).
+//! Promises: a byte is written only after its record has opened. A written byte is never overwritten, whatever another
+//! sender says. What [`Arrival::flush`] returns is synced.
 //!
-//! Bounds: an upload has at most [`SPANS_MAX`] separate spans; the registry holds those uploads that somebody sends, once for each thing that is
-//! said of one, and so no more than there are messages.
+//! Many senders may work on one upload. Anybody who has seen its prelude may claim another prelude or total for it.
+//! Until a record opens, such a claim keeps nobody out; the first record that opens settles it ([`Claim`]).
+//!
+//! Bounds: an upload has at most [`SPANS_MAX`] separate spans. The registry holds one entry for each upload and claim
+//! that somebody sends, and so no more than there are messages.
 
 use crate::context::Context;
 use crate::model::{Facts, LINGER_SECS, Payer, State, Tag, Upload};
@@ -23,14 +26,14 @@ use std::time::Duration;
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
 const SPANS_MAX: usize = 4096;
 
-/// Parts of the in_flight. Whoever lets an upload in may wait for the disk meanwhile, and keeps out only those in the same part.
+/// Parts of the registry. A message that enters may wait for the disk; it keeps out only those of the same part.
 const PARTS: usize = 32;
 
-/// Beyond so many entries a part of the registry drops those that nobody uses any more.
+/// Beyond so many entries a part of the registry drops those that nobody uses.
 const SWEEP_AT: usize = 16;
 
-/// When it is worth asking again for an upload that is paused: soon at first, for a pause is often short; then each minute or so, which its
-/// owner will not notice, and a thousand of them cost nothing. Where in that time is thrown with dice, so that they do not all come at once.
+/// When a gateway may ask again for a paused upload: soon at first, since a pause is often short, and then about each
+/// minute. Dice choose the moment, so that not all ask at once.
 const PAUSED_WAITS: Backoff = Backoff { base: Duration::from_secs(8), cap: Duration::from_secs(60) };
 
 /// Uploads that somebody sends now.
@@ -39,30 +42,31 @@ pub struct InFlight {
     parts: [tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Arrival>>>>; PARTS],
 }
 
-/// What an upload is, prelude and total: as said by whoever's record opened first. Every [`Arrival`] of one id shares it.
+/// The prelude and total of an upload, as the first sender whose record opened has said them. Every [`Arrival`] of one
+/// id shares it.
 type Claim = Arc<OnceLock<(Vec<u8>, u64)>>;
 
-/// Those of the same id that somebody sends.
+/// Those that somebody still sends.
 fn alive(arrivals: &[Weak<Arrival>]) -> impl Iterator<Item = Arc<Arrival>> + '_ {
     arrivals.iter().filter_map(Weak::upgrade)
 }
 
-/// What there is to do with a message.
+/// What a message has to do once it was let in.
 pub enum Entered {
-    /// Take its octets.
+    /// Bring its bytes here.
     Open(Arc<Arrival>),
-    /// Nothing more is needed; this is how it stands.
+    /// Nothing more: the upload is known, and takes no bytes.
     Known(Box<Upload>),
 }
 
 impl InFlight {
-    /// The part in which an upload is. Ids are hashes.
+    /// The part that has an upload. Ids are hashes, so the parts fill evenly.
     pub(crate) fn part(&self, id: UploadId) -> &tokio::sync::Mutex<BTreeMap<UploadId, Vec<Weak<Arrival>>>> {
         &self.parts[usize::from(id.0[0]) % PARTS]
     }
 
-    /// Lets a message in, if its upload is new, in time and cannot have been forgotten, or known and the same, and there is room. Until it is
-    /// known whose the upload is, `sender` pays.
+    /// Lets a message in if there is room, and its upload is known and the same, or new, on time and not forgotten.
+    /// `sender` pays until it is known whose the upload is.
     ///
     /// # Errors
     /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
@@ -76,7 +80,7 @@ impl InFlight {
         let id = admission.id();
         let mut part = self.part(id).lock().await;
         let others: Vec<_> = part.get(&id).map(|arrivals| alive(arrivals).collect()).unwrap_or_default();
-        // One whose record has opened is what the upload is; of the others each may yet be.
+        // The one whose record has opened is the upload. Before that, each may turn out to be.
         let settled = others.iter().find(|other| other.is_settled());
         if let Some(other) = settled {
             if other.admission.layout.total() != admission.layout.total() && !other.is_proven() {
@@ -95,7 +99,7 @@ impl InFlight {
             one.begin_in_room(room).await?;
             return Ok(Entered::Open(one));
         }
-        // What is settled and of which nobody sends any more is for the index to know.
+        // The index knows what is settled and nobody sends any more.
         let open = others.iter().find(|other| other.claim.get().is_none());
         let claim = open.map(|other| other.claim.clone()).unwrap_or_default();
         let now = context.clock.unix();
@@ -153,26 +157,26 @@ impl InFlight {
         Ok(Entered::Open(entered))
     }
 
-    /// What somebody sends under this id: one, unless others say something else of it and no record has opened.
+    /// What somebody sends under this id. There are several only while their senders disagree and no record has opened.
     async fn all_of(&self, id: UploadId) -> Vec<Arc<Arrival>> {
         self.part(id).lock().await.get(&id).map(|arrivals| alive(arrivals).collect()).unwrap_or_default()
     }
 
-    /// What somebody sends of this upload, of which a record has opened.
+    /// The arrival of this upload, once one of its records has opened.
     pub async fn of(&self, id: UploadId) -> Option<Arc<Arrival>> {
         self.all_of(id).await.into_iter().find(|arrival| arrival.is_settled())
     }
 
-    /// Ends the messages of an upload that are under way, with this code, and refuses others; none: no longer. To be called
-    /// once the index says so: whoever is let in after that asks the index.
+    /// Ends the messages of an upload that are under way with this code, and refuses others. With none, lets them in
+    /// again. Call it once the index says so: later messages ask the index.
     pub async fn halt(&self, id: UploadId, code: Option<Code>) {
         for arrival in self.all_of(id).await {
             arrival.progress().halted = code;
         }
     }
 
-    /// Those of the uploads that are coming in that are wanted, by name and by whose they are if that is known, with what has come of each, on disk or not. Others are
-    /// not looked into: all readers of events ask each second.
+    /// The wanted ones of the uploads that are coming in, with what has come of each, on disk or not. `is_wanted` gets
+    /// the id, and the owner if it is known. Others are not looked into, since all readers of events ask each second.
     pub async fn coming(&self, now: UnixTime, is_wanted: impl Fn(UploadId, Option<Tag>) -> bool) -> Vec<Upload> {
         let mut coming = Vec::new();
         for part in &self.parts {
@@ -183,12 +187,12 @@ impl InFlight {
         coming
     }
 
-    /// One of those.
+    /// The upload of that id, if it is coming in.
     pub async fn coming_of(&self, id: UploadId, now: UnixTime) -> Option<Upload> {
         self.of(id).await?.coming(now)
     }
 
-    /// Forgets an upload whose record 0 has not come, unless somebody sends it now. Whoever goes on begins anew.
+    /// Forgets an upload without record 0, unless somebody sends it now. Its sender begins anew.
     ///
     /// # Errors
     /// The store's.
@@ -204,7 +208,7 @@ impl InFlight {
         self.remove_orphan(store, id).await
     }
 
-    /// Deletes a body unless an upload has it, now that nobody can begin one under that id.
+    /// Deletes a body that no upload has. Nobody can begin one under that id meanwhile.
     ///
     /// # Errors
     /// The store's.
@@ -222,7 +226,7 @@ fn is_alive(part: &BTreeMap<UploadId, Vec<Weak<Arrival>>>, id: UploadId) -> bool
     part.get(&id).is_some_and(|arrivals| alive(arrivals).next().is_some())
 }
 
-/// Whether ids of tickets that end on the same day have not been forgotten yet: this one could be among them.
+/// Refuses an upload whose ticket ends on a day that is closed: its id could be among the forgotten ones.
 async fn check_open(store: &Store, admission: &Admission) -> Result<(), Problem> {
     let expires = admission.ticket.label.expires;
     match store.with(move |index| index.is_closed(expires)).await.map_err(store_problem)? {
@@ -231,8 +235,8 @@ async fn check_open(store: &Store, admission: &Admission) -> Result<(), Problem>
     }
 }
 
-/// Whether what is known of an upload was begun with another total that nothing has proven: whoever has any one of its
-/// records can send that with a wrong total. Such a lie costs what has come so far, and not the upload.
+/// Whether a known upload was begun with another total that nothing has proven. Anybody who has one of its records can
+/// send it with a wrong total. Such a lie costs what has come so far, but not the upload.
 fn is_doubtful(admission: &Admission, known: &Upload) -> bool {
     let layout = Layout::for_total(admission.prelude.len(), admission.prelude.record_size(), known.total);
     known.state == State::Receiving
@@ -241,7 +245,7 @@ fn is_doubtful(admission: &Admission, known: &Upload) -> bool {
         && !layout.is_ok_and(|layout| proves_total(&layout, &known.received, known.facts.as_ref()))
 }
 
-/// Record 0 names the length of the request, and the last record opens as the last.
+/// Whether the total is proven: record 0 names the length of the request, and the last record opens as the last.
 fn proves_total(layout: &Layout, received: &RangeSet, facts: Option<&Facts>) -> bool {
     facts.is_some() || received.contains(layout.record(layout.records() - 1))
 }
@@ -256,7 +260,7 @@ fn unbegun(admission: &Admission, now: UnixTime, code: Code) -> Upload {
     upload
 }
 
-/// The refusal of what its owner has paused, so many seconds ago, or stopped, or what is over.
+/// The refusal of an upload that is paused (since so many seconds), stopped or over.
 pub fn refused(code: Code, paused_secs: u32) -> Problem {
     let problem = Problem::new(code, "");
     match code {
@@ -265,14 +269,14 @@ pub fn refused(code: Code, paused_secs: u32) -> Problem {
     }
 }
 
-/// How long to wait for an upload that has been paused for so long: about half of that, within bounds.
+/// How long to wait for a paused upload: about half of the time that it has been paused, within bounds.
 fn paused_wait(paused_secs: u32, roll: u32) -> Duration {
     let doubled = (u64::from(paused_secs) / PAUSED_WAITS.base.as_secs()).max(1).ilog2();
     PAUSED_WAITS.delay(doubled, roll)
 }
 
 fn same(admission: &Admission, prelude: &[u8], total: u64) -> Result<(), Problem> {
-    // Of what has ended long ago, its beginning alone may be kept (`store::sqlite::ended`).
+    // Of an upload that ended long ago, only the beginning of the prelude may be kept (`store::sqlite::ended`).
     if !admission.prelude.encode().starts_with(prelude) {
         let detail = "another prelude is known for this upload: was its ticket used for two?";
         return Err(Problem::new(Code::UploadConflict, detail).field("Hoop-Prelude"));
@@ -305,15 +309,15 @@ struct Progress {
     /// What is written.
     received: RangeSet,
     facts: Option<Facts>,
-    /// Made at the first record that opens, so that nobody without a key fills the folder.
+    /// The body. It is made when the first record opens, so that nobody without a key fills the folder.
     body: Option<Arc<dyn Sealed>>,
     /// Why nothing more is taken, if its owner says so.
     halted: Option<Code>,
     /// Who pays for it.
     payer: Option<Payer>,
-    /// Up to where it has room, in bytes of what has come.
+    /// It has room for so many bytes in all.
     reach: u64,
-    /// How many bytes of it the index counts, and as whose.
+    /// How many of its bytes the index counts, and who pays for them.
     noted: Option<(u64, Option<Payer>)>,
 }
 
@@ -323,7 +327,7 @@ impl Progress {
         Self { payer: Some(payer), ..Self::default() }
     }
 
-    /// What is to be told of it.
+    /// The part of it that goes to the index and to readers.
     fn told(&self) -> Self {
         Self { received: self.received.clone(), facts: self.facts.clone(), payer: self.payer, ..Self::default() }
     }
@@ -352,19 +356,19 @@ impl Arrival {
         arrival
     }
 
-    /// Says what the upload is, unless another was first; whether that is the same.
+    /// Settles what the upload is, unless another was first. Returns whether both say the same.
     fn claims(&self) -> bool {
         let (prelude, total) =
             self.claim.get_or_init(|| (self.admission.prelude.encode(), self.admission.layout.total()));
         *total == self.admission.layout.total() && *prelude == self.admission.prelude.encode()
     }
 
-    /// Whether a record of it has opened, so that it is what its upload is.
+    /// Whether a record of it has opened, so that its upload is settled to be this one.
     fn is_settled(&self) -> bool {
         self.claim.get().is_some() && self.claims()
     }
 
-    /// A record of what another says of this upload has opened.
+    /// Refuses this arrival if a record has opened of one that says something else of the upload.
     fn check_claim(&self) -> Result<(), Problem> {
         if self.claim.get().is_none() || self.claims() {
             return Ok(());
@@ -373,7 +377,7 @@ impl Arrival {
         Err(Problem::new(Code::RangeInvalid, detail).field("Hoop-Prelude"))
     }
 
-    /// Whether that says the same of its upload.
+    /// Whether both have the same prelude and total.
     fn says(&self, admission: &Admission) -> bool {
         self.admission.layout.total() == admission.layout.total()
             && self.admission.prelude.encode() == admission.prelude.encode()
@@ -407,8 +411,8 @@ impl Arrival {
         proves_total(&self.admission.layout, &progress.received, progress.facts.as_ref())
     }
 
-    /// Takes whole records, from record `first` on: opens each, then writes it. What comes before a bad one is kept. Returns how many bytes are new.
-    /// Blocking.
+    /// Opens whole records, from record `first` on, and writes them. Records before a bad one are kept. Returns how
+    /// many bytes are new. Blocking.
     ///
     /// # Errors
     /// `record-corrupt`, what [`inspect`] finds in record 0, `range-too-many`, or the store's.
@@ -449,12 +453,13 @@ impl Arrival {
         Ok(Some(facts))
     }
 
-    /// It was let in in time, whatever a clock says that was set ahead since its ticket was issued.
+    /// When the upload began, for its token. It was let in on time, even if the clock was set ahead since its ticket
+    /// was issued.
     fn begun(&self) -> UnixTime {
         self.created.min(self.admission.ticket.label.expires)
     }
 
-    /// Writes records that opened, unless another sender was faster. Blocking; whoever looks at what has come does not wait for it.
+    /// Writes opened records that no other sender has written. Blocking; readers of the progress do not wait for it.
     fn write(&self, store: &Store, opened: &[(ByteRange, &[u8])], mut facts: Option<Facts>) -> Result<(), Problem> {
         if opened.is_empty() {
             return Ok(());
@@ -486,7 +491,7 @@ impl Arrival {
         Ok(())
     }
 
-    /// The body; made, with the prelude in it, if nothing of it has come before. Called with the turn to write.
+    /// The body. If nothing has come before, it is made with the prelude in it. The caller has the turn to write.
     fn begun_body(&self, store: &Store) -> Result<Arc<dyn Sealed>, Problem> {
         if let Some(body) = &self.progress().body {
             return Ok(body.clone());
@@ -502,7 +507,7 @@ impl Arrival {
         Ok(progress.body.insert(body).clone())
     }
 
-    /// Who pays for it, by the records at its beginning; none: they do not say, or it is known already.
+    /// Who pays for it, by the records at its beginning. None: they do not say, or it is known already.
     pub fn payer_in(&self, policy: &Policy, records: &[u8]) -> Option<Payer> {
         let len = usize::try_from(self.admission.layout.record(0).len()).ok()?;
         let mut record = records.get(..len).filter(|_| self.progress().facts.is_none())?.to_vec();
@@ -511,7 +516,7 @@ impl Arrival {
         Some(Payer::of(policy, &credentials))
     }
 
-    /// Has room for so many more bytes, which `payer` pays for from now on, if it is another than before.
+    /// Makes sure of room for `more` bytes. `payer` pays from now on, if it is another than before.
     ///
     /// # Errors
     /// `range-invalid` if the upload is settled to be another, `spool-full`, or the store's.
@@ -527,12 +532,12 @@ impl Arrival {
         }
     }
 
-    /// Up to where it is here once so many more bytes are.
+    /// How many bytes are here once `more` have come.
     fn reach_with(&self, progress: &Progress, more: u64) -> u64 {
         progress.received.len().saturating_add(more).min(self.admission.layout.total())
     }
 
-    /// A message begins: asks for room for what it brings, unless there is some for a record of it.
+    /// A message begins. Asks for room, unless there is some left for one record.
     async fn begin_in_room(&self, room: &Room) -> Result<(), Problem> {
         match self.has_room(room) {
             true => Ok(()),
@@ -540,7 +545,8 @@ impl Arrival {
         }
     }
 
-    /// Whether what an earlier message was promised and has not used is room for one record more. To ask for more takes a turn, and a look at the index and the disk.
+    /// Whether an earlier promise has room left for one more record. Asking for more takes a turn, and a look at the
+    /// index and the disk.
     fn has_room(&self, room: &Room) -> bool {
         let mut progress = self.progress();
         let come = progress.received.len();
@@ -553,7 +559,7 @@ impl Arrival {
         reach >= next && reach > come
     }
 
-    /// Asks for room for so many bytes that have come, and for what comes next.
+    /// Asks for room for `more` bytes that have come, and for what comes next.
     async fn ask_room(&self, room: &Room, more: u64, payer: Option<Payer>) -> Result<(), Problem> {
         let wants = {
             let progress = self.progress();
@@ -576,8 +582,8 @@ impl Arrival {
         self.progress().received.len()
     }
 
-    /// A message has ended that found `before` bytes here, and all that it brought is noted. What is promised beyond that stays promised for a while if it
-    /// brought any, and is no more than there is: the next message finds room, and nobody holds room by asking for it.
+    /// A message has ended, and what it brought is noted. It found `before` bytes here. If it brought any, an unused
+    /// promise stays for a while, bounded by what has come: the next message finds room, and asking alone holds none.
     pub fn rest(&self, room: &Room, before: u64) {
         let left = {
             let mut progress = self.progress();
@@ -594,7 +600,7 @@ impl Arrival {
         self.progress().noted.is_some()
     }
 
-    /// Tells what the index knows now, and that room for it is promised no longer.
+    /// Remembers what the index counts now. That part of the promise is no longer needed.
     fn set_noted(&self, room: &Room, upload: &Upload) {
         let len = upload.received.len();
         let left = {
@@ -608,8 +614,8 @@ impl Arrival {
         }
     }
 
-    /// Syncs what was written and notes it in the index. Returns the upload as it then stands; none if nothing of it
-    /// has come.
+    /// Syncs what was written and notes it in the index. Returns the upload as it then stands; none if nothing has
+    /// come.
     ///
     /// # Errors
     /// `upload-stopped`, `upload-expired`, or the store's.
@@ -621,7 +627,7 @@ impl Arrival {
         };
         let (id, received) = (self.admission.id(), told.received.clone());
         let Some(body) = body else {
-            // What is promised may be another's that says something else of the upload, and whose record has opened.
+            // Otherwise the promise may belong to the arrival whose record has opened.
             if self.claim.get().is_none() {
                 room.give_back(id);
             }
@@ -644,7 +650,7 @@ impl Arrival {
             Changed::Refused(upload) => {
                 room.give_back(id);
                 if flushed.is_none() && upload.state == State::Stopped {
-                    // It was stopped before the index knew of it, so nobody else will clear it away.
+                    // It was stopped before the index knew of it. Nobody else clears its body away.
                     let (bodies, removing) = (context.store.bodies().clone(), id);
                     let removed = blocking(move || bodies.remove(removing)).await;
                     removed.and_then(|removed| removed).map_err(|error| store_problem(error.into()))?;
@@ -656,7 +662,7 @@ impl Arrival {
     }
 }
 
-/// An upload of which so much has come.
+/// The upload with this progress.
 fn upload(admission: &Admission, progress: Progress, created: UnixTime, now: UnixTime) -> Upload {
     let (prelude, total) = (admission.prelude.encode(), admission.layout.total());
     let begun = Upload::begun(admission.id(), prelude, total, admission.ticket.label.expires, created);
@@ -691,7 +697,7 @@ mod tests {
 
     /// All readers of events ask each second, and an upload may have thousands of spans.
     #[tokio::test]
-    async fn of_what_comes_in_others_uploads_are_not_looked_into() {
+    async fn readers_of_events_look_only_into_uploads_they_want() {
         let dir = tempfile::tempdir().unwrap();
         let bodies = Folder::open(&dir.path().join("bodies")).unwrap();
         let in_flight = InFlight::default();
@@ -730,7 +736,7 @@ mod tests {
 
     /// The runtime's own threads look at an upload, and whoever else they serve would wait with them.
     #[test]
-    fn nobody_who_looks_at_an_upload_waits_for_what_is_written_of_it() {
+    fn reading_an_uploads_progress_does_not_wait_for_its_writes() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), 1 << 20).unwrap();
         let arrival = coming_in(&**store.bodies(), 1);
@@ -752,7 +758,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_the_disk_keeps_out_no_upload_of_another_part() {
+    async fn an_upload_that_waits_for_the_disk_blocks_only_its_own_part() {
         let in_flight = InFlight::default();
         let _waits = in_flight.part(UploadId([0; 16])).lock().await;
         for part in 1..PARTS {
@@ -762,7 +768,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_paused_is_asked_for_less_and_less_often_and_never_less_than_each_minute() {
+    fn a_paused_upload_is_asked_for_ever_less_often_up_to_a_minute() {
         let secs = |paused, roll| paused_wait(paused, roll).as_secs();
         for (paused, least, most) in
             [(0, 4, 8), (8, 4, 8), (16, 8, 16), (60, 16, 32), (600, 30, 60), (u32::MAX, 30, 60)]

@@ -1,7 +1,8 @@
 //! How many messages come in at once, and from whom: [`Intakes`].
 //!
-//! Bounds: so many in all, and half of them from one address. When all are taken, one that is behind makes way, of who holds most, as `hoop_http::Places` says: it
-//! ends as if it had broken off, and its whole records are kept. So neither one address nor two keep out others by being slow.
+//! Bounds: so many messages in all, and half of them from one address. When all places are taken, a message of the
+//! largest holder that is behind makes way (`hoop_http::Places`). It ends as if it had broken off, and its complete
+//! records are kept. So slow messages of one or two addresses keep out nobody.
 
 use hoop_http::{Place, Places, Share};
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The messages that are being taken.
 pub struct Intakes {
     places: Arc<Places>,
-    /// Those that make way take a moment to end: twice as many, so that nobody waits for that.
+    /// Twice as many tasks as places: a message that makes way takes a moment to end, and nobody waits for that.
     tasks: Arc<Semaphore>,
     tasks_max: usize,
 }
@@ -40,7 +41,7 @@ impl Intakes {
 
 /// A message that is being taken, until this is dropped.
 pub struct Slot {
-    /// Its place, which is told how its body comes, and says when it has to make way.
+    /// Its place. It is told how the body comes, and says when the message has to make way.
     pub place: Place,
     _permit: OwnedSemaphorePermit,
 }
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn half_of_the_slots_are_for_others_and_what_ends_makes_room() {
+    async fn one_address_takes_at_most_half_of_the_slots() {
         let intakes = Intakes::new(5);
         let [one, two, three] = [1, 2, 3].map(|n| IpAddr::from([10, 0, n, 1]));
         let mut held: Vec<_> = (0..3).map(|_| intakes.begin(one).unwrap()).collect();

@@ -1,7 +1,7 @@
 //! One message of sealed bytes comes in: a whole Z, or a range of one (`docs/protocol.md` §5). Authority comes from the seal alone.
 //!
-//! Promises: what is accepted is opened, written and synced; a message that breaks off, or holds a bad record, keeps the whole records before that, also
-//! if its sender has gone away meanwhile.
+//! Promises: an accepted message is opened, written and synced. A message that breaks off, or has a bad record, keeps
+//! the complete records before that, even if its sender has gone away.
 //!
 //! Bounds: [`BATCH`] bytes of each message in memory.
 
@@ -25,23 +25,24 @@ use std::time::{Duration, Instant};
 /// Records that are opened and written in one go: as much as the server's read buffer holds.
 const BATCH_RECORDS: u64 = 4;
 
-/// Those in octets.
+/// [`BATCH_RECORDS`] in bytes.
 const BATCH: usize = BATCH_RECORDS as usize * hoop_seal::RECORD_SIZE as usize;
 
-/// After so many octets of one message, what has come is synced; a crash costs some seconds at 10 Mbit/s.
+/// A message is synced after each so many bytes: a crash then costs some seconds at 10 Mbit/s.
 const CHECKPOINT: u64 = 16 << 20;
 
-/// So long the index need not know of an upload that comes. It is noted with the next [`BATCH`] after that, and its owner can see it, pause and stop it.
+/// How long an upload may come in before the index knows of it. It is noted with the next [`BATCH`], and its owner can
+/// then see, pause and stop it.
 const HIDDEN_MAX: Duration = Duration::from_secs(1);
 
-/// How long the first octets of a whole Z, its prelude, may take: as a request's head.
+/// How long the first bytes of a whole Z, its prelude, may take: as a request's head.
 const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why a message is refused, and how its upload stands if that is known.
 pub type Refusal = (Problem, Option<Upload>);
 
-/// Accepts a message in a task of its own. The server drops whoever answers a sender that has gone away, at any point;
-/// what was written must be noted all the same, and the worker told. The task ends with its message: the body breaks off.
+/// Accepts a message in a task of its own. The server drops the handler of a sender that has gone away, at any point.
+/// What was written must be noted all the same, and the worker told. The task ends when the message's body does.
 pub async fn accept_apart(
     receive: Arc<Receive>,
     headers: HeaderMap,
@@ -87,7 +88,7 @@ async fn accept(
         };
     let (octets, before) = (message.range.len(), arrival.come());
     let taken = message.take(receive, &arrival, source).await;
-    // Also after a failure: whatever was whole is kept.
+    // Also after a failure: complete records are kept.
     let upload = arrival.flush(&receive.context, &receive.room).await.map_err(alone)?;
     arrival.rest(&receive.room, before);
     match (taken, upload) {
@@ -113,11 +114,11 @@ pub fn range(policy: &Policy, headers: &HeaderMap, id: UploadId) -> Result<(Admi
 /// One message's place in its upload.
 struct Message {
     admission: Option<Admission>,
-    /// The octets of Z that it carries.
+    /// The bytes of Z that it carries.
     range: ByteRange,
     /// What was read beyond the prelude while looking for that.
     ahead: Vec<u8>,
-    /// Octets of the prelude that are still to come.
+    /// Bytes of the prelude that are still to come.
     prelude: Vec<u8>,
 }
 
@@ -219,7 +220,7 @@ async fn read_prelude(source: &mut Source, octets: &mut Vec<u8>) -> Result<Prelu
     }
 }
 
-/// Reads until `octets` holds `wanted`, after the octets that must repeat the prelude.
+/// Reads until `octets` holds `wanted`, after the bytes that must repeat the prelude.
 async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, wanted: usize) -> Result<(), Problem> {
     while octets.len() < wanted {
         let Some(more) = source.next().await? else {
@@ -236,8 +237,8 @@ async fn fill(source: &mut Source, octets: &mut Vec<u8>, prelude: &mut Vec<u8>, 
     Ok(())
 }
 
-/// The first record after the whole ones at the start of `len` octets that begin with record `index`, and the length of
-/// those.
+/// The first record that is not complete in `len` bytes from record `index` on, and the length of the complete ones
+/// before it.
 fn whole(layout: &Layout, index: u64, end: u64, len: usize) -> (u64, usize) {
     let (mut next, mut whole) = (index, 0);
     while next < end && whole + layout.record(next).len() as usize <= len {

@@ -1,7 +1,7 @@
-//! The octets of a message as they come: [`Source`], and how long it is worth waiting for them: [`Pace`].
+//! The bytes of a message as they come ([`Source`]), and how long a sender is waited for ([`Pace`]).
 //!
-//! Promises: a sender that is silent, or brings less than [`PIECE`] in the time that it has for that, is cut off, however
-//! much it has announced; the time that we take to open and store octets is not the sender's.
+//! Promises: a sender that is silent, or brings less than [`PIECE`] in its time, is cut off, whatever it has announced.
+//! The time that the service takes to open and store bytes does not count against it.
 //!
 //! Bounds: one frame in memory.
 
@@ -11,19 +11,18 @@ use hyper::body::Incoming;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a sender has to bring within `body_timeout` (60 s unless set otherwise) to keep its place, in bytes. That is
-/// 9 kbit/s: at 64 kbit/s it takes eight seconds, so that the slowest uplink may be silent for most of the minute, and
-/// whoever only wants the place has to pay for it.
+/// How many bytes a sender has to bring within each `body_timeout` (default 60 s). That is 9 kbit/s. At 64 kbit/s it
+/// takes eight seconds, so that the slowest uplink may be silent for most of a minute.
 pub const PIECE: u64 = 64 * 1024;
 
-/// What is read and thrown away of a message that is answered early. A sender that is cut off in the middle of its
-/// sending may never see the answer (RFC 9112 §9.6).
+/// How much is read and thrown away of a message that is answered early. A sender that is cut off while it sends may
+/// never see the answer (RFC 9112 §9.6).
 const DRAIN_MAX: u64 = 32 << 20;
 
 /// How long that may take.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a sender may still keep us waiting.
+/// How long a sender may still keep the service waiting.
 #[derive(Debug)]
 struct Pace {
     /// The time for each piece.
@@ -39,7 +38,7 @@ impl Pace {
         Self { full, left: full, come: 0 }
     }
 
-    /// So many octets have come after so long a wait.
+    /// So many bytes have come after so long a wait.
     fn came(&mut self, octets: u64, waited: Duration) {
         self.left = self.left.saturating_sub(waited);
         self.come += octets;
@@ -49,7 +48,7 @@ impl Pace {
     }
 }
 
-/// Returns when whoever holds the place has to make way; never, without one.
+/// Returns when the holder of the place has to make way. Without a place it never returns.
 pub async fn makes_way(place: Option<&Place>) {
     match place {
         Some(place) => place.makes_way().await,
@@ -73,12 +72,12 @@ impl Source {
         Self { body, pace: Pace::new(timeout), begun: false, place: None }
     }
 
-    /// It has a place from now on, which is told how it comes, and may have to make way.
+    /// Gives it a place, which is told how the body comes, and may have to make way.
     pub fn takes_place(&mut self, place: Place) {
         self.place = Some(place);
     }
 
-    /// It has none any more.
+    /// Takes its place away.
     pub fn leaves_place(&mut self) {
         self.place = None;
     }
@@ -88,12 +87,12 @@ impl Source {
         self.begun
     }
 
-    /// Nothing more is waited for, also while draining.
+    /// Waits for nothing more, not even while draining.
     pub const fn give_up(&mut self) {
         self.pace.left = Duration::ZERO;
     }
 
-    /// The next octets; none at the end.
+    /// The next bytes; none at the end.
     ///
     /// # Errors
     /// `body-truncated`, `request-timeout` if the sender is too slow, or `too-many-requests` if it has to make way for others.
@@ -158,7 +157,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// How long a sender that brings so many octets a second in packets of `packet` is listened to, in seconds, at most
+    /// How long a sender that brings so many bytes a second in packets of `packet` is listened to, in seconds, at most
     /// three hours.
     fn listened(rate: u64, packet: u64) -> u64 {
         let mut pace = Pace::new(MINUTE);
@@ -179,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_an_octet_a_second_is_cut_off_within_a_minute() {
+    fn a_sender_of_a_byte_a_second_is_cut_off_within_a_minute() {
         assert!(listened(1, 1) <= 60);
         assert!(listened(1_000, 50) <= 60, "64 KiB in a minute is 1,093 a second");
     }
 
     #[test]
-    fn at_64_kbit_a_second_fifty_seconds_of_silence_are_forgiven() {
+    fn a_sender_at_64_kbit_a_second_may_be_silent_for_fifty_seconds() {
         let mut pace = Pace::new(MINUTE);
         for _ in 0..100 {
             pace.came(1_448, Duration::from_secs(50));

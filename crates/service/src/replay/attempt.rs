@@ -4,11 +4,12 @@
 //! head ─▶ records 0 … n-3 ─▶ │ commit `committing`, synced │ ─▶ the last two records ─▶ answer
 //! ```
 //!
-//! What its owner has released gets the form's token of the new session in the place of the old, with an exact length ([`crate::replay::renew`]).
+//! A released upload gets the form token of its owner's new session in place of the old one, with an exact length
+//! ([`crate::replay::renew`]).
 //!
-//! Promises: the request is plain HTTP/1.1 with its exact `Content-Length`; nothing of the last two records (some
-//! 64 KiB at least, or the whole body) is handed to the socket before the gate's commit is on disk, so that an application
-//! that can do without a few octets at the end cannot have taken it either; an answer is an answer, also if it comes early.
+//! Promises: the request is plain HTTP/1.1 with its exact `Content-Length`. The socket gets nothing of the last two
+//! records (some 64 KiB at least, or the whole body) before the gate's commit is on disk. So even an application that
+//! can do without some bytes at the end cannot have taken the upload before. An early answer is an answer, too.
 //!
 //! Bounds: [`BATCH`] records in memory.
 
@@ -43,7 +44,7 @@ const WITHHELD: u64 = 2;
 /// Stands where a `Cookie` does in the MAC over credentials. No `Cookie` has a NUL.
 const IDEMPOTENCY_DOMAIN: &[u8] = b"\0idempotency";
 
-/// How long an answer may take that was sent before the application closed its ears.
+/// How long an answer may still take that the application sent before it stopped reading.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// What came of an attempt.
@@ -54,9 +55,9 @@ pub enum Outcome {
         answer: Answer,
         /// Whether it may have all of the upload.
         passed: bool,
-        /// The digest of the body, as far as that was sent.
+        /// The digest of the sent body; unfinished if not all was sent.
         digest: Unfinished,
-        /// Of what was released: why its form's token is the one that came with it.
+        /// Why a released upload was sent with its old form token, if so.
         not_renewed: Option<String>,
     },
     /// It was not sent: there is no fresh token for its form.
@@ -94,7 +95,7 @@ pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> O
     let passed = gate.passed.load(Ordering::Acquire);
     match ended {
         Ended::Answered => Outcome::Answered { answer, passed, digest: Unfinished(request), not_renewed },
-        // The head is there, and the body was cut off: the rules say whether that is enough.
+        // The head is there, and the body was cut off. The rules say whether that is enough.
         Ended::Broken(..) if answer.has_head() => {
             Outcome::Answered { answer, passed, digest: Unfinished(request), not_renewed }
         }
@@ -117,7 +118,7 @@ struct Request {
     digest: Arc<Mutex<BodyDigest>>,
 }
 
-/// SHA-256 of D, record by record, in their order.
+/// SHA-256 of the body, record by record, in their order.
 struct BodyDigest {
     hash: digest::Context,
     /// The first record that is not in it.
@@ -125,7 +126,7 @@ struct BodyDigest {
 }
 
 impl BodyDigest {
-    /// Adds what of D stands in a record, unless it is in there.
+    /// Adds the part of the body that is in a record, unless it has been added.
     fn add(&mut self, index: u64, plaintext: &[u8]) {
         if index == self.next {
             self.hash.update(plaintext);
@@ -134,11 +135,11 @@ impl BodyDigest {
     }
 }
 
-/// The digest of a body of which an application that answered early may not have been sent all.
+/// The digest of a body. An application that answers early may not have been sent all of it.
 pub struct Unfinished(Request);
 
 impl Unfinished {
-    /// SHA-256 of all of D; none if what is left of it cannot be read, which is logged.
+    /// SHA-256 of the whole body. None if the rest cannot be read, which is logged.
     pub async fn finish(self) -> Option<[u8; 32]> {
         let (records, digest) = (self.0.admission.layout.records(), self.0.digest.clone());
         let next = || digest.lock().unwrap_or_else(PoisonError::into_inner).next;
@@ -162,7 +163,8 @@ enum Unprepared {
     NoToken(Trouble),
 }
 
-/// Opens the body and record 0 again, and writes the head; the second: why the form's token of what was released is the one that came with it.
+/// Opens the body and record 0 again, and writes the head. The second value says why a released upload keeps its old
+/// form token, if it does.
 async fn prepare(replay: &Replay, upload: &Upload) -> Result<(Request, Option<String>), Unprepared> {
     let (opening, known) = (replay.context.clone(), upload.clone());
     let mut opened = blocking(move || open(&opening, &known))
@@ -170,7 +172,7 @@ async fn prepare(replay: &Replay, upload: &Upload) -> Result<(Request, Option<St
         .map_err(|error| error.to_string())
         .flatten()
         .map_err(Unprepared::Broken)?;
-    // What goes for the first time is what the page wrote.
+    // The first attempt sends what the page wrote.
     let (edits, not_renewed) = match upload.token.is_some() {
         true => fresh(replay, &mut opened).await?,
         false => (Edits::default(), None),
@@ -187,7 +189,8 @@ async fn prepare(replay: &Replay, upload: &Upload) -> Result<(Request, Option<St
     Ok((Request { head: text, first, admission, body, head_len, edits, digest }, not_renewed))
 }
 
-/// Puts fresh tokens in the head, and says where they go in the body.
+/// Puts fresh tokens into the head, and returns the edits that put them into the body. The second value says why there
+/// are none.
 async fn fresh(replay: &Replay, opened: &mut Opened) -> Result<(Edits, Option<String>), Unprepared> {
     let policy = replay.context.policy();
     let rules = &policy.routes.of(&opened.head.method, opened.head.path()).csrf;
@@ -243,7 +246,7 @@ async fn windows(opened: &Opened) -> Result<Vec<(u64, Vec<u8>)>, String> {
     let (admission, body) = (opened.admission.clone(), opened.body.clone());
     let (layout, head_len, body_len) = (admission.layout, opened.head.head_len as u64, opened.head.body_len);
     let work = move || {
-        // Whole records, and those of both ends once.
+        // Complete records. Those that belong to both ends are read once.
         let record_of = |at: u64| {
             (0..layout.records()).rev().find(|index| layout.plaintext(*index).start <= head_len + at).unwrap_or(0)
         };
@@ -268,7 +271,7 @@ async fn windows(opened: &Opened) -> Result<Vec<(u64, Vec<u8>)>, String> {
     blocking(work).await.map_err(|error| error.to_string())?
 }
 
-/// On whose behalf an upload is, whose record 0 is here.
+/// The credentials of an upload, by its record 0.
 ///
 /// # Errors
 /// If that cannot be read, in words.
@@ -304,7 +307,7 @@ fn open(context: &Context, upload: &Upload) -> Result<Opened, String> {
     Ok(Opened { admission: Arc::new(admission), body, head, credentials, first })
 }
 
-/// The head as the application gets it: what the device wrote, and what only the service can say.
+/// The head as the application gets it: the device's fields, and those that only the service can say.
 fn write_head(
     replay: &Replay,
     upload: &Upload,
@@ -333,7 +336,7 @@ fn write_head(
     }
     replay.left_behind.tell(upload.id, upload.attempts, &left);
     field("Content-Length", body_len.to_string().as_bytes());
-    // The answer is read by rules and kept for the device: it has to be legible.
+    // Rules read the answer, and the device keeps it: so it has to be legible.
     field("Accept-Encoding", b"identity");
     if let Some(cookie) = &credentials.cookie {
         field("Cookie", cookie.as_bytes());
@@ -352,8 +355,9 @@ fn write_head(
     text
 }
 
-/// What an application tells attempts of one upload by: the same at each, as long as its ticket can be opened, and known to nobody else. Whoever carries an upload knows
-/// its id, and could send a plain request with that as its key before the upload comes. None: the ticket's key has gone.
+/// The `Idempotency-Key` of an upload: the same at each attempt, as long as its ticket can be opened, and known to
+/// nobody else. A carrier knows the upload's id, and could send a plain request with that as its key first. None: the
+/// ticket's key has gone.
 fn idempotency_key(keys: &Keyring, of: KwsId, id: UploadId) -> Option<String> {
     let ids = keys.signing_keys().map(|(id, _)| id);
     let (_, tag) = ids.zip(keys.owner_tags(IDEMPOTENCY_DOMAIN, id.as_bytes())).find(|(id, _)| *id == of)?;
@@ -450,7 +454,7 @@ async fn write(socket: &mut (impl AsyncWrite + Unpin), octets: &[u8], timeout: D
     }
 }
 
-/// The plaintext of records `first..end`, which the digest takes in, too.
+/// The plaintext of records `first..end`. It is added to the digest, too.
 async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>, String> {
     let (admission, body, digest) = (request.admission.clone(), request.body.clone(), request.digest.clone());
     let (edits, head_len) = (request.edits.clone(), request.head_len);
@@ -471,7 +475,7 @@ async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>
     blocking(work).await.map_err(|error| error.to_string())?
 }
 
-/// Where an upload may become the application's: passed once, noted on disk before.
+/// The point after which the application may have the upload. It is passed once, and noted on disk before.
 struct Gate<'a> {
     context: &'a Context,
     id: UploadId,
@@ -502,7 +506,7 @@ mod tests {
     use hoop_seal::ServiceKey;
 
     #[test]
-    fn the_key_of_an_uploads_attempts_outlives_a_rotation_and_tells_uploads_apart() {
+    fn an_idempotency_key_outlives_a_rotation_and_differs_by_upload() {
         let [old, new] = [1, 2].map(|n| ServiceKey::new(KwsId([n; 4]), [n; 32]));
         let before = Keyring::new(old.clone());
         let rotated = Keyring::parse(&format!("{}\n{}", new.to_line(), old.to_line())).unwrap();

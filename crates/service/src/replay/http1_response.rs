@@ -1,10 +1,10 @@
-//! The application's answer off the wire: [`read_answer`] (RFC 9112).
+//! Reads the application's answer from the socket: [`read_answer`] (RFC 9112).
 //!
-//! A replay speaks HTTP/1.1 by hand, since it must know to the octet what has been sent, and must hear an answer that
-//! comes before all was sent, even where the application then closes in our face.
+//! A replay speaks HTTP/1.1 by hand, since it must know to the byte what has been sent. It must also hear an answer
+//! that comes early, even where the application then closes the connection.
 //!
-//! Bounds: a head of [`HEAD_MAX`] octets and [`FIELDS_MAX`] fields; of the body, the first [`BODY_KEPT`] octets are
-//! kept and at most [`BODY_READ`] read.
+//! Bounds: a head of [`HEAD_MAX`] bytes and [`FIELDS_MAX`] fields. Of the body, at most [`BODY_READ`] bytes are read,
+//! and the first [`BODY_KEPT`] kept.
 
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -18,7 +18,7 @@ const FIELDS_MAX: usize = 100;
 /// What rules can look into: any JSON that reports on an upload, and the top of a page of HTML.
 pub const BODY_KEPT: usize = 256 * 1024;
 
-/// What is read of a body to see its end; beyond that, the answer is taken as it is.
+/// How much of a body is read to see its end. After that, the answer is taken as it is.
 const BODY_READ: u64 = 16 << 20;
 
 /// The longest line that begins a chunk: a length and its extensions.
@@ -169,7 +169,7 @@ fn parse_head(buffer: &[u8]) -> Result<Option<(usize, Head)>, AnswerError> {
     }
 }
 
-/// Moves `len` octets of body into the answer; returns early, content, when it has read enough.
+/// Moves `len` bytes of body into the answer. Stops early once it has read enough.
 async fn copy<S: AsyncRead + Unpin>(
     input: &mut Input<'_, S>,
     answer: &mut Answer,

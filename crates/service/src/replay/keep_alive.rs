@@ -1,11 +1,12 @@
 //! Sessions are kept alive while their uploads are under way, if the operator says how: [`run`], by [`KeepAlive`].
 //!
-//! An upload over a slow line takes longer than many sessions last without a click. Somebody's session is asked for as long as an upload of theirs
-//! is coming in, or waits for the application, and is not paused; no longer once the application says that they are signed out. Neither path nor
-//! credentials are logged.
+//! An upload over a slow line may take longer than a session lasts without a click. The application is asked in an
+//! owner's name while an upload of theirs comes in or waits for the application, and is not paused. Once it says that
+//! they are signed out, it is asked no more. Neither path nor credentials are logged.
 //!
-//! Bounds: [`SESSIONS_MAX`] sessions, of those whom the application does not name [`OF_PAYER`] of one address; [`PINGS_MAX`] questions at once, each of [`PING_TIMEOUT`].
-//! Of more, others have their turn each time: anybody can make sessions up, and nobody is to lose theirs to that.
+//! Bounds: [`SESSIONS_MAX`] sessions; [`OF_PAYER`] of one address among those that the application does not name;
+//! [`PINGS_MAX`] questions at once, each of [`PING_TIMEOUT`]. If there are more sessions, each gets its turn: anybody
+//! can make sessions up, and that must cost nobody theirs.
 
 use super::Replay;
 use crate::model::Tag;
@@ -21,10 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Sessions that are kept alive at a time; whom the application names comes first. An application with more users at once has a way of its own.
+/// Sessions that are kept alive at a time; those of named users come first. An application with more users at once
+/// needs a way of its own.
 const SESSIONS_MAX: usize = 1_024;
 
-/// Of those whom the application does not name, so many of one address: a household.
+/// Sessions of one address among those that the application does not name: a household.
 const OF_PAYER: usize = 16;
 
 /// Questions at once: the application's workers are for its users.
@@ -82,7 +84,8 @@ async fn round(replay: &Arc<Replay>, rule: &KeepAlive, sessions: &mut BTreeMap<T
     }
 }
 
-/// After whom the circle of owners begins: in each period after another, so that wherever one stands, one comes to be among the first.
+/// Where the circle of owners begins in this period. Each period begins elsewhere, so that each owner comes to be among
+/// the first.
 fn turn(now: UnixTime, every_secs: u32) -> Tag {
     // Steps of the golden ratio leave no wide gap.
     let place = u64::from(now.0 / every_secs).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -91,7 +94,8 @@ fn turn(now: UnixTime, every_secs: u32) -> Tag {
     turn
 }
 
-/// Which sessions to ask for, with an upload of each. What has no upload under way is forgotten; one that begins is alive.
+/// Which sessions to ask for, with an upload of each. A session without an upload under way is forgotten; a new one
+/// counts as alive.
 fn due(
     sessions: &mut BTreeMap<Tag, Session>,
     under_way: &[UnderWay],
@@ -109,14 +113,14 @@ fn take(
     asked: Option<Result<(Tag, Option<bool>), tokio::task::JoinError>>,
     now: UnixTime,
 ) {
-    // Whatever else it answered, or if it did not: the next time comes.
+    // Any other answer, or none, is asked for again at the next time.
     if let Some(Ok((tag, signed_in))) = asked {
         let gone = signed_in == Some(false);
         sessions.insert(tag, if gone { Session::Gone } else { Session::Asked(now) });
     }
 }
 
-/// Asks the application as the user of an upload; whether they are signed in, if it says.
+/// Asks the application as the user of an upload. Returns whether they are signed in, if it says.
 async fn ask(replay: &Replay, path: &str, id: UploadId) -> Option<bool> {
     let upload = replay.context.store.load(id).await.ok()??;
     let credentials =
@@ -143,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_asked_for_in_its_time_while_an_upload_is_under_way_and_not_once_it_has_gone() {
+    fn a_session_is_asked_for_on_time_until_it_has_gone() {
         let under_way = |n: u8| UnderWay { owner: [n; 16], id: UploadId([n; 16]), began: UnixTime(999 + u32::from(n)) };
         let (one, two) = (under_way(1), under_way(2));
         let mut sessions = BTreeMap::new();
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn wherever_an_owner_stands_its_turn_comes() {
+    fn each_owner_gets_a_turn() {
         // Of a circle of 64 places the first two are asked for: within a hundred periods each is.
         let mut asked = [false; 64];
         for period in 0..100 {

@@ -1,9 +1,10 @@
-//! What is told of fields of sealed heads, and of plain ones, that the application does not get: [`LeftBehind`].
+//! Reports the fields of sealed heads, and of plain ones, that the application does not get: [`LeftBehind`].
 //!
-//! A field that is missing is a riddle to whoever wrote the page. So the log names each the first time, as a warning, and later at debug;
-//! `/metrics` counts them. No value is told.
+//! A missing field is a riddle to the author of the page. So the log warns of each name once, and tells of it at debug
+//! later. `/metrics` counts them. No value is told.
 //!
-//! Bounds: [`NAMES_MAX`] names are remembered; of others only the debug log tells, since any ticket holder can make some up.
+//! Bounds: [`NAMES_MAX`] names are remembered. Only the debug log tells of others, since any ticket holder can make
+//! names up.
 
 use crate::policy::fields::Fate;
 use hoop_units::UploadId;
@@ -21,7 +22,7 @@ const NAME_MAX: usize = 64;
 pub struct LeftBehind {
     warned: Mutex<BTreeSet<String>>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
-    /// Of plain requests, so that scanners of the whole network leave the others their names.
+    /// Those of plain requests are apart, so that network scanners do not use up the others' names.
     warned_plain: Mutex<BTreeSet<String>>,
 }
 
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_warned_of_once_and_strangers_cannot_fill_the_log() {
+    fn each_field_name_is_warned_of_once_and_at_most_64_in_all() {
         let left = LeftBehind::default();
         assert!(left.is_news("X-Album", Fate::Unlisted) && !left.is_news("x-album", Fate::Unlisted));
         assert!(!left.is_news("X-Dropped", Fate::Dropped), "the operator knows");

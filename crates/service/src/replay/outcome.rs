@@ -17,19 +17,20 @@ use std::time::Duration;
 /// The longest `Retry-After` that is honoured (`docs/protocol.md` §6 has the same for gateways).
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(6 * 3600);
 
-/// How often an application may say that it failed, until an upload waits for its owner. One that is being restarted or has lost its database
-/// is well again within a few minutes; and each further attempt may leave another half of an upload there.
+/// How often an application may say that it failed before an upload waits for its owner. A restarted application, or
+/// one that lost its database, is well again within minutes. Each further attempt may leave another half of an upload
+/// there.
 const FAILURES_MAX: u32 = 4;
 
-/// By so many steps of the back-off the first wait after a failure is longer than after a word that the application is busy: from 8 to 16 s
-/// on, with the default back-off.
+/// The first wait after a failure is so many steps of the back-off longer than after a busy answer: 8 to 16 s by
+/// default.
 const FAILED_STEPS: u32 = 4;
 
 /// The most of the application's answer that the device gets (`docs/protocol.md` §8).
 const ANSWER_BODY_MAX: usize = 16 * 1024;
 
-/// What an answer means. `digest` is that of the body that the application was sent, if it is known.
-/// `not_renewed` says why the form's token that was sent is the one that came with it, of what was released.
+/// What an answer means for its upload. `digest` is that of the body that the application was sent, if known.
+/// `not_renewed` says why a released upload was sent with its old form token.
 pub fn judged(
     replay: &Replay,
     upload: &Upload,
@@ -82,7 +83,7 @@ pub fn judged(
     Change::Answered { state, reason, answer: sealed(replay, upload, answer, state), receipt }
 }
 
-/// Why an upload waits for its owner, as it is shown: a session that had gone is named only where it had.
+/// Why an upload waits for its owner, in words for people. It blames the session only where that had gone.
 fn held(hold: Hold, said: String, not_renewed: Option<String>) -> Reason {
     let said = match not_renewed.filter(|_| hold == Hold::Token) {
         Some(why) => format!("{said}; {why}"),
@@ -96,13 +97,13 @@ fn held(hold: Hold, said: String, not_renewed: Option<String>) -> Reason {
     Reason::new(code, said)
 }
 
-/// Whether the application is asked no more, which has failed now. `passed`: it may have stored the upload all the same.
+/// Whether a failed application is asked no more. `passed`: it may have stored the upload all the same.
 fn failed_enough(replay: &Replay, upload: &Upload, passed: bool) -> bool {
     let once = passed && route(replay, upload).on_failure == OnFailure::Hold;
     once || upload.failures + 1 >= FAILURES_MAX
 }
 
-/// The service's signed word on what became of an upload, in both versions, one after the other; none of what may become something else.
+/// The signed receipt of an upload, in both versions, one after the other. None while its state may still change.
 fn receipt(replay: &Replay, upload: &Upload, state: State, digest: [u8; 32]) -> Option<Vec<u8>> {
     let outcome = match state {
         State::Accepted => signing::Outcome::Accepted,
@@ -113,7 +114,7 @@ fn receipt(replay: &Replay, upload: &Upload, state: State, digest: [u8; 32]) -> 
     let request = RequestSalt::of(&key, upload.id).digest(&facts.method, &facts.path);
     let (time, total) = (replay.context.clock.unix(), upload.total);
     let plain = Receipt { upload_id: upload.id, outcome, time, total, digest, request: None };
-    // Version 1 for devices that know no other; the second for all that do.
+    // Version 1 for devices that know no other; version 2 for the rest.
     let both = [plain, Receipt { request: Some(request), ..plain }];
     Some(
         both.map(|receipt| replay.context.policy().keys.sign_receipt(&replay.context.policy().origin, &receipt))
@@ -145,7 +146,8 @@ pub fn again(replay: &Replay, upload: &Upload, reason: Reason, least: Option<Dur
     Change::Retry { at: next(replay, upload, 0, least), reason }
 }
 
-/// When it is tried again: so many steps of the back-off later than after a first attempt, and no sooner than in `least`.
+/// When the next attempt is due: `steps` of the back-off later than after a first attempt, and no sooner than in
+/// `least`.
 fn next(replay: &Replay, upload: &Upload, steps: u32, least: Option<Duration>) -> UnixTime {
     let attempt = upload.attempts.saturating_sub(1).saturating_add(steps);
     let wait = replay.backoff.delay(attempt, Dice.roll()).max(least.unwrap_or_default());
@@ -162,7 +164,7 @@ pub fn lost(replay: &Replay, upload: &Upload, code: Code, detail: String) -> Cha
     }
 }
 
-/// Whether the upload's route says that the application may be asked again though it may have taken it.
+/// Whether the upload's route lets it be sent again although the application may have it.
 pub fn may_have_it_twice(replay: &Replay, upload: &Upload) -> bool {
     route(replay, upload).on_unknown == OnUnknown::Retry
 }
@@ -173,8 +175,8 @@ fn route(replay: &Replay, upload: &Upload) -> crate::policy::rules_file::Route {
     replay.context.policy().routes.of(method, path).clone()
 }
 
-/// The answer for the device's eyes: status line, what it was taken to mean, `Content-Type`, `Location`, and the beginning of the body.
-/// The meaning is inside the seal, so that a gateway that says `accepted` can be asked for the proof.
+/// The answer as only the device can read it: status line, state, `Content-Type`, `Location`, and the beginning of the
+/// body. The state is inside the seal, so that a gateway that says `accepted` can be asked for the proof.
 fn sealed(replay: &Replay, upload: &Upload, answer: &Answer, state: State) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {} \r\nHoop-State: {}\r\n", answer.status, state.shown()).into_bytes();
     for name in ["Content-Type", "Location"] {

@@ -1,6 +1,8 @@
-//! A released upload gets the form's token of its owner's new session: [`renew`] (`docs/protocol.md` §7, "Form tokens").
+//! Fetches the form token of an owner's new session for a released upload: [`renew`] (`docs/protocol.md` §7, "Form
+//! tokens").
 //!
-//! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, [`crate::policy::csrf::CSRF_MAX`] pages. A page is read on a blocking thread, and as markup only if it says that it is that.
+//! Bounds: [`PAGE_TIMEOUT`] and [`PAGE_MAX`] for each page, and [`crate::policy::csrf::CSRF_MAX`] pages. A page is
+//! parsed on a blocking thread, and as HTML only if its `Content-Type` says so.
 
 use super::application::Application;
 use crate::model::Credentials;
@@ -29,7 +31,8 @@ pub enum Trouble {
     Missing(String),
 }
 
-/// Fresh tokens for these rules, in their order, of an upload to `target`. Cookies that come with a page are added to the credentials.
+/// Fresh tokens for these rules, in their order, for an upload to `target`. Cookies that a page sets are added to the
+/// credentials.
 ///
 /// # Errors
 /// If there is none for one of them.
@@ -105,7 +108,7 @@ async fn fetch(
     let (headers, body) = asked.unwrap_or_else(|_| Err(unreachable(&"no answer in 15 s")))?;
     for set in headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok()) {
         let cookies = page::with_cookie(credentials.cookie.as_deref().unwrap_or_default(), set);
-        // No more than was let in with the request that released it.
+        // No longer than the credentials of a request may be.
         if cookies.len() <= crate::model::credentials::CREDENTIALS_MAX {
             credentials.cookie = Some(cookies).filter(|cookies| !cookies.is_empty());
         }

@@ -1,10 +1,11 @@
-//! Who replays what when: [`Worker`].
+//! Decides which upload is replayed when: [`Worker`].
 //!
-//! Promises: an upload is replayed by one attempt at a time (the index lets one claim it); what this process or the one
-//! before left in the middle is taken up again, or called unknown where the application may have it; an upload whose
-//! row or body is broken holds up no other.
+//! Promises: one attempt at a time replays an upload, since the index lets one claim it. Interrupted replays, of this
+//! process or the one before, are taken up again, or become unknown where the application may have the upload. A broken
+//! row or body blocks no other upload.
 //!
-//! Bounds: `replays` attempts at once, half of them for one payer while another has something due; [`ROUND_MAX`] rows at a time.
+//! Bounds: `replays` attempts at once, and half of them for one payer while another has something due. [`ROUND_MAX`]
+//! rows at a time.
 
 use super::Replay;
 use crate::context::STOP_TIMEOUT;
@@ -27,17 +28,17 @@ use tokio::time::Instant;
 /// Rows that are asked for at a time.
 const ROUND_MAX: usize = 256;
 
-/// How often to look for work that nobody rang for.
+/// How often the worker looks for work without being told.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// How often, and how far apart, it is tried to note what came of an attempt: five minutes in all. After that, the next
-/// round takes the upload up.
+/// How often the outcome of an attempt is tried to be noted: five minutes in all. After that the next round takes the
+/// upload up.
 const NOTE_TRIES: u32 = 60;
 
 /// See [`NOTE_TRIES`].
 const NOTE_WAIT: Duration = Duration::from_secs(5);
 
-/// How often it is tried to open a state for which there was no room.
+/// How often a state is tried to be opened for which there was no room.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
 
 /// Replays and cleans until it is told to stop.
@@ -131,8 +132,8 @@ impl Worker {
         Ok(next.map_or(ROUND, |next| Duration::from_secs(next.since(now).into())))
     }
 
-    /// Takes up what is in the middle of a replay and has no attempt here: the process before ended (`at_start`), or an
-    /// attempt broke off, or could not note how it ended.
+    /// Takes up uploads in the middle of a replay that have no attempt here. The process before has ended (`at_start`),
+    /// or an attempt broke off, or could not note its outcome.
     async fn take_up(&self, at_start: bool) {
         let mut after = None;
         loop {
@@ -160,14 +161,14 @@ impl Worker {
                 lost(&self.replay, &upload, Code::AnswerLost, detail())
             }
             _ if at_start => Change::Recover,
-            // What broke an attempt may break the next: not at once.
+            // What broke one attempt may break the next, so it waits.
             _ => again(&self.replay, &upload, Reason::new(Code::Internal, detail()), None),
         };
         self.replay.context.note(id, change).await
     }
 }
 
-/// What is due, by payer; who is first has the next turn.
+/// What is due, by payer. The first payer has the next turn.
 struct Waiting(VecDeque<(Option<Payer>, VecDeque<UploadId>)>);
 
 impl Waiting {
@@ -176,7 +177,8 @@ impl Waiting {
         Self(payers.map(|of| (of[0].0, of.iter().map(|(_, id)| *id).collect())).collect())
     }
 
-    /// The next to be replayed. Whoever has half of the replays, or more, is passed over while another has something due.
+    /// The next upload to replay. A payer that has half of the replays or more is passed over while another has
+    /// something due.
     fn next(&mut self, has: impl Fn(Option<Payer>) -> usize, replays: usize) -> Option<(Option<Payer>, UploadId)> {
         let alone = self.0.len() == 1;
         let at = self.0.iter().position(|(payer, _)| alone || has(*payer) < replays.div_ceil(2))?;
@@ -201,7 +203,7 @@ impl Attempts {
         self.ids.insert(self.tasks.spawn(attempt).id(), (id, payer));
     }
 
-    /// Waits for one to end; whether it came to its own end. None: there is none.
+    /// Waits for one to end. Returns whether it ended by itself; none: there is none.
     async fn ended(&mut self) -> Option<bool> {
         let ended = self.tasks.join_next_with_id().await?;
         let (task, whole) = match ended {
@@ -238,7 +240,7 @@ async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
         tokio::select! {
             outcome = &mut attempt => outcome,
             () = called_back(&context.store, id, &mut news) => Outcome::Abandoned,
-            // Before the gate nothing is lost by letting go; after it, the answer is worth waiting for.
+            // Before the gate, dropping the attempt loses nothing. After it, the answer is worth waiting for.
             () = shutdown.requested() => match may_let_go(&context.store.load(id).await) {
                 true => Outcome::Abandoned,
                 false => attempt.await,
@@ -255,7 +257,7 @@ async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
         Outcome::Lost(code, detail) => lost(replay, &upload, code, detail),
         Outcome::Abandoned => Change::Recover,
     };
-    // The answer is worth some patience with a full disk; unnoted, it would be unknown after the next start.
+    // An answer is worth waiting for a full disk. Without it the upload would be unknown after the next start.
     for _ in 0..NOTE_TRIES {
         match context.note(id, change.clone()).await {
             Ok(()) => return,
@@ -292,7 +294,7 @@ mod tests {
     use hoop_units::{ByteRange, UnixTime};
 
     #[test]
-    fn at_shutdown_only_an_attempt_that_is_known_to_be_before_its_gate_is_let_go() {
+    fn at_shutdown_only_an_attempt_known_to_be_before_its_gate_is_dropped() {
         let begun = || Upload::begun(UploadId([1; 16]), Vec::new(), 1, UnixTime(1), UnixTime(1));
         let upload = |state| Upload { state, attempts: 1, ..begun() };
         for state in State::ALL {
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn one_payer_has_half_of_the_replays_while_another_has_something_due() {
+    fn one_payer_gets_half_of_the_replays_while_another_waits() {
         let [one, two] = [1, 2].map(|n| Some(Payer::Owner([n; 16])));
         let started = |due: &[Option<Payer>], before: &[Option<Payer>], replays: usize| {
             let due = due.iter().enumerate().map(|(n, payer)| (*payer, UploadId([n as u8; 16]))).collect();
@@ -326,7 +328,7 @@ mod tests {
 
     /// What is over may be thousands of uploads, each with its sync.
     #[tokio::test(flavor = "multi_thread")]
-    async fn replays_begin_while_what_is_over_is_cleared_away() {
+    async fn replays_begin_while_old_uploads_are_cleared_away() {
         let dir = tempfile::tempdir().unwrap();
         let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
         let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Barrier};
 pub struct Fresh {
     /// Facts.
     pub index: Arc<dyn Index>,
-    /// Sealed octets.
+    /// Sealed bytes.
     pub bodies: Arc<dyn Bodies>,
 }
 

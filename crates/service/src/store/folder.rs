@@ -72,9 +72,9 @@ impl Bodies for Folder {
 #[derive(Debug)]
 struct SealedFile {
     file: File,
-    /// Whether the file's name has yet to be synced, with the folder that holds it.
+    /// Whether the file's name has yet to be synced into its folder.
     unnamed: AtomicBool,
-    /// Whether a sync has failed: Linux says so once, drops the pages, and calls the next sync a success.
+    /// Whether a sync has failed. Linux says so once, drops the pages, and calls the next sync a success.
     broken: AtomicBool,
     folder: PathBuf,
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_that_are_wanted_are_found_however_many_others_there_are() {
+    fn the_wanted_bodies_are_found_among_many_others() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         (0..50).for_each(|n| drop(folder.create(UploadId([n; 16])).unwrap()));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_sync_that_failed_no_other_succeeds_until_the_body_is_opened_again() {
+    fn after_a_failed_sync_none_succeeds_until_the_body_is_reopened() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path()).unwrap();
         let id = UploadId([1; 16]);

@@ -1,6 +1,7 @@
 //! Index and bodies for asynchronous callers: [`Store`].
 //!
-//! On a disk without room it begins all the same, since an application stands behind: until it [is open](Store::opened) every call fails as one that finds no room.
+//! It opens on a full disk, too, since an application stands behind the service. Until it [is open](Store::opened),
+//! every call fails as if there were no room.
 
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// News of changed uploads that a waiter may fall behind by; one that does looks again at its own.
+/// How many changes a waiter may fall behind. One that falls behind looks at its own upload again.
 const NEWS_MAX: usize = 256;
 
 /// An upload has changed.
@@ -28,7 +29,7 @@ pub struct News {
     pub owner: Option<Tag>,
 }
 
-/// A store that cannot be opened on a disk with less than this lacks room: SQLite's log and its index of that take less.
+/// A store that cannot be opened with less free than this lacks room. SQLite's log and its index take less.
 const ROOM: u64 = 1 << 20;
 
 /// Index and bodies; cheap to clone. Its methods run on the runtime's blocking threads.
@@ -77,7 +78,7 @@ impl Parts {
     }
 }
 
-/// Whether it is for want of room that a store cannot be opened. SQLite says so in several ways.
+/// Whether a store cannot be opened because there is no room. SQLite says so in several ways.
 fn lacks_room(dir: &Path, error: &StoreError) -> bool {
     let is_vague = matches!(error, StoreError::Index(_));
     error.is_full() || is_vague && hoop_files::space(dir).is_ok_and(|space| space.bytes < ROOM)
@@ -129,15 +130,15 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
+    /// Closing the file is not enough: a child process that starts now has it open, too, until it runs its program.
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }
 }
 
 impl Store {
-    /// The store in a folder: `index.sqlite` and `bodies/`. It keeps so many bytes at most of what has ended. If there is no room to open it, that is
-    /// for [`Store::opened`] to try again.
+    /// The store in a folder: `index.sqlite` and `bodies/`. It keeps at most `ended_max` bytes of ended uploads. If
+    /// there is no room to open it, [`Store::opened`] tries again.
     ///
     /// # Errors
     /// If it cannot be made or used.
@@ -156,7 +157,7 @@ impl Store {
         self.parts.open.get().is_some()
     }
 
-    /// Opens what there was no room for, if there is now; whether it is open. What is wrong besides is logged.
+    /// Opens it if there was no room before. Returns whether it is open. Other errors are logged.
     pub async fn opened(&self) -> bool {
         if self.is_open() {
             return true;
@@ -202,13 +203,13 @@ impl Store {
         self.with(move |index| index.load(id)).await
     }
 
-    /// What is known of an upload, once nothing more happens to it by itself or `wait` is over; one that is announced is
-    /// waited for, too.
+    /// What is known of an upload, once nothing more happens to it by itself, or `wait` is over. It waits for an
+    /// announced upload, too.
     ///
     /// # Errors
     /// If the index fails.
     pub async fn settled(&self, id: UploadId, wait: Duration) -> Result<Option<Upload>, StoreError> {
-        // Listening begins before looking, so that no change falls in between.
+        // Subscribed before the first look, so that no change falls in between.
         let mut news = self.news();
         let deadline = tokio::time::Instant::now() + wait;
         loop {
@@ -222,7 +223,7 @@ impl Store {
                 return Ok(upload);
             }
             let changed = async {
-                // Lagging behind means news, too. Never closed: the sender lives in our own store.
+                // Falling behind means news, too. The channel never closes: its sender lives in this store.
                 while news.recv().await.is_ok_and(|changed| changed.id != id) {}
             };
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
@@ -256,7 +257,7 @@ impl Store {
         Ok(changed)
     }
 
-    /// Lets go of what is kept for its owner, all of these at once.
+    /// Lets go of these kept uploads in one transaction, and deletes their bodies.
     ///
     /// # Errors
     /// If the index fails. Bodies that cannot be deleted are tried again at the next round of cleaning.
@@ -293,7 +294,7 @@ impl Store {
         let parts = self.parts.clone();
         let work = move || {
             let open = parts.get()?;
-            // What the index cannot say belongs to somebody.
+            // If the index cannot say, the body counts as used.
             Ok(open.bodies.idle(secs, limit, &|id| matches!(open.index.load(id), Ok(None)))?)
         };
         blocking(work).await?
@@ -306,8 +307,8 @@ impl Store {
     }
 }
 
-/// Makes a folder and those above it, and syncs each new name into the folder that holds it. Ids and sealed tokens are
-/// nobody else's business.
+/// Makes a folder and its parents, and syncs each new name into its parent. Only their owner may read them: ids and
+/// sealed tokens are private.
 fn make_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -335,7 +336,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_state_folder_is_made_with_those_above_it_and_for_its_owner_alone() {
+    fn a_state_folder_is_made_with_its_parents_for_its_owner_alone() {
         let temporary = tempfile::tempdir().unwrap();
         let dir = temporary.path().join("lib/hoop");
         drop(Store::open(&dir, ENDED_MAX).unwrap());

@@ -81,7 +81,7 @@ impl Changed {
 pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     /// What is known of an upload.
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError>;
-    /// Adds what was received of an upload: [`Upload::receive`] on what is known; `first` is put in if nothing is.
+    /// Adds what was received of an upload ([`Upload::receive`]). With `first`, an unknown upload is put in.
     fn receive(&self, progress: &Upload, first: bool) -> Result<Changed, StoreError>;
     /// Forgets an upload that is still being received and whose record 0 is not here.
     fn discard(&self, id: UploadId) -> Result<(), StoreError>;
@@ -89,44 +89,45 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError>;
     /// Applies [`Change::LetGo`] to each of these at once, and tells what came of each.
     fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<Vec<Changed>, StoreError>;
-    /// Uploads to replay now and who pays for them: of whoever comes after `last` first, then in a circle. Of each payer those that have been due the longest, the first
-    /// few; so there may be more.
+    /// Uploads to replay now, and their payers, in a circle that begins after `last`. Of each payer come the few that
+    /// have been due the longest; there may be more.
     fn due(&self, last: Option<Payer>, now: UnixTime) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError>;
-    /// When the next replay is due that is not yet.
+    /// When the next replay becomes due.
     fn next_due(&self, now: UnixTime) -> Result<Option<UnixTime>, StoreError>;
-    /// Uploads that are being replayed, as far as the index knows, by id and from after this one.
+    /// Uploads that the index has as being replayed, in the order of their ids, from after this one.
     fn interrupted(&self, after: Option<UploadId>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// The uploads of whoever has one of these tags, newest first, without their answers.
     fn owned(&self, tags: &[Tag], limit: usize) -> Result<Vec<Upload>, StoreError>;
-    /// Whose uploads are coming in or wait to be replayed, and are not paused: each owner once. Those whom the application names first; of the others so many of each
-    /// payer; all in a circle of tags, from after `turn` on.
+    /// Owners with uploads that come in or wait for replay and are not paused, each once. Named users come first; of
+    /// the others, so many of each payer. The circle of tags begins after `turn`.
     fn under_way(&self, turn: Tag, of_payer: usize, limit: usize) -> Result<Vec<UnderWay>, StoreError>;
     /// Uploads that wait for something although their time has run out.
     fn overdue(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// Uploads whose body is no longer needed but not yet known to be deleted.
     fn disposable(&self, limit: usize) -> Result<Vec<UploadId>, StoreError>;
-    /// Uploads that have ended and whose bodies their owners may still release, but not for longer.
+    /// Ended uploads whose time to be released is over.
     fn kept(&self, over: Over, limit: usize) -> Result<Vec<UploadId>, StoreError>;
-    /// Those that may be released, of this payer or of anybody, the longest kept first.
+    /// Ended uploads that may be released, of this payer or of anybody, the longest kept first.
     fn longest_kept(&self, of: Option<Payer>, limit: usize) -> Result<Vec<UploadId>, StoreError>;
     /// What the uploads whose bodies are kept have on disk, in bytes ([`Upload::room`]).
     fn stored(&self) -> Result<u64, StoreError>;
-    /// That of one payer, and of how many uploads.
+    /// The same for one payer, with the number of uploads.
     fn paid_by(&self, payer: Payer) -> Result<Sum, StoreError>;
-    /// Uploads that began so many seconds before what is over, are not paused, and whose record 0 has not come.
+    /// Uploads without record 0 that are not paused and began `secs` before what is over.
     fn headless(&self, over: Over, secs: u32, limit: usize) -> Result<Vec<UploadId>, StoreError>;
-    /// How many uploads that wait for something will be given up before `before`, if nothing more happens to them.
+    /// How many waiting uploads will expire before `before`, if nothing more happens to them.
     fn ending(&self, before: UnixTime) -> Result<u64, StoreError>;
     /// How many uploads there are in each state.
     fn counts(&self) -> Result<Vec<(State, u64)>, StoreError>;
-    /// What is kept of uploads that have ended, and can go, in bytes.
+    /// How many bytes are kept of ended uploads that can go.
     fn ended(&self) -> Result<u64, StoreError>;
-    /// Lets go of answers and what else is not needed of uploads that have ended, as long as somebody has too much of it, or all have; of how
-    /// many, of a bounded number. Each [`Index::apply`] that ends one does the same.
+    /// Shortens ended uploads while a payer has more than its share, or all have too much. Returns how many of a
+    /// bounded number. Each [`Index::apply`] that ends an upload does the same.
     fn shed(&self) -> Result<usize, StoreError>;
     /// Notes that bodies were deleted.
     fn disposed(&self, ids: Vec<UploadId>) -> Result<(), StoreError>;
-    /// Forgets uploads that nobody may ask for any more, and closes the days on which their tickets end ([`Closed`]); how many.
+    /// Forgets uploads that nobody may ask for any more, and closes the days on which their tickets end ([`Closed`]).
+    /// Returns how many.
     fn forget(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }
 
@@ -137,11 +138,13 @@ pub type MarkChange = Box<dyn FnOnce(&mut Marked) + Send>;
 pub trait Notes {
     /// What is known of an upload besides its row.
     fn marked(&self, id: UploadId) -> Result<Option<Marked>, StoreError>;
-    /// Changes what is known, beginning with `new` if nothing is. None: there is no room for another note or mark; to take a mark away needs none.
+    /// Changes what is known, beginning with `new` if nothing is. None: there is no room for another note or mark.
+    /// Taking a mark away needs none.
     fn mark(&self, new: Marked, change: MarkChange) -> Result<Option<Marked>, StoreError>;
-    /// The notes of whoever has one of these tags, newest first: of each tag so many, and no more once they have `bytes` together.
+    /// The notes of these tags, newest first: `limit` of each tag, and no more once they have `bytes` together.
     fn noted(&self, tags: &[Tag], limit: usize, bytes: usize) -> Result<Vec<Marked>, StoreError>;
-    /// Forgets those whose uploads never came, and closes the days of the tickets of those that were stopped or paused ([`super::Closed`]); how many.
+    /// Forgets notes and marks whose uploads never came, and closes the days of stopped or paused ones ([`Closed`]).
+    /// Returns how many.
     fn forget_marks(&self, over: Over, limit: usize) -> Result<usize, StoreError>;
 }
 
@@ -151,20 +154,20 @@ pub trait SavedSettings {
     fn settings(&self, tags: &[Tag], now: UnixTime) -> Result<Option<Settings>, StoreError>;
     /// Saves settings for a tag, which count for `payer` from then on.
     fn save_settings(&self, tag: Tag, payer: Payer, settings: &Settings, now: UnixTime) -> Result<(), StoreError>;
-    /// Forgets what nobody has used for a year; how many.
+    /// Forgets settings that nobody has used for a year. Returns how many.
     fn forget_settings(&self, now: UnixTime, limit: usize) -> Result<usize, StoreError>;
 }
 
 /// Knows the days that are closed.
 pub trait Closed {
-    /// Whether ids of tickets that end on the same day as this have been forgotten.
+    /// Whether ids of tickets that end on the same day have been forgotten.
     fn is_closed(&self, expires: UnixTime) -> Result<bool, StoreError>;
-    /// When a ticket ends that is to last until `wanted`: then, or else when the next day begins that is not closed. Closed days come only where
-    /// the clock has been set back.
+    /// The end of a ticket that is to last until `wanted`. If that day is closed, the beginning of the next open day.
+    /// Days ahead are closed only where the clock has been set back.
     fn open_end(&self, wanted: UnixTime) -> Result<UnixTime, StoreError>;
 }
 
-/// A store's failure as it is told to whoever sends: no room, or ours to mend.
+/// A store's failure, as the client is told: there is no room, or the service is at fault.
 pub fn store_problem(error: StoreError) -> Problem {
     if error.is_full() {
         return Problem::new(Code::SpoolFull, "").retry_after(Duration::from_secs(60));

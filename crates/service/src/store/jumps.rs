@@ -7,7 +7,7 @@ use super::sqlite::SqliteIndex;
 use super::{Changed, Closed as _, ENDED_MAX, Index as _, Notes as _};
 use crate::model::{Change, LINGER_SECS, State, Upload};
 use crate::policy::admit::{GRACE_SECS, in_time};
-use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason as Why, Settings, Spool, late_by, ticket_end};
+use hoop_spool::{Begin, KEEP_SECS, Offer, Overdue, Reason, Settings, Spool, late_by, ticket_end};
 use hoop_timekeeper::simulated::Machine;
 use hoop_timekeeper::{Over, SETTLE};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
@@ -310,7 +310,7 @@ impl World {
         let waiting = |upload: &hoop_spool::Upload| (!upload.state.is_final()).then_some(upload.id);
         let before = self.spool.all(waiting).unwrap();
         let time = Overdue::by(|life| self.gateway.over(life.into()));
-        while self.spool.end_overdue(&Why::new("x", ""), &time, self.gateway.now(), 99).unwrap() > 0 {}
+        while self.spool.end_overdue(&Reason::new("x", ""), &time, self.gateway.now(), 99).unwrap() > 0 {}
         for id in before {
             if self.spool.get(id).unwrap().is_none_or(|upload| upload.state.is_final()) {
                 self.ended(id, "the gateway", |sent| sent.stored, self.gateway.machine.run, KEEP_SECS);
@@ -371,7 +371,7 @@ fn jumps() -> usize {
 }
 
 #[test]
-fn clocks_that_jump_at_both_ends_lose_nothing_and_have_nothing_arrive_twice() {
+fn clocks_that_jump_at_both_ends_lose_and_repeat_nothing() {
     let first = std::env::var("HOOP_SEED").map_or(0, |seed| seed.parse().expect("HOOP_SEED is a number"));
     let (mut made, mut seed, mut total) = (0, first, [0; 3]);
     while made < jumps() {
@@ -387,7 +387,7 @@ fn clocks_that_jump_at_both_ends_lose_nothing_and_have_nothing_arrive_twice() {
 }
 
 #[test]
-fn by_the_wall_clock_alone_the_same_jumps_lose_uploads_and_have_some_arrive_twice() {
+fn with_the_wall_clock_alone_jumps_lose_and_repeat_uploads() {
     let wrong: Vec<String> = (0..20).flat_map(|seed| world(seed, By::Wall, WORLD).0).collect();
     for what in ["arrived 2 times", "the gateway gave", "the service gave", "was refused"] {
         assert!(wrong.iter().any(|wrong| wrong.contains(what)), "{what}: {wrong:#?}");

@@ -1,8 +1,8 @@
 //! My uploads: [`list`].
 
+use super::frame::{Asker, Frame, shell, sign_in};
 use super::markup::{due, moment, name, size};
 use super::words::{Standing, Words};
-use super::{Asker, Frame, shell, sign_in};
 use hoop_http::Code;
 use hoop_http::page::text;
 use hoop_units::UnixTime;

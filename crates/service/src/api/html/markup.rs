@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_name_beginning_and_end_are_shown() {
+    fn a_long_name_is_shown_by_its_beginning_and_end() {
         let shown = shortened(&format!("begin{}é.jpg", "x".repeat(5_000)));
         assert!(shown.starts_with("begin") && shown.ends_with("é.jpg") && shown.chars().count() == SHOWN_MAX + 1);
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_never_past() {
+    fn a_due_time_is_never_shown_as_past() {
         let (words, now) = (Language::English.words(), UnixTime(1_000));
         assert!(
             due(UnixTime(900), now, words).contains("\">now<")

@@ -1,8 +1,8 @@
 //! Settings: [`settings`].
 
+use super::frame::{Asker, Frame, shell, sign_in};
 use super::markup::name;
 use super::words::{Choice, Words};
-use super::{Asker, Frame, shell, sign_in};
 use hoop_http::page::text;
 use serde::Deserialize;
 use serde_json::Value;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_is_shown_as_chosen_and_hostile_types_are_text() {
+    fn the_page_shows_saved_choices_and_escapes_hostile_media_types() {
         let origin = "https://photos.example".parse().unwrap();
         let saved = json!({"policy": "never", "min_bytes": 2_500_000, "types": {"video/*": "always", "x/\"><script>": "ask"}, "saved": true, "owner": "x"});
         for language in Language::ALL {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_when_settings_last_for_the_session_and_what_to_do_when_nobody_is_signed_in() {
+    fn the_page_says_when_settings_end_with_the_session() {
         let origin = "https://photos.example".parse().unwrap();
         let none = json!({"policy": "ask", "min_bytes": 0, "types": {}, "saved": false, "owner": null});
         for language in Language::ALL {

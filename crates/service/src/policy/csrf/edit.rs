@@ -1,4 +1,4 @@
-//! Another text in the place of some octets of a body, as the body goes by: [`Edits`].
+//! Another text in the place of some bytes of a body, as the body goes by: [`Edits`].
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ impl Edits {
         Self(edits)
     }
 
-    /// How long a body of `len` octets is with them.
+    /// How long a body of `len` bytes is with them.
     pub fn len_of(&self, len: u64) -> u64 {
         self.0.iter().fold(len, |len, (range, with)| len + with.len() as u64 - (range.end - range.start))
     }
@@ -47,7 +47,7 @@ mod tests {
 
     /// Every way to cut a body in three, and places of every length, empty ones among them.
     #[test]
-    fn however_a_body_is_cut_it_is_edited_as_a_whole_is() {
+    fn a_body_cut_anywhere_is_edited_like_the_whole() {
         let body: Vec<u8> = (b'a'..=b'l').collect();
         let len = body.len();
         let cases = [

@@ -51,7 +51,7 @@ impl Form {
 pub struct Piece<'a> {
     /// Where it begins in the body.
     pub at: u64,
-    /// Its octets.
+    /// Its bytes.
     pub octets: &'a [u8],
     /// Whether the body ends with it.
     pub last: bool,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forms_field_is_found_wherever_it_stands_and_no_file_is_taken_for_it() {
+    fn a_field_of_a_form_is_found_anywhere_but_in_a_file() {
         let file = ("name=\"token\"; filename=\"token\"\r\nContent-Type: text/plain", "--XXX\r\n\r\nname=\"token\"");
         for parts in [
             vec![("name=\"token\"", "abc"), file],
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_field_that_stands_everywhere_few_places_are_told() {
+    fn find_tells_a_bounded_number_of_places() {
         let pair = "application/x-www-form-urlencoded";
         let many = PLACES_MAX + 1;
         assert_eq!(values(pair, "t", &"t=x&".repeat(many)).len(), PLACES_MAX);
@@ -275,7 +275,7 @@ mod tests {
 
     /// What is found in a piece is what is found in the whole: whatever is cut off is left alone.
     #[test]
-    fn pieces_never_show_what_the_whole_has_not() {
+    fn pieces_never_show_a_place_that_the_whole_has_not() {
         let file = ("name=\"f\"; filename=\"f\"", "file\r\n--X\r\ntoken=1&token=2");
         let multipart = form(&[("name=\"token\"", "abc"), file, ("name=\"token\"", "def")]);
         let cases = [

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_read_decoded_and_one_that_is_set_takes_the_place_of_the_old() {
+    fn a_set_cookie_replaces_the_old_one() {
         let cookies = "session=1; XSRF-TOKEN=eyJ%3D+; theme=dark";
         assert_eq!(cookie(cookies, "XSRF-TOKEN").as_deref(), Some("eyJ=+"));
         assert_eq!(cookie(cookies, "XSRF"), None);

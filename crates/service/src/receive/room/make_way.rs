@@ -1,4 +1,4 @@
-//! What has ended and is kept for its owner, who may hand it over again, makes way for the bytes of others: [`make_way`].
+//! Makes way for new bytes: deletes bodies of ended uploads that are kept for their owners ([`make_way`]).
 //!
 //! Bounds: [`ROUND_MAX`] uploads at a time, the longest kept first, and no more than are needed.
 
@@ -17,7 +17,8 @@ pub async fn is_any(store: &Store, of: Option<Payer>) -> Result<bool, StoreError
     Ok(!store.with(move |index| index.longest_kept(of, 1)).await?.is_empty())
 }
 
-/// Lets go of what is kept, of this payer or of anybody, until `over` bytes are free again or a round is done; whether that made any room.
+/// Lets go of kept uploads, of this payer or of anybody, until `over` bytes are free or a round is done. Returns
+/// whether that made room.
 ///
 /// # Errors
 /// If the index fails.
@@ -30,7 +31,7 @@ pub async fn make_way(store: &Store, over: u64, of: Option<Payer>, now: UnixTime
     Ok(store.with(|index| index.stored()).await? < before)
 }
 
-/// What has been kept the longest, as much as makes room for `over` bytes, or a round.
+/// The uploads that have been kept the longest, until they make room for `over` bytes or a round is full.
 fn enough(index: &dyn Index, over: u64, of: Option<Payer>) -> Result<Vec<UploadId>, StoreError> {
     let mut ids = Vec::new();
     let mut over = over;

@@ -1,10 +1,10 @@
 //! Who has how much of the disk: [`Room`]. It asks the index and the disk what is taken; `promises` and `quota` are pure and judge.
 //!
-//! Promises: an upload that is let in has room for [`promises::FIRST`] more than has come of it, or for all of it; no payer gets more than a share,
-//! whatever is begun; what is promised and not used is free again [`promises::LAPSE`] after the last byte. What is kept for its owner makes way for
-//! bytes that have come, and for no promise.
+//! Promises: an upload that is let in has room for [`promises::FIRST`] more than has come, or for all of it. No payer
+//! gets more than a share, whatever it begins. An unused promise lapses [`promises::LAPSE`] after the last byte.
+//! Uploads that are kept for their owners make way for bytes that have come, but not for promises.
 //!
-//! Bounds: those of [`promises`]; who asks waits for its turn.
+//! Bounds: those of [`promises`]. One upload asks at a time.
 
 mod make_way;
 mod promises;
@@ -26,7 +26,7 @@ use std::time::Duration;
 pub use promises::{least, reach};
 pub use quota::{Full, Limits};
 
-/// When it is worth coming back: deliveries make room by the minute.
+/// When a sender may come back: deliveries make room by the minute.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// What is promised, and the limits.
@@ -37,9 +37,10 @@ pub struct Room {
     store: Store,
     clock: Clock,
     promises: Mutex<Promises>,
-    /// Held while somebody asks for room, so that no two get the same.
+    /// Held while one upload asks for room, so that no two get the same.
     turn: tokio::sync::Mutex<()>,
-    /// Held while what is kept makes way, so that no more does than has to. It waits for the disk, and whoever finds room does not wait for that.
+    /// Held while kept uploads make way, so that no more go than have to. That waits for the disk; an upload that finds
+    /// room does not wait for it.
     way: tokio::sync::Mutex<()>,
     refused: Mutex<BTreeMap<Full, u64>>,
 }
@@ -55,11 +56,11 @@ pub struct Wants {
     pub noted: u64,
     /// What of that the payer has paid for.
     pub paid: u64,
-    /// Up to where it wants room.
+    /// How many bytes it wants room for, in all.
     pub reach: u64,
-    /// Up to where it is promised room at least, unless what is kept for others has to make way for it.
+    /// How many bytes it is promised at least, unless kept uploads of others would have to make way for it.
     pub least: u64,
-    /// Up to where it is here: what is stored, and what has come and waits to be.
+    /// How many bytes are here: stored, or waiting to be.
     pub here: u64,
 }
 
@@ -76,7 +77,7 @@ impl Room {
         self.limits.all
     }
 
-    /// Whether the disk has more left than its reserve: what is no upload (settings, notes) asks for a row of the index.
+    /// Refuses a new row of the index (settings, a note) if the disk has no more left than its reserve.
     ///
     /// # Errors
     /// `spool-full`.
@@ -123,13 +124,13 @@ impl Room {
         self.promises().touch(id, now);
     }
 
-    /// An upload is noted, or no message of it comes any more; so much of what it was promised still holds.
+    /// Keeps no more of an upload's promise than so many bytes: it was noted, or no message of it comes any more.
     pub fn keep(&self, id: UploadId, bytes: u64) {
         let now = self.clock.now();
         self.promises().keep(id, bytes, now);
     }
 
-    /// An upload needs no more.
+    /// An upload needs its promise no more.
     pub fn give_back(&self, id: UploadId) {
         self.promises().give_back(id);
     }
@@ -149,8 +150,8 @@ impl Room {
         Problem::new(Code::SpoolFull, full.words()).retry_after(FULL_RETRY_AFTER)
     }
 
-    /// Promises an upload room, and says up to where. Where there is little, it gets the least; where there is none but what is kept for owners, it gets as much of that
-    /// as has come of it.
+    /// Promises an upload room, and returns for how many bytes in all. Where there is little, it gets the least. Where
+    /// only kept uploads could make room, it gets room for what has come of it.
     ///
     /// # Errors
     /// `spool-full`, or the store's.
@@ -180,7 +181,7 @@ impl Room {
                 Err((full, over)) => {
                     drop(turn);
                     if way.is_none() {
-                        // Somebody may have made way meanwhile.
+                        // Others may have made way meanwhile.
                         way = Some(self.way.lock().await);
                         continue;
                     }
@@ -195,9 +196,9 @@ impl Room {
         }
     }
 
-    /// What is taken, this upload's promise aside, and what the disk has left.
+    /// What is taken, without this upload's own promise, and what the disk has left.
     async fn taken(&self, wants: &Wants) -> Result<(Taken, Space), Problem> {
-        // From before the index is asked: what is noted meanwhile counts twice for once rather than not at all.
+        // Asked before the index is: bytes that are noted meanwhile count twice rather than not at all.
         let promised = {
             let now = self.clock.now();
             let mut promises = self.promises();
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_finds_room_does_not_wait_for_what_makes_way_for_others() {
+    async fn an_upload_that_finds_room_does_not_wait_for_evictions() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), ENDED_MAX).unwrap();
         let room = room(dir.path(), &store);

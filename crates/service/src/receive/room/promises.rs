@@ -1,7 +1,8 @@
 //! Room that is promised and not used yet: [`Promises`]. Pure: the time comes in.
 //!
-//! A promise is held in memory alone: after a restart whoever goes on sending asks again. It lapses [`LAPSE`] after the last new byte, and once no
-//! message of its upload comes it is of no more than has come: so a promise costs its sender as many bytes, or a message that is under way.
+//! Promises are in memory alone. After a restart a sender that goes on asks again. A promise lapses [`LAPSE`] after the
+//! last new byte. Once no message of its upload comes, it is bounded by what has come. So each promised byte costs its
+//! sender a sent byte, or a message under way.
 //!
 //! Bounds: [`PROMISES_MAX`] uploads, and [`OF_ONE_MAX`] of one payer; of each some 200 bytes.
 
@@ -10,8 +11,8 @@ use hoop_units::{Timestamp, UploadId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long after its last byte an upload keeps room that it has not used: longer than a slow sender's silence, or than a gateway
-/// waits before it tries again.
+/// How long an upload keeps unused room after its last byte: longer than a slow sender's silence, or a gateway's wait
+/// before it tries again.
 pub const LAPSE: Duration = Duration::from_secs(300);
 
 /// What is promised to an upload at first: most photos.
@@ -26,13 +27,13 @@ pub const PROMISES_MAX: usize = 65_536;
 /// Those of one payer: a gateway that delivers a full camera sends four at a time.
 pub const OF_ONE_MAX: usize = 1_024;
 
-/// Up to where an upload of `total` bytes has room, once `come` of them have: as much again, within bounds. So whoever takes room by promises
-/// alone must send about as much.
+/// For how many bytes in all an upload of `total` bytes has room, once `come` have come: as much again, within bounds.
+/// So room by promises alone costs about as many sent bytes.
 pub fn reach(come: u64, total: u64) -> u64 {
     come.saturating_add(come.clamp(FIRST, AHEAD_MAX)).min(total)
 }
 
-/// Up to where an upload has room if there is not that much.
+/// For how many bytes an upload has room where there is little.
 pub fn least(come: u64, total: u64) -> u64 {
     come.saturating_add(FIRST).min(total)
 }
@@ -82,7 +83,7 @@ impl Promises {
         }
     }
 
-    /// No more of an upload's promise holds than so many bytes: the rest counts as stored now, or is let go.
+    /// Bounds an upload's promise by so many bytes. The rest counts as stored now, or is let go.
     pub fn keep(&mut self, id: UploadId, bytes: u64, now: Timestamp) {
         match self.of.get(&id).copied() {
             Some(_) if bytes == 0 => self.give_back(id),
@@ -111,7 +112,7 @@ impl Promises {
         }
     }
 
-    /// What is promised to others than this upload: in all, and to this payer.
+    /// What is promised to other uploads than this: in all, and to this payer.
     pub fn besides(&self, id: UploadId, payer: Payer) -> (Sum, Sum) {
         let mut own = self.by_payer.get(&payer).copied().unwrap_or_default();
         let mut all = Sum { uploads: self.of.len(), bytes: self.all };
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_counted_by_payer_and_without_whoever_asks() {
+    fn promises_are_counted_by_payer_without_the_asking_upload() {
         let mut promises = Promises::default();
         promises.put(id(1), A, 100, at(0));
         promises.put(id(2), A, 10, at(0));

@@ -7,7 +7,8 @@ use hoop_files::Space;
 /// Uploads of one payer whose bodies are kept or promised: each costs a file and a row, however short it is.
 pub const UPLOADS_MAX: usize = 10_000;
 
-/// A file system is made with a file for so many bytes, as ext4 is unless it is told otherwise. So a reserve of bytes is one of files, too.
+/// File systems have about one file for so many bytes, as ext4 has by default. So a reserve of bytes is also one of
+/// files.
 const BYTES_A_FILE: u64 = 16 << 10;
 
 /// How much uploads may have.
@@ -19,11 +20,11 @@ pub struct Limits {
     pub owner: u64,
     /// Those of whoever is at one address.
     pub address: u64,
-    /// Of the disk this stays free, in bytes; and a file for each 16 KiB of it.
+    /// How many bytes of the disk stay free; and one file for each 16 KiB of them.
     pub reserve: u64,
 }
 
-/// What is taken already, promises of others included.
+/// What is taken already, with the promises of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Taken {
     /// By all.
@@ -41,7 +42,7 @@ pub struct Asked {
     pub payer: Payer,
     /// More than all have.
     pub more: u64,
-    /// More than the payer has: what another paid for so far is among it.
+    /// More than the payer has. It includes what another payer has paid for so far.
     pub more_of_payer: u64,
 }
 
@@ -82,7 +83,7 @@ impl Full {
         }
     }
 
-    /// What whoever sends is told. What others have is not among it.
+    /// What the sender is told. It says nothing of others' uploads.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Owner => "this user's share of it is taken; what is delivered or stopped makes room",
@@ -94,7 +95,7 @@ impl Full {
         }
     }
 
-    /// Whether it is for whoever pays to make room, and not for all.
+    /// Whether the payer's own uploads have to make room, rather than anybody's.
     pub const fn is_own(self) -> bool {
         matches!(self, Self::Owner | Self::Address | Self::Uploads)
     }

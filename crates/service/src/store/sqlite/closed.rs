@@ -1,7 +1,8 @@
 //! Days whose tickets' ids may be forgotten: [`Closed`].
 //!
-//! What is forgotten could be accepted again, were its ticket ever in time again: a clock may be set back. So before an id goes, the day on which
-//! its ticket ends is closed, in the same transaction, and nothing that is new and ends on a closed day is accepted, whatever the clock says.
+//! A forgotten upload could be accepted again if its ticket came to be on time again: a clock may be set back. So
+//! before an id is forgotten, the day on which its ticket ends is closed, in the same transaction. A new upload that
+//! ends on a closed day is refused, whatever the clock says.
 //!
 //! Bounds: one row a day, until 2106.
 

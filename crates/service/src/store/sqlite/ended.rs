@@ -1,8 +1,8 @@
 //! What is kept of uploads that have ended, and what of it goes first: [`shed`].
 //!
-//! An upload that has ended needs its id and state until its ticket can no longer be used: that is what keeps an application from getting it
-//! twice. Its answer, receipt, token, path and note are told to whoever asks, and can be much longer. They count for the upload's payer. Whoever
-//! has most loses its oldest first, as long as it has more than its share, or all have too much. The row stays, with some 150 bytes.
+//! An ended upload keeps its id and state until its ticket can no longer be used: so the application does not get it
+//! twice. Its answer, receipt, token, path and note can be much longer. They count for its payer. The payer with most
+//! loses its oldest first, while it has more than its share or all have too much. A row of some 150 bytes stays.
 //!
 //! Bounds: [`ENDED_MAX`] bytes in all, and a share of [`SHARES`]th of that for each payer; [`AT_ONCE`] uploads in one transaction.
 
@@ -13,17 +13,17 @@ use hoop_seal::SALT_LEN;
 use hoop_units::UploadId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-/// What is kept of all uploads that have ended, in bytes, unless it is set otherwise: 60,000 of the longest answers, half a million short ones.
+/// How many bytes are kept of all ended uploads by default: 60,000 of the longest answers, half a million short ones.
 pub const ENDED_MAX: u64 = 1 << 30;
 
-/// So many shares make the whole. A share of the default has the answers of the last 3,800 uploads at the least, and mostly those of the last
-/// ten thousands: whoever uploads that many has heard of the first long ago.
+/// So many shares make the whole. A default share has the answers of the last 3,800 uploads at least, and mostly of
+/// tens of thousands. Whoever uploads that many has heard of the first long ago.
 const SHARES: u64 = 16;
 
-/// Uploads that make room in one transaction: more than one new one needs, and no long wait for whoever comes next.
+/// Uploads that make room in one transaction: more than a new one needs, and no long wait for the next.
 pub const AT_ONCE: usize = 256;
 
-/// What a row and its entries in the tables' orders take, beside what is counted by its length.
+/// What a row and its index entries take, besides what is counted by its length.
 const ROW: usize = 300;
 
 /// What is kept of ranges: those of a whole upload are shorter, those of a broken one can be long.
@@ -67,7 +67,7 @@ pub fn note_len(id: &str) -> String {
     format!("coalesce((SELECT length(CAST(note AS BLOB)) FROM notes WHERE notes.id = {id}), 0)")
 }
 
-/// What an upload counts that has ended, without its note, in bytes; none: it has not ended.
+/// How many bytes an ended upload counts, without its note. None: it has not ended.
 pub fn weight(upload: &Upload) -> Option<i64> {
     let len = |octets: &Option<Vec<u8>>| octets.as_ref().map_or(0, Vec::len);
     let told = upload.facts.as_ref().map_or(0, |facts| facts.method.len() + facts.path.len())
@@ -77,7 +77,7 @@ pub fn weight(upload: &Upload) -> Option<i64> {
     upload.state.is_final().then(|| i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-/// An upload's note is so much longer now, or shorter: that counts if the upload has ended.
+/// An upload's note has changed its length. That counts if the upload has ended.
 pub fn noted(transaction: &Connection, id: UploadId, before: usize, after: usize) -> Result<(), StoreError> {
     let sql = format!("UPDATE uploads SET ended = max(ended + ?2 - ?3, 0) WHERE id = ?1 AND state IN {FINAL}");
     let [before, after] = [before, after].map(super::rows::rows);
@@ -91,7 +91,8 @@ pub fn kept(connection: &Connection) -> Result<u64, StoreError> {
     u64::try_from(sum).map_err(|_| StoreError::Damaged("a sum below zero"))
 }
 
-/// Makes room until no payer has more than its share and all together have no more than `max` bytes, or `limit` uploads have made room; how many.
+/// Makes room until no payer has more than its share and all together have at most `max` bytes, or `limit` uploads have
+/// made room. Returns how many.
 pub fn shed(transaction: &Connection, max: u64, limit: usize) -> Result<usize, StoreError> {
     for made in 0..limit {
         let most = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, i64>(1)?));
@@ -102,7 +103,7 @@ pub fn shed(transaction: &Connection, max: u64, limit: usize) -> Result<usize, S
         if u64::try_from(bytes).is_ok_and(|bytes| bytes <= max / SHARES) && kept(transaction)? <= max {
             return Ok(made);
         }
-        // None: what a version had that did not say who pays.
+        // None: rows of a version that did not say who pays.
         let payer = Some(payer).filter(|payer| !payer.is_empty());
         let sql = "SELECT id FROM uploads WHERE ended AND payer IS ?1 ORDER BY updated LIMIT 1";
         let id = transaction.prepare_cached(sql)?.query_row([payer], |row| row.get::<_, [u8; 16]>(0)).optional()?;
@@ -111,8 +112,8 @@ pub fn shed(transaction: &Connection, max: u64, limit: usize) -> Result<usize, S
     Ok(limit)
 }
 
-/// Leaves of an upload what refuses it for good, and what its owner's list needs. The salt tells its prelude from that of another upload
-/// with the same ticket. What was kept so that it can be handed over again goes with it.
+/// Shortens an upload to what refuses it for good, and what its owner's list needs. The salt tells its prelude from
+/// that of another upload with the same ticket. Bytes that were kept for a release go with it.
 fn shorten(transaction: &Connection, id: [u8; 16]) -> Result<(), StoreError> {
     let sql = format!(
         "UPDATE uploads SET ended = 0, kept = 0, prelude = substr(prelude, 1, {SALT_LEN}), method = substr(method, 1, 0), \
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_ended_uploads_of_one_address_keep_within_its_share() {
+    fn ended_uploads_of_one_address_keep_within_its_share() {
         let dir = tempfile::tempdir().unwrap();
         let max = 16 << 20;
         let index = index(dir.path(), max);
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_most_makes_room_when_all_of_it_is_taken() {
+    fn the_largest_payer_makes_room_when_all_is_taken() {
         let dir = tempfile::tempdir().unwrap();
         let max = 1 << 20;
         let index = index(dir.path(), max);
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_counts_no_more_until_it_ends_again() {
+    fn a_released_upload_counts_again_only_once_it_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let index = index(dir.path(), 1 << 20);
         let id = end(&index, 1, 1, ANSWER, State::Rejected);

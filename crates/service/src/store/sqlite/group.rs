@@ -1,6 +1,6 @@
 //! The index's connections, and how changes are committed together: [`SqliteIndex::in_group`].
 //!
-//! One caller leads: it takes all changes that wait into its transaction, syncs them, and tells their callers what came of each.
+//! One caller leads: it takes all waiting changes into its transaction, syncs them, and tells each caller the outcome.
 //!
 //! Bounds: [`GROUP_MAX`] changes in one transaction.
 
@@ -21,18 +21,18 @@ pub struct SqliteIndex {
     pub(super) ended_max: u64,
 }
 
-/// A change, as it is made within a transaction. What came of it the caller finds elsewhere.
+/// A change within a transaction. It leaves its result elsewhere.
 type Work = Box<dyn FnOnce(&Connection) -> Result<(), StoreError> + Send>;
 
 /// Changes that wait for the next transaction. As many as there are callers.
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Whether somebody is in a transaction for all, or was told to begin one.
+    /// Whether a caller leads a transaction for all, or was told to.
     leading: bool,
 }
 
-/// A change that waits, and how its caller is woken: alone, since all who wait would be many.
+/// A waiting change, and how its caller is woken: alone, since many may wait.
 struct Waiting {
     work: Work,
     tell: mpsc::Sender<Told>,
@@ -42,7 +42,7 @@ struct Waiting {
 enum Told {
     /// Its change is synced, or failed.
     Outcome(Result<(), StoreError>),
-    /// It is the first of those that wait, and leads the next transaction.
+    /// It is the first that waits, and leads the next transaction.
     Lead,
 }
 
@@ -58,8 +58,7 @@ impl SqliteIndex {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a change together with those that wait, and returns once it is synced. One of the callers leads: it takes all that wait into
-    /// its transaction.
+    /// Makes a change together with those that wait, and returns once it is synced. One of the callers leads.
     pub(super) fn in_group<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -93,7 +92,8 @@ impl SqliteIndex {
         }
     }
 
-    /// Makes the changes that wait in one transaction, tells their callers, and has the first of those that came meanwhile lead the next.
+    /// Makes the waiting changes in one transaction and tells their callers. The first of those that came meanwhile
+    /// leads the next.
     fn lead(&self) {
         let group: Vec<_> = {
             let mut queue = self.queue();
@@ -121,7 +121,8 @@ impl SqliteIndex {
     }
 }
 
-/// Makes these changes in one transaction, and tells what came of each. One that fails is undone alone; if the commit fails, none is made.
+/// Makes these changes in one transaction, and returns what came of each. A change that fails is undone alone. If the
+/// commit fails, none is made.
 fn commit(connection: &mut Connection, group: Vec<Work>) -> Vec<Result<(), StoreError>> {
     let len = group.len();
     let made = || -> Result<Vec<_>, rusqlite::Error> {
@@ -144,7 +145,7 @@ fn commit(connection: &mut Connection, group: Vec<Work>) -> Vec<Result<(), Store
     made().unwrap_or_else(|error| (0..len).map(|_| Err(same(&error))).collect())
 }
 
-/// The same failure, for each whom it befell.
+/// The same failure, for each of several callers.
 fn same(error: &rusqlite::Error) -> StoreError {
     match error {
         rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()).into(),
@@ -168,7 +169,7 @@ mod tests {
 
     /// Else each that is small would be synced alone, and whoever sends many of them would keep all others waiting.
     #[test]
-    fn whatever_changes_waits_for_one_transaction_together() {
+    fn waiting_changes_share_one_transaction() {
         let (_dir, index) = index();
         let id = |n| UploadId([n; 16]);
         done(index.receive(&progress(1, 10), true).unwrap());
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn of_changes_that_wait_together_one_that_fails_is_undone_alone() {
+    fn a_failed_change_is_undone_alone_in_its_transaction() {
         let (_dir, index) = index();
         let busy = index.lock();
         let outcomes = std::thread::scope(|scope| {

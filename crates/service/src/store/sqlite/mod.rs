@@ -1,9 +1,10 @@
-//! The index in SQLite: a table of uploads, beside those of [`notes`] and [`settings`]; WAL, `synchronous=FULL`, so that each change is synced when its method returns.
+//! The index in SQLite: a table of uploads, and those of [`notes`] and [`settings`]. It uses WAL and
+//! `synchronous=FULL`, so that each change is synced when its method returns.
 //!
-//! One connection writes, since SQLite writes one at a time anyhow; another reads, and does not wait for a commit to be synced. What many
-//! change at once is committed together: while one transaction is being synced, those that come wait, and the next takes all of them. So a
-//! thousand ranges a second do not cost a thousand syncs, and none is answered before its own. Every query goes over an index, so that the
-//! cost of a start does not grow with the number of uploads.
+//! One connection writes, since SQLite has one writer at a time. Another reads, and does not wait for a sync. While one
+//! transaction is synced, further changes wait, and the next transaction takes all of them ([`group`]). So a thousand
+//! ranges a second do not cost a thousand syncs. Every query uses an index, so that the cost of a start does not grow
+//! with the number of uploads.
 
 mod closed;
 mod ended;
@@ -78,15 +79,16 @@ CREATE INDEX uploads_disposable ON uploads (state) WHERE has_body AND NOT kept;
 CREATE INDEX uploads_kept ON uploads (updated) WHERE kept;
 ";
 
-/// The sixth: who pays for what is stored. What is promised is no longer counted with it; [`count_anew`] follows.
+/// The sixth: who pays for what is stored. Promises are no longer counted with it; [`count_anew`] follows.
 const PAYERS: &str = "
 ALTER TABLE uploads ADD COLUMN payer BLOB;
 CREATE INDEX uploads_payer ON uploads (payer, room) WHERE has_body AND payer IS NOT NULL;
 CREATE INDEX uploads_headless ON uploads (created) WHERE state = 'receiving' AND owner IS NULL;
 ";
 
-/// What is made when the index is opened, and kept up to date by SQLite whatever version writes to it, so that it needs no step of the layout: what each payer has, since
-/// to add it up took longer the more it was, for each message; and what is kept, by payer.
+/// Sums that SQLite's triggers keep, whatever version writes, so that they need no step of the layout. `paid` has the
+/// uploads and bytes of each payer: adding them up for each message took longer the more there were. An index has the
+/// kept uploads by payer.
 const SUMS: &str = "
 CREATE INDEX IF NOT EXISTS uploads_kept_paid ON uploads (payer, updated) WHERE kept;
 CREATE TABLE IF NOT EXISTS paid (payer BLOB PRIMARY KEY, uploads INTEGER NOT NULL, room INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -107,8 +109,8 @@ CREATE TRIGGER IF NOT EXISTS paid_gone AFTER DELETE ON uploads WHEN old.has_body
 END;
 ";
 
-/// What finds those that are looked for each minute, made when the index is opened: what has ended by when it may be forgotten, what has not by when it is to end, and what is
-/// kept by both its times.
+/// Indexes for what is looked for each minute: ended uploads by when they may be forgotten, others by when they expire,
+/// and kept ones by both their times.
 fn orders() -> String {
     format!(
         "CREATE INDEX IF NOT EXISTS uploads_over ON uploads (expires) WHERE NOT has_body AND state IN {FINAL};
@@ -133,10 +135,11 @@ const LONGEST_KEPT_OF: &str =
 const KEPT_LONG: &str = "SELECT id FROM uploads INDEXED BY uploads_kept_times WHERE kept AND \
                          (updated < ?1 OR expires < ?2 OR (updated > ?3 AND expires > ?4)) ORDER BY updated LIMIT ?5";
 
-/// Statements that each connection keeps ready: all that there are, and some KiB each. One more than fit would have each made anew, all the time.
+/// Prepared statements of each connection, some KiB each: room for all that there are. One too many would have each
+/// prepared anew, all the time.
 const STATEMENTS_MAX: usize = 128;
 
-/// The log's file is cut to so many bytes when it begins anew. It begins anew at some 4 MiB, if nobody is reading then.
+/// The log's file is cut to so many bytes when it begins anew: at some 4 MiB, if nobody reads then.
 const LOG_MAX: i64 = 16 << 20;
 
 impl SqliteIndex {
@@ -150,9 +153,9 @@ impl SqliteIndex {
         let mut connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        // What a reader that was always there has made it grow to is given back.
+        // Gives back what the log has grown by while a reader was always there.
         connection.pragma_update(None, "journal_size_limit", LOG_MAX)?;
-        // What a savepoint may have to undo would go to a folder of everybody's, which the role has no right to.
+        // Otherwise the undo data of savepoints would go to a shared folder, which a confined role may not write to.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         lay_out(&mut connection)?;
         let reader = Connection::open(path)?;
@@ -359,8 +362,8 @@ impl Index for SqliteIndex {
     }
 }
 
-/// What has ended and may be forgotten: tickets that ended before `?1`, or after `?2`. Both are found by their times alone, since whoever uploads much has millions of rows
-/// that may not yet.
+/// Ended uploads that may be forgotten: their tickets ended before `?1`, or after `?2`. Both are found by their times
+/// alone, since there may be millions of rows that may not be forgotten yet.
 fn forgettable() -> String {
     let part = |when: &str, order: &str| {
         format!(
@@ -371,7 +374,7 @@ fn forgettable() -> String {
     format!("SELECT id FROM ({} UNION ALL {}) ORDER BY expires, id LIMIT ?3", part("< ?1", ""), part("> ?2", ""))
 }
 
-/// What has not ended, and is over: tickets that ended before `?1`, or after `?2`.
+/// Uploads that have not ended although their tickets ended before `?1`, or after `?2`.
 fn overdue() -> String {
     let part = |when: &str| {
         format!("SELECT id FROM uploads INDEXED BY uploads_unended WHERE expires {when} AND state IN {UNENDED}")
@@ -379,7 +382,7 @@ fn overdue() -> String {
     format!("{} UNION ALL {} LIMIT ?3", part("< ?1"), part("> ?2"))
 }
 
-/// How many have not ended whose tickets end before `?1`.
+/// The number of uploads that have not ended and whose tickets end before `?1`.
 fn ending() -> String {
     format!("SELECT count(*) FROM uploads INDEXED BY uploads_unended WHERE expires < ?1 AND state IN {UNENDED}")
 }
@@ -435,7 +438,7 @@ fn count_anew(transaction: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// An upload of which nothing was known but, maybe, that its owner has paused or stopped it.
+/// Begins an upload of which at most a pause or a stop was known.
 fn begin(transaction: &Connection, progress: &Upload) -> Result<Upload, StoreError> {
     let mut upload = progress.clone();
     if let Some(marked) = notes::load(transaction, progress.id)? {
@@ -536,7 +539,7 @@ mod tests {
 
     /// A role that is confined may make no files but its own.
     #[test]
-    fn what_may_have_to_be_undone_is_kept_in_memory() {
+    fn sqlite_keeps_temporary_data_in_memory() {
         let (_dir, index) = index();
         for connection in [index.lock(), index.reader()] {
             let kept: u32 = connection.pragma_query_value(None, "temp_store", |row| row.get(0)).unwrap();
@@ -545,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_an_upload_survives_a_restart() {
+    fn an_uploads_row_survives_a_restart() {
         let (dir, index) = index();
         done(index.receive(&progress(1, 500), true));
         done(index.receive(&progress(1, 1_000), false));
@@ -561,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_the_first_layout_keeps_its_uploads_and_one_of_tomorrow_is_refused() {
+    fn an_index_of_the_first_layout_opens_and_one_of_tomorrow_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.sqlite");
         let first = Connection::open(&path).unwrap();
@@ -620,7 +623,7 @@ mod tests {
 
     /// A day of one address whose uploads are held has hundreds of thousands of rows, and each message asks what it has.
     #[test]
-    fn what_a_payer_has_costs_no_look_at_its_uploads() {
+    fn a_payers_sum_is_read_without_its_uploads() {
         let (_dir, index) = index();
         assert_eq!(plan(&index, PAID_BY), ["SEARCH paid USING PRIMARY KEY (payer=?)"]);
         assert_eq!(plan(&index, LONGEST_KEPT_OF), ["SEARCH uploads USING INDEX uploads_kept_paid (payer=?)"]);
@@ -628,7 +631,7 @@ mod tests {
 
     /// Each minute it is looked for, in the one transaction for which all wait: to read all that has ended took ten seconds for each half a million rows.
     #[test]
-    fn what_may_be_forgotten_is_found_without_reading_what_may_not() {
+    fn forgettable_uploads_are_found_without_reading_others() {
         let (_dir, index) = index();
         let plan = plan(&index, &forgettable());
         let searches = |by: &str| {
@@ -643,7 +646,7 @@ mod tests {
 
     /// Each minute it is looked for, while nobody else reads: 70,000 uploads that had not ended took 0.2 s.
     #[test]
-    fn what_is_over_is_found_without_reading_what_is_not() {
+    fn overdue_uploads_are_found_without_reading_others() {
         let (_dir, index) = index();
         let search = |by: &str| format!("SEARCH uploads USING INDEX uploads_unended (expires{by}?)");
         let plan = self::plan(&index, &overdue());
@@ -653,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_payer_has_is_the_sum_of_its_uploads_whatever_happens_to_them() {
+    fn each_payers_sum_matches_its_uploads_after_any_change() {
         let (dir, index) = index();
         let sums = |index: &SqliteIndex, of: &str| {
             let connection = index.lock();
@@ -692,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_paused_is_not_due_until_it_is_resumed() {
+    fn a_paused_upload_is_not_due_until_it_is_resumed() {
         let (_dir, index) = index();
         let id = UploadId([1; 16]);
         done(index.receive(&progress(1, 1_000), true));
@@ -704,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stopped_before_it_came_never_begins_and_what_was_paused_begins_paused() {
+    fn a_stop_before_arrival_holds_and_so_does_a_pause() {
         use crate::model::Marked;
         use crate::store::Notes as _;
         let (_dir, index) = index();
@@ -743,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_replayed_is_found_a_page_at_a_time() {
+    fn interrupted_replays_are_found_a_page_at_a_time() {
         let (_dir, index) = index();
         for n in 1..=5 {
             done(index.receive(&progress(n, 1_000), true));
@@ -759,7 +762,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_finds_the_own_uploads_newest_first() {
+    fn an_owner_gets_their_own_uploads_newest_first() {
         let (_dir, index) = index();
         (1..=6).for_each(|n| drop(done(index.receive(&progress(n, 10), true))));
         let ids = |tags: &[[u8; 16]], limit| {
@@ -771,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_disposed_of_and_then_forgotten() {
+    fn an_upload_that_is_over_is_disposed_of_and_then_forgotten() {
         let (_dir, index) = index();
         done(index.receive(&progress(1, 10), true));
         let ends = UnixTime(1_000 + LINGER_SECS);

@@ -1,11 +1,17 @@
 //! Notes in the index, and marks on uploads of which nothing has come: [`Notes`].
 //!
-//! One row an upload: its owner, the note if there is one, and whether it is paused or stopped before anything of it has come.
-//! Once something has come, `arrived` is set, and the upload's own row says whether it is paused or stopped.
+//! One row for each upload: its owner, its note, and whether it was paused or stopped before anything of it came. Once
+//! something has come, `arrived` is set, and the upload's own row has the state.
 //!
-//! Bounds, of rows that wait for their uploads: [`NOTES_MAX`] notes of one payer and [`NOTES_ALL_MAX`] in all, when whoever
-//! has most loses the oldest; [`MARKS_MAX`] marks of one user, and [`MARKS_ALL_MAX`] of strangers, of which one address has no more than [`MARKS_OF_ADDRESS`], and than a part of what is free. A mark, that an upload is paused or stopped, goes
-//! only with its ticket's time: were it to go for a note, what was stopped would be delivered. A note of such an upload goes for one of whoever has fewer, and leaves the mark.
+//! Bounds, for rows that wait for their uploads:
+//!
+//! - [`NOTES_MAX`] notes of one payer, and [`NOTES_ALL_MAX`] in all; then the payer with most loses its oldest.
+//!
+//! - [`MARKS_MAX`] marks of one user; [`MARKS_ALL_MAX`] of anonymous owners, of which one address has at most
+//!   [`MARKS_OF_ADDRESS`], and a part of what is free.
+//!
+//! A mark (paused or stopped) goes only with its ticket's time: otherwise a stopped upload would be delivered. The note
+//! of a marked upload may go for a note of a payer with fewer; the mark stays.
 
 use super::group::SqliteIndex;
 use super::{closed, ended};
@@ -15,23 +21,23 @@ use hoop_timekeeper::Over;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-/// Notes of one payer (`docs/protocol.md` §7, "Notes"); then the oldest of an upload that is not marked goes.
+/// Notes of one payer (`docs/protocol.md` §7, "Notes"). Beyond that, the oldest note of an unmarked upload goes.
 const NOTES_MAX: u32 = 1_000;
 
-/// Notes in all, a gigabyte at the most; then whoever has most of them loses the oldest.
+/// Notes in all: a gigabyte at most. Beyond that, the payer with most loses its oldest.
 const NOTES_ALL_MAX: u32 = 16_384;
 
-/// Marks of one user whom the application knows: more than anybody stops or pauses in two weeks, and nobody else's affair.
+/// Marks of one named user: more than anybody stops or pauses in two weeks.
 const MARKS_MAX: u32 = 4_096;
 
-/// Marks of whoever is at one address and has no name: more than a household stops or pauses before it comes.
+/// Marks of the anonymous owners at one address: more than a household stops or pauses before the uploads come.
 const MARKS_OF_ADDRESS: u32 = 1_024;
 
-/// Marks of all strangers together.
+/// Marks of all anonymous owners together.
 const MARKS_ALL_MAX: u32 = 16_384;
 
-/// An address may mark as long as it has less than this part of what is free of [`MARKS_ALL_MAX`]: so sixteen that take all they get leave a third, and each other
-/// has hundreds of that.
+/// An address may mark while it has less than this part of what is free of [`MARKS_ALL_MAX`]. So sixteen addresses that
+/// take all they get leave a third, of which each other has hundreds.
 const MARKS_OF_FREE: u32 = 8;
 
 /// The layout's second step.
@@ -53,8 +59,9 @@ CREATE INDEX notes_paid ON notes (payer, created) WHERE NOT arrived AND note IS 
 CREATE INDEX notes_marks_paid ON notes (payer) WHERE NOT arrived AND (paused OR stopped);
 ";
 
-/// What is made when the index is opened, and kept up to date by SQLite whatever version writes to it, so that it needs no step of the layout: the rows that may go, and how many rows
-/// each payer has. To count the rows themselves takes seconds: SQLite reads the whole of a row, its note included, to find it.
+/// Counts that SQLite's triggers keep, whatever version writes, so that they need no step of the layout: how many rows
+/// each payer has. An index has the rows that may go. Counting the rows themselves takes seconds, since SQLite reads
+/// each row with its note.
 const COUNTS: &str = "
 CREATE INDEX IF NOT EXISTS notes_paid_may_go ON notes (payer, created)
     WHERE NOT arrived AND note IS NOT NULL AND NOT paused AND NOT stopped;
@@ -156,10 +163,10 @@ fn marked(
 ) -> Result<Option<Marked>, StoreError> {
     let before = load(transaction, new.id)?.unwrap_or_else(|| new.clone());
     let mut marked = before.clone();
-    // Whom the application names now pays, whoever did before.
+    // A named user pays from now on, whoever paid before.
     marked.payer = marked.payer.filter(|payer| matches!(payer, Payer::Owner(_))).or(new.payer);
     change(&mut marked);
-    // What belongs to an upload that has begun to come is as bounded as uploads are.
+    // A row whose upload has begun to come needs no bound: uploads have one.
     let waits = super::rows::load(transaction, new.id)?.is_none();
     let noted = waits && marked.note.is_some() && before.note.is_none();
     let held = waits && marked.refusal().is_some() && before.refusal().is_none();
@@ -185,7 +192,8 @@ const MOST: &str = "SELECT nullif(payer, x'') FROM note_counts WHERE waits > ?1 
 /// The oldest note of a payer's who has none that may go.
 const OLDEST_HELD: &str = "SELECT id FROM notes INDEXED BY notes_paid WHERE NOT arrived AND note IS NOT NULL AND payer IS ?1 ORDER BY created LIMIT 1";
 
-/// Makes room for one more note; false if there is none. Whoever has no name has a share by its address alone: all without a cookie are one owner.
+/// Makes room for one more note. False: there is none. An anonymous owner shares by its address: all without a cookie
+/// are one owner.
 fn make_room(transaction: &Connection, new: &Marked) -> Result<bool, StoreError> {
     let own = count(transaction, "waits", Some(&new.payer))?;
     if own >= NOTES_MAX {
@@ -201,13 +209,13 @@ fn make_room(transaction: &Connection, new: &Marked) -> Result<bool, StoreError>
     }
 }
 
-/// Forgets what a payer's oldest note says, and leaves the mark; whether there was one.
+/// Forgets the text of a payer's oldest note, and leaves the mark. Returns whether there was one.
 fn forget_held(transaction: &Connection, payer: &Option<Payer>) -> Result<bool, StoreError> {
     let sql = format!("UPDATE notes SET note = NULL WHERE id = ({OLDEST_HELD})");
     Ok(transaction.prepare_cached(&sql)?.execute([payer])? > 0)
 }
 
-/// Forgets a payer's oldest note that may go; whether there was one.
+/// Forgets a payer's oldest note that may go. Returns whether there was one.
 fn forget_oldest(transaction: &Connection, payer: &Option<Payer>) -> Result<bool, StoreError> {
     let sql = format!("DELETE FROM notes WHERE id = ({})", oldest());
     Ok(transaction.prepare_cached(&sql)?.execute([payer])? > 0)
@@ -217,14 +225,14 @@ fn oldest() -> String {
     format!("SELECT id FROM notes INDEXED BY notes_paid_may_go WHERE {MAY_GO} AND payer IS ?1 ORDER BY created LIMIT 1")
 }
 
-/// Whether one more upload may be paused or stopped before it has come. A user is counted alone, so that no stranger keeps one from stopping an
-/// upload; and an address has a share, so that it keeps no other from that.
+/// Whether one more upload may be marked before it has come. Each user has a bound of their own, so that no anonymous
+/// owner keeps them from stopping an upload. Each address has a share, so that it keeps no other from that.
 fn may_mark(transaction: &Connection, new: &Marked) -> Result<bool, StoreError> {
     let own = count(transaction, "marks", Some(&new.payer))?;
     match new.payer {
         Some(Payer::Owner(_)) => Ok(own < MARKS_MAX),
         _ => {
-            // Not those of users: each has a bound of its own.
+            // Marks of users do not count: each has a bound of its own.
             let sql = "SELECT coalesce(sum(marks), 0) FROM note_counts WHERE payer < x'6f' OR payer >= x'70'";
             let all: u32 = transaction.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
             Ok(own < MARKS_OF_ADDRESS.min(MARKS_ALL_MAX.saturating_sub(all) / MARKS_OF_FREE))
@@ -288,7 +296,7 @@ pub fn set_arrived(connection: &Connection, id: UploadId, arrived: bool) -> Resu
     Ok(())
 }
 
-/// The upload had begun to come, and is forgotten. Its note goes with it, since nobody has counted that; what its owner has said of it stays.
+/// An upload that had begun to come is forgotten. Its note goes with it, since nobody has counted that. Its mark stays.
 pub fn let_go(connection: &Connection, id: UploadId) -> Result<(), StoreError> {
     connection.prepare_cached("UPDATE notes SET arrived = 0, note = NULL WHERE id = ?1")?.execute([id.0])?;
     connection.prepare_cached("DELETE FROM notes WHERE id = ?1 AND NOT paused AND NOT stopped")?.execute([id.0])?;
@@ -397,7 +405,7 @@ mod tests {
     /// A row has its note before what says whether it may go: whoever reads a later column reads all of the note. SQLite looks for the row
     /// that it has found, and calls an index covering even when it does; so the steps count, and not the plan alone.
     #[test]
-    fn what_may_go_is_found_without_reading_a_note() {
+    fn evictable_notes_are_found_without_reading_a_note() {
         let (_dir, index) = index();
         let (plan, steps) = search(&index, &oldest());
         assert_eq!(plan, ["SEARCH notes USING INDEX notes_paid_may_go (payer=?)"]);
@@ -407,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_most_notes_is_found_without_looking_at_a_note() {
+    fn the_payer_with_most_notes_is_found_without_reading_a_note() {
         let (_dir, index) = index();
         let (plan, steps) = search(&index, MOST);
         assert_eq!((plan[0].as_str(), steps), ("SCAN note_counts", vec![]));
@@ -418,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_as_they_are_whatever_happens_to_them() {
+    fn counts_of_notes_match_the_rows_after_any_change() {
         let (dir, index) = index();
         let counted = |index: &SqliteIndex, table: &str| {
             let connection = index.lock();
@@ -458,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn one_addresss_marks_refuse_no_others_notes_though_neither_has_a_name() {
+    fn one_addresss_marks_refuse_no_notes_of_another_address() {
         let (_dir, index) = index();
         // All that a stranger may mark, with notes: none may go.
         let address = format!("x'61{}'", "02".repeat(16));
@@ -469,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_marks_are_bounded_and_keep_no_user_from_stopping_or_noting() {
+    fn marks_of_anonymous_owners_are_bounded_and_block_no_user() {
         let (_dir, index) = index();
         rows(&index, MARKS_ALL_MAX - 2 * MARKS_OF_FREE, true, "randomblob(16)", "NULL");
         hold(&index, 0, 7, false, true).unwrap();
@@ -486,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_users_of_one_address_push_out_nobody_elses_notes_or_marks() {
+    fn made_up_users_of_one_address_evict_no_others_notes_or_marks() {
         let (_dir, index) = index();
         // The oldest of all.
         let honest = note_at(&index, UploadId([1; 16]), 1, 1, 0).unwrap().id;
@@ -512,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_addresses_that_pause_what_they_note_leave_others_notes_and_marks() {
+    fn sixteen_addresses_that_pause_their_notes_leave_room_for_others() {
         let (_dir, index) = index();
         let address = |n: u8| format!("x'61{}'", format!("{n:02x}").repeat(16));
         (1..=17).for_each(|n| rows(&index, NOTES_ALL_MAX / 17 + 1, false, "randomblob(16)", &address(n)));
@@ -531,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_addresses_and_four_users_that_mark_all_they_may_leave_others_marks() {
+    fn sixteen_addresses_and_four_users_leave_marks_for_others() {
         let (_dir, index) = index();
         (1..=4).for_each(|n| {
             rows(&index, MARKS_MAX, true, "randomblob(16)", &format!("x'6f{}'", format!("{n:02x}").repeat(16)))
@@ -558,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_noted_nor_held_any_more_is_not_kept() {
+    fn a_row_without_note_or_mark_is_deleted() {
         let (_dir, index) = index();
         let held = hold(&index, 1, 1, false, false).unwrap();
         assert!(!index.mark(held.clone(), Box::new(move |marked| marked.paused = false)).unwrap().unwrap().paused);
@@ -566,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_owners_waiting_notes_the_oldest_goes_and_no_others() {
+    fn an_owner_with_too_many_notes_loses_the_oldest_alone() {
         let (_dir, index) = index();
         note(&index, 0, 2).unwrap();
         for n in 1..=NOTES_MAX + 2 {
@@ -578,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn of_long_notes_no_more_are_read_than_a_list_has_room_for() {
+    fn a_list_reads_no_more_long_notes_than_it_has_room_for() {
         let (_dir, index) = index();
         for n in 1..=100 {
             let id = note(&index, n, 1).unwrap().id;

@@ -27,7 +27,7 @@ pub(super) fn load(connection: &Connection, id: UploadId) -> Result<Option<Uploa
     statement.query_row([id.0], |row| Ok(read(row))).optional()?.transpose()
 }
 
-/// Reads [`COLUMNS`], one after another: to find each by its name took longer than SQLite itself.
+/// Reads [`COLUMNS`] in their order: finding each by its name took longer than SQLite itself.
 pub(super) fn read(row: &Row<'_>) -> Result<Upload, StoreError> {
     let mut cells = Cells { row, next: 0 };
     let (id, prelude, total, received) = (cells.next()?, cells.next()?, cells.next::<i64>()?, cells.next::<String>()?);
@@ -82,7 +82,7 @@ pub(super) fn rows(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// What has ended by a time and `linger` seconds: times before the first, or after the second.
+/// The bounds of times that are over since `linger` seconds: before the first, or after the second.
 pub(super) fn ended(over: Over, linger: u32) -> (i64, i64) {
     let at = |time: UnixTime| i64::from(time.0) - i64::from(linger);
     // None ends after 2106.
@@ -90,14 +90,14 @@ pub(super) fn ended(over: Over, linger: u32) -> (i64, i64) {
     (at(over.before), after)
 }
 
-/// The same of tickets' ends: a new ticket that would end on a closed day ends later than others.
+/// The same for tickets' ends. A new ticket that would end on a closed day ends later than others.
 pub(super) fn tickets_ended(connection: &Connection, over: Over, linger: u32) -> Result<(i64, i64), StoreError> {
     let (before, after) = ended(over, linger);
     let Ok(wanted) = u32::try_from(after.max(0)) else { return Ok((before, after)) };
     Ok((before, closed::open_end(connection, UnixTime(wanted))?.0.into()))
 }
 
-/// Sees to it that a table of counts is there, with the triggers that keep it up to date; if it is new, its rows are counted for once.
+/// Makes sure that a table of counts and its triggers are there. If it is new, its rows are counted once.
 pub(super) fn keep_up(connection: &Connection, table: &str, schema: &str, count: &str) -> Result<(), StoreError> {
     let is_there = connection.table_exists(None, table)?;
     connection.execute_batch(schema)?;

@@ -1,6 +1,7 @@
 //! Users' settings in the index: [`SavedSettings`]. One row an owner's tag.
 //!
-//! Bounds: [`ROWS_MAX`] rows, and [`ROWS_OF_ONE`] of one payer, who loses those that were longest unused. When all are taken, whoever has most does.
+//! Bounds: [`ROWS_MAX`] rows, and [`ROWS_OF_ONE`] of one payer, which then loses those unused for the longest. When all
+//! are taken, the payer with most loses one.
 
 use super::group::SqliteIndex;
 use super::rows::rows;
@@ -13,17 +14,16 @@ use std::time::Duration;
 /// How long settings are kept after their last use (`docs/protocol.md` §7, "Settings").
 const KEPT_SECS: u32 = 365 * 24 * 3600;
 
-/// The same.
+/// [`KEPT_SECS`] as a duration.
 pub const SETTINGS_LIFE: Duration = Duration::from_secs(KEPT_SECS as u64);
 
-/// How exactly the last use is known: reading writes no more often than that.
+/// How exactly the last use is known: reading writes at most that often.
 const USED_SECS: u32 = 24 * 3600;
 
-/// Settings that are kept; then those that were longest unused go. Each is 10 KiB at most, so that whoever invents owners fills
-/// 640 MiB.
+/// Settings of all. Each is 10 KiB at most, so that made-up owners fill 640 MiB.
 const ROWS_MAX: u32 = 65_536;
 
-/// Those of one payer, who may be an address behind which a school is: a sixteenth.
+/// Settings of one payer: a sixteenth. A payer may be an address with a school behind it.
 const ROWS_OF_ONE: u32 = ROWS_MAX / 16;
 
 /// The part of the layout's second step.
@@ -38,7 +38,7 @@ ALTER TABLE settings ADD COLUMN payer BLOB;
 CREATE INDEX settings_payer ON settings (payer, used);
 ";
 
-/// What is made when the index is opened, and kept up to date by SQLite whatever version writes to it: how many settings each payer has, since to count them at each
+/// Counts that SQLite's triggers keep, whatever version writes: how many settings each payer has. Counting them at each
 /// save took longer the more there were.
 const COUNTS: &str = "
 CREATE TABLE IF NOT EXISTS setting_counts (payer BLOB PRIMARY KEY, settings INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -135,7 +135,7 @@ fn save(transaction: &Connection, tag: Tag, payer: Payer, text: &str, now: UnixT
     Ok(())
 }
 
-/// Forgets of a payer's settings those that were longest unused; of none: of those that an older version kept.
+/// Forgets the settings of a payer that were unused for the longest. None: those that an older version kept.
 fn forget_oldest(transaction: &Connection, payer: Option<Payer>) -> Result<(), StoreError> {
     let sql = "DELETE FROM settings WHERE owner = (SELECT owner FROM settings WHERE payer IS ?1 ORDER BY used LIMIT 1)";
     transaction.prepare_cached(sql)?.execute([payer])?;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_users_of_one_address_push_out_nobody_elses_settings() {
+    fn made_up_users_of_one_address_evict_no_others_settings() {
         let dir = tempfile::tempdir().unwrap();
         let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
         let save = |tag: u8, address: u8, now| {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_counted_as_they_are_and_a_save_reads_none_of_them() {
+    fn counts_of_settings_match_the_rows_and_a_save_reads_no_rows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index.sqlite");
         let index = SqliteIndex::open(&path, ENDED_MAX).unwrap();

@@ -1,16 +1,17 @@
 //! Whose uploads are replayed next: payers take turns.
 //!
-//! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. Each payer of whom anything is due costs a few steps in an index, however many uploads wait.
+//! Bounds: [`OF_EACH`] uploads of each payer, [`DUE_MAX`] in all. A look costs a few steps in an index for each payer
+//! that has something due, however many uploads wait.
 
 use crate::model::Payer;
 use crate::store::StoreError;
 use hoop_units::{UnixTime, UploadId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-/// Uploads of one payer that are told at once: some that cannot be claimed hold up no other.
+/// Uploads of one payer in one answer: some that cannot be claimed block no other.
 const OF_EACH: usize = 32;
 
-/// Uploads that are told at once; the turn of others comes when it goes on from whoever was last.
+/// Uploads in one answer. The next answer begins after the last payer.
 const DUE_MAX: usize = 256;
 
 /// No wait is longer than the longest `Retry-After` that is honoured (6 h, see `replay`). A `next_attempt` beyond that
@@ -25,7 +26,8 @@ pub const SCHEMA: &str = "
 CREATE INDEX uploads_waiting ON uploads (payer, next_attempt, updated) WHERE state = 'received' AND NOT paused;
 ";
 
-/// Another: what is due alone, by payer, so that whoever waits for a later time costs a look nothing. An upload is marked as ripe once its time has come.
+/// Another: due uploads alone, by payer, so that uploads that wait for a later time cost a look nothing. An upload is
+/// marked as ripe once its time has come.
 pub const RIPE: &str = "
 DROP INDEX uploads_waiting;
 ALTER TABLE uploads ADD COLUMN ripe INTEGER NOT NULL DEFAULT 0;
@@ -40,7 +42,8 @@ const IS_RIPE: &str = "state = 'received' AND NOT paused AND (next_attempt IS NU
 /// What waits for its time, in the same way.
 const IS_UNRIPE: &str = "state = 'received' AND NOT paused AND NOT ripe AND next_attempt IS NOT NULL";
 
-/// What waits although its time has come, by `?1`, or is of a clock that was set back: beyond `?2`.
+/// Uploads that wait although their time has come (`?1`), or that have a time beyond `?2`, of a clock that was set
+/// back.
 fn come() -> String {
     let part = |when: &str| {
         format!(
@@ -50,7 +53,7 @@ fn come() -> String {
     format!("{} UNION ALL {}", part("<= ?1"), part("> ?2"))
 }
 
-/// Whether the time of any upload has come that is not marked so.
+/// Whether the time of any upload has come that is not marked as ripe.
 pub fn has_come(connection: &Connection, now: UnixTime) -> Result<bool, StoreError> {
     Ok(connection.prepare_cached(&come())?.exists([now.0, now.plus_secs(WAIT_MAX_SECS).0])?)
 }
@@ -62,7 +65,7 @@ pub fn ripen(connection: &Connection, now: UnixTime) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// When the time of the next comes that waits.
+/// When the next waiting upload becomes due.
 pub fn next_due(connection: &Connection, now: UnixTime) -> Result<Option<UnixTime>, StoreError> {
     let sql = format!(
         "SELECT min(next_attempt) FROM uploads INDEXED BY uploads_unripe WHERE {IS_UNRIPE} AND next_attempt > ?1"
@@ -71,7 +74,8 @@ pub fn next_due(connection: &Connection, now: UnixTime) -> Result<Option<UnixTim
     Ok(next.map(UnixTime))
 }
 
-/// Uploads to replay now, by payer: those of whoever comes after `last` first. Of each payer, those that have been due the longest first.
+/// Uploads to replay now, by payer, in a circle that begins after `last`. Of each payer, those that have been due the
+/// longest come first.
 pub fn due(connection: &Connection, last: Option<Payer>) -> Result<Vec<(Option<Payer>, UploadId)>, StoreError> {
     let mut found = Vec::new();
     let mut add = |payer: Option<Payer>| {
@@ -95,7 +99,7 @@ pub fn due(connection: &Connection, last: Option<Payer>) -> Result<Vec<(Option<P
     Ok(found)
 }
 
-/// The next payer of whom anything is due.
+/// The next payer with anything due.
 fn next_payer() -> String {
     format!(
         "SELECT payer FROM uploads INDEXED BY uploads_ripe WHERE {IS_RIPE} AND payer > coalesce(?1, x'') AND payer <= coalesce(?2, x'ff') \
@@ -110,7 +114,7 @@ fn due_of() -> String {
     )
 }
 
-/// The next payer, as far as to `end`, of whom anything is due.
+/// The next payer with anything due, up to `end`.
 fn after(connection: &Connection, payer: Option<Payer>, end: Option<Payer>) -> Result<Option<Payer>, StoreError> {
     Ok(connection.prepare_cached(&next_payer())?.query_row(params![payer, end], |row| row.get(0)).optional()?)
 }
@@ -159,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn payers_take_turns_and_nobodys_backlog_keeps_another_waiting() {
+    fn payers_take_turns_whatever_their_backlog() {
         let (_dir, index) = index();
         waiting(&index, payer(2), 5_000, 100, None);
         waiting(&index, payer(3), 1, 9_000, None);
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_payers_uploads_those_that_have_been_due_the_longest_are_first() {
+    fn a_payers_longest_due_uploads_come_first() {
         let (_dir, index) = index();
         waiting(&index, payer(1), 40, 300, None);
         waiting(&index, payer(1), 1, 900, Some(250));
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_costs_the_same_however_much_waits() {
+    fn a_look_for_due_uploads_costs_the_same_whatever_waits() {
         let (_dir, index) = index();
         let connection = index.lock();
         let next = format!("SELECT 1 FROM uploads INDEXED BY uploads_unripe WHERE {IS_UNRIPE} AND next_attempt > ?1");
@@ -217,7 +221,7 @@ mod tests {
 
     /// As many IPv6 networks as one has for the asking, whose uploads the application does not take yet.
     #[test]
-    fn whoever_waits_for_a_later_time_costs_a_look_nothing() {
+    fn uploads_due_later_cost_a_look_nothing() {
         let (_dir, index) = index();
         waiting(&index, payer(1), 1, 100, None);
         waiting(&index, payer(1), 5_000, 100, Some(2_000));
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_is_ripe_no_longer() {
+    fn a_retried_upload_is_no_longer_ripe() {
         let (_dir, index) = index();
         waiting(&index, payer(1), 1, 100, Some(500));
         let [(_, id)] = index.due(None, UnixTime(500)).unwrap()[..] else { panic!("it is due") };

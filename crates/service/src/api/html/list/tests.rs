@@ -56,7 +56,7 @@ fn every_state_has_its_words_and_the_buttons_that_make_sense() {
 }
 
 #[test]
-fn what_is_kept_can_be_handed_over_again_and_a_risk_is_told_before() {
+fn the_page_offers_kept_uploads_for_release_and_names_the_risk() {
     let kept = json!({"kept_until": NOW.0 + 500_000});
     for language in Language::ALL {
         let words = language.words();
@@ -73,7 +73,7 @@ fn what_is_kept_can_be_handed_over_again_and_a_risk_is_told_before() {
 }
 
 #[test]
-fn what_a_held_upload_waits_for_is_said_as_it_is() {
+fn the_page_says_what_a_held_upload_waits_for() {
     for language in Language::ALL {
         let words = language.words();
         for (code, sentence) in [
@@ -109,7 +109,7 @@ fn a_paused_upload_says_so_and_can_be_resumed() {
 }
 
 #[test]
-fn what_is_in_the_way_and_when_it_is_tried_again_is_said_in_words() {
+fn the_page_says_in_words_why_an_upload_waits_and_until_when() {
     let reason = |code: &str, detail: &str| json!({"reason": {"code": code, "detail": detail}, "attempts": 3, "next_attempt": NOW.0 + 40});
     for language in Language::ALL {
         let words = language.words();
@@ -139,7 +139,7 @@ fn what_is_in_the_way_and_when_it_is_tried_again_is_said_in_words() {
 }
 
 #[test]
-fn nothing_that_others_wrote_becomes_markup() {
+fn foreign_text_never_becomes_markup() {
     let evil = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&\u{202e}gpj";
     let everything = json!({
         "id": evil, "path": evil, "caption": evil, "monitor": evil, "reason": {"code": evil, "detail": evil},
@@ -162,7 +162,7 @@ fn nothing_that_others_wrote_becomes_markup() {
 }
 
 #[test]
-fn only_a_web_page_of_the_gateway_is_linked_and_it_learns_nothing_from_the_link() {
+fn the_list_links_only_web_pages_of_gateways_and_sends_no_referrer() {
     let page = render(Language::English, Asker::User, &[status("receiving")]);
     let link = "href=\"http://hoop.local:4667/monitor?ID=abab&amp;x=1\" target=\"_blank\" rel=\"noreferrer\"";
     assert!(page.contains(link), "{page}");
@@ -187,7 +187,7 @@ fn only_a_web_page_of_the_gateway_is_linked_and_it_learns_nothing_from_the_link(
 }
 
 #[test]
-fn a_held_upload_of_somebody_signed_out_leads_to_sign_in_and_offers_no_button_that_cannot_work() {
+fn a_held_upload_offers_a_signed_out_owner_sign_in_and_stop_alone() {
     for language in Language::ALL {
         let page = render(language, Asker::Nobody, &[status("held")]);
         assert_eq!(buttons(&page), ["stop"]);
@@ -197,7 +197,7 @@ fn a_held_upload_of_somebody_signed_out_leads_to_sign_in_and_offers_no_button_th
 }
 
 #[test]
-fn an_empty_list_explains_the_page_and_a_stranger_is_asked_to_sign_in() {
+fn an_empty_list_explains_the_page_and_offers_the_anonymous_sign_in() {
     for language in Language::ALL {
         let words = language.words();
         let page = render(language, Asker::User, &[]);
@@ -208,7 +208,7 @@ fn an_empty_list_explains_the_page_and_a_stranger_is_asked_to_sign_in() {
 }
 
 #[test]
-fn what_ended_long_ago_is_folded_away_and_what_waits_never_is() {
+fn the_page_folds_away_what_ended_long_ago_and_never_what_waits() {
     let old = json!({"updated": NOW.0 - 90_000});
     let page = render(Language::English, Asker::User, &[with("accepted", old.clone()), with("held", old)]);
     let (open, folded) = page.split_once("<details class=\"earlier\">").expect("folded");
@@ -245,7 +245,7 @@ fn an_upload_is_called_by_its_caption_its_files_or_where_it_goes() {
 }
 
 #[test]
-fn what_runs_out_of_time_says_so_a_day_before_and_a_receipt_can_be_saved() {
+fn the_page_warns_a_day_before_expiry_and_offers_receipts() {
     let words = Language::English.words();
     let says = |state: &str, expires: u32| {
         let page = render(Language::English, Asker::User, &[with(state, json!({"expires": expires}))]);
