@@ -1,9 +1,11 @@
 //! A server's end: [`WebSocketListener`].
 
-use super::driver::{Conversation, Manner, violated};
+use super::carrier::WebSocketCarrier;
+use super::driver::{ConnConfig, Conversation, violated};
 use super::frames::{Frames, Role, Violation};
+use super::shared::Shared;
 use super::upgrade::asked;
-use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
+use super::{BoundBy, WebSocketOptions};
 use crate::goodbyes::Goodbyes;
 use crate::peers::{Full, Peers, Place};
 use crate::tcp::{Tcp, is_left};
@@ -255,8 +257,8 @@ impl Admitting {
             (BoundBy::Nonces, _) | (_, None) => challenge(&mut conversation).await?,
         };
         let WebSocketOptions { idle, keep_alive, patience, .. } = self.options;
-        let manner = Manner { role, idle, keep_alive, patience };
-        let running = conversation.run(shared.clone(), manner, None);
+        let config = ConnConfig { role, idle, keep_alive, patience };
+        let running = conversation.run(shared.clone(), config, None);
         let (goodbyes, shared) = (self.goodbyes.clone(), shared.clone());
         tokio::spawn(async move {
             tokio::select! {
