@@ -9,11 +9,11 @@
 //!   fd ═══ pair of Unix sockets ═══ carry ─── FlowStream ─── carriers ─── the other end
 //! ```
 //!
-//! * While a socket connects, its pair is full of octets that mean nothing, so that it is not writable; they are taken out once the flow is attached ([`socket`]).
-//! * A listening socket is readable when flows wait: each has put one octet into the pair ([`listener`]).
-//! * When a flow fails, an octet that nobody reads is left in the pair as it is closed: the kernel then reports a reset, and not an end ([`carry`]).
+//! * While a socket connects, its pair is full of octets that mean nothing, so that it is not writable; they are taken out once the flow is attached (`socket`).
+//! * A listening socket is readable when flows wait: each has put one octet into the pair (`listener`).
+//! * When a flow fails, an octet that nobody reads is left in the pair as it is closed: the kernel then reports a reset, and not an end (`carry`).
 //!
-//! Unsafe code is in [`ffi`] alone: C's pointers, and what `fork` and `exit` ask for.
+//! Unsafe code is in `ffi` alone: C's pointers, and what `fork` and `exit` ask for.
 
 mod address;
 mod carry;
