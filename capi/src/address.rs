@@ -1,4 +1,4 @@
-//! A C `sockaddr` of IPv4 or IPv6 as octets, and back.
+//! A C `sockaddr` of IPv4 or IPv6 as bytes, and back.
 
 use libc::{AF_INET, AF_INET6, c_int};
 use nix::errno::Errno;

@@ -6,14 +6,13 @@
 #![allow(clippy::missing_safety_doc, reason = "the promise is the same for all, and stands above")]
 
 use crate::address;
-use crate::carry;
+use crate::copy;
 use crate::library::Library;
 use crate::socket::Socket;
 use libc::{c_char, c_int, c_long, c_ulong, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use nix::errno::Errno;
 use std::ffi::{CStr, OsStr};
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::copy_nonoverlapping;
@@ -25,22 +24,15 @@ use std::time::Duration;
 /// This process is a child that was forked after the library had begun: nobody copies here.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-// ---- What the rest of the library needs of it.
+// ---- The process.
 
-/// A descriptor for one call.
-pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: it is used for one system call, which says EBADF if it is not open; the caller has checked that it is not -1.
-    unsafe { BorrowedFd::borrow_raw(fd) }
-}
-
-/// A descriptor that was just made.
-pub(crate) fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: the caller got it from `fcntl` and gave it to nobody.
-    unsafe { OwnedFd::from_raw_fd(fd) }
+/// The library, which begins at first use.
+fn library() -> Result<&'static Library, Errno> {
+    Library::get(attend_process)
 }
 
 /// Has the process's end wait for delivery, and a child know that it is one.
-pub(crate) fn attend_process() {
+fn attend_process() {
     // SAFETY: both are functions of this library, which is not unloaded while they are registered: a library with threads cannot be.
     unsafe {
         libc::atexit(at_exit);
@@ -84,7 +76,7 @@ fn find(fd: c_int) -> Result<(&'static Library, Arc<Socket>), Errno> {
     if is_child() {
         return Err(Errno::EOPNOTSUPP);
     }
-    let library = Library::get()?;
+    let library = library()?;
     Ok((library, library.find(fd)?))
 }
 
@@ -93,7 +85,7 @@ unsafe fn octets<'a>(start: *const c_void, len: size_t) -> Result<&'a [u8], Errn
     if start.is_null() {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: C promises `len` octets there, and leaves them alone while the call lasts.
+    // SAFETY: C promises `len` bytes there, and leaves them alone while the call lasts.
     Ok(unsafe { slice::from_raw_parts(start.cast(), len) })
 }
 
@@ -107,11 +99,11 @@ unsafe fn give(value: &[u8], to: *mut c_void, len: *mut socklen_t, is_whole: boo
     if to.is_null() || len.is_null() {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: C promises that `len` leads to a length, and `to` to so many octets.
+    // SAFETY: C promises that `len` leads to a length, and `to` to so many bytes.
     unsafe {
         let most = value.len().min(*len as usize);
         copy_nonoverlapping(value.as_ptr(), to.cast::<u8>(), most);
-        // A value of these few octets has a length that fits.
+        // A value of these few bytes has a length that fits.
         *len = if is_whole { value.len() } else { most } as socklen_t;
     }
     Ok(())
@@ -137,7 +129,7 @@ fn last<T: PartialOrd + Default>(done: T) -> Result<T, Errno> {
 pub unsafe extern "C" fn d2tp_setup(device_file: *const c_char) -> c_int {
     // SAFETY: as C promises.
     let file = unsafe { path(device_file) };
-    answer(file.and_then(|file| Library::get()?.set_device(file).map(|()| 0)))
+    answer(file.and_then(|file| library()?.set_device(file).map(|()| 0)))
 }
 
 /// Names the file about this server, instead of `D2TP_SERVER`.
@@ -145,7 +137,7 @@ pub unsafe extern "C" fn d2tp_setup(device_file: *const c_char) -> c_int {
 pub unsafe extern "C" fn d2tp_setup_server(server_file: *const c_char) -> c_int {
     // SAFETY: as C promises.
     let file = unsafe { path(server_file) };
-    answer(file.and_then(|file| Library::get()?.set_server(file).map(|()| 0)))
+    answer(file.and_then(|file| library()?.set_server(file).map(|()| 0)))
 }
 
 // ---- Sockets.
@@ -156,7 +148,7 @@ pub extern "C" fn d2tp_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_
     if is_child() {
         return answer(Err(Errno::EOPNOTSUPP));
     }
-    answer(Library::get().and_then(|library| Socket::open(library, domain, kind, protocol)))
+    answer(library().and_then(|library| Socket::open(library, domain, kind, protocol)))
 }
 
 /// `bind`.
@@ -190,7 +182,7 @@ pub unsafe extern "C" fn d2tp_accept4(fd: c_int, address: *mut sockaddr, len: *m
             return Err(Errno::EINVAL);
         }
         let mut octet = 0_u8;
-        // SAFETY: there is room for one octet.
+        // SAFETY: there is room for one byte.
         if last(unsafe { libc::recv(fd, (&raw mut octet).cast(), 1, 0) })? == 0 {
             return Err(Errno::EINVAL);
         }
@@ -261,13 +253,13 @@ pub extern "C" fn d2tp_close(fd: c_int) -> c_int {
         close()?;
         socket.changed.notify_one();
         if let (Some(seconds @ 1..), Some(status)) = (linger, status) {
-            library.runtime().block_on(carry::delivered(status, Duration::from_secs(seconds.into())));
+            library.runtime().block_on(copy::delivered(status, Duration::from_secs(seconds.into())));
         }
         Ok(0)
     }))
 }
 
-// ---- Octets.
+// ---- Bytes.
 
 /// Who may call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -569,7 +561,7 @@ pub unsafe extern "C" fn d2tp_getflowid(fd: c_int, id: *mut u64) -> c_int {
     }))
 }
 
-/// The device's 20 octets, as this server knows it.
+/// The device's 20 bytes, as this server knows it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn d2tp_gethostid(fd: c_int, id: *mut u8) -> c_int {
     answer(find(fd).and_then(|(_, socket)| {
@@ -577,7 +569,7 @@ pub unsafe extern "C" fn d2tp_gethostid(fd: c_int, id: *mut u8) -> c_int {
         if id.is_null() {
             return Err(Errno::EFAULT);
         }
-        // SAFETY: C promises room for 20 octets.
+        // SAFETY: C promises room for 20 bytes.
         unsafe { copy_nonoverlapping(name.host.0.as_ptr(), id, name.host.0.len()) };
         Ok(0)
     }))

@@ -6,20 +6,25 @@
 //! ```text
 //!   program            library (its threads)
 //!   ───────            ─────────────────────────────────
-//!   fd ═══ pair of Unix sockets ═══ carry ─── FlowStream ─── carriers ─── the other end
+//!   fd ═══ pair of Unix sockets ═══ copy ─── FlowStream ─── carriers ─── the other end
 //! ```
 //!
-//! * While a socket connects, its pair is full of octets that mean nothing, so that it is not writable; they are taken out once the flow is attached (`socket`).
-//! * A listening socket is readable when flows wait: each has put one octet into the pair (`listener`).
-//! * When a flow fails, an octet that nobody reads is left in the pair as it is closed: the kernel then reports a reset, and not an end (`carry`).
+//! * While a socket connects, its pair is full of bytes that mean nothing, so that it is not writable; they are taken out once the flow is attached (`socket`).
+//! * A listening socket is readable when flows wait: each has put one byte into the pair (`backlog`).
+//! * When a flow fails, a byte that nobody reads is left in the pair as it is closed: the kernel then reports a reset, and not an end (`copy`).
 //!
-//! Unsafe code is in `ffi` alone: C's pointers, and what `fork` and `exit` ask for.
+//! Unsafe code is in `ffi`, for C's pointers and what `fork` and `exit` ask for, and in `descriptor`, since a program's descriptors are numbers.
 
 mod address;
-mod carry;
+mod backlog;
+mod calls;
+mod copy;
+mod descriptor;
+mod errors;
 mod ffi;
+mod held;
 mod library;
-mod listener;
+mod lock;
 mod options;
 mod socket;
 

@@ -1,11 +1,13 @@
 //! What there is once in a process: the runtime, the sockets, the links to the server of flows that are opened, the server of flows that are accepted ([`Library`]).
 
-use crate::listener::{Listener, Ports};
-use crate::socket::{Key, Socket};
-use hoop_carrier::{Listener as Arrivals, server_tls};
+use crate::backlog::{Backlog, Ports};
+use crate::descriptor::Key;
+use crate::errors::{introduction_number, io_number, link_number};
+use crate::lock::lock;
+use crate::socket::Socket;
+use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{Device, Server, ServerConfig, ServerLimits, Status};
-use hoop_relay::{Devices, Introduction, IntroductionError, Link, LinkError, OFFLINE_MAX, Way, trouble};
-use hoop_units::UnixTime;
+use hoop_relay::{Devices, Introduction, Link, OFFLINE_MAX, Way, trouble};
 use nix::errno::Errno;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,9 +16,9 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
@@ -35,7 +37,7 @@ const LOG_VARIABLE: &str = "D2TP_LOG";
 /// Threads of the runtime: one for each of the two ends that a busy process has.
 const THREADS: usize = 2;
 
-/// How long the end of the process waits until what was written is delivered. The kernel tries a TCP connection's last octets for longer, but nobody waits for that.
+/// How long the end of the process waits until what was written is delivered. The kernel tries a TCP connection's last bytes for longer, but nobody waits for that.
 const EXIT_MAX: Duration = Duration::from_secs(60);
 
 /// How long it waits after that until the other end has said its last, too, and knows what was given up: the other end asks for its acknowledgement as long as it runs.
@@ -97,28 +99,13 @@ pub struct Library {
 
 static LIBRARY: OnceLock<Result<Library, Errno>> = OnceLock::new();
 
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The error number of an I/O error, or another.
-pub fn number(error: &io::Error, other: Errno) -> Errno {
-    error.raw_os_error().map_or(other, Errno::from_raw)
-}
-
-/// The wall clock.
-pub fn now() -> UnixTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))
-}
-
 impl Library {
-    /// The process's own; begins it at first use.
+    /// The process's own; begins it at first use, and then has `attend_process` make the end of the process wait for it.
     ///
     /// # Errors
     /// `ENOMEM` or `EAGAIN` if there can be no threads.
-    pub fn get() -> Result<&'static Self, Errno> {
-        LIBRARY.get_or_init(Self::begin).as_ref().map_err(|error| *error)
+    pub fn get(attend_process: fn()) -> Result<&'static Self, Errno> {
+        LIBRARY.get_or_init(|| Self::begin(attend_process)).as_ref().map_err(|error| *error)
     }
 
     /// The process's own, if it was begun.
@@ -126,13 +113,13 @@ impl Library {
         LIBRARY.get()?.as_ref().ok()
     }
 
-    fn begin() -> Result<Self, Errno> {
+    fn begin(attend_process: fn()) -> Result<Self, Errno> {
         // The program's signals are for its own threads; these inherit that they take none.
         let before = nix::sys::signal::SigSet::all().thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("d2tp").enable_all().build();
         before.thread_set_mask()?;
-        let runtime = runtime.map_err(|error| number(&error, Errno::EAGAIN))?;
-        crate::ffi::attend_process();
+        let runtime = runtime.map_err(|error| io_number(&error, Errno::EAGAIN))?;
+        attend_process();
         Ok(Self {
             runtime,
             sockets: Mutex::default(),
@@ -243,11 +230,11 @@ impl Library {
         Ok((device, service))
     }
 
-    /// Has flows to the port of `address` put into `listener`, and carriers arrive there if the server's file names no other place. Returns the address with its port.
+    /// Has flows to the port of `address` put into `backlog`, and carriers arrive there if the server's file names no other place. Returns the address with its port.
     ///
     /// # Errors
     /// `EADDRINUSE` and others of `bind`; `EINVAL` for a malformed file; `ENETDOWN` if none is named.
-    pub fn listen(&'static self, address: SocketAddr, listener: &Arc<Listener>) -> Result<SocketAddr, Errno> {
+    pub fn listen(&'static self, address: SocketAddr, backlog: &Arc<Backlog>) -> Result<SocketAddr, Errno> {
         let mut host = lock(&self.host);
         if host.hosting.is_none() {
             let file = host.file.clone().or_else(|| std::env::var_os(SERVER_VARIABLE).map(PathBuf::from));
@@ -264,14 +251,14 @@ impl Library {
             None if hosting.ports.is_taken(address.port()) => return Err(Errno::EADDRINUSE),
             None => self.arrive(hosting, address)?,
         };
-        hosting.ports.add(address.port(), listener)?;
+        hosting.ports.add(address.port(), backlog)?;
         Ok(address)
     }
 
     /// Has flows to a port put there no more.
-    pub fn unlisten(&self, port: u16, listener: &Arc<Listener>) {
+    pub fn unlisten(&self, port: u16, backlog: &Arc<Backlog>) {
         if let Some(hosting) = &lock(&self.host).hosting {
-            hosting.ports.remove(port, listener);
+            hosting.ports.remove(port, backlog);
         }
     }
 
@@ -297,8 +284,8 @@ impl Library {
         if hosting.arrivals.contains(&address) {
             return Ok(address);
         }
-        let bound = self.runtime.block_on(Arrivals::bind(address, &hosting.tls));
-        let arrivals = bound.map_err(|error| number(&error, Errno::EADDRNOTAVAIL))?;
+        let bound = self.runtime.block_on(Listener::bind(address, &hosting.tls));
+        let arrivals = bound.map_err(|error| io_number(&error, Errno::EADDRNOTAVAIL))?;
         let address = arrivals.local_address();
         hosting.arrivals.insert(address);
         let server = hosting.server.clone();
@@ -354,44 +341,18 @@ fn introduction(file: &Path) -> Result<(Introduction, Vec<IpAddr>), Errno> {
 }
 
 fn server_file(path: &Path) -> Result<(ServerFile, rustls::ServerConfig), Errno> {
-    let text = std::fs::read_to_string(path).map_err(|error| number(&error, Errno::EINVAL))?;
+    let text = std::fs::read_to_string(path).map_err(|error| io_number(&error, Errno::EINVAL))?;
     let mut file: ServerFile = toml::from_str(&text).map_err(|_| Errno::EINVAL)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     for path in [&mut file.certificate, &mut file.key, &mut file.devices] {
         *path = folder.join(&path);
     }
     let malformed = |error| match error {
-        rustls::pki_types::pem::Error::Io(error) => number(&error, Errno::EINVAL),
+        rustls::pki_types::pem::Error::Io(error) => io_number(&error, Errno::EINVAL),
         _ => Errno::EINVAL,
     };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&file.certificate).and_then(Iterator::collect);
     let key = PrivateKeyDer::from_pem_file(&file.key).map_err(malformed)?;
     let tls = server_tls(chain.map_err(malformed)?, key).map_err(|_| Errno::EINVAL)?;
     Ok((file, tls))
-}
-
-fn introduction_number(error: &IntroductionError) -> Errno {
-    match error {
-        IntroductionError::File { source, .. } => number(source, Errno::EINVAL),
-        IntroductionError::Form { .. }
-        | IntroductionError::Kind { .. }
-        | IntroductionError::Only { .. }
-        | IntroductionError::Server(_)
-        | IntroductionError::Certificate(_)
-        | IntroductionError::Misfit { .. }
-        | IntroductionError::Name { .. }
-        | IntroductionError::Writable { .. }
-        | IntroductionError::Member(_) => Errno::EINVAL,
-        IntroductionError::Dice => Errno::EAGAIN,
-    }
-}
-
-fn link_number(error: &LinkError) -> Errno {
-    match error {
-        LinkError::Introduction(error) => introduction_number(error),
-        LinkError::Tls(_) => Errno::EINVAL,
-        // It was there when it was named.
-        LinkError::NoInterface(_) => Errno::ENODEV,
-        LinkError::Way { .. } => Errno::ENETUNREACH,
-    }
 }

@@ -11,7 +11,7 @@ pub mod number {
     use libc::c_int;
     /// Seconds from now (int).
     pub const DEADLINE: c_int = 0x4401;
-    /// How many octets this end will send (64 bits).
+    /// How many bytes this end will send (64 bits).
     pub const ESIZE: c_int = 0x4402;
     /// High and low (two times 32 bits).
     pub const RCVBUFTH: c_int = 0x4403;
@@ -52,9 +52,9 @@ const BUFFER_MAX: u32 = 64 * 1024 * 1024;
 pub struct Options {
     /// When its flow should be done.
     pub deadline: Option<UnixTime>,
-    /// How many octets this end will send; 0: not said.
+    /// How many bytes this end will send; 0: not said.
     pub size: u64,
-    /// How many octets wait to be read, at most.
+    /// How many bytes wait to be read, at most.
     pub high: u32,
     /// To how few that must fall before more is asked for.
     pub low: Option<u32>,

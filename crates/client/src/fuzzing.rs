@@ -27,13 +27,13 @@ pub fn request(connector: &Connector, origin: &Origin, path: &str) -> Request<ho
     Link::new(connector.clone(), origin.clone()).request(Method::GET, path, empty())
 }
 
-/// What `Hoop-Missing` says of an upload of `total` octets.
+/// What `Hoop-Missing` says of an upload of `total` bytes.
 pub fn lacking(text: &str, total: u64) -> Option<RangeSet> {
-    crate::told::lacking(text, total)
+    crate::wire::told::lacking(text, total)
 }
 
 /// Where a gateway that mDNS names may be, as address and as origin.
 pub fn candidate(address: IpAddr, port: u16) -> Option<(SocketAddr, Origin)> {
-    let candidate = crate::discovery::candidate(address, port)?;
-    Some((candidate, crate::discovery::origin_of(candidate)))
+    let candidate = crate::gateway::discovery::candidate(address, port)?;
+    Some((candidate, crate::gateway::place::origin_of(candidate)))
 }

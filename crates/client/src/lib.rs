@@ -18,57 +18,43 @@
 //! - [`Client::fetch_tickets`] makes ready for being offline.
 //! - The module `flow` (feature `flow`) has connections that outlive the network, for what is no upload.
 //! - Memory stays flat whatever the size: files are read, sealed and sent in frames ([`Sealed`]).
+//!
+//! Rooms, each importing only those before it: `config`, `private`, `wire`, `request`, `outcome`, `gateway`, `seal`, `ticket`, `state`, `send`, `client`,
+//! `fuzzing`, `flow`.
 
-mod ahead;
 mod client;
 mod config;
-mod discovery;
-mod draft;
-mod error;
 #[cfg(feature = "flow")]
 pub mod flow;
-mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
-mod identity;
-mod known;
-mod multipart;
+mod gateway;
 mod outcome;
-mod place;
-mod plain;
-mod plaintext;
-mod push;
-mod receipt;
-mod release;
-mod saved;
-mod sealed;
-mod source;
-mod status;
-mod store;
-mod tags;
+mod private;
+mod request;
+mod seal;
+mod send;
+mod state;
 mod ticket;
-mod told;
-mod transfer;
-mod upload;
 mod wire;
 
 pub use client::Client;
+pub use client::error::{PushError, StatusError};
+pub use client::receipt::{Asked, KeptReceipt, KeptRequest, ReceiptError, check_body};
+pub use client::release::ReleaseError;
 pub use config::{ClientConfig, GatewayChoice};
-pub use discovery::{GATEWAY_NAME, GATEWAY_PORT};
-pub use error::PushError;
-pub use follow::StatusError;
-pub use multipart::{Part, content_type_of};
+pub use gateway::discovery::{GATEWAY_NAME, GATEWAY_PORT};
 pub use outcome::{Event, GatewayIdentity, OnEvent, Outcome, PushOptions, Timings, WaitFor, Way};
-pub use plaintext::Plaintext;
-pub use receipt::{Asked, BodyPiece, KeptReceipt, KeptRequest, ReceiptError, check_body};
-pub use release::ReleaseError;
-pub use saved::ResumeError;
-pub use sealed::{Meter, Sealed};
-pub use source::{Content, SourceError};
-pub use status::{Answer, Reason, State, Status};
-pub use store::{SecretText, UploadRecord};
+pub use request::multipart::{Part, content_type_of};
+pub use request::pieces::BodyPiece;
+pub use request::plaintext::Plaintext;
+pub use request::source::{Content, SourceError};
+pub use request::upload::{Credentials, Measured, Payload, Upload, UploadError};
+pub use seal::sealed::{Meter, Sealed};
+pub use state::resume_state::ResumeError;
+pub use state::store::{SecretText, UploadRecord};
 pub use ticket::{IssuedTicket, TICKETS_MAX, TicketsError};
-pub use upload::{Credentials, Measured, Payload, Upload, UploadError};
+pub use wire::status::{Answer, Reason, State, Status};
 pub use wire::{LinkError, Refusal};
 
 /// The example of the README compiles and runs.

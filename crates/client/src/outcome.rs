@@ -1,7 +1,7 @@
 //! What a push is asked for and what it tells: [`PushOptions`], [`Event`], [`Outcome`].
 
-use crate::receipt::BodyPiece;
-use crate::status::{Answer, Reason, State, Status};
+use crate::request::pieces::BodyPiece;
+use crate::wire::status::{Answer, Reason, State, Status};
 use hoop_http::Origin;
 use hoop_seal::Suite;
 use hoop_units::UploadId;
@@ -72,9 +72,9 @@ pub enum Event {
     },
     /// So much of Z, or of the plain body, has been sent.
     Progress {
-        /// Octets so far.
+        /// Bytes so far.
         sent: u64,
-        /// Octets in all.
+        /// Bytes in all.
         total: u64,
     },
     /// The connection broke; it goes on after a pause.
@@ -171,7 +171,7 @@ impl Way {
 pub struct Timings {
     /// The ticket was there.
     pub ticket_ms: Option<u64>,
-    /// The first octet could leave.
+    /// The first byte could leave.
     pub sending_ms: Option<u64>,
     /// All of it was stored.
     pub stored_ms: Option<u64>,

@@ -1,7 +1,10 @@
 //! Tickets as the service issues them (`docs/protocol.md` section 7): [`IssuedTicket`], and fetching them.
 
-use crate::transfer::Target;
-use crate::upload::Credentials;
+pub(crate) mod cache;
+pub(crate) mod target;
+
+use self::target::Target;
+use crate::request::upload::Credentials;
 use crate::wire::{Link, LinkError, Refusal};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -43,7 +46,7 @@ pub struct IssuedTicket {
     pub not_before: UnixTime,
     /// When it ends.
     pub expires: UnixTime,
-    /// The most octets that Z may have.
+    /// The most bytes that Z may have.
     pub max_bytes: u64,
     /// Where the sealed upload goes.
     pub post: Url,

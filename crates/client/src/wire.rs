@@ -1,11 +1,16 @@
 //! Small requests over a connection that is kept: [`Link`].
 
-use crate::upload::USER_AGENT;
+pub(crate) mod status;
+pub(crate) mod told;
+
 use bytes::Bytes;
 use hoop_http::{Body, ConnectError, Connection, Connector, Origin, Problem, ReadError, read_limited, retry_after};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use std::time::{Duration, SystemTime};
+
+/// How we name ourselves.
+pub(crate) const USER_AGENT: &str = concat!("hoop/", env!("CARGO_PKG_VERSION"));
 
 /// The longest answer that is read: a status with the sealed answer of an application, which has 16 KiB of body and
 /// grows by a third in base64.

@@ -1,6 +1,6 @@
 //! The flows, in memory and on disk: [`Flows`].
 
-use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len};
+use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len, name_of};
 use crate::sync::Logged;
 use crate::{Due, Kept, Life, Lifetimes, Settings, StoreError};
 use hoop_clock::{Clock, Over};
@@ -363,14 +363,6 @@ fn recover(table: &mut Table<RandomState>, log: &mut Log, entry: &Entry<'_>, now
 /// Eight octets of an entry, or 0.
 fn number(octets: &[u8], at: usize) -> u64 {
     octets.get(at..).and_then(|octets| octets.first_chunk()).map_or(0, |octets| u64::from_be_bytes(*octets))
-}
-
-/// What names are in both logs: host(20), flow(8).
-pub fn name_of(octets: &[u8; 28]) -> FlowName {
-    let (mut host, mut flow) = ([0; 20], [0; 8]);
-    host.copy_from_slice(&octets[..20]);
-    flow.copy_from_slice(&octets[20..]);
-    FlowName { host: HostId(host), flow: FlowId(u64::from_be_bytes(flow)) }
 }
 
 impl From<Full> for StoreError {

@@ -8,6 +8,7 @@ mod flows;
 mod log;
 mod memory;
 mod octets;
+mod settings;
 mod store;
 mod sync;
 
@@ -20,7 +21,8 @@ pub use hoop_clock::Clock;
 pub use hoop_flow_table::{Lifetimes, Limits};
 pub use log::{Damage, OpenError};
 pub use memory::MemoryStore;
-pub use store::{Report, Settings, Store, Usage, check};
+pub use settings::Settings;
+pub use store::{Report, Store, Usage, check};
 
 /// The longest attachment, in octets: a URL and something beside it.
 pub const ATTACHMENT_MAX: usize = 1024;

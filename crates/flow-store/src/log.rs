@@ -3,6 +3,7 @@
 //! Only the last segment may hold octets that are not synced: a new one begins once the one before it is. What is not needed any more goes with the oldest
 //! segment, after what is still needed of it was appended again: so nothing comes back whose removal was written down later.
 
+use hoop_flow::{FlowId, FlowName, HostId};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -76,6 +77,14 @@ impl Entry<'_> {
     pub fn len(&self) -> u64 {
         entry_len(self.octets.len())
     }
+}
+
+/// What names are in both logs: host(20), flow(8).
+pub fn name_of(octets: &[u8; 28]) -> FlowName {
+    let (mut host, mut flow) = ([0; 20], [0; 8]);
+    host.copy_from_slice(&octets[..20]);
+    flow.copy_from_slice(&octets[20..]);
+    FlowName { host: HostId(host), flow: FlowId(u64::from_be_bytes(flow)) }
 }
 
 /// What an entry of so many octets takes.

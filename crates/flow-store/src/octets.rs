@@ -1,7 +1,6 @@
 //! What devices have sent and nobody has consumed: [`Octets`].
 
-use crate::flows::name_of;
-use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len};
+use crate::log::{Damage, Entry, Kind, Log, OpenError, entry_len, name_of};
 use crate::sync::Logged;
 use crate::{Settings, StoreError};
 use hoop_flow::{FlowName, HostId};

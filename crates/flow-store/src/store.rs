@@ -1,73 +1,23 @@
 //! The store on disk: [`Store`].
 
 use crate::flows::{Flows, Known, MEMORY_FULL};
-use crate::log::{self, Damage, Kind, OpenError, SEGMENT_MAX};
+use crate::log::{self, Damage, Kind, OpenError};
 use crate::octets::Octets;
+use crate::settings::Settings;
 use crate::sync::{Mark, Shared};
-use crate::{Due, FlowStore, Found, Kept, Life, Lifetimes, Limits, OctetStore, StoreError, When};
+use crate::{Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
 use hoop_clock::Clock;
 use hoop_files::LockError;
 use hoop_flow::FlowName;
 use hoop_units::ByteRange;
-use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Segments that one tick tidies at most: some tenths of a second.
 const TIDIED_AT_ONCE: usize = 8;
-
-/// What a store may hold, and where.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Its folder, which one process has at a time.
-    pub folder: PathBuf,
-    /// Flows.
-    pub limits: Limits,
-    /// How long they are kept.
-    pub lifetimes: Lifetimes,
-    /// Octets in all that nobody has consumed. A piece, as it was appended, counts for what it takes on disk, 1 KiB at least. Tidying may need as much again, and eight segments.
-    pub octets: u64,
-    /// The same for one device.
-    pub octets_per_host: u64,
-    /// How long a file is, from 128 KiB to 16 MiB.
-    pub segment_len: u32,
-    /// What time it is. It is judged, and kept in the folder.
-    pub clock: Clock,
-    /// Dice, for what nobody who fills the store may foresee.
-    pub salt: fn() -> u64,
-}
-
-impl Settings {
-    /// For a machine with a gigabyte or two: ten million flows, 100,000 of a device, a million in memory; 4 GiB of octets, 64 MiB of a device. Quiet flows are parked after
-    /// 30 s; a flow expires an hour after its deadline, or after 30 days.
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self {
-            folder: folder.into(),
-            limits: Limits {
-                flows: 10_000_000,
-                flows_per_host: 100_000,
-                memory: 256 << 20,
-                ends: 65_536,
-                ends_per_host: 1_024,
-            },
-            lifetimes: Lifetimes { quiet: 30, grace: 3_600, age: 30 * 86_400, ends: 86_400 },
-            octets: 4 << 30,
-            octets_per_host: 64 << 20,
-            segment_len: SEGMENT_MAX,
-            clock: Clock::system(),
-            salt,
-        }
-    }
-}
-
-fn salt() -> u64 {
-    let mut octets = [0; 8];
-    SystemRandom::new().fill(&mut octets).expect("the operating system has dice");
-    u64::from_be_bytes(octets)
-}
 
 /// What a store holds.
 #[derive(Clone, Copy, Default, Debug)]

@@ -7,7 +7,7 @@
 //!
 //! It is a fork without an exec, so it makes system calls and nothing else: no allocation, no locks.
 
-use crate::namespace::Namespace;
+use crate::namespace::{Identity, Namespace};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -59,9 +59,6 @@ impl Drop for Guard {
         while waitpid(self.process, None) == Err(Errno::EINTR) {}
     }
 }
-
-/// The number of a namespace's file: device and inode.
-pub(crate) type Identity = (u64, u64);
 
 /// What the guard does with its life.
 fn guard(mut socket: &UnixStream, keep: &[RawFd], identities: &[Identity]) -> ! {

@@ -3,7 +3,6 @@
 //! When the last descriptor is closed and the last program inside has ended, the kernel removes them; there is nothing
 //! to clean up, even after `SIGKILL`. The mount namespace differs from the machine's in one file, `/etc/hosts`.
 
-use crate::guard::Identity;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
@@ -21,6 +20,9 @@ use std::sync::Arc;
 use std::thread;
 
 const NONE: Option<&str> = None;
+
+/// The number of a namespace's file: device and inode.
+pub(crate) type Identity = (u64, u64);
 
 /// The two namespaces of a host.
 #[derive(Debug)]

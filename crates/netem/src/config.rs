@@ -1,37 +1,11 @@
-//! How a link is: [`LinkConfig`], its [`Rate`] and its [`QueueLimit`].
+//! How a link is: [`LinkConfig`] and its [`QueueLimit`].
 
-use crate::{Change, Loss, Schedule, Trace};
-use alloc::sync::Arc;
+use crate::{Change, Loss, Rate, Schedule};
 use core::time::Duration;
-use hoop_units::Bitrate;
 
 /// The queue's bound unless told otherwise: 256 KiB. That is 1.8 s at 1.15 Mbit/s, about as bloated as the modem of
 /// a thin DSL line, and 7 ms at 300 Mbit/s, enough to keep TCP from starving there.
 pub const QUEUE_BYTES_DEFAULT: usize = 256 * 1024;
-
-/// How fast the transmitter puts packets on the wire.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub enum Rate {
-    /// At once: packets take no time and never queue.
-    #[default]
-    Unlimited,
-    /// A constant rate, counted in bytes of IP. At zero the link stalls: packets queue, and wait for a change.
-    Fixed(Bitrate),
-    /// Delivery opportunities of a mahimahi trace, again and again from when the link starts or changes to it.
-    Trace(Arc<Trace>),
-}
-
-impl From<Bitrate> for Rate {
-    fn from(rate: Bitrate) -> Self {
-        Self::Fixed(rate)
-    }
-}
-
-impl From<Trace> for Rate {
-    fn from(trace: Trace) -> Self {
-        Self::Trace(Arc::new(trace))
-    }
-}
 
 /// How much may wait in the queue: a packet that would exceed either bound is dropped (drop-tail).
 ///
@@ -107,7 +81,7 @@ impl LinkConfig {
         }
     }
 
-    /// With this rate: a [`Bitrate`], a [`Trace`] or a [`Rate`].
+    /// With this rate: a [`Bitrate`](hoop_units::Bitrate), a [`Trace`](crate::Trace) or a [`Rate`].
     #[must_use]
     pub fn rate(self, rate: impl Into<Rate>) -> Self {
         Self { rate: rate.into(), ..self }

@@ -46,16 +46,18 @@ mod link;
 mod loss;
 mod packet;
 mod queue;
+mod rate;
 mod schedule;
 mod trace;
 mod transmitter;
 
-pub use config::{LinkConfig, QUEUE_BYTES_DEFAULT, QueueLimit, Rate};
+pub use config::{LinkConfig, QUEUE_BYTES_DEFAULT, QueueLimit};
 pub use counters::Counters;
 pub use delay::IN_FLIGHT_PACKETS_MAX;
 pub use link::{Delivery, Link};
 pub use loss::{GilbertElliott, Loss, Probability, ProbabilityError};
 pub use packet::{Packet, Parcel};
+pub use rate::Rate;
 pub use schedule::{Change, Schedule};
 pub use trace::{OPPORTUNITY_BYTES, TRACE_OPPORTUNITIES_MAX, Trace, TraceError};
 

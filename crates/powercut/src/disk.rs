@@ -1,6 +1,6 @@
 //! Written and synced, kept apart: [`Disk`]. Pure but for reading a folder at the beginning and writing one at the end.
 
-use crate::journal::Record;
+use crate::record::Record;
 use rand_core::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -16,10 +16,12 @@
 
 mod disk;
 mod journal;
+mod record;
 mod recorder;
 mod trial;
 
 pub use disk::Rules;
-pub use journal::{Journal, JournalError, Record};
+pub use journal::{Journal, JournalError};
+pub use record::Record;
 pub use recorder::{Recorder, note};
 pub use trial::{Trial, folder, number_of, seed, victim};

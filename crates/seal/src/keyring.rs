@@ -1,5 +1,6 @@
 //! The service's keys: [`Keyring`].
 
+use crate::kws_id::KwsId;
 use crate::record::expand;
 use crate::signing::{PERMIT_LEN, Permit, PublicKey, Receipt, SigningKey};
 use crate::ticket::{BODY_LEN, Grant, LABEL_LEN, NONCE_LEN, TAG_LEN, TICKET_LEN, Ticket, TicketError, TicketLabel};
@@ -12,22 +13,6 @@ use hoop_units::UploadId;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::{hkdf, hmac};
 use zeroize::Zeroizing;
-
-/// The name of a service's key, so that keys can rotate.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KwsId(pub [u8; 4]);
-
-impl fmt::Display for KwsId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
-    }
-}
-
-impl fmt::Debug for KwsId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 /// K_ws: one of a service's keys. Tickets, tokens, owners and signatures each use a key derived from it, so that no two uses share
 /// nonces. Its `Debug` shows the id alone.

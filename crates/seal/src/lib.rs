@@ -22,6 +22,7 @@ extern crate alloc;
 
 pub mod answer;
 mod keyring;
+mod kws_id;
 mod layout;
 mod prelude;
 mod record;
@@ -30,9 +31,8 @@ mod stream;
 mod ticket;
 pub mod word;
 
-pub use keyring::{
-    KeyLineError, Keyring, KwsId, ServiceKey, TOKEN_CONTENT_STEP, TokenError, token_content_len, token_len,
-};
+pub use keyring::{KeyLineError, Keyring, ServiceKey, TOKEN_CONTENT_STEP, TokenError, token_content_len, token_len};
+pub use kws_id::KwsId;
 pub use layout::{Layout, LayoutError};
 pub use prelude::{Prelude, PreludeError, SALT_LEN};
 pub use record::{ContentKey, OpenError, RECORD_OVERHEAD, Suite, UploadKey};

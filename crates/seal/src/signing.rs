@@ -11,7 +11,7 @@
 //! before the signature; a gateway's are over the upload's id and the time. So none of the three can be taken for another, or for
 //! another service's. A [`crate::Keyring`] signs permits and receipts, a [`GatewayKey`] proofs.
 
-use crate::keyring::KwsId;
+use crate::kws_id::KwsId;
 use crate::record::{UploadKey, expand};
 use alloc::string::String;
 use alloc::sync::Arc;

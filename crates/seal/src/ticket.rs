@@ -7,7 +7,7 @@
 //! plaintext: K(32) | not_before(4) | max_bytes(8) | route(8) | suite(1) | flags(1)
 //! ```
 
-use crate::keyring::KwsId;
+use crate::kws_id::KwsId;
 use crate::record::{Suite, UploadKey};
 use hoop_units::{UnixTime, UploadId};
 use ring::digest::{Context, SHA256};

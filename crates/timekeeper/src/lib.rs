@@ -22,8 +22,8 @@ pub mod simulated;
 mod timekeeper;
 mod witness;
 
-pub use saved::{Saved, Step};
-pub use timekeeper::{Over, Reading, Start, Timekeeper};
+pub use saved::{Saved, Start, Step};
+pub use timekeeper::{Over, Reading, Timekeeper};
 pub use witness::Source;
 
 use core::time::Duration;

@@ -1,6 +1,5 @@
 //! What outlives a restart: [`Saved`].
 
-use crate::timekeeper::Start;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -35,4 +34,25 @@ pub struct Step {
     pub run: u64,
     /// By so much.
     pub by: u64,
+}
+
+/// How steady time began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Start {
+    /// Where it had ended.
+    Known,
+    /// With the wall clock, as there is no last good time, or by so many microseconds behind it: the machine was off for long, or the clock is wrong.
+    Doubtful {
+        /// How far the wall clock was ahead of the last good time.
+        ahead_us: u64,
+        /// The run time then, in seconds. Not known of files of earlier versions: they count as if it were now.
+        #[serde(default = "never")]
+        run: u64,
+    },
+    /// At the last good time, since the wall clock was behind it: it has no battery, and is not believed however long it stands.
+    Behind,
+}
+
+const fn never() -> u64 {
+    u64::MAX
 }

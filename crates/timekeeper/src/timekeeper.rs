@@ -1,13 +1,12 @@
 //! The machine: [`Timekeeper`].
 
-use crate::saved::{Saved, Step};
+use crate::saved::{Saved, Start, Step};
 use crate::witness::{Source, Witnesses};
 use crate::{DAY, JUMP, STEPS_MAX};
 use alloc::borrow::ToOwned as _;
 use alloc::vec::Vec;
 use core::time::Duration;
 use hoop_units::{Timestamp, UnixTime};
-use serde::{Deserialize, Serialize};
 
 /// What the machine's clocks say at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,23 +55,6 @@ pub struct Timekeeper {
     /// Whether it is because of how it started; and then whether the wall clock was behind.
     start: Start,
     witnesses: Witnesses,
-}
-
-/// How steady time began.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Start {
-    /// Where it had ended.
-    Known,
-    /// With the wall clock, as there is no last good time, or by so many microseconds behind it: the machine was off for long, or the clock is wrong.
-    Doubtful {
-        /// How far the wall clock was ahead of the last good time.
-        ahead_us: u64,
-        /// The run time then, in seconds. Not known of files of earlier versions: they count as if it were now.
-        #[serde(default = "never")]
-        run: u64,
-    },
-    /// At the last good time, since the wall clock was behind it: it has no battery, and is not believed however long it stands.
-    Behind,
 }
 
 impl Timekeeper {
@@ -289,10 +271,6 @@ impl Timekeeper {
             start: self.start,
         }
     }
-}
-
-const fn never() -> u64 {
-    u64::MAX
 }
 
 fn micros(time: Duration) -> u64 {

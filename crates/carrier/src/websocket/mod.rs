@@ -28,6 +28,7 @@ use hoop_flow::Binding;
 use lanes::{Key, Lanes, OCTETS_MAX, Read, Room, Wakers};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -136,6 +137,7 @@ impl Carrier for WebSocketCarrier {
     }
 
     fn is_known(&self) {
+        self.handle.0.is_known.store(true, Ordering::Relaxed);
         self.handle.0.change(Lanes::is_known);
     }
 
@@ -172,6 +174,8 @@ struct Shared {
     offered: Notify,
     /// There may be room for another lane.
     room: Notify,
+    /// At a server: whose it is has been shown.
+    is_known: AtomicBool,
     gone: watch::Sender<Option<Gone>>,
 }
 
@@ -201,6 +205,7 @@ impl Shared {
             work: Notify::new(),
             offered: Notify::new(),
             room: Notify::new(),
+            is_known: AtomicBool::new(false),
             gone: watch::Sender::new(None),
         })
     }

@@ -1,7 +1,7 @@
 //! Who holds which place, who waits for one, and who makes way: [`Table`]. Time comes in.
 
-use super::Share;
 use super::pace::{AT_FIRST, BY_LEAVE, Sign, micros};
+use super::share::Share;
 use super::standing::Standings;
 use hoop_units::DeviceId;
 use std::collections::BTreeMap;

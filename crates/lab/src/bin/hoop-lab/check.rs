@@ -4,15 +4,14 @@
 //! says: rates within 2 %, round-trip times within a millisecond, losses within four standard deviations.
 
 mod loss;
+mod pair;
 mod rate;
 mod report;
 mod rtt;
 
 use crate::cli::Check;
 use crate::failure::Failure;
-use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
 use hoop_units::Bitrate;
-use report::Row;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,10 +38,4 @@ pub fn main(arguments: &Check) -> Result<ExitCode, Failure> {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(1),
     })
-}
-
-/// Two hosts, `a` and `b`, and the link `wire` between them.
-fn pair(up: LinkConfig, down: LinkConfig, seed: u64) -> Result<Lab, Failure> {
-    let link = Link::new("wire", "a", "b").up(up).down(down);
-    Ok(Lab::build(&Topology::new().seed(seed).host(Host::new("a")).host(Host::new("b")).link(link))?)
 }

@@ -1,6 +1,7 @@
 //! Losses: numbered datagrams over a lossy link, and which of them are missing.
 
-use super::{Row, pair};
+use super::pair::pair;
+use super::report::Row;
 use crate::failure::Failure;
 use hoop_lab::{GilbertElliott, LinkConfig, Loss, Probability};
 use nix::sys::socket::{setsockopt, sockopt};

@@ -1,6 +1,7 @@
 //! Rates: how many bytes of IP the far host receives in a second, by the kernel's own count of its interface.
 
-use super::{Row, pair};
+use super::pair::pair;
+use super::report::Row;
 use crate::failure::Failure;
 use hoop_lab::{Lab, LinkConfig};
 use hoop_units::Bitrate;

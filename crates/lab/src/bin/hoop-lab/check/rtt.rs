@@ -1,6 +1,7 @@
 //! Round-trip times: a datagram there and back.
 
-use super::{Row, pair};
+use super::pair::pair;
+use super::report::Row;
 use crate::failure::Failure;
 use hoop_lab::LinkConfig;
 use std::io;
