@@ -15,20 +15,20 @@ setup: ## Installs what the tests, the demo and the benchmark need (only what is
 demo: setup ## Drops an upload at a gateway, walks away, and shows what became of it (FILE=… for your own)
 	@demo/run $(if $(FILE),"$(FILE)")
 
-demo-run: setup ## Loses the network in the middle of a download, by curl as it is and by `hoop run -- curl`
+demo-run: setup ## Loses the network in the middle of a download, with plain curl and then with `hoop run -- curl`
 	@demo/flows
 
 demo-web: setup ## Starts a photo wall with sign-in, and says what to try in your own browser (ASK=1: with Chromium's question)
 	@demo/web
 
-screenshots: setup ## Takes pictures of all that people see, into .cache/screenshots (ONLY="card bridge" for some)
+screenshots: setup ## Takes pictures of every page and state, into .cache/screenshots (ONLY="card bridge" for some)
 	@cargo build --quiet -p hoop
 	@node tests/browser/screenshots.js $(ONLY)
 
-bench: setup ## Measures, each figure beside its limit (ONLY="…" for some of the benchmarks)
+bench: setup ## Measures, and prints each figure next to its limit (ONLY="…" for some of the benchmarks)
 	@bench/run $(ONLY)
 
-figures: setup ## Draws the figures of docs/figures again (some minutes: they are measured)
+figures: setup ## Measures and draws the figures of docs/figures again (takes some minutes)
 	@bench/run background budget
 
 quick: ## Checks format and lints, and runs unit and model tests: no root, no browser (two minutes when warm)
@@ -38,7 +38,7 @@ test: ## Runs every test, and ends with the line `N passed, N failed`
 	@tools/setup || { echo '0 passed, 1 failed'; exit 1; }
 	@tools/test
 
-lint: ## Checks format, lints, docs, scripts, licences, and known holes of what we depend on (cargo-deny, which needs the network)
+lint: ## Checks format, lints, docs, scripts, licences, and known vulnerabilities of dependencies (cargo-deny, which needs the network)
 	@tools/test format clippy doc scripts licences
 	@command -v cargo-deny >/dev/null || { echo 'cargo-deny is missing: cargo install --locked cargo-deny'; exit 1; }
 	@cargo deny check

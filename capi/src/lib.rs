@@ -9,11 +9,11 @@
 //!   fd ═══ pair of Unix sockets ═══ copy ─── FlowStream ─── carriers ─── the other end
 //! ```
 //!
-//! * While a socket connects, its pair is full of bytes that mean nothing, so that it is not writable; they are taken out once the flow is attached ([`socket`]).
-//! * A listening socket is readable when flows wait: each has put one byte into the pair ([`backlog`]).
-//! * When a flow fails, a byte that nobody reads is left in the pair as it is closed: the kernel then reports a reset, and not an end ([`copy`]).
+//! * While a socket connects, its pair is full of bytes that mean nothing, so that it is not writable; they are taken out once the flow is attached (`socket`).
+//! * A listening socket is readable when flows wait: each has put one byte into the pair (`backlog`).
+//! * When a flow fails, a byte that nobody reads is left in the pair as it is closed: the kernel then reports a reset, and not an end (`copy`).
 //!
-//! Unsafe code is in [`ffi`], for C's pointers and what `fork` and `exit` ask for, and in [`descriptor`], since a program's descriptors are numbers.
+//! Unsafe code is in `ffi`, for C's pointers and what `fork` and `exit` ask for, and in `descriptor`, since a program's descriptors are numbers.
 
 mod address;
 mod backlog;

@@ -53,7 +53,7 @@ pub struct IssuedTicket {
     /// The service's permit for gateways, in base64url.
     pub permit: Option<String>,
     /// The names of the only gateways that the service takes uploads from, besides devices that show T; `None`: any. At most
-    /// [`GATEWAYS_MAX`].
+    /// `GATEWAYS_MAX`.
     pub gateways: Option<Vec<String>>,
 }
 

@@ -1,6 +1,6 @@
 //! The frames of a lane, octet by octet as `docs/flow.md` §4 has them: [`Frame`].
 //!
-//! Every frame is a type, the length of what follows, and that: two [varints](crate::varint) and a payload. A number has one spelling, a
+//! Every frame is a type, the length of what follows, and that: two varints and a payload. A number has one spelling, a
 //! field of choices knows its choices, and a payload ends where its length says.
 
 use crate::id::{FlowId, FlowName, HostId};

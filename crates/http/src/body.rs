@@ -28,7 +28,7 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 /// How much of a long answer is handed over at a time, in bytes: some of these, and not the whole, wait in a connection whose reader is slow.
 const PIECE: usize = 16 * 1024;
 
-/// These bytes, handed over in pieces of [`PIECE`]. So the body has gone only when little of it is left to be sent, and none of it is kept then.
+/// These bytes, handed over in pieces of `PIECE`. So the body has gone only when little of it is left to be sent, and none of it is kept then.
 pub fn in_pieces(bytes: impl Into<Bytes>) -> Body {
     Pieces(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }

@@ -692,7 +692,7 @@ impl Spool {
         self.shared.index().tally()
     }
 
-    /// What `map` makes of the uploads that came last, newest first, at most `limit`. Others get at the index in between: [`PAGE`] uploads hold it up at a time. `map` must not use the
+    /// What `map` makes of the uploads that came last, newest first, at most `limit`. Others get at the index in between: `PAGE` uploads hold it up at a time. `map` must not use the
     /// spool.
     ///
     /// # Errors

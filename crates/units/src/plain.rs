@@ -1,4 +1,4 @@
-//! Text from outside, made safe to show: [`line`], [`escape`].
+//! Text from outside, made safe to show: [`line()`], [`escape`].
 //!
 //! A gateway, a service, a file's name or a certificate may hold text that commands a terminal (ESC, the C1 controls), turns round what
 //! stands beside it (bidirectional controls), hides (zero-width letters, tags), or begins a line of its own that looks like ours. Such

@@ -13,7 +13,7 @@ pub struct DeviceLimits {
     /// fills it alone.
     pub quota_bytes: Option<u64>,
     /// Uploads that a device may have here, done ones not counted. Default 2,000: a camera's whole card of photos. Of those that its services have, and of which nothing
-    /// but a row is here, it may have [`AWAY`] times as many: some wait for weeks until their owner signs in.
+    /// but a row is here, it may have `AWAY` times as many: some wait for weeks until their owner signs in.
     pub uploads: u64,
     /// Uploads that a device may begin within a minute. Default 600: ten photos a second, what a gigabit LAN carries.
     pub begun_per_minute: u32,
