@@ -11,7 +11,7 @@
 
 use super::body_reader::BodyReader;
 use super::body_writer::BodyWriter;
-use super::checkpoints::Checkpointer;
+use super::checkpoints::{Checkpointer, Checkpoints};
 use super::commit::{commit, record, whole_records};
 use super::open_ended::OpenEnded;
 use super::refusals::{commit_problem, truncated, whole};
@@ -112,9 +112,11 @@ async fn receive_upload(receiver: &Arc<Receiver>, announced: Announced, body: &m
         }
     };
     let open_ended = total.is_none().then(|| OpenEnded::new(admission));
-    let checkpoints = layout.map(|layout| Checkpointer::new(core, layout, from));
     let mut writer = BodyWriter::new(intake, prelude, from, limit, receiver.disk_turns.clone());
-    (writer.open_ended, writer.checkpoints) = (open_ended, checkpoints);
+    writer.open_ended = open_ended;
+    if let Some(layout) = layout {
+        writer.checkpoints = Checkpoints::Timed(Checkpointer::new(core, layout, from));
+    }
     let receiving = Receiving { core: core.clone(), writer: Some(writer), layout, from };
     receiving.run(reader).await
 }
