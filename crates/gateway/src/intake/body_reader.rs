@@ -33,7 +33,7 @@ pub enum Opening {
     },
 }
 
-/// A body's frames, with limits to how long each may stay away and how slowly they come.
+/// Reads a body frame by frame. A body that is silent too long, or too slow, is an error.
 pub struct BodyReader<'a> {
     pub body: &'a mut Inbound,
     core: Arc<Core>,
@@ -42,9 +42,9 @@ pub struct BodyReader<'a> {
     superseded: Option<Superseded>,
     /// What comes first: read while looking for the prelude, or kept of an earlier part.
     ahead: Option<Bytes>,
-    /// Read while looking whether all is here; comes after `ahead`.
+    /// Comes after `ahead`: read to see whether the whole body was here.
     looked_at: VecDeque<Bytes>,
-    /// What came, and how long it was waited for, since enough had come last.
+    /// The bytes that came, and how long they were waited for, since the last time that enough had come.
     came: u64,
     waited: Duration,
 }
@@ -111,7 +111,7 @@ impl<'a> BodyReader<'a> {
         Ok(next)
     }
 
-    /// What has come to the socket, at most so many bytes; `None`: nothing has, after all.
+    /// Takes what has come to the socket, `most` bytes at most; `None`: nothing has come after all.
     pub fn piped(&mut self, most: u64) -> Result<Option<Piped>, Problem> {
         let piped = self.body.piped(most).map_err(|error| Problem::new(Code::BodyTruncated, error))?;
         if let Some(piped) = &piped {
@@ -125,13 +125,13 @@ impl<'a> BodyReader<'a> {
         self.core.counters.received(bytes);
     }
 
-    /// The next `len` bytes if they have all come by now. If not, whatever has comes again from [`BodyReader::next`].
+    /// The next `len` bytes, if all of them have come by now. If not, those that have come are read again by [`BodyReader::next`].
     pub async fn at_hand(&mut self, len: u64) -> Option<Vec<Bytes>> {
         let (mut seen, mut left) = (VecDeque::new(), len);
         while left > 0 {
             let mut next = self.next_now().await;
             if next.is_none() {
-                // What waits in the socket, hyper reads when it has its turn.
+                // hyper reads what waits in the socket when its task runs.
                 tokio::task::yield_now().await;
                 next = self.next_now().await;
             }
@@ -145,7 +145,7 @@ impl<'a> BodyReader<'a> {
         Some(seen.into())
     }
 
-    /// What has come next by now. Whoever reads on is told of an end, or that it broke off, too.
+    /// The next bytes, if they have come by now. An end, or a break, is told to whoever reads on.
     async fn next_now(&mut self) -> Option<Bytes> {
         let mut next = pin!(self.next());
         poll_fn(|cx| match next.as_mut().poll(cx) {

@@ -14,17 +14,17 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-/// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
-/// As much is held for each sender of short bodies.
+/// Frames below this are collected before they are written, so that a sender's 1 KiB chunks do not cost a system call each. Each sender may hold
+/// that much memory.
 const WRITE_BYTES: usize = 16 * 1024;
 
-/// Where the body's bytes go.
+/// Writes one body to its upload's file, frame by frame.
 pub struct BodyWriter {
     pub intake: Intake,
     pub prelude: Vec<u8>,
     /// Where the next byte belongs.
     pub at: u64,
-    /// Where the last byte that may come belongs, and one.
+    /// The end of what may come.
     pub limit: u64,
     /// Moves `limit`, if the sender did not tell its length.
     pub open_ended: Option<OpenEnded>,
@@ -38,7 +38,7 @@ pub struct BodyWriter {
     pub overrun: bool,
     /// A permit for each sender that waits for the disk.
     disk_turns: Arc<Semaphore>,
-    /// What the disk is at.
+    /// What the disk is writing.
     settling: Option<JoinHandle<Result<(), WriteError>>>,
 }
 
@@ -100,8 +100,8 @@ impl BodyWriter {
         }
     }
 
-    /// Has the disk write what this sender has brought, and waits if it is still at what came before: its bytes wait in the socket meanwhile. So one
-    /// part is written while the next one comes.
+    /// Has the disk write what this sender has brought, and waits until it has written what came before that. So one part is written while the next
+    /// one comes, and a sender that is faster than the disk waits at its socket.
     async fn settle(&mut self) -> Result<(), Problem> {
         let Some(behind) = self.intake.behind() else { return Ok(()) };
         if let Some(before) = self.settling.take() {
@@ -115,7 +115,7 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// What comes next. What has come is committed while it stays away.
+    /// Waits for what comes next, and commits meanwhile what has come.
     async fn next(&mut self, reader: &mut BodyReader<'_>) -> Result<Option<Came>, Problem> {
         // The prelude's bytes are looked at, and what is held is in memory.
         let first_unseen = self.held_until.max(self.prelude.len() as u64);
@@ -168,7 +168,7 @@ impl BodyWriter {
             return Err(Problem::new(Code::RangeInvalid, detail));
         }
         self.compare_prelude(bytes)?;
-        // What is large is not copied: what the copy takes would be held as long as the sender sends.
+        // A large frame is not copied: the memory for a copy would be held as long as the sender sends.
         if bytes.len() >= WRITE_BYTES && !self.is_holding() {
             self.flush()?;
             self.intake.write_at(self.at, bytes).map_err(write_problem)?;
@@ -180,7 +180,7 @@ impl BodyWriter {
         if self.collected.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// A range from 0 repeats the prelude; another one there would be dropped unseen.
+    /// A range from 0 repeats the prelude. Were it another, the spool would drop it unseen.
     fn compare_prelude(&self, bytes: &[u8]) -> Result<(), Problem> {
         let Some(expected) = usize::try_from(self.at).ok().and_then(|at| self.prelude.get(at..)) else { return Ok(()) };
         let common = expected.len().min(bytes.len());

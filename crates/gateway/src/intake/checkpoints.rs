@@ -25,14 +25,14 @@ pub enum Checkpoints {
     Told(ToldCheckpoints),
 }
 
-/// The least time between two checkpoints of a body. Each is a sync and a transaction: one a second is nothing to a disk that takes the body
+/// The least time between two checkpoints of a body. Each costs a sync and a transaction. One a second is little for a disk that takes the body
 /// itself, and what comes in a second is soon sent again.
 const LEAST_TIME: Duration = Duration::from_secs(1);
 
-/// A checkpoint has so much at least, as long as more comes: a slow sender must not wear a flash chip out with a sync each second.
+/// While more comes, a checkpoint waits for so many bytes: a slow sender must not wear a flash chip out with a sync each second.
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// Whatever there is, a whole record at least, is committed after so long: a sender that has fallen silent may be gone.
+/// After so long whatever there is gets committed, if it is a whole record at least: a silent sender may be gone.
 const STILL_TIME: Duration = Duration::from_secs(5);
 
 /// The checkpoints of one body whose length is known. The socket does not wait for the disk: a checkpoint is made beside it, one at a time, and the
@@ -40,7 +40,7 @@ const STILL_TIME: Duration = Duration::from_secs(5);
 pub struct Checkpointer {
     core: Arc<Core>,
     layout: Layout,
-    /// Up to where it is committed, or being so.
+    /// Up to where it is committed, or is being committed.
     done: u64,
     /// When the last checkpoint began, or the body.
     last: Instant,
@@ -60,7 +60,7 @@ impl Checkpointer {
         }
         whole_records(self.layout, ByteRange::new(self.done, written))?;
         let wait = if written - self.done >= LEAST_BYTES { LEAST_TIME } else { STILL_TIME };
-        // One that is under way is looked at again in a while.
+        // While one is under way, the next one waits.
         let under_way = self.under_way.as_ref().is_some_and(|task| !task.is_finished());
         Some(if under_way { Instant::now().max(self.last) + LEAST_TIME } else { self.last + wait })
     }
@@ -76,7 +76,7 @@ impl Checkpointer {
         let (core, intake, total) = (self.core.clone(), intake.another(), self.layout.total());
         self.under_way = Some(tokio::task::spawn_blocking(move || {
             if let Err(error) = record(&core, &intake, range, total) {
-                // The message's own end reports whatever is in the way.
+                // The end of the message reports what is wrong.
                 tracing::debug!(%error, "a checkpoint of a long body was not recorded");
             }
         }));

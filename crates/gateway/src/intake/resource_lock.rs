@@ -6,14 +6,14 @@
 use hoop_spool::Token;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::{Mutex as Queue, OwnedMutexGuard, watch};
+use tokio::sync::{OwnedMutexGuard, watch};
 
 /// The resources that are in use. Holds no more than there are requests under way.
 #[derive(Default)]
 pub struct ResourceLocks(Mutex<BTreeMap<Token, Weak<Slot>>>);
 
 struct Slot {
-    queue: Arc<Queue<()>>,
+    queue: Arc<tokio::sync::Mutex<()>>,
     /// How many requests have come.
     come: watch::Sender<u64>,
 }
