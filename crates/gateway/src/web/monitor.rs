@@ -105,7 +105,7 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     if wanted == Representation::Events {
         return Ok(visit.stream(Topic::Overview));
     }
-    let overview = blocking(&visit.web, Overview::of).await.map_err(|error| store_problem(&error))?;
+    let overview = blocking(visit.web, Overview::of).await.map_err(|error| store_problem(&error))?;
     let mut response = match wanted {
         Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
         Representation::Html => {
