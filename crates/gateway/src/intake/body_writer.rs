@@ -21,9 +21,10 @@ const WRITE_BYTES: usize = 16 * 1024;
 /// Writes one body to its upload's file, frame by frame.
 pub struct BodyWriter {
     pub intake: Intake,
-    pub prelude: Vec<u8>,
+    /// What the first bytes must be.
+    prelude: Vec<u8>,
     /// Where the next byte belongs.
-    pub at: u64,
+    at: u64,
     /// The end of what may come.
     pub limit: u64,
     /// Moves `limit`, if the sender did not tell its length.
@@ -31,7 +32,7 @@ pub struct BodyWriter {
     /// Bytes that come before here are held in memory until all of them are here.
     pub held_until: u64,
     /// What is to be written together, small frames or held: the bytes before `at`.
-    pub collected: BytesMut,
+    collected: BytesMut,
     /// Commit what has come, while more comes.
     pub checkpoints: Checkpoints,
     /// Whether more came than may.
@@ -204,6 +205,11 @@ impl BodyWriter {
     /// Whether what has come is held in memory: see [`BodyWriter::held_until`].
     const fn is_holding(&self) -> bool {
         self.at < self.held_until
+    }
+
+    /// Takes out what is held, if not all of it has come.
+    pub fn take_held(&mut self) -> BytesMut {
+        if self.is_holding() { std::mem::take(&mut self.collected) } else { BytesMut::new() }
     }
 
     /// Up to where everything is in the file.

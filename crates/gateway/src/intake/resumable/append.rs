@@ -169,7 +169,7 @@ impl Append {
         let (end, taken) = match writer.written() {
             // Nothing is in the file.
             at if at == start => {
-                let held = std::mem::take(&mut writer.collected);
+                let held = writer.take_held();
                 blocking(&self.receiver.core, move |_| drop(writer)).await;
                 let end = told.max(start + held.len() as u64);
                 if end > told {
