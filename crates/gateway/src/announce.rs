@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_daemon_finds_the_gateway_by_its_service_type_with_port_and_host_name() {
+    fn the_gateway_is_found_by_service_type_with_port_and_host_name() {
         let announcement = Announcement::begin_by(on_loopback(), "Hoop gateway, tested", 4667).unwrap();
         let seeker = on_loopback();
         let events = seeker.browse(SERVICE).unwrap();

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_ahead_of_the_disk_waits_and_short_uploads_do_not() {
+    async fn a_sender_ahead_of_the_disk_waits_and_short_uploads_do_not() {
         /// More than the sockets hold.
         const LONG: usize = 64 << 20;
         let folder = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_is_over_ends_though_a_sender_is_at_one_of_it() {
+    async fn expired_uploads_end_although_one_of_them_has_a_sender() {
         const UPLOADS: u8 = 200;
         let folder = tempfile::tempdir().unwrap();
         let core = open(folder.path()).await.core;

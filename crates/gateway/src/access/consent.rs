@@ -16,11 +16,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a device waits for word of a destination that nothing is known of: name, TCP, TLS and an answer are five round trips, so
-/// enough for 300 ms each. The first bytes of its upload wait in the socket meanwhile.
+/// How long a device waits while an unknown destination is probed: name, TCP, TLS and an answer are five round trips, so this is enough for 300 ms
+/// each. The first bytes of its upload wait in the socket meanwhile.
 pub const PROBE_WAIT: Duration = Duration::from_millis(1500);
 
-/// An origin whose published keys lack the one that a permit names is asked again, but not sooner than this after it was asked last.
+/// When a permit names a key that its origin has not published, the origin is asked again, but not sooner than this after the last time.
 const KEYS_AGAIN: Duration = Duration::from_secs(60);
 
 /// Who demands a permit, if its owner has it so.

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_its_own_by_the_connections_address_or_if_it_is_listed() {
+    fn a_gateways_own_place_is_its_address_or_a_listed_name() {
         let public = Url::parse("https://box.family.example/").unwrap();
         let hosts = Hosts::new(&["hoop.example.org".to_owned(), "203.0.113.5".to_owned()], Some(&public));
         let own = |authority: &str, local: &str| {

@@ -1,6 +1,6 @@
 //! A gateway's own key: [`open`].
 //!
-//! It lies in the spool, `gateway.key`, since what is bound to this gateway is worth nothing without what lies there: 32 octets that are the seed of an
+//! It lies in the spool, `gateway.key`, since what is bound to this gateway is worth nothing without what lies there: 32 bytes that are the seed of an
 //! Ed25519 key, as text: `hoop-gateway-v1 BASE64URL`, readable by its owner alone. Whoever copies it can pose as this gateway to services that
 //! ask for one; nothing can be opened with it.
 
@@ -52,7 +52,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_gateway_stays_who_it_is_and_its_key_is_its_owners_alone() {
+    fn a_gateways_key_survives_a_restart_and_only_its_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
         let key = open(folder.path()).unwrap();
         assert_eq!(open(folder.path()).unwrap().id(), key.id());

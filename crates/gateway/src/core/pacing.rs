@@ -14,7 +14,7 @@ pub struct Pacing {
     pub background: Option<Duration>,
     /// A line that is billed by its 95th percentile.
     pub budget: Option<BudgetConfig>,
-    /// The interface to the uplink, whose counters say what the whole household sends. `None`: our own octets are all.
+    /// The interface to the uplink, whose counters say what the whole household sends. `None`: our own bytes are all.
     pub interface: Option<String>,
     /// Whether an upload that would miss its deadline waits for its hours, or keeps to the budget, all the same. Default false.
     pub deadlines_wait: bool,

@@ -54,7 +54,7 @@ struct Paced {
     /// The same for connections to the same address.
     path: u64,
     last: Counters,
-    /// What the kernel was told, in octets a second.
+    /// What the kernel was told, in bytes a second.
     told: u64,
 }
 
@@ -62,7 +62,7 @@ struct State {
     background: Option<Background>,
     limit: RateLimit,
     budget: Option<BudgetShell>,
-    /// Whether anything waits to be sent, and the least octets a second that meet its deadlines.
+    /// Whether anything waits to be sent, and the least bytes a second that meet its deadlines.
     demand: (bool, u64),
     /// What all together may use now.
     total: Option<Bitrate>,
@@ -150,7 +150,7 @@ impl Pacer {
         }
     }
 
-    /// What waits to be sent: whether anything does, and its deadlines with the octets left of each.
+    /// What waits to be sent: whether anything does, and its deadlines with the bytes left of each.
     pub fn set_demand(&self, has_queue: bool, deadlines: impl Iterator<Item = (UnixTime, u64)>) {
         let forced = if self.pacing.deadlines_wait { 0 } else { least_rate(deadlines, self.clock.unix()) };
         self.state().demand = (has_queue, forced);
@@ -285,18 +285,18 @@ impl Paced {
 
     /// Tells the kernel, if it makes a difference.
     fn tell(&mut self, rate: Bitrate) {
-        let octets = (rate.as_bps() / 8 * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES).max(1);
-        if octets.abs_diff(self.told) * 100 <= self.told {
+        let bytes = (rate.as_bps() / 8 * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES).max(1);
+        if bytes.abs_diff(self.told) * 100 <= self.told {
             return;
         }
-        self.told = octets;
-        if let Err(error) = self.socket.set_max_rate(octets) {
+        self.told = bytes;
+        if let Err(error) = self.socket.set_max_rate(bytes) {
             tracing::debug!(%error, "a connection's rate cannot be set");
         }
     }
 }
 
-/// What so many octets of a stream are in full packets.
-const fn on_the_wire(octets: u64) -> u64 {
-    octets * PACKET_BYTES / (PACKET_BYTES - HEADER_BYTES)
+/// What so many bytes of a stream are in full packets.
+const fn on_the_wire(bytes: u64) -> u64 {
+    bytes * PACKET_BYTES / (PACKET_BYTES - HEADER_BYTES)
 }

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_pause_outlives_a_restart_and_whoever_waits_for_its_end_hears_of_it() {
+    async fn a_pause_outlives_a_restart_and_its_end_wakes_who_waits() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("paused");
         Pause::open(file.clone()).set(true).unwrap();

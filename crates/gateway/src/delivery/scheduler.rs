@@ -16,28 +16,27 @@ use tokio::time::Instant;
 
 const _: () = assert!(SMALL_BYTES == hoop_dispatch::SMALL_BYTES, "spool and dispatcher agree on what is small");
 
-/// Uploads, and devices, are taken from the spool by so many at a time: a page of index.
+/// So many uploads, or devices, are read from the spool at a time: a page of its index.
 const PAGE: usize = 64;
 
-/// What was sent is counted so often while something is: an upload makes way a second too late at worst.
+/// The bytes that were sent are counted so often: an upload makes way a second too late at worst.
 const COUNT: Duration = Duration::from_secs(1);
 
-/// What is stored so soon after the conductor looked last waits so long, and is looked at together: devices that send many small uploads one
-/// after the other must not have the spool searched for each. Nobody sees it beside an uplink's round trip.
+/// The scheduler rests so long between two searches of the spool, so that devices that send many small uploads one after the other do not cause a
+/// search for each. Nobody sees it beside an uplink's round trip.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Where a look takes long, because devices keep the disk or the processor busy, it waits so many times as long: looking then takes a tenth of the time.
+/// After a search that took long, since devices keep the disk or the processor busy, it rests so many times as long. Searching then takes a tenth of the time.
 const GATHER_LOOKS: u32 = 9;
 
-/// But no longer than this.
+/// The scheduler rests no longer than this.
 const GATHER_MAX: Duration = Duration::from_millis(200);
 
-/// The scheduler looks up at least so often: then a wall clock that jumped is noticed.
+/// The scheduler searches at least so often, so that it notices a wall clock that jumped.
 const TICK: Duration = Duration::from_secs(30);
 
-/// Nothing is started for so long after an attempt's end could not be recorded: what is due in the spool then is still due, and
-/// would be begun again at once. Long enough that a full or failing disk is not worn out, short enough that nobody misses it
-/// once the disk is well.
+/// When the end of an attempt could not be recorded, nothing is started for so long. The upload is still due in the spool, and would begin again at
+/// once. This is long enough not to wear out a full or failing disk, and short enough that nobody misses it once the disk is well.
 const SPOOL_REST: Duration = Duration::from_secs(5);
 
 /// Delivers until `shutdown`. Attempts under way then are dropped; what they achieved is recorded.

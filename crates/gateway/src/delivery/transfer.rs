@@ -1,8 +1,8 @@
 //! One attempt at one upload: sending what is stored and the service lacks, then asking what became of it.
 //!
 //! An upload that is still coming in is sent as far as it is stored, and its state stays `receiving`. When nothing more is there, the
-//! attempt waits a moment for more, and then ends: the next commit makes it due again. What a device left behind that has walked
-//! off goes out just so; now and then the service is asked whether the rest has come to it by another way.
+//! attempt waits a moment for more, and then ends: the next commit makes it due again. A partial upload is sent, too, after its device has
+//! left; now and then the service is asked whether the rest has come to it by another way.
 
 use super::message::{MESSAGE_BYTES, PayloadBody, next_message};
 use super::state::Delivery;
@@ -22,19 +22,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After so many refusals of a record in a row the upload is given up: what is on our disk, or what the device sent, is
-/// damaged, and sending it again does not help. Damage on the way is caught by TLS.
+/// The upload is given up after so many refusals of a record in a row. What is on our disk, or what the device sent, is damaged then, and
+/// sending it again does not help. TLS catches damage on the way.
 const CORRUPT_MAX: u32 = 5;
 
-/// So many messages in a row may be taken without the service having more than before.
+/// The service may take so many messages in a row without having more than before.
 const IDLE_MESSAGES_MAX: u32 = 3;
 
-/// How long an attempt keeps its slot and its connection when all that is stored is sent and the device still sends: longer than what
-/// comes takes to be committed. One attempt at a time may wait so.
+/// How long an attempt keeps its slot and its connection while it waits for more to be stored: longer than a commit takes. One attempt at a
+/// time may wait so.
 const MORE_WAIT: Duration = Duration::from_secs(3);
 
-/// After all that is stored of an unfinished upload was delivered, the service is asked what became of it after as long as it has been
-/// here, within these bounds: a device that went on elsewhere is done in minutes, one that broke never is.
+/// When all that is stored of an unfinished upload has been delivered, the service is asked later what became of the rest. The wait is as long as
+/// the upload has been here, within these bounds: a device that went on elsewhere is done in minutes, and one that broke never is.
 const IDLE_SECS_MIN: u32 = 60;
 const IDLE_SECS_MAX: u32 = 6 * 60 * 60;
 
@@ -140,7 +140,7 @@ pub async fn attempt(delivery: &Delivery, id: UploadId) -> Ended {
     }
 }
 
-/// As how many failed attempts a pause counts at most: four seconds' wait.
+/// A pause counts as so many failed attempts at most: a wait of four seconds.
 const PAUSED_ATTEMPTS: u32 = 2;
 
 fn retry(retryable: Retryable, attempts: u32) -> Ended {
@@ -203,7 +203,7 @@ impl Transfer<'_> {
                 self.has = RangeSet::new();
                 Ok(())
             }
-            word => self.apply_verdict(word).await,
+            verdict => self.apply_verdict(verdict).await,
         }
     }
 
@@ -230,7 +230,7 @@ impl Transfer<'_> {
                     continue;
                 }
                 ServiceVerdict::AskHow => return self.ask(uploads).await,
-                word => self.apply_verdict(word).await?,
+                verdict => self.apply_verdict(verdict).await?,
             }
             self.idle_messages = if self.has.len() > before { 0 } else { self.idle_messages + 1 };
             if self.idle_messages >= IDLE_MESSAGES_MAX {
@@ -343,9 +343,9 @@ impl Transfer<'_> {
         let target = format!("{uploads}/{}", self.upload.id);
         let request = self.service.request(Method::GET, &target).header("prefer", PREFER_WAIT);
         let answer = self.service.ask(request).await?;
-        let word = self.service.judge(&answer, self.upload.total);
+        let verdict = self.service.judge(&answer, self.upload.total);
         let whole = self.upload.stored.len() == self.upload.total;
-        let lost = match &word {
+        let lost = match &verdict {
             ServiceVerdict::Unknown => true,
             // Of an upload that is not all here, something is still to come to it.
             ServiceVerdict::Stands { state, .. } => *state == State::Receiving && whole,
@@ -357,14 +357,14 @@ impl Transfer<'_> {
         };
         if lost && self.upload.state.keeps_payload() {
             // The service was restored from a backup, say. We still have it; what came again before a break need not come a third time.
-            self.has = match word {
+            self.has = match verdict {
                 ServiceVerdict::Stands { has, .. } => has,
                 _ => RangeSet::new(),
             };
             self.record(Change { delivered: Some(self.has.clone()), ..Change::default() }).await?;
             return Err(self.send_again().await);
         }
-        self.apply_verdict(word).await?;
+        self.apply_verdict(verdict).await?;
         Err(Stop::Wait(self.upload.reason.clone()))
     }
 
@@ -377,11 +377,11 @@ impl Transfer<'_> {
         };
         while let Some(range) = next_message(&self.layout, &self.has, &self.upload.stored, self.message_bytes) {
             let before = self.has.len();
-            let word = match self.send(&payload, range).await {
+            let verdict = match self.send(&payload, range).await {
                 Ok(answer) => self.service.judge(&answer, self.upload.total),
                 Err(retryable) => return retryable.into(),
             };
-            if let Err(stop) = self.apply_verdict(word).await {
+            if let Err(stop) = self.apply_verdict(verdict).await {
                 return stop;
             }
             if self.has.len() <= before {
@@ -392,8 +392,8 @@ impl Transfer<'_> {
     }
 
     /// Records what the service said.
-    async fn apply_verdict(&mut self, word: ServiceVerdict) -> Result<(), Stop> {
-        match word {
+    async fn apply_verdict(&mut self, verdict: ServiceVerdict) -> Result<(), Stop> {
+        match verdict {
             ServiceVerdict::Stands { state, has, status } => self.stands(state, has, status).await,
             ServiceVerdict::Ends { state, code, detail } => {
                 let reason = Some(Some(Reason::new(code.name(), detail)));
@@ -423,12 +423,12 @@ impl Transfer<'_> {
             (State::Receiving, _) => State::Delivering,
             (state, _) => state,
         };
-        let full_word = answer.is_some() || reason.is_some();
-        if state.is_final() && !full_word && self.upload.answer.is_none() && state != State::Stopped {
+        let is_complete = answer.is_some() || reason.is_some();
+        if state.is_final() && !is_complete && self.upload.answer.is_none() && state != State::Stopped {
             // A final state without its answer: the status has it. Until then all is there.
             let received = Some(State::Received);
             self.record(Change { state: received, delivered: Some(self.has.clone()), ..Change::default() }).await?;
-            return self.last_word(state).await;
+            return self.fetch_answer(state).await;
         }
         let change = Change {
             state: Some(state),
@@ -445,7 +445,7 @@ impl Transfer<'_> {
     }
 
     /// Fetches the answer that goes with a final state; without one, the state alone is recorded.
-    async fn last_word(&mut self, state: State) -> Result<(), Stop> {
+    async fn fetch_answer(&mut self, state: State) -> Result<(), Stop> {
         let known = self.service.well_known().await?;
         let target = format!("{}/{}", known.uploads.path(), self.upload.id);
         let answer = self.service.ask(self.service.request(Method::GET, &target)).await?;

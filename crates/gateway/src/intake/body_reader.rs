@@ -1,5 +1,6 @@
 //! A request's body as it comes: [`BodyReader`].
 
+use super::resource_lock::Superseded;
 use crate::core::body_timeouts::BodyTimeouts;
 use crate::core::state::Core;
 use bytes::Bytes;
@@ -15,30 +16,49 @@ use tokio::time::{Instant, timeout};
 
 /// What comes next of a body.
 pub enum Came {
-    /// These.
     Bytes(Bytes),
     /// What waits in the socket.
     InSocket,
 }
 
-/// A body's frames, with limits to how long each may stay away and how slowly they come.
+/// How a body begins.
+pub enum Opening {
+    Prelude(Prelude),
+    /// It ended, or broke off, before there was a prelude.
+    Short {
+        seen: Bytes,
+        /// What the prelude lacks.
+        lacks: PreludeError,
+        ended: Result<(), Problem>,
+    },
+}
+
+/// Reads a body frame by frame. A body that is silent too long, or too slow, is an error.
 pub struct BodyReader<'a> {
     pub body: &'a mut Inbound,
     core: Arc<Core>,
     timeouts: BodyTimeouts,
-    /// Read while looking for the prelude.
-    pub ahead: Option<Bytes>,
-    /// Read while looking whether all is here; comes after `ahead`.
+    /// Ends the body when another request for the same upload has come.
+    superseded: Option<Superseded>,
+    /// What comes first: read while looking for the prelude, or kept of an earlier part.
+    ahead: Option<Bytes>,
+    /// Comes after `ahead`: read to see whether the whole body was here.
     looked_at: VecDeque<Bytes>,
-    /// What came, and how long it was waited for, since enough had come last.
+    /// The bytes that came, and how long they were waited for, since the last time that enough had come.
     came: u64,
     waited: Duration,
 }
 
 impl<'a> BodyReader<'a> {
+    /// A body from its beginning.
     pub fn new(core: &Arc<Core>, timeouts: BodyTimeouts, body: &'a mut Inbound) -> Self {
         let (core, looked_at, waited) = (core.clone(), VecDeque::new(), Duration::ZERO);
-        Self { body, core, timeouts, ahead: None, looked_at, came: 0, waited }
+        Self { body, core, timeouts, superseded: None, ahead: None, looked_at, came: 0, waited }
+    }
+
+    /// The body of a part, after what was `kept` of the parts before, until another request for the same upload comes.
+    pub fn of_part(self, kept: Option<Bytes>, superseded: Superseded) -> Self {
+        Self { ahead: kept, superseded: Some(superseded), ..self }
     }
 
     /// The next bytes; `None` at the end. A body that breaks off is an error.
@@ -49,7 +69,7 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// The same; or, for whoever need not see them, that they have come to the socket, where [`BodyReader::piped`] has them.
+    /// The next bytes; or, for whoever need not see them, that they have come to the socket, where [`BodyReader::piped`] has them.
     pub async fn next_or_in_socket(&mut self, unseen: bool) -> Result<Option<Came>, Problem> {
         if let Some(ahead) = self.ahead.take().or_else(|| self.looked_at.pop_front()) {
             return Ok(Some(Came::Bytes(ahead)));
@@ -67,7 +87,17 @@ impl<'a> BodyReader<'a> {
                 false => body.data().await.map(|data| data.map(Came::Bytes)),
             }
         });
-        let next = next.await;
+        let next = match &mut self.superseded {
+            None => next.await,
+            Some(superseded) => tokio::select! {
+                biased;
+                () = superseded.wait() => {
+                    let detail = "another request for the same upload came meanwhile";
+                    return Err(Problem::new(Code::RequestTimeout, detail));
+                }
+                next = next => next,
+            },
+        };
         self.waited += begun.elapsed();
         let Ok(next) = next else {
             let (came, secs) = (self.came, self.waited.as_secs());
@@ -81,7 +111,7 @@ impl<'a> BodyReader<'a> {
         Ok(next)
     }
 
-    /// What has come to the socket, at most so many bytes; `None`: nothing has, after all.
+    /// Takes what has come to the socket, `most` bytes at most; `None`: nothing has come after all.
     pub fn piped(&mut self, most: u64) -> Result<Option<Piped>, Problem> {
         let piped = self.body.piped(most).map_err(|error| Problem::new(Code::BodyTruncated, error))?;
         if let Some(piped) = &piped {
@@ -95,13 +125,13 @@ impl<'a> BodyReader<'a> {
         self.core.counters.received(bytes);
     }
 
-    /// The next `len` bytes if they have all come by now. If not, whatever has comes again from [`BodyReader::next`].
+    /// The next `len` bytes, if all of them have come by now. If not, those that have come are read again by [`BodyReader::next`].
     pub async fn at_hand(&mut self, len: u64) -> Option<Vec<Bytes>> {
         let (mut seen, mut left) = (VecDeque::new(), len);
         while left > 0 {
             let mut next = self.next_now().await;
             if next.is_none() {
-                // What waits in the socket, hyper reads when it has its turn.
+                // hyper reads what waits in the socket when its task runs.
                 tokio::task::yield_now().await;
                 next = self.next_now().await;
             }
@@ -115,7 +145,7 @@ impl<'a> BodyReader<'a> {
         Some(seen.into())
     }
 
-    /// What has come next by now. Whoever reads on is told of an end, or that it broke off, too.
+    /// The next bytes, if they have come by now. An end, or a break, is told to whoever reads on.
     async fn next_now(&mut self) -> Option<Bytes> {
         let mut next = pin!(self.next());
         poll_fn(|cx| match next.as_mut().poll(cx) {
@@ -126,21 +156,37 @@ impl<'a> BodyReader<'a> {
     }
 
     /// Reads on until the prelude is there; its bytes come again from [`BodyReader::next`].
+    ///
+    /// # Errors
+    /// `body-not-sealed`; those of a body that breaks off.
     pub async fn prelude(&mut self) -> Result<Prelude, Problem> {
+        match self.opening().await? {
+            Opening::Prelude(prelude) => Ok(prelude),
+            Opening::Short { ended: Err(problem), .. } => Err(problem),
+            Opening::Short { lacks, ended: Ok(()), .. } => Err(Problem::new(Code::BodyNotSealed, lacks)),
+        }
+    }
+
+    /// Reads on until the prelude is there, or the body is over; the prelude's bytes come again from [`BodyReader::next`].
+    ///
+    /// # Errors
+    /// `body-not-sealed` if the body begins with something else.
+    pub async fn opening(&mut self) -> Result<Opening, Problem> {
         let mut seen = Bytes::new();
         loop {
-            let error = match Prelude::parse(&seen) {
+            let lacks = match Prelude::parse(&seen) {
                 Ok(prelude) => {
                     self.ahead = Some(seen);
-                    return Ok(prelude);
+                    return Ok(Opening::Prelude(prelude));
                 }
                 Err(error @ PreludeError::Incomplete { .. }) => error,
                 Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
             };
-            match self.next().await? {
-                Some(bytes) if seen.is_empty() => seen = bytes,
-                Some(bytes) => seen = [seen, bytes].concat().into(),
-                None => return Err(Problem::new(Code::BodyNotSealed, error)),
+            match self.next().await {
+                Ok(Some(bytes)) if seen.is_empty() => seen = bytes,
+                Ok(Some(bytes)) => seen = [seen, bytes].concat().into(),
+                Ok(None) => return Ok(Opening::Short { seen, lacks, ended: Ok(()) }),
+                Err(problem) => return Ok(Opening::Short { seen, lacks, ended: Err(problem) }),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A request's body on its way to the file: [`BodyWriter`].
 
 use super::body_reader::{BodyReader, Came};
-use super::checkpoints::Checkpointer;
+use super::checkpoints::Checkpoints;
 use super::open_ended::OpenEnded;
 use super::refusals::write_problem;
 use crate::core::blocking::blocking;
@@ -14,37 +14,57 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-/// Frames below this are collected before they are written: a sender's 1 KiB chunks must not cost a system call each.
-/// As much is held for each sender of short bodies.
+/// Frames below this are collected before they are written, so that a sender's 1 KiB chunks do not cost a system call each. Each sender may hold
+/// that much memory.
 const WRITE_BYTES: usize = 16 * 1024;
 
-/// Where the body's bytes go.
+/// Writes one body to its upload's file, frame by frame.
 pub struct BodyWriter {
     pub intake: Intake,
-    pub prelude: Vec<u8>,
+    /// What the first bytes must be.
+    prelude: Vec<u8>,
     /// Where the next byte belongs.
-    pub at: u64,
-    /// Where the last byte that may come belongs, and one.
+    at: u64,
+    /// The end of what may come.
     pub limit: u64,
     /// Moves `limit`, if the sender did not tell its length.
     pub open_ended: Option<OpenEnded>,
-    /// Small frames, to be written together: the bytes before `at`.
-    pub collected: BytesMut,
-    /// Commits what has come, while more comes. `None`: nobody knows of how much it is a part.
-    pub checkpoints: Option<Checkpointer>,
+    /// Bytes that come before here are held in memory until all of them are here.
+    pub held_until: u64,
+    /// What is to be written together, small frames or held: the bytes before `at`.
+    collected: BytesMut,
+    /// Commit what has come, while more comes.
+    pub checkpoints: Checkpoints,
+    /// Whether more came than may.
+    pub overrun: bool,
     /// A permit for each sender that waits for the disk.
     disk_turns: Arc<Semaphore>,
-    /// What the disk is at.
+    /// What the disk is writing.
     settling: Option<JoinHandle<Result<(), WriteError>>>,
 }
 
 impl BodyWriter {
     /// Takes bytes from `at` on, before `limit`.
     pub fn new(intake: Intake, prelude: Vec<u8>, at: u64, limit: u64, disk_turns: Arc<Semaphore>) -> Self {
-        let (open_ended, collected, checkpoints, settling) = (None, BytesMut::new(), None, None);
-        Self { disk_turns, intake, prelude, at, limit, open_ended, collected, checkpoints, settling }
+        Self {
+            intake,
+            prelude,
+            at,
+            limit,
+            open_ended: None,
+            held_until: 0,
+            collected: BytesMut::new(),
+            checkpoints: Checkpoints::Never,
+            overrun: false,
+            disk_turns,
+            settling: None,
+        }
     }
 
+    /// Takes the body to its end.
+    ///
+    /// # Errors
+    /// Why not all of it could be taken. What came before is in the file, or collected.
     pub async fn pump(&mut self, reader: &mut BodyReader<'_>) -> Result<(), Problem> {
         while let Some(came) = self.next(reader).await? {
             match came {
@@ -54,18 +74,36 @@ impl BodyWriter {
                 }
                 Came::InSocket => self.pipe(reader)?,
             }
-            let written = self.written();
-            if let Some(checkpoints) = &mut self.checkpoints {
-                checkpoints.look(&self.intake, written);
-            }
+            self.checkpoint_beside();
             self.settle().await?;
+            self.checkpoint_and_tell().await?;
         }
         Ok(())
     }
 
-    /// Has the disk write what this sender has brought, and waits if it is still at what came before: its bytes wait in the socket meanwhile. So one
-    /// part is written while the next one comes.
-    pub async fn settle(&mut self) -> Result<(), Problem> {
+    /// Begins a timed checkpoint if one is due.
+    fn checkpoint_beside(&mut self) {
+        let written = self.written();
+        if let Checkpoints::Timed(checkpointer) = &mut self.checkpoints {
+            checkpointer.look(&self.intake, written);
+        }
+    }
+
+    /// Makes a checkpoint of which the sender is told, if one is due.
+    async fn checkpoint_and_tell(&mut self) -> Result<(), Problem> {
+        if !matches!(&self.checkpoints, Checkpoints::Told(checkpoints) if checkpoints.is_due(self.at)) {
+            return Ok(());
+        }
+        self.flush()?;
+        match &mut self.checkpoints {
+            Checkpoints::Told(checkpoints) => checkpoints.make(self.intake.another(), self.at).await,
+            Checkpoints::Never | Checkpoints::Timed(_) => Ok(()),
+        }
+    }
+
+    /// Has the disk write what this sender has brought, and waits until it has written what came before that. So one part is written while the next
+    /// one comes, and a sender that is faster than the disk waits at its socket.
+    async fn settle(&mut self) -> Result<(), Problem> {
         let Some(behind) = self.intake.behind() else { return Ok(()) };
         if let Some(before) = self.settling.take() {
             before.await.map_err(|error| Problem::new(Code::Internal, error))?.map_err(write_problem)?;
@@ -78,13 +116,17 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// What comes next. What has come is committed while it stays away.
+    /// Waits for what comes next, and commits meanwhile what has come.
     async fn next(&mut self, reader: &mut BodyReader<'_>) -> Result<Option<Came>, Problem> {
-        // The prelude's bytes are looked at.
-        let unseen = self.at >= self.prelude.len() as u64 && self.at < self.limit;
+        // The prelude's bytes are looked at, and what is held is in memory.
+        let first_unseen = self.held_until.max(self.prelude.len() as u64);
+        let unseen = self.at >= first_unseen && self.at < self.limit;
         let mut frame = std::pin::pin!(reader.next_or_in_socket(unseen));
         loop {
-            let due = self.checkpoints.as_ref().and_then(|checkpoints| checkpoints.due(self.at));
+            let due = match &self.checkpoints {
+                Checkpoints::Timed(checkpointer) => checkpointer.due(self.at),
+                Checkpoints::Never | Checkpoints::Told(_) => None,
+            };
             let Some(due) = due else { return frame.await };
             tokio::select! {
                 biased;
@@ -92,10 +134,7 @@ impl BodyWriter {
                 () = tokio::time::sleep_until(due) => {}
             }
             self.flush()?;
-            let written = self.written();
-            if let Some(checkpoints) = &mut self.checkpoints {
-                checkpoints.look(&self.intake, written);
-            }
+            self.checkpoint_beside();
         }
     }
 
@@ -119,14 +158,19 @@ impl BodyWriter {
         Ok(())
     }
 
+    /// Takes these bytes: writes them, or collects them to be written together.
+    ///
+    /// # Errors
+    /// `range-invalid` if they are more than may come; those of the disk.
     pub fn push(&mut self, bytes: &Bytes) -> Result<(), Problem> {
         if self.at + bytes.len() as u64 > self.limit {
+            self.overrun = true;
             let detail = format!("more bytes came than the {} that may", self.limit);
             return Err(Problem::new(Code::RangeInvalid, detail));
         }
         self.compare_prelude(bytes)?;
-        // What is large is not copied: what the copy takes would be held as long as the sender sends.
-        if bytes.len() >= WRITE_BYTES {
+        // A large frame is not copied: the memory for a copy would be held as long as the sender sends.
+        if bytes.len() >= WRITE_BYTES && !self.is_holding() {
             self.flush()?;
             self.intake.write_at(self.at, bytes).map_err(write_problem)?;
             self.at += bytes.len() as u64;
@@ -137,7 +181,7 @@ impl BodyWriter {
         if self.collected.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// A range from 0 repeats the prelude; another one there would be dropped unseen.
+    /// A range from 0 repeats the prelude. Were it another, the spool would drop it unseen.
     fn compare_prelude(&self, bytes: &[u8]) -> Result<(), Problem> {
         let Some(expected) = usize::try_from(self.at).ok().and_then(|at| self.prelude.get(at..)) else { return Ok(()) };
         let common = expected.len().min(bytes.len());
@@ -148,13 +192,24 @@ impl BodyWriter {
         Ok(())
     }
 
+    /// Writes what is collected, unless it is held.
     pub fn flush(&mut self) -> Result<(), Problem> {
-        if self.collected.is_empty() {
+        if self.collected.is_empty() || self.is_holding() {
             return Ok(());
         }
         self.intake.write_at(self.written(), &self.collected).map_err(write_problem)?;
         self.collected.clear();
         Ok(())
+    }
+
+    /// Whether what has come is held in memory: see [`BodyWriter::held_until`].
+    const fn is_holding(&self) -> bool {
+        self.at < self.held_until
+    }
+
+    /// Takes out what is held, if not all of it has come.
+    pub fn take_held(&mut self) -> BytesMut {
+        if self.is_holding() { std::mem::take(&mut self.collected) } else { BytesMut::new() }
     }
 
     /// Up to where everything is in the file.

@@ -1,10 +1,12 @@
-//! What has come of a long body is committed while the rest still comes: [`Checkpointer`].
+//! What has come of a long body is committed while the rest still comes: [`Checkpoints`].
 //!
 //! So a crash, or a device that walks off, costs the last moments of it and not the whole message, and what is stored can leave at once.
-//! The socket does not wait for the disk: a step runs beside it, one at a time, and the writes go on meanwhile.
 
 use super::commit::{record, whole_records};
+use super::refusals::commit_problem;
+use crate::core::blocking::blocking;
 use crate::core::state::Core;
+use hoop_http::Problem;
 use hoop_seal::Layout;
 use hoop_spool::Intake;
 use hoop_units::ByteRange;
@@ -13,23 +15,34 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// The least time between two steps of a body. Each is a sync and a transaction: one a second is nothing to a disk that takes the body
+/// When what has come of a body is committed.
+pub enum Checkpoints {
+    /// At its end alone: nobody knows of how much it is a part.
+    Never,
+    /// As time passes.
+    Timed(Checkpointer),
+    /// After each few MiB, and its sender is told of each.
+    Told(ToldCheckpoints),
+}
+
+/// The least time between two checkpoints of a body. Each costs a sync and a transaction. One a second is little for a disk that takes the body
 /// itself, and what comes in a second is soon sent again.
-const STEP_TIME: Duration = Duration::from_secs(1);
+const LEAST_TIME: Duration = Duration::from_secs(1);
 
-/// A step has so much at least, as long as more comes: a slow sender must not wear a flash chip out with a sync each second.
-const STEP_BYTES: u64 = 1 << 20;
+/// While more comes, a checkpoint waits for so many bytes: a slow sender must not wear a flash chip out with a sync each second.
+const LEAST_BYTES: u64 = 1 << 20;
 
-/// Whatever there is, a whole record at least, is committed after so long: a sender that has fallen silent may be gone.
+/// After so long whatever there is gets committed, if it is a whole record at least: a silent sender may be gone.
 const STILL_TIME: Duration = Duration::from_secs(5);
 
-/// The steps of one body whose length is known.
+/// The checkpoints of one body whose length is known. The socket does not wait for the disk: a checkpoint is made beside it, one at a time, and the
+/// writes go on meanwhile.
 pub struct Checkpointer {
     core: Arc<Core>,
     layout: Layout,
-    /// Up to where it is committed, or being so.
+    /// Up to where it is committed, or is being committed.
     done: u64,
-    /// When the last step began, or the body.
+    /// When the last checkpoint began, or the body.
     last: Instant,
     under_way: Option<JoinHandle<()>>,
 }
@@ -40,19 +53,19 @@ impl Checkpointer {
         Self { core: core.clone(), layout, done: from, last: Instant::now(), under_way: None }
     }
 
-    /// When the next step is due if nothing more comes; `None`: there is nothing for one.
+    /// When the next checkpoint is due if nothing more comes; `None`: there is nothing for one.
     pub fn due(&self, written: u64) -> Option<Instant> {
         if written <= self.done {
             return None;
         }
         whole_records(self.layout, ByteRange::new(self.done, written))?;
-        let wait = if written - self.done >= STEP_BYTES { STEP_TIME } else { STILL_TIME };
-        // One that is under way is looked at again in a while.
-        let under_way = self.under_way.as_ref().is_some_and(|step| !step.is_finished());
-        Some(if under_way { Instant::now().max(self.last) + STEP_TIME } else { self.last + wait })
+        let wait = if written - self.done >= LEAST_BYTES { LEAST_TIME } else { STILL_TIME };
+        // While one is under way, the next one waits.
+        let under_way = self.under_way.as_ref().is_some_and(|task| !task.is_finished());
+        Some(if under_way { Instant::now().max(self.last) + LEAST_TIME } else { self.last + wait })
     }
 
-    /// Begins a step if one is due, now that everything up to `written` is in the file.
+    /// Begins a checkpoint if one is due, now that everything up to `written` is in the file.
     pub fn look(&mut self, intake: &Intake, written: u64) {
         let now = Instant::now();
         if self.due(written).is_none_or(|due| due > now) {
@@ -63,9 +76,50 @@ impl Checkpointer {
         let (core, intake, total) = (self.core.clone(), intake.another(), self.layout.total());
         self.under_way = Some(tokio::task::spawn_blocking(move || {
             if let Err(error) = record(&core, &intake, range, total) {
-                // The message's own end reports whatever is in the way.
-                tracing::debug!(%error, "a step of a long body was not recorded");
+                // The end of the message reports what is wrong.
+                tracing::debug!(%error, "a checkpoint of a long body was not recorded");
             }
         }));
+    }
+}
+
+/// After so many bytes whole records are recorded while more come: what a break costs at most, and rare enough for the disk.
+const TOLD_BYTES: u64 = 8 << 20;
+
+/// The checkpoints of a part whose sender is told of each. It waits for them.
+pub struct ToldCheckpoints {
+    core: Arc<Core>,
+    layout: Layout,
+    /// Where the part begins.
+    from: u64,
+    /// How far the part was at the last checkpoint.
+    last: u64,
+    /// Tells the sender how far it is.
+    tell: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl ToldCheckpoints {
+    /// Of a part that begins at `from`.
+    pub fn new(core: &Arc<Core>, layout: Layout, from: u64, tell: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self { core: core.clone(), layout, from, last: from, tell: Box::new(tell) }
+    }
+
+    /// Whether it is time for one, now that the part is so far.
+    pub fn is_due(&self, at: u64) -> bool {
+        at - self.last >= TOLD_BYTES && at < self.layout.total()
+    }
+
+    /// Records the whole records of what is in the file, up to `written`, and says so.
+    ///
+    /// # Errors
+    /// Why they could not be recorded.
+    pub async fn make(&mut self, intake: Intake, written: u64) -> Result<(), Problem> {
+        self.last = written;
+        let Some(range) = whole_records(self.layout, ByteRange::new(self.from, written)) else { return Ok(()) };
+        let total = self.layout.total();
+        let recorded = blocking(&self.core, move |core| record(core, &intake, range, total)).await;
+        recorded.map_err(commit_problem)?;
+        (self.tell)(range.end);
+        Ok(())
     }
 }

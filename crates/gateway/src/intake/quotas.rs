@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_forgets_whoever_was_quiet_longest_and_nobody_who_sends() {
+    fn the_quietest_device_is_forgotten_first_and_no_sender_is() {
         let devices = devices(DeviceLimits::default());
         let held = Holding { uploads: 0, bytes: 0, away: 0, room: 1000 };
         let _promise = devices.promise(device(0), held, Need { bytes: 1, is_new: true }, T0).unwrap();

@@ -2,16 +2,15 @@
 //!
 //! Frames of the body go to the file as they come, by a plain `pwrite` from the connection's own task: into the page
 //! cache, without a copy of ours and without a change of thread. Two steps wait for the disk and are done where they may:
-//! beginning, and the sync and index commit at the end. A 2xx is sent after the second. What waits for the disk of a short body that is all here
-//! when it would begin is done in one go. A long body is committed
-//! while it comes ([`Checkpointer`]), and whatever was whole of one that breaks off, however its request ends.
+//! beginning, and the sync and index commit at the end. A 2xx is sent after the second. For a short body that is all here when it would begin, both are
+//! done in one go. A long body is committed while it comes ([`Checkpointer`]), and the whole records of an interrupted one are kept.
 //!
 //! What is checked is form: the prelude and the ticket's label parse, the lengths are those of a sealed body, ranges are cut
 //! at record borders. Records may come before the prelude does (*early*), since its length is known. What the records hold is for the service to check; this gateway could not.
 
 use super::body_reader::BodyReader;
 use super::body_writer::BodyWriter;
-use super::checkpoints::Checkpointer;
+use super::checkpoints::{Checkpointer, Checkpoints};
 use super::commit::{commit, record, whole_records};
 use super::open_ended::OpenEnded;
 use super::refusals::{commit_problem, truncated, whole};
@@ -106,15 +105,17 @@ async fn receive_upload(receiver: &Arc<Receiver>, announced: Announced, body: &m
     let intake = match begun {
         Begin::Take(intake) => intake,
         Begin::Complete(upload) => {
-            // Some senders look for an answer only when they have sent all.
+            // Some senders read the answer only when they have sent all.
             reader.body.linger().await;
             return whole(&upload);
         }
     };
     let open_ended = total.is_none().then(|| OpenEnded::new(admission));
-    let checkpoints = layout.map(|layout| Checkpointer::new(core, layout, from));
     let mut writer = BodyWriter::new(intake, prelude, from, limit, receiver.disk_turns.clone());
-    (writer.open_ended, writer.checkpoints) = (open_ended, checkpoints);
+    writer.open_ended = open_ended;
+    if let Some(layout) = layout {
+        writer.checkpoints = Checkpoints::Timed(Checkpointer::new(core, layout, from));
+    }
     let receiving = Receiving { core: core.clone(), writer: Some(writer), layout, from };
     receiving.run(reader).await
 }
@@ -134,7 +135,7 @@ impl Short {
         reader.at_hand(len.into()).await.map(|bytes| Self { bytes, _room: room })
     }
 
-    /// Begins, writes and records: one change of thread instead of two, and nobody else's transaction is waited for in between.
+    /// Begins, writes and records with one change of thread instead of two, and without waiting for another's transaction in between.
     async fn take(
         self,
         receiver: &Arc<Receiver>,
@@ -165,8 +166,8 @@ impl Short {
     }
 }
 
-/// A body that is coming in. Whatever becomes of its request, its whole records are recorded: also if the server drops it because the
-/// sender has gone.
+/// A body that is coming in. Its whole records are recorded whatever becomes of its request, also if the server drops it since the sender has
+/// gone.
 struct Receiving {
     core: Arc<Core>,
     /// `None` once it is being recorded.
@@ -185,14 +186,14 @@ impl Receiving {
         let (end, limit, open_ended) = (writer.written(), writer.limit, writer.open_ended.is_some());
         let layout = match (self.layout, open_ended && ended.is_ok()) {
             (Some(layout), _) => layout,
-            // Only now is it known how long it is.
+            // Now its length is known.
             (None, true) => {
                 let found = Layout::for_total(PRELUDE_LEN, RECORD_SIZE, end);
                 found.map_err(|error| Problem::new(Code::BodyNotSealed, error))?
             }
-            // Broken off, and nobody knows of how much: such a body cannot be resumed.
+            // It broke off, and nobody knows its length: such a body cannot be resumed.
             (None, false) => {
-                self.let_go().await;
+                self.give_back().await;
                 return ended.and(Err(truncated(end, None)));
             }
         };
@@ -204,7 +205,7 @@ impl Receiving {
             (Some(range), Some(writer)) => commit(&self.core, writer.intake, range, total).await.map(Some),
             (None, writer) => {
                 self.writer = writer;
-                self.let_go().await;
+                self.give_back().await;
                 Ok(None)
             }
             (Some(_), None) => Ok(None),
@@ -218,8 +219,8 @@ impl Receiving {
 }
 
 impl Receiving {
-    /// Gives back what is not to be recorded, which may take as long as the disk does.
-    async fn let_go(&mut self) {
+    /// Gives back what is not to be recorded. That may take as long as the disk takes.
+    async fn give_back(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         blocking(&self.core, move |_| drop(writer)).await;
     }
@@ -228,7 +229,7 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         let Some(mut writer) = self.writer.take() else { return };
-        // Should this fail, what was not written is what the sender sends again.
+        // If this fails, the sender sends again what was not written.
         let _ = writer.flush();
         let came = ByteRange::new(self.from, writer.written().max(self.from));
         let kept = self.layout.and_then(|layout| Some((whole_records(layout, came)?, layout.total())));

@@ -82,7 +82,7 @@ pub fn permit(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Problem> {
 pub fn deadline(headers: &HeaderMap) -> Result<Option<UnixTime>, Problem> {
     let mut values = headers.get_all(wire::DEADLINE).iter();
     let Some(value) = values.next() else { return Ok(None) };
-    let digits = value.to_str().ok().filter(|text| text.bytes().all(|octet| octet.is_ascii_digit()));
+    let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let seconds = digits.and_then(|text| text.parse().ok()).filter(|_| values.next().is_none());
     let detail = "Hoop-Deadline is one number of seconds since 1970";
     let invalid = || Problem::new(Code::RequestInvalid, detail).field("Hoop-Deadline");

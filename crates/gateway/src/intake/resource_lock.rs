@@ -6,14 +6,14 @@
 use hoop_spool::Token;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use tokio::sync::{Mutex as Queue, OwnedMutexGuard, watch};
+use tokio::sync::{OwnedMutexGuard, watch};
 
 /// The resources that are in use. Holds no more than there are requests under way.
 #[derive(Default)]
 pub struct ResourceLocks(Mutex<BTreeMap<Token, Weak<Slot>>>);
 
 struct Slot {
-    queue: Arc<Queue<()>>,
+    queue: Arc<tokio::sync::Mutex<()>>,
     /// How many requests have come.
     come: watch::Sender<u64>,
 }
@@ -54,10 +54,23 @@ impl ResourceLocks {
 }
 
 impl ResourceLock {
-    /// Returns when another request has come.
-    pub async fn superseded(&mut self) {
+    /// What tells when another request has come.
+    pub fn superseded(&self) -> Superseded {
+        Superseded { come: self.come.clone(), number: self.number }
+    }
+}
+
+/// Tells when another request for the same resource has come.
+pub struct Superseded {
+    come: watch::Receiver<u64>,
+    number: u64,
+}
+
+impl Superseded {
+    /// Returns when another request has come, or the lock has been released.
+    pub async fn wait(&mut self) {
         let number = self.number;
-        // The slot lives as long as this lock, and the sender with it.
+        // The other end lives as long as the lock.
         let _ = self.come.wait_for(|come| *come > number).await;
     }
 }
@@ -70,19 +83,20 @@ mod tests {
     async fn the_latest_request_ends_the_earlier_one_for_its_own_resource_alone() {
         let locks = ResourceLocks::default();
         let (one, other) = (Token([1; 16]), Token([2; 16]));
-        let mut first = locks.take(one).await;
-        let mut foreign = locks.take(other).await;
+        let first = locks.take(one).await;
+        let other = locks.take(other).await;
+        let mut foreign = other.superseded();
         let end_first = async {
-            first.superseded().await;
+            first.superseded().wait().await;
             drop(first);
         };
         let (second, ()) = tokio::join!(locks.take(one), end_first);
         tokio::select! {
             biased;
-            () = foreign.superseded() => panic!("nobody asked for it"),
+            () = foreign.wait() => panic!("nobody asked for it"),
             () = tokio::task::yield_now() => {}
         }
-        drop((second, foreign));
+        drop((second, other));
         locks.take(one).await;
         assert_eq!(locks.0.lock().unwrap().len(), 1, "what nobody uses is forgotten");
     }

@@ -23,8 +23,8 @@ pub const DEST_MAX: usize = 1024;
 const PORT_MIN: u16 = 1024;
 const PORT_HTTPS: u16 = 443;
 
-/// Where this machine is, asked for anew each time.
-type Look = Arc<dyn Fn() -> io::Result<Here> + Send + Sync>;
+/// Asks where this machine is, anew each time.
+type Whereabouts = Arc<dyn Fn() -> io::Result<Here> + Send + Sync>;
 
 /// Which destinations a gateway delivers to.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub struct Destinations {
     allowed: Arc<[AllowDest]>,
     /// By what this gateway is called, without a dot at the end.
     own_names: Arc<[String]>,
-    look: Look,
+    whereabouts: Whereabouts,
 }
 
 impl fmt::Debug for Destinations {
@@ -55,14 +55,14 @@ impl Destinations {
     pub fn new(allowed: Vec<AllowDest>, own: &[&str]) -> Self {
         let own_names = own.iter().filter_map(|name| name_of(&Host::parse(name).ok()?)).collect();
         let fixed: Vec<IpAddr> = own.iter().filter_map(|host| host.trim_matches(['[', ']']).parse().ok()).collect();
-        let look = Arc::new(move || Ok(here()?.known_as(&fixed)));
-        Self { allowed: allowed.into(), own_names, look }
+        let whereabouts = Arc::new(move || Ok(here()?.known_as(&fixed)));
+        Self { allowed: allowed.into(), own_names, whereabouts }
     }
 
-    /// The same on a machine that is there.
+    /// Those of a machine that is there.
     #[cfg(test)]
     fn on(self, here: Here) -> Self {
-        Self { look: Arc::new(move || Ok(here.clone())), ..self }
+        Self { whereabouts: Arc::new(move || Ok(here.clone())), ..self }
     }
 
     /// Reads the query parameter `dest`.
@@ -140,7 +140,7 @@ impl Destinations {
     /// Whether a connection to `address` would end at this machine, where its own pages and its owner's are, or at a neighbour of it. If it
     /// cannot be known, it does.
     fn is_near(&self, address: IpAddr) -> bool {
-        match (self.look)() {
+        match (self.whereabouts)() {
             Ok(here) => here.is_near(address),
             Err(error) => {
                 tracing::error!(%error, "cannot tell this machine's own addresses; nothing is connected to");
@@ -229,7 +229,7 @@ mod tests {
 
     const TABLE: &str = include_str!("../../tests/destinations.txt");
 
-    /// What comes of an upload for `dest`: the door's word, or the addresses that the connector may use of those that the name has.
+    /// What comes of an upload for `dest`: why it is refused at once, or the addresses that the connector may use of those that the name has.
     async fn outcome(destinations: &Destinations, dest: &str, has: &str) -> String {
         let dest = match destinations.check(dest) {
             Ok(dest) => dest,
@@ -293,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn where_the_machine_does_not_say_its_addresses_nothing_is_connected_to() {
+    fn without_its_own_addresses_a_gateway_connects_to_listed_ones_alone() {
         let destinations =
-            Destinations { look: Arc::new(|| Err(io::ErrorKind::Other.into())), ..destinations(&["10.0.0.7"]) };
+            Destinations { whereabouts: Arc::new(|| Err(io::ErrorKind::Other.into())), ..destinations(&["10.0.0.7"]) };
         let origin = "https://photos.example".parse().unwrap();
         assert!(!destinations.permits(&origin, "1.1.1.1".parse().unwrap()));
         assert!(destinations.permits(&origin, "10.0.0.7".parse().unwrap()), "what is listed is the operator's word");

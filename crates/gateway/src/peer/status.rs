@@ -35,10 +35,10 @@ impl ServiceStatus {
         serde_json::from_slice(bytes).ok()
     }
 
-    /// The sealed answer's octets.
+    /// The sealed answer's bytes.
     pub fn answer(&self) -> Option<Vec<u8>> {
-        let octets = URL_SAFE_NO_PAD.decode(self.answer.as_ref()?).ok()?;
-        (octets.len() <= ANSWER_MAX).then_some(octets)
+        let bytes = URL_SAFE_NO_PAD.decode(self.answer.as_ref()?).ok()?;
+        (bytes.len() <= ANSWER_MAX).then_some(bytes)
     }
 }
 

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upload_of_which_somebody_has_sent_something_else_is_tried_again() {
+    fn an_upload_in_conflict_at_the_service_is_tried_again() {
         let of = |code| {
             let problem = Problem::new(code, "another prelude is known");
             let answer = Answer { status: code.status(), headers: HeaderMap::new(), body: problem.to_json().into() };

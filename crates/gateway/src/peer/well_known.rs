@@ -1,7 +1,7 @@
 //! What services say of themselves at `/.well-known/hoop`, kept for a while: [`WellKnownCache`].
 //!
-//! A good answer holds for ten minutes, a bad one for one, and that nobody answered for half a minute. The last good answer is kept beyond
-//! that, also on disk (`services.json` in the spool): whether a service demands permits, and by which keys they are checked, must be known while the line is down.
+//! A good answer holds for ten minutes, a bad one for one minute, and silence for half a minute. The last good answer is kept beyond that, also on disk
+//! (`services.json` in the spool). Whether a service demands permits, and by which keys they are checked, must be known while the line is down.
 
 use super::destination::{DEST_MAX, Dest};
 use hoop_http::{Clock, Code, Origin, Problem};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use url::{Host, Url};
 
-/// Origins that are remembered; beyond it the oldest of whoever has most is forgotten. A home talks to a handful of services.
+/// Origins that are remembered. Beyond it, the oldest origin of the site that has most is forgotten. A home talks to a handful of services.
 const ORIGINS_MAX: usize = 256;
 
 /// How long a good answer holds: a service that moved its post URL is noticed within ten minutes.
@@ -28,22 +28,22 @@ const GOOD: Duration = Duration::from_secs(10 * 60);
 /// How long a bad one does: an operator who has just set a service up should not have to wait.
 const BAD: Duration = Duration::from_secs(60);
 
-/// How long nobody is asked again after no answer came: while the line is down, uploads are taken without waiting for it.
+/// After no answer came, nobody is asked again for so long: while the line is down, uploads are taken without waiting for it.
 const SILENT: Duration = Duration::from_secs(30);
 
-/// How long what a service said last is good for checking permits although it cannot be asked: as long as a ticket lasts by default.
+/// While a service cannot be asked, permits are checked for so long by what it said last: as long as a ticket lasts by default.
 const KEYS_SECS: u64 = 7 * 24 * 60 * 60;
 
-/// A crash loses no more run time than this, in seconds: it is written down each five minutes.
+/// A crash loses no more run time than this, in seconds: run time is written down every five minutes.
 const LOST_SECS: u64 = 60 * 60;
 
-/// A word that has not changed is written down again after so long, for the time at which it was last heard.
+/// An unchanged answer is written down again after so long, for the time at which it was heard.
 const KEEP_ANEW_SECS: u64 = 24 * 60 * 60;
 
-/// The file is written anew once in so long at most: it may have a megabyte, and what services say may change each time they are asked.
+/// The file is written anew no more often than this: it may have a megabyte, and services may say something else each time they are asked.
 const KEEP_REST: Duration = Duration::from_secs(60);
 
-/// Public keys of a service that are kept: one now, some that rotate out.
+/// Public keys of a service that are kept: the present one, and some that rotate out.
 const KEYS_MAX: usize = 16;
 
 /// The longest document that is read.
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_heard_while_the_clock_was_ahead_holds_for_a_week_of_run_time() {
+    fn what_was_heard_under_a_fast_clock_expires_after_a_week_of_run_time() {
         let cache = WellKnownCache::default();
         let right = dest("https://photos.example/hoop/post");
         let ahead = When { unix: UnixTime(4_000_000_000), run: 1 };
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_origins_do_not_drive_out_a_service_that_has_spoken_well() {
+    fn made_up_origins_never_evict_a_known_service() {
         let cache = WellKnownCache::default();
         let right = dest("https://photos.example/hoop/post");
         cache.put(&right.origin, Ok(good(&right)), at(1)).unwrap();
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn many_ports_or_hosts_that_speak_well_do_not_drive_out_another_service() {
+    fn many_ports_or_hosts_of_one_site_never_evict_another_service() {
         for evil in [
             |i| format!("https://evil.example:{}", 1_000 + i),
             |i| format!("https://s{i}.evil.example"),

@@ -59,7 +59,7 @@ async fn route(web: &Arc<Web>, request: Request<Incoming>) -> Result<Response<Bo
         (&Method::GET, "/uploads") => Ok(json(StatusCode::OK, &look(web).await?)),
         (&Method::GET, "/monitor.css") => Ok(monitor::style(&head.headers)),
         (&Method::GET, "/metrics") => {
-            let text = blocking(&web, metrics::page).await.map_err(|error| store_problem(&error))?;
+            let text = blocking(web, metrics::page).await.map_err(|error| store_problem(&error))?;
             Ok(hoop_http::metrics::response(text))
         }
         (&Method::POST, "/pause") => set_pause(web, true),
@@ -168,7 +168,7 @@ fn asked(form: &[u8]) -> Result<Asked, Problem> {
 
 /// Ends what was asked for, as stopped. Returns how many uploads that were.
 async fn drop_uploads(web: &Arc<Web>, asked: Asked) -> Result<usize, Problem> {
-    let ended = blocking(&web, move |web| {
+    let ended = blocking(web, move |web| {
         let of_device = |device| {
             web.core.spool.all(|upload| (upload.device == device && !upload.state.is_final()).then_some(upload.id))
         };
@@ -215,7 +215,7 @@ struct Row {
 }
 
 async fn look(web: &Arc<Web>) -> Result<View, Problem> {
-    let view = blocking(&web, |web| {
+    let view = blocking(web, |web| {
         let row = |upload: &Upload| {
             let mut status = Status::of(upload, web);
             // Sealed for the device, and long.

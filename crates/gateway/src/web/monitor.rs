@@ -34,8 +34,7 @@ use tokio::time::MissedTickBehavior;
 /// The least time between two events of a stream.
 const PACE: Duration = Duration::from_secs(1);
 
-/// After so long a look is taken although nothing was recorded: a transfer may stand still, and room on the disk be taken by
-/// others.
+/// The spool is read after so long although nothing was recorded: a transfer may have stalled, and others may have filled the disk.
 const STALE: Duration = Duration::from_secs(10);
 
 /// Who asks, and how.
@@ -106,7 +105,7 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     if wanted == Representation::Events {
         return Ok(visit.stream(Topic::Overview));
     }
-    let overview = blocking(&visit.web, Overview::of).await.map_err(|error| store_problem(&error))?;
+    let overview = blocking(visit.web, Overview::of).await.map_err(|error| store_problem(&error))?;
     let mut response = match wanted {
         Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
         Representation::Html => {
@@ -219,7 +218,7 @@ impl Watch {
         }
     }
 
-    /// Looks, if anything was recorded or sent since it was looked last, or that is long ago. What is gone is forgotten.
+    /// Reads what is known, if anything was recorded or sent since the last time, or if that is long ago. What is gone is forgotten.
     async fn look(&mut self) -> Result<(), StoreError> {
         let (revision, now) = (self.web.core.revision(), self.web.core.clock.now());
         if self.seen.as_ref().is_some_and(|(seen, at, _)| *seen == revision && now.since(*at) < STALE) {

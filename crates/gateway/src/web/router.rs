@@ -160,7 +160,7 @@ async fn test(
     let gateway = told_name(web.core.key.id(), page, query)?;
     // The name follows from it.
     let proof = proof.filter(|_| gateway.as_ref().is_some_and(|name| !name.is_null()));
-    let free = blocking(&web, |web| web.core.spool.free_bytes()).await;
+    let free = blocking(web, |web| web.core.spool.free_bytes()).await;
     let free_bytes = free.map_err(|error| store_problem(&error.into()))?;
     let status = if free_bytes < ROOM_MIN { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     // Two sites shall not know one household again by it.

@@ -56,7 +56,7 @@ async fn an_upload_outlives_a_clock_that_jumps_and_expires_when_its_time_has_pas
     {
         clocks.set(boot, mono, START + wall);
         let jumped = begin().await;
-        // Taken after the house was kept: the conductor does one after the other.
+        // Taken after the house was kept: the scheduler does one after the other.
         until(jumped.address, id_of(&z), "it is kept", waits).await;
         jumped.stop().await;
     }

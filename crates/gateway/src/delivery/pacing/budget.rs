@@ -72,7 +72,7 @@ impl BudgetShell {
         shell
     }
 
-    /// `sent` octets left since the last call. Returns the rate for the rest of the interval; `None`: there is no limit.
+    /// `sent` bytes left since the last call. Returns the rate for the rest of the interval; `None`: there is no limit.
     pub fn tick(&mut self, sent: u64, has_queue: bool, forced: u64, now: Timestamp, unix: UnixTime) -> Option<Bitrate> {
         self.own += sent;
         if self.looked.is_some_and(|looked| now.since(looked) < LOOK) {
@@ -94,8 +94,8 @@ impl BudgetShell {
         let allowance = self.budget.allowance(interval);
         self.allowance = match allowance {
             Allowance::Free => None,
-            Allowance::Within(octets) | Allowance::Forced(octets) => {
-                Some(Bitrate::bps(octets * 8 / u64::from(self.left_secs)))
+            Allowance::Within(bytes) | Allowance::Forced(bytes) => {
+                Some(Bitrate::bps(bytes * 8 / u64::from(self.left_secs)))
             }
         };
         tracing::trace!(?allowance, ?interval, rate = ?self.allowance, "budget");
@@ -180,7 +180,7 @@ impl BudgetShell {
     }
 }
 
-/// The octets that an interface has sent since it came up. From `/proc/net/dev` rather than `/sys/class/net`: that is
+/// The bytes that an interface has sent since it came up. From `/proc/net/dev` rather than `/sys/class/net`: that is
 /// always of the network namespace that we are in.
 fn carried(interface: &str) -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/net/dev")?;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_month_so_far_survives_a_restart_and_a_broken_file_is_an_empty_month() {
+    fn a_months_budget_survives_a_restart_and_a_broken_file_is_empty() {
         let folder = tempfile::tempdir().unwrap();
         let mut before = shell(folder.path(), DAY);
         for interval in 0..10_u32 {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interfaces_sent_octets_are_the_ninth_number() {
+    fn an_interfaces_sent_bytes_are_the_ninth_number() {
         let text = "Inter-|   Receive\n face |bytes\n    lo: 1 2 3 4 5 6 7 8 99 10\n  eth0:11 2 3 4 5 6 7 8 77 10\n";
         assert_eq!((parse(text, "lo"), parse(text, "eth0"), parse(text, "eth")), (Some(99), Some(77), None));
     }

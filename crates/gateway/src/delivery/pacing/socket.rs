@@ -20,14 +20,14 @@ pub struct PacedSocket(OwnedFd);
 pub struct Counters {
     /// The smoothed round-trip time (RFC 6298), in microseconds.
     pub srtt_us: u32,
-    /// Octets of the stream that the other end has.
+    /// Bytes of the stream that the other end has.
     pub acked: u64,
-    /// Octets of the stream that were sent, those sent again counted again.
+    /// Bytes of the stream that were sent, those sent again counted again.
     pub sent: u64,
     /// Segments sent and received.
     pub segments_out: u32,
     pub segments_in: u32,
-    /// Octets that are not sent yet, and packets on their way.
+    /// Bytes that are not sent yet, and packets on their way.
     pub unsent: u32,
     pub in_flight: u32,
     /// The congestion window, in packets.
@@ -97,15 +97,15 @@ mod system {
             Ok(())
         }
 
-        /// Sends at most so many octets of the stream a second.
-        pub fn set_max_rate(&self, octets: u64) -> io::Result<()> {
+        /// Sends at most so many bytes of the stream a second.
+        pub fn set_max_rate(&self, bytes: u64) -> io::Result<()> {
             // SAFETY: the descriptor is open, and the pointer is to a local of the given size.
             let done = unsafe {
                 libc::setsockopt(
                     self.0.as_raw_fd(),
                     libc::SOL_SOCKET,
                     libc::SO_MAX_PACING_RATE,
-                    (&raw const octets).cast(),
+                    (&raw const bytes).cast(),
                     size_of::<u64>() as libc::socklen_t,
                 )
             };
@@ -115,7 +115,7 @@ mod system {
         /// The counters now.
         pub fn counters(&self) -> io::Result<Counters> {
             let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-            // SAFETY: all zero is a valid value of that struct of integers; the kernel writes at most `len` octets into it.
+            // SAFETY: all zero is a valid value of that struct of integers; the kernel writes at most `len` bytes into it.
             let info = unsafe {
                 let mut info: libc::tcp_info = zeroed();
                 let at = (&raw mut info).cast();

@@ -7,23 +7,21 @@ use crate::access::consent::Offered;
 use crate::access::receipts::Taken;
 use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
-use crate::intake::body_reader::BodyReader;
+use crate::intake::body_reader::{BodyReader, Opening};
 use crate::intake::body_writer::BodyWriter;
+use crate::intake::checkpoints::{Checkpoints, ToldCheckpoints};
 use crate::intake::commit::{record, whole_records};
 use crate::intake::refusals::{commit_problem, whole};
 use crate::intake::request::{sealed_offer, with_deadline};
 use crate::intake::resource_lock::ResourceLock;
 use crate::intake::state::Receiver;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hoop_http::{Code, Inbound, Interim, Problem};
-use hoop_seal::{Layout, Prelude, PreludeError};
+use hoop_seal::Layout;
 use hoop_spool::{Begin, Intake, Offer, Resource, State, Token, Upload};
 use hoop_units::{ByteRange, UnixTime};
 use http::{HeaderMap, StatusCode};
 use std::sync::Arc;
-
-/// After so many bytes whole records are recorded while more come: what a break costs at most, and rare enough for the disk.
-const STEP_BYTES: u64 = 8 << 20;
 
 /// A part on its way to the spool.
 pub struct Append {
@@ -52,13 +50,6 @@ pub enum Appended {
     Whole(Taken),
 }
 
-/// How a body's beginning went.
-enum Opening {
-    Prelude(Prelude),
-    /// It ended, or broke off, before there was one.
-    Short(Bytes, Result<(), Problem>),
-}
-
 /// Sends a 104.
 pub fn resumption_supported(interim: &Interim, headers: &HeaderMap) {
     let status = StatusCode::from_u16(104).expect("three digits");
@@ -83,18 +74,18 @@ impl Append {
     async fn take(&mut self, body: &mut Inbound) -> Result<Appended, Refusal> {
         let layout = self.receiver.admission.layout(self.total)?;
         let (start, tail) = self.remaining();
-        let ahead = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));
-        let mut reader = BodyReader::new(&self.receiver.core, self.receiver.body_timeouts, body);
-        reader.ahead = ahead;
+        let kept = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));
+        let reader = BodyReader::new(&self.receiver.core, self.receiver.body_timeouts, body);
+        let mut reader = reader.of_part(kept, self.lock.superseded());
         let offer = match self.upload.as_ref().filter(|upload| !upload.is_early()) {
             Some(upload) => again(upload),
-            None => match self.open(&mut reader).await? {
+            None => match reader.opening().await? {
                 Opening::Prelude(prelude) => {
                     let dest = self.resource.dest.clone();
                     let offer = sealed_offer(self.receiver.core.clock.unix(), &prelude, Some(self.total), dest)?;
                     Offer { device: self.resource.device, ..offer }
                 }
-                Opening::Short(seen, ended) => return self.keep_short(seen, ended).await,
+                Opening::Short { seen, ended, .. } => return self.keep_short(seen, ended).await,
             },
         };
         let offer = with_deadline(offer, self.deadline);
@@ -114,8 +105,11 @@ impl Append {
             self.resource.upload = Some(id);
             self.keep().await?;
         }
-        // It steps for itself, since its sender is told of each.
-        let writer = BodyWriter::new(intake, prelude, start, self.total, self.receiver.disk_turns.clone());
+        let mut writer = BodyWriter::new(intake, prelude, start, self.total, self.receiver.disk_turns.clone());
+        // A record's bytes are held until all of them are here: the upload's file is not written anew for each part of a few bytes.
+        let record = layout.record_at(start.max(layout.prelude_len()));
+        writer.held_until = record.map_or(self.total, |record| layout.record(record).end);
+        writer.checkpoints = Checkpoints::Told(self.checkpoints(layout, start));
         self.receive(writer, &mut reader, layout, start).await
     }
 
@@ -134,37 +128,6 @@ impl Append {
         Ok(permit.map_or(offer.expires, |permit| permit.expires.min(offer.expires)))
     }
 
-    /// Reads on until the prelude is there; its bytes come again from `reader`.
-    async fn open(&mut self, reader: &mut BodyReader<'_>) -> Result<Opening, Problem> {
-        let mut seen = Bytes::new();
-        loop {
-            match Prelude::parse(&seen) {
-                Ok(prelude) => {
-                    reader.ahead = Some(seen);
-                    return Ok(Opening::Prelude(prelude));
-                }
-                Err(PreludeError::Incomplete { .. }) => {}
-                Err(error) => return Err(Problem::new(Code::BodyNotSealed, error)),
-            }
-            match self.next(reader).await {
-                Ok(Some(bytes)) => seen = [seen, bytes].concat().into(),
-                Ok(None) => return Ok(Opening::Short(seen, Ok(()))),
-                Err(problem) => return Ok(Opening::Short(seen, Err(problem))),
-            }
-        }
-    }
-
-    /// The next bytes, unless another request has come meanwhile.
-    async fn next(&mut self, reader: &mut BodyReader<'_>) -> Result<Option<Bytes>, Problem> {
-        tokio::select! {
-            biased;
-            () = self.lock.superseded() => {
-                Err(Problem::new(Code::RequestTimeout, "another request for the same upload came meanwhile"))
-            }
-            next = reader.next() => next,
-        }
-    }
-
     /// Less than a prelude has come by now.
     async fn keep_short(&mut self, seen: Bytes, ended: Result<(), Problem>) -> Result<Appended, Refusal> {
         if ended.is_ok() && self.complete {
@@ -180,8 +143,17 @@ impl Append {
         Ok(Appended::Part { offset: self.resource.tail.len() as u64, expires: self.resource.expires })
     }
 
-    /// Takes bytes from `start` on. A record's are held until all of them are here: the upload's file is not written anew for each part of
-    /// a few bytes.
+    /// Checkpoints of which the sender is told, if it listens.
+    fn checkpoints(&self, layout: Layout, start: u64) -> ToldCheckpoints {
+        let progress = self.progress.clone();
+        ToldCheckpoints::new(&self.receiver.core, layout, start, move |offset| {
+            let Some((interim, version)) = &progress else { return };
+            let headers = HeaderMap::from_iter([(fields::OFFSET, offset.into()), (fields::INTEROP, (*version).into())]);
+            resumption_supported(interim, &headers);
+        })
+    }
+
+    /// Takes bytes from `start` on.
     async fn receive(
         &mut self,
         mut writer: BodyWriter,
@@ -189,43 +161,15 @@ impl Append {
         layout: Layout,
         start: u64,
     ) -> Result<Appended, Refusal> {
-        let border = layout.record_at(start.max(layout.prelude_len())).map_or(self.total, |at| layout.record(at).end);
-        let (mut held, mut recorded, mut overrun) = (BytesMut::new(), start, false);
-        let ended = loop {
-            let mut bytes = match self.next(reader).await {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => break Ok(()),
-                Err(problem) => break Err(problem),
-            };
-            overrun = writer.at + (held.len() + bytes.len()) as u64 > self.total;
-            if writer.at == start {
-                held.extend_from_slice(&bytes);
-                if start + (held.len() as u64) < border {
-                    continue;
-                }
-                bytes = std::mem::take(&mut held).freeze();
-            }
-            if let Err(problem) = writer.push(&bytes) {
-                break Err(problem);
-            }
-            if let Err(problem) = writer.settle().await {
-                break Err(problem);
-            }
-            if writer.at - recorded >= STEP_BYTES && writer.at < self.total {
-                recorded = writer.at;
-                let stepped;
-                (writer, stepped) = self.step(writer, layout, start).await;
-                if let Err(problem) = stepped {
-                    break Err(problem);
-                }
-            }
-        };
+        let ended = writer.pump(reader).await;
         let ended = writer.flush().and(ended);
+        let overrun = writer.overrun;
         // Unless there is more of it, what has been told of stays.
         let told = start + self.remaining().1.len() as u64;
         let (end, taken) = match writer.written() {
             // Nothing is in the file.
             at if at == start => {
+                let held = writer.take_held();
                 blocking(&self.receiver.core, move |_| drop(writer)).await;
                 let end = told.max(start + held.len() as u64);
                 if end > told {
@@ -261,28 +205,6 @@ impl Append {
             }
             _ => Ok(Appended::Part { offset: end, expires: self.resource.expires }),
         }
-    }
-
-    /// Records whole records while others still come, and says so.
-    async fn step(&self, mut writer: BodyWriter, layout: Layout, start: u64) -> (BodyWriter, Result<(), Problem>) {
-        if let Err(problem) = writer.flush() {
-            return (writer, Err(problem));
-        }
-        let Some(range) = whole_records(layout, ByteRange::new(start, writer.at)) else { return (writer, Ok(())) };
-        let total = self.total;
-        let (writer, recorded) = blocking(&self.receiver.core, move |core| {
-            let recorded = record(core, &writer.intake, range, total);
-            (writer, recorded)
-        })
-        .await;
-        if recorded.is_ok()
-            && let Some((interim, version)) = &self.progress
-        {
-            let headers =
-                HeaderMap::from_iter([(fields::OFFSET, range.end.into()), (fields::INTEROP, (*version).into())]);
-            resumption_supported(interim, &headers);
-        }
-        (writer, recorded.map(|_| ()).map_err(commit_problem))
     }
 
     /// Records whole records, and then what is left as the resource's tail.

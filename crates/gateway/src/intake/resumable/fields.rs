@@ -94,7 +94,7 @@ fn boolean(headers: &HeaderMap, name: &HeaderName) -> Option<bool> {
 /// A whole number that is not negative, of 15 digits at most (RFC 9651 §3.3.1).
 fn integer(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let item = item(headers, name)?;
-    let digits = item.len() <= 15 && item.bytes().all(|octet| octet.is_ascii_digit());
+    let digits = item.len() <= 15 && item.bytes().all(|byte| byte.is_ascii_digit());
     item.parse().ok().filter(|_| digits)
 }
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_not_what_it_should_be_is_as_if_it_were_not_there() {
+    fn a_malformed_field_is_ignored() {
         for value in ["1", "true", "?2", "??1", "", "?1, ?1", "\"?1\""] {
             assert_eq!(of(&[("upload-complete", value)]).complete, None, "{value}");
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_are_not_spoken_are_none_and_the_oldest_says_it_the_other_way_round() {
+    fn unknown_interop_versions_are_ignored_and_version_3_inverts_complete() {
         for (version, interop) in [("2", None), ("3", Some(3)), ("8", Some(8)), ("9", None)] {
             assert_eq!(of(&[("upload-draft-interop-version", version)]).interop, interop, "{version}");
         }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_named_or_follows_from_the_last_content_and_both_must_agree() {
+    fn a_named_length_must_agree_with_that_of_the_last_part() {
         let fields = |complete, length, content| Fields { complete, length, content, ..Fields::default() };
         assert_eq!(fields(Some(true), None, Some(5)).total(10), Ok(Some(15)));
         assert_eq!(fields(Some(false), None, Some(5)).total(10), Ok(None));

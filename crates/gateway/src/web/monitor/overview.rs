@@ -77,7 +77,7 @@ impl Row {
 }
 
 impl Overview {
-    /// Looks.
+    /// As it is now.
     pub fn of(web: &Web) -> Result<Self, StoreError> {
         let running = web.core.progress.running();
         let mut recent = Vec::new();

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_hours_says_when_it_goes_on_and_what_has_a_reason_says_that() {
+    fn a_waiting_upload_tells_its_reason_or_when_its_hours_begin() {
         let html = page(&waiting(), Lang::En);
         assert!(html.contains("It waits for its time.") && html.contains("Delivery goes on in 2 h"), "{html}");
         for other in
