@@ -22,11 +22,15 @@ use std::time::Duration;
 
 /// What takes uploads in.
 pub struct Receive {
+    /// What all rooms share.
     pub context: Arc<Context>,
+    /// Uploads that are coming in now.
     pub in_flight: InFlight,
+    /// Messages that are coming in now.
     pub intakes: Arc<Intakes>,
     /// Who has how much of the disk.
     pub room: Room,
+    /// Numbers for `/metrics`.
     pub counters: Counters,
     /// How long a sender may take for each 64 KiB.
     pub body_timeout: Duration,
