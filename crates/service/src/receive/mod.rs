@@ -1,7 +1,8 @@
 //! Sealed uploads come in: records are opened as they come, written, synced and noted, within the room that there is.
 //!
-//! In order: [`room`], [`source`] and [`intakes`] below [`in_flight`]; [`message`] and [`gc`] use all of them.
+//! In order: [`room`], [`source`] and [`intakes`]; [`arrival`]; [`in_flight`]; [`message`] and [`gc`] use all of them.
 
+pub mod arrival;
 pub mod gc;
 pub mod in_flight;
 pub mod intakes;
