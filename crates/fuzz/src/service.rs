@@ -84,7 +84,7 @@ pub fn front(octets: &[u8]) {
     }
 }
 
-/// A routes file, and an answer after a line of `=`: the rules always come to a verdict, and the head's is the whole's.
+/// A routes file, and an answer after a line of `=`: the rules always come to an outcome, and the head's is the whole's.
 pub fn routes(octets: &[u8]) {
     let (text, answer) = match octets.windows(5).position(|window| window == b"\n===\n") {
         Some(at) => (&octets[..at + 1], &octets[at + 5..]),
@@ -109,9 +109,9 @@ pub fn routes(octets: &[u8]) {
     for (method, path) in [("POST", "/upload"), ("PUT", "/api/files/a"), ("PATCH", "/")] {
         let route = routes.of(method, path);
         let seen = Seen { status: status.as_u16(), fields: &fields, body, own: ["photos.example", "127.0.0.1:8000"] };
-        let verdict = judge(&route.rules, seen);
+        let outcome = judge(&route.rules, seen);
         let early = judge_head(&route.rules, Seen { body: b"", ..seen });
-        assert!(early.is_none_or(|early| early == verdict), "the head was judged otherwise");
+        assert!(early.is_none_or(|early| early == outcome), "the head was judged otherwise");
     }
 }
 

@@ -19,11 +19,12 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// The longest head, and the largest read. A connection keeps a buffer as large as the longest head that came over it, so that 2,560 of them
-/// hold 160 MiB at most, and 5 MiB or so if their heads are short. Cookies, a token and a prelude together have 24 KiB.
+/// The longest head, and the largest read. A connection keeps a buffer as long as its longest head: 2,560 of them hold
+/// 160 MiB at most, and some 5 MiB with short heads. Cookies, a token and a prelude together have 24 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// What a reader of an answer has to take. A browser whose film is paused takes nothing and asks for the rest anew, as it does at most web servers, which wait as long.
+/// How much of an answer a client has to take. A browser whose film is paused takes nothing and asks for the rest anew,
+/// as it does with most web servers, which wait as long.
 const LEAST_READ: LeastRate = LeastRate { bytes: 16 << 10, within: Duration::from_secs(60) };
 
 /// Everything that a [`Service`](crate::Service) is made from. Begin with [`Config::new`] and change what differs.
@@ -31,9 +32,10 @@ const LEAST_READ: LeastRate = LeastRate { bytes: 16 << 10, within: Duration::fro
 pub struct Config {
     /// Where to listen. Default `127.0.0.1:4668`: most stand behind a web server that has the certificate.
     pub listen: SocketAddr,
-    /// Where to tell `/metrics`: an address of this machine alone, since whoever gets there is told. Default none.
+    /// Where to serve `/metrics`: an address of this machine alone, since everybody who reaches it is told. Default
+    /// none.
     pub admin: Option<SocketAddr>,
-    /// TLS of our own. Default none.
+    /// The service's own TLS. Default none.
     pub tls: Option<TlsFiles>,
     /// The application: `http://…`, on this machine or a network that is trusted as much.
     pub upstream: Origin,
@@ -43,27 +45,30 @@ pub struct Config {
     pub keys: Keyring,
     /// The folder of the index and the sealed bodies; made if it is not there. One service at a time may use it.
     pub state_dir: PathBuf,
-    /// What an answer of the application means, by route. Default: none, so that the generic rules hold.
+    /// What the application's answers mean, by route. Default: none, so that the generic rules hold.
     pub routes: Routes,
     /// Which gateways may hold and bring uploads. Default: any.
     pub permits: Permits,
     /// The longest Z that is taken, in bytes. Default 10 GiB: more than a phone's video, less than a small disk.
     pub max_bytes: u64,
-    /// The most that all uploads whose bytes are kept may have together; beyond that, new ones are told to come back
+    /// The most that all stored uploads may have together, in bytes. Beyond that, new ones are told to come back
     /// (`spool-full`). Default 100 GiB, ten of the longest: tickets cost nothing, so something has to bound the disk.
     pub max_stored_bytes: u64,
-    /// The most of that for one user whom the application names. Default none, which means a quarter of it, or one upload of the longest.
+    /// The most of that for one user whom the application names. Default none: a quarter of it, or one upload of the
+    /// longest.
     pub owner_quota_bytes: Option<u64>,
-    /// The most of that for whoever is at one address, an IPv4 address or an IPv6 /64, and has no name. Default as for a user.
+    /// The most of that for the anonymous clients at one address, an IPv4 address or an IPv6 /64. Default as for a
+    /// user.
     pub address_quota_bytes: Option<u64>,
-    /// What of the disk stays free, in bytes, and a file for each 16 KiB of it. Default 256 MiB: the application has its data there, too.
+    /// How many bytes of the disk stay free, and one file for each 16 KiB of them. Default 256 MiB: the application has
+    /// its data there, too.
     pub reserve_bytes: u64,
-    /// The most that is kept of uploads that have ended, in bytes: their answers, receipts and notes; a sixteenth of it for each user or address
-    /// that pays. Beyond that the oldest of whoever has most go, and a row of some 150 bytes stays, by which the upload is known. Default 1 GiB:
-    /// 60,000 of the longest answers, of which one address has 3,800.
+    /// The most that is kept of ended uploads, in bytes: answers, receipts and notes. Each payer (user or address) gets
+    /// a sixteenth. Beyond that, the payer with most loses its oldest; a row of some 150 bytes stays, by which the
+    /// upload is known. Default 1 GiB: 60,000 of the longest answers, of which one address has 3,800.
     pub max_ended_bytes: u64,
-    /// Tickets that one user whom the application names, or whoever is at one address and has no name, gets in a minute. Default 240: an album's
-    /// worth, four a second.
+    /// Tickets in a minute for one user whom the application names, or for the anonymous clients at one address.
+    /// Default 240: an album's worth, four a second.
     pub tickets_per_minute: u32,
     /// How long a ticket is good for. Default 7 days: longer than a holiday's weekend without a gateway.
     pub ticket_lifetime: Duration,
@@ -72,25 +77,26 @@ pub struct Config {
     /// How long the application may take to answer a replay once it has the whole request, and to take each piece of
     /// it. Default 10 minutes: some scan for viruses or transcode before they answer.
     pub answer_timeout: Duration,
-    /// How long a sender may take for each 64 KiB of a message or a body, or what is left of it, before it counts as broken off.
-    /// Default 60 s, most of which a sender at 64 kbit/s may be silent.
+    /// How long a sender may take for each 64 KiB of a message or a body, or for the rest of it, before it counts as
+    /// broken off. Default 60 s, of which a sender at 64 kbit/s may be silent for most.
     pub body_timeout: Duration,
-    /// How long nothing may move in an upgraded connection (WebSocket) before it ends. Default 5 minutes: whoever keeps one open says something
-    /// every minute or so, since web servers and address translators on the way forget it otherwise.
+    /// How long nothing may move in an upgraded connection (WebSocket) before it ends. Default 5 minutes: programs that
+    /// keep one open say something every minute or so, since web servers and address translators on the way forget it
+    /// otherwise.
     pub tunnel_idle: Duration,
     /// Replays at once. Default 4: an application made for browsers has few workers, and its users come first.
     pub replays: usize,
     /// The waits between attempts to replay. Default 1 s doubling to 15 min, as a gateway's.
     pub backoff: Backoff,
-    /// How often it is looked which sessions are to be kept alive. Default 30 s.
+    /// How often the service looks which sessions to keep alive. Default 30 s.
     pub keep_alive_round: Duration,
     /// Messages to `/hoop/post` at once; more are asked to come back. Default 64, each with about 1 MiB of buffers.
     pub intakes: usize,
-    /// Addresses and networks of the web servers in front of us, whose `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded`, are
-    /// believed. Default none: everyone's are replaced.
+    /// Addresses and networks of the web servers in front, whose `X-Forwarded-For`, `-Proto` and `-Host`, and
+    /// `Forwarded`, are believed. Default none: everyone's are replaced.
     pub trusted_proxies: Vec<Prefix>,
-    /// Connections at once, in shares by what they are used for: `crowd` says which. Default 2,560: with two descriptors each at most, and 10 KiB
-    /// while it is silent.
+    /// Connections at once, in shares by use (`crowd`). Default 2,560. Each has two descriptors at most, and 10 KiB of
+    /// memory while it is silent.
     pub connections: usize,
     /// Bounds of the server loop, but for the number of connections.
     pub limits: ServerLimits,
@@ -138,7 +144,7 @@ impl Config {
         }
     }
 
-    /// The share of one user or address, unless it is set: four make the whole, and each holds one upload of the longest.
+    /// The default share of one user or address: a quarter of all, or one upload of the longest.
     pub(crate) fn share(&self) -> u64 {
         (self.max_stored_bytes / 4).max(self.max_bytes).min(self.max_stored_bytes)
     }

@@ -25,13 +25,17 @@ const TICKET_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What every room of a running service needs.
 pub struct Context {
+    /// Keys, routes and limits; replaced when the configuration is read again.
     policy: Current<Policy>,
+    /// Replaced with it.
     permits: Current<Permits>,
     /// The origin that users see.
     pub origin: Origin,
+    /// What is known of uploads, and their bodies.
     pub store: Store,
+    /// Run time and wall time.
     pub clock: Clock,
-    /// Rung when there may be something to replay.
+    /// Notified when there may be something to replay.
     pub work: Notify,
     /// How long a new ticket is good for.
     pub ticket_lifetime: Duration,

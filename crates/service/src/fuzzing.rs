@@ -13,7 +13,7 @@ pub use crate::policy::admit::{Admission, inspect, open_token};
 pub use crate::policy::forwarded::Client;
 pub use crate::policy::head::{FIELDS_MAX, RequestHead, is_method};
 pub use crate::policy::paths::is_target;
-pub use crate::policy::rules::{Rule, Seen, Verdict, judge, judge_head};
+pub use crate::policy::rules::{Outcome, Rule, Seen, judge, judge_head};
 pub use crate::receive::message::range;
 pub use crate::replay::http1_response::{Answer, AnswerError, BODY_KEPT, read_answer};
 

@@ -17,7 +17,7 @@ pub enum KeyFileError {
         /// Why.
         source: io::Error,
     },
-    /// Anybody may write to it: whoever has put a key into it makes tickets and opens uploads.
+    /// Anybody may write to it. A key that somebody puts into it makes tickets and opens uploads.
     #[error("anybody on this machine may write to {} (mode {mode:o})", path.display())]
     Writable {
         /// The file.

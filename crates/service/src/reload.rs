@@ -6,8 +6,9 @@ use hoop_http::Shutdown;
 use hoop_http::tls::{NotRenewed, Renewed};
 use std::sync::Arc;
 
-/// Gives a running service another configuration, without a connection or a request being dropped. Keys, routes, permits and the longest upload are
-/// those of the new one from the next request on; the certificate is what its files hold now. All else is as it was until a restart.
+/// Gives a running service another configuration, without dropping a connection or a request. Keys, routes, permits and
+/// the longest upload are the new ones from the next request on. The certificate is what its files hold now. All else
+/// stays as it was until a restart.
 #[derive(Clone)]
 pub struct Reload {
     context: Arc<Context>,
@@ -31,7 +32,7 @@ impl Reload {
         }
     }
 
-    /// Takes over what can be, and returns the flags that differ and need a restart. May wait for a disk.
+    /// Takes over what can change, and returns the flags that differ and need a restart. May wait for a disk.
     ///
     /// # Errors
     /// If the certificate was changed and cannot be used: then all is as it was.

@@ -134,7 +134,7 @@ impl Service {
     }
 }
 
-/// The application is spoken to without TLS, so the connector needs nobody to trust; and a system's store is slow to read.
+/// The connector speaks to the application without TLS, so it trusts nobody. Reading the system's store would be slow.
 fn no_trust() -> Result<Arc<ClientConfig>, tls::TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

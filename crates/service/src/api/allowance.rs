@@ -6,11 +6,11 @@ use hoop_http::{Clock, Code, Problem};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Settings, notes and acts of one payer in a minute: ten a second, each synced to the disk before its answer. A page that uploads a thousand files notes them
-/// one after another, and waits when it is told to.
+/// How many settings, notes and acts of one payer are taken in a minute: ten a second, each synced to the disk before
+/// its answer. A page that uploads a thousand files notes them one by one, and waits when told to.
 const CHANGES_PER_MINUTE: u32 = 600;
 
-/// What payers have asked for lately, and what of it they did not get.
+/// What payers have asked for lately, and how often they were refused.
 pub struct Allowance {
     clock: Clock,
     tickets: Mutex<Rates>,
@@ -26,7 +26,7 @@ impl Allowance {
         Self { clock, tickets, changes, tickets_refused: Default::default() }
     }
 
-    /// Whether so many tickets may be issued now.
+    /// Takes `count` tickets from the payer's allowance.
     ///
     /// # Errors
     /// `too-many-requests`.
@@ -36,7 +36,7 @@ impl Allowance {
         })
     }
 
-    /// Whether settings, a note or how an upload goes on may be changed now.
+    /// Takes one change (settings, a note, or what becomes of an upload) from the payer's allowance.
     ///
     /// # Errors
     /// `too-many-requests`.
@@ -55,7 +55,7 @@ impl Allowance {
         })
     }
 
-    /// How often that was so, by who paid.
+    /// How often a payer got no ticket, by its kind.
     pub fn ticket_refusals(&self) -> [(&'static str, u64); 2] {
         let of = |at: usize| self.tickets_refused[at].load(Ordering::Relaxed);
         [("owner", of(0)), ("address", of(1))]

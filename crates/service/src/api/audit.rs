@@ -1,9 +1,11 @@
-//! What owners and users did, a line an act, in the log's target `audit` (`docs/services.md`, "What was done"): [`Act`].
+//! Logs what owners and users did, one line for each act, with the target `audit` (`docs/services.md`, "What was
+//! done"): [`Act`].
 //!
-//! Promises: who did it stands there as the beginning of a MAC, so that lines of the same owner are known by it, and nobody's name, cookie or
-//! content.
+//! Promises: a line names its owner by the beginning of a MAC, so that lines of one owner belong together. No line has
+//! a name, a cookie or content.
 //!
-//! Bounds: of what was refused as many lines a minute as [`Lines`] has room for, and [`DONE_MAX`] of what was done, so that nobody fills the log.
+//! Bounds: as many lines a minute of refusals as [`Lines`] has room for, and [`DONE_MAX`] of acts, so that nobody fills
+//! the log.
 
 use crate::model::Tag;
 use hoop_http::{Lines, Problem};
@@ -18,7 +20,7 @@ const SHORT: usize = 6;
 /// Lines of what was done in a minute: ten a second are more than people do, and some 130 MB a day at the most.
 const DONE_MAX: u32 = 600;
 
-/// What was refused lately, and what was done, and written down.
+/// How many lines were written lately.
 pub struct Audit {
     refused: Lines,
     done: Lines,
@@ -30,7 +32,7 @@ impl Default for Audit {
     }
 }
 
-/// Somebody acts.
+/// One act.
 pub struct Act {
     /// What is done: `stop`, `release`, `settings`, ….
     pub name: &'static str,
@@ -43,7 +45,7 @@ pub struct Act {
 }
 
 impl Act {
-    /// Writes down what came of it: the state that the upload has then, `saved`, or the code of the refusal.
+    /// Logs the outcome: the upload's state, `saved`, or the code of the refusal.
     pub fn came_to(&self, audit: &Audit, outcome: Result<&str, &Problem>) {
         let (lines, what) = if outcome.is_ok() { (&audit.done, "done") } else { (&audit.refused, "refused") };
         let more = || tracing::warn!(target: "audit", "more acts are {what} than are written down in this minute");

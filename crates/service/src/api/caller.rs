@@ -28,7 +28,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Who sends these headers from this address: asks the application if the operator says how.
+    /// The caller who sends these headers from this address. The application is asked, if the operator says how.
     ///
     /// # Errors
     /// `request-invalid` if the credentials are none, `upstream-unreachable` if the application cannot be asked.
@@ -36,7 +36,7 @@ impl Caller {
         Self::with(api, captured(api, headers, address)?).await
     }
 
-    /// The same for credentials that were captured.
+    /// The caller with these credentials.
     ///
     /// # Errors
     /// `upstream-unreachable`.
@@ -50,20 +50,21 @@ impl Caller {
         credentials.user = tags.first().copied();
         let (cookie, authorization) = owner::telling(policy, &credentials);
         if !cookie.is_empty() || !authorization.is_empty() {
-            // What was begun with these very credentials while the application could not say whose they are.
+            // They may have begun uploads while the application could not say whose credentials these are.
             tags.extend(owner::credential_tags(policy, &credentials));
         }
         let anonymous = owner::is_anonymous(policy, &credentials);
         Ok(Self { credentials, tags, anonymous })
     }
 
-    /// The same, taking whom the application cannot be asked about for nobody that it knows.
+    /// The caller with these credentials. If the application cannot be asked, the caller counts as anonymous.
     pub async fn or_nobody(api: &Api, credentials: Credentials) -> Self {
         let user = Self::with(api, credentials.clone()).await;
         user.unwrap_or_else(|_| Self::unnamed(&api.context.policy(), credentials))
     }
 
-    /// Who fetches a ticket. That does not depend on the application: whoever it cannot be asked about is known by the credentials.
+    /// The caller who fetches a ticket. This works without the application: a caller it cannot be asked about is known
+    /// by the credentials.
     ///
     /// # Errors
     /// `sign-in-required` for whoever is certainly not signed in, where tickets are for users only.
@@ -77,7 +78,7 @@ impl Caller {
         if known || !rule.required { Ok(caller) } else { Err(signed_out()) }
     }
 
-    /// Whoever has these credentials and no name.
+    /// The caller with these credentials and no name.
     fn unnamed(policy: &Policy, credentials: Credentials) -> Self {
         let tags = owner::credential_tags(policy, &credentials);
         let nobody = tags.first().is_some_and(|tag| owner::is_nobody(policy, *tag));
@@ -85,12 +86,12 @@ impl Caller {
         Self { tags: if nobody { Vec::new() } else { tags }, credentials, anonymous }
     }
 
-    /// The tag that stands for whoever asks; none: nobody.
+    /// The caller's own tag. None: there is nobody.
     pub fn tag(&self) -> Option<Tag> {
         self.tags.first().copied()
     }
 
-    /// All tags by which the uploads of whoever asks are known.
+    /// All tags that the caller's uploads may have.
     pub fn tags(&self) -> &[Tag] {
         &self.tags
     }
@@ -106,8 +107,8 @@ impl Caller {
         }
     }
 
-    /// The tags, if whoever asks may take room that all users share: anybody can make cookies up, so that where the application says who
-    /// its users are, only they may.
+    /// The tags, if the caller may take room that all users share. Anybody can make cookies up: where the application
+    /// says who its users are, only they may.
     ///
     /// # Errors
     /// `sign-in-required`.
@@ -123,7 +124,7 @@ impl Caller {
         self.anonymous
     }
 
-    /// Whether the tag is one of whoever asks.
+    /// Whether the tag is one of the caller's.
     pub fn is(&self, tag: Tag) -> bool {
         self.tags.contains(&tag)
     }
@@ -137,7 +138,7 @@ pub fn captured(api: &Api, headers: &HeaderMap, address: IpAddr) -> Result<Crede
     capture(headers, address, api.context.clock.unix())
 }
 
-/// The same, for a token that ends with its ticket.
+/// The credentials of a request, for a token that ends at `expires` with its ticket.
 ///
 /// # Errors
 /// `request-invalid`.
@@ -146,17 +147,17 @@ pub fn capture(headers: &HeaderMap, address: IpAddr, expires: UnixTime) -> Resul
         .map_err(|error| Problem::new(Code::RequestInvalid, &error).field(error.field()))
 }
 
-/// Nobody asks.
+/// The refusal of a caller without credentials.
 pub fn signed_out() -> Problem {
     Problem::new(Code::SignInRequired, "neither `Cookie` nor `Authorization` says who asks")
 }
 
-/// Somebody asks whom the application does not know.
+/// The refusal of a caller whom the application does not know.
 pub fn anonymous() -> Problem {
     Problem::new(Code::SignInRequired, "the application does not know who asks")
 }
 
-/// Asks the application whose credentials these are; none: nobody that it knows.
+/// Asks the application whose credentials these are. None: it knows nobody by them.
 async fn ask(api: &Api, question: &Ask, credentials: &Credentials) -> Result<Option<String>, Problem> {
     let unreachable = |error: &dyn std::fmt::Display| {
         static TROUBLE: Lines = Lines::new();

@@ -11,7 +11,8 @@
 //!                              and     8         64   lists of uploads, two at most of one client: the same as for /hoop/*
 //! ```
 //!
-//! A list may be long, and is in memory until it has gone: so few are made and read at once. Whoever reads none of it makes way.
+//! A list may be long, and is in memory until it has been sent. So few are made and sent at once. A client that reads
+//! none of its list makes way.
 //!
 //! A request counts for the client that a trusted proxy names, and a silent connection for its own peer.
 
@@ -36,10 +37,11 @@ pub enum Use {
     List = 6,
 }
 
-/// Of so many connections, those of each use, by its number, in twentieths. The first two are silent: of anybody, and of a trusted proxy.
+/// The share of connections for each use, by its number, in twentieths. The first two are silent: of anybody, and of a
+/// trusted proxy.
 const TWENTIETHS: [usize; 6] = [3, 3, 6, 2, 2, 4];
 
-/// And as many requests wait for them at most: a crowd that comes at once waits, rather than being refused.
+/// As many twentieths of requests may wait: a crowd that comes at once waits, rather than being refused.
 const WAITING: [usize; 6] = [0, 0, 12, 2, 2, 2];
 
 /// Lists that are made at once, of all clients: each takes some megabytes for some milliseconds.
@@ -67,10 +69,11 @@ pub fn crowd(connections: usize, proxies: Vec<Prefix>) -> Crowd {
 /// How long a request waits for a place: longer than it takes a crowd that comes at once to fall behind.
 pub const WAIT: Duration = Duration::from_secs(5);
 
-/// Who has to come again for a place.
+/// When a client that got no place may come again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Takes a place for that use, for that client, as soon as there is one. A connection without places, as in a server without a crowd, needs none.
+/// Takes a place for that use and that client, as soon as there is one. Without a crowd a connection has no place, and
+/// needs none.
 ///
 /// # Errors
 /// `too-many-requests`, if there is none in time.
@@ -82,8 +85,8 @@ pub async fn enter(place: Option<&Place>, what: Use, client: IpAddr) -> Result<(
     }
 }
 
-/// Whether a message is a stream of events, by its `Content-Type`, or asks for one and nothing else, by its `Accept`: an `EventSource` does (HTML, "Server-sent
-/// events").
+/// Whether a `Content-Type` says that a message is a stream of events, or an `Accept` asks for one alone, as an
+/// `EventSource` does (HTML, "Server-sent events").
 pub fn is_events(value: Option<&HeaderValue>) -> bool {
     let media = value.and_then(|value| value.to_str().ok()).unwrap_or_default().split(';').next().unwrap_or_default();
     media.trim().eq_ignore_ascii_case("text/event-stream")

@@ -1,12 +1,13 @@
 //! A user's uploads as they change: server-sent events (`docs/protocol.md` §6, "Events").
 //!
-//! Promises: an event `uploads` with the whole list at once; then an event `upload` for each that changes, at most one a
-//! second for each.
+//! Promises: an event `uploads` with the whole list comes at once. Then an event `upload` comes for each change, at
+//! most one a second for each upload.
 //!
-//! Bounds: 256 readers, eight of one owner (`streams`). Nothing is kept of what was told but [`SHOWN_MAX`] fingerprints,
-//! and a document only until it is text. So a reader who has stopped reading holds one list, as text
-//! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints in 64 KiB: less than
-//! 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their notes are made of.
+//! Bounds: 256 readers, eight of one owner (`streams`). A stream keeps [`SHOWN_MAX`] fingerprints of what it has told,
+//! and a document only until it is text. So a reader who has stopped reading holds one list as text
+//! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints
+//! in 64 KiB: less than 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their
+//! notes are made of.
 
 use crate::api::Api;
 use crate::api::caller::Caller;
@@ -26,10 +27,10 @@ use std::time::Duration;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 use tokio::time::MissedTickBehavior;
 
-/// Uploads of which a stream remembers what it has told: ten lists. One that it has forgotten may be told again as it was.
+/// Uploads whose last event a stream remembers: ten lists. It may repeat the event of one that it has forgotten.
 const SHOWN_MAX: usize = 1_024;
 
-/// How often it is looked for changes.
+/// How often a stream looks for changes.
 const PACE: Duration = Duration::from_secs(1);
 
 /// `GET /hoop/uploads` as a stream of events, for whoever asks.
@@ -46,7 +47,7 @@ pub async fn uploads(
     let caller = Caller::of(api, headers, address).await?;
     let tags = caller.user()?.to_vec();
     let slot = api.streams.enter(tags[0])?;
-    // Listening begins before looking, so that no change falls in between.
+    // Subscribed before the first look, so that no change falls in between.
     let news = api.context.store.news();
     let entries = listing::all(api, &tags).await?;
     let mut shown = Shown::default();
@@ -65,12 +66,12 @@ pub async fn uploads(
     }))
 }
 
-/// What a reader has seen last of each upload: fingerprints, so that it costs nothing how much that was.
+/// Fingerprints of what a reader has seen last of each upload. So long events cost no memory.
 #[derive(Default)]
 struct Shown(BTreeMap<UploadId, u64>);
 
 impl Shown {
-    /// Whether it differs from what was told last, as which it counts from now on.
+    /// Whether it differs from what was told last. It counts as told from now on.
     fn is_news(&mut self, entry: &Entry) -> bool {
         let fingerprint = fingerprint(entry);
         let is_news = self.0.insert(entry.id(), fingerprint) != Some(fingerprint);
@@ -81,13 +82,14 @@ impl Shown {
     }
 }
 
-/// Whether a change may be of interest to whoever has these tags and was shown that. Another's is not even looked at: many readers would look at each change.
+/// Whether a change may concern a reader with these tags who was shown these uploads. Other changes are not looked at,
+/// since many readers would look at each.
 fn concerns(news: News, tags: &[Tag], shown: &Shown) -> bool {
     news.owner.is_none_or(|owner| tags.contains(&owner)) || shown.0.contains_key(&news.id)
 }
 
-/// What tells one event from the next. Each look at what is coming in has another time; that is no change. Two that are taken for one
-/// would leave an event out, of the user's own.
+/// What tells one event from the next. An upload that comes in has another time at each look; that is no change. A
+/// collision would leave out one event, of the user's own.
 fn fingerprint(entry: &Entry) -> u64 {
     let mut document = entry.document();
     if entry.state() == State::Receiving.name() {
@@ -116,7 +118,7 @@ impl Watch {
             for id in self.changed().await? {
                 let entry = listing::one(&self.api, &self.tags, id).await?;
                 let news = entry.filter(|entry| self.shown.is_news(entry));
-                // A slow reader is waited for without what the event was made from.
+                // While it waits for a slow reader, it holds the event alone.
                 let Some(event) = news.map(|entry| Event::new("upload", &entry.document())) else { continue };
                 events.write(event).await;
             }
@@ -130,7 +132,7 @@ impl Watch {
             match self.news.try_recv() {
                 Ok(news) if concerns(news, &self.tags, &self.shown) => drop(ids.insert(news.id)),
                 Ok(_) => {}
-                // So much has changed that all is looked at.
+                // So much has changed that it looks at all.
                 Err(TryRecvError::Lagged(_)) => {
                     return Ok(listing::all(&self.api, &self.tags).await?.iter().map(Entry::id).collect());
                 }

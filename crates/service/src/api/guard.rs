@@ -3,8 +3,8 @@
 use hoop_http::{Code, Origin, Problem};
 use http::{HeaderMap, header};
 
-/// Refuses a request that a page of another origin made: by `Origin` (RFC 6454 §7), and by `Sec-Fetch-Site`, which
-/// browsers set where `Origin` is left out. Programs set neither.
+/// Refuses a request of a page of another origin: by `Origin` (RFC 6454 §7), and by `Sec-Fetch-Site`, which browsers
+/// set where they leave out `Origin`. Programs set neither.
 ///
 /// # Errors
 /// `origin-forbidden`.
@@ -23,7 +23,7 @@ pub fn own_page(headers: &HeaderMap, origin: &Origin) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Demands the `Origin` of our own pages, of a form that a page sent without script.
+/// Demands the service's own `Origin` of a form that a page sent without script.
 ///
 /// # Errors
 /// `origin-forbidden`.
@@ -34,8 +34,8 @@ pub fn own_form(headers: &HeaderMap, origin: &Origin) -> Result<(), Problem> {
     }
 }
 
-/// Demands `Hoop-Version: 1`, which no page of another origin can send without our leave (Fetch, "CORS-safelisted
-/// request-header"), and we give none.
+/// Demands `Hoop-Version: 1`. A page of another origin can send it only with the service's permission, which it never
+/// gives (Fetch, "CORS-safelisted request-header").
 ///
 /// # Errors
 /// `request-invalid`.

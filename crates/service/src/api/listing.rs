@@ -1,7 +1,8 @@
-//! A user's uploads, as they are listed: [`Entry`], from the index, the notes, and what is coming in right now.
+//! Lists a user's uploads: [`Entry`], from the index, the notes, and what is coming in now.
 //!
-//! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON; no more notes are read than a list has room for. [`LISTS_MAX`](crate::api::crowd::LISTS_MAX) lists are made at once; who waits for
-//! [`WAIT`] comes again.
+//! Bounds: [`LIST_MAX`] entries, and [`LIST_BYTES_MAX`] of JSON. No more notes are read than a list has room for.
+//! [`LISTS_MAX`](crate::api::crowd::LISTS_MAX) lists are made at once; a client that waits for longer than [`WAIT`] has
+//! to come again.
 
 use crate::api::Api;
 use crate::api::crowd::WAIT;
@@ -17,8 +18,8 @@ use std::time::Duration;
 /// The most uploads that a list has (`docs/protocol.md` §7).
 pub const LIST_MAX: usize = 100;
 
-/// The most of them that a list has as JSON. With 20 names of files an upload takes 3 KiB, so that 100 fit; only names and captions
-/// of kilobytes do not. One upload has at most 64 KiB of note, 8 KiB of path and 2 KiB of the rest, so that one always fits.
+/// The longest list as JSON. With 20 names of files an upload takes 3 KiB, so that 100 fit, unless names and captions
+/// have kilobytes. One upload has at most 64 KiB of note, 8 KiB of path and 2 KiB of the rest, so that one always fits.
 pub const LIST_BYTES_MAX: usize = 512 * 1024;
 
 /// One upload of a list.
@@ -32,12 +33,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of what has come, with what was said.
+    /// An upload of which something has come, with what was said of it.
     pub fn of(upload: Upload, marked: Option<Marked>) -> Self {
         Self { id: upload.id, upload: Some(upload), marked }
     }
 
-    /// Of what was said alone.
+    /// An upload of which nothing has come.
     pub fn announced(marked: Marked) -> Self {
         Self { id: marked.id, upload: None, marked: Some(marked) }
     }
@@ -85,7 +86,7 @@ impl Entry {
         }
     }
 
-    /// The status with what a list has besides, and without the answer, which only its device can open.
+    /// The status, with the members that only a list has, and without the answer, which only the device can open.
     pub fn document(&self) -> Value {
         let mut document = self.status();
         document.as_object_mut().map(|members| members.remove("answer"));
@@ -103,7 +104,7 @@ impl Entry {
     /// The path that it is for, once that is known.
     pub fn path(&self) -> Option<&str> {
         let path = self.upload.as_ref()?.facts.as_ref()?.path.as_str();
-        // An empty one was let go (`store::sqlite::ended`).
+        // An empty path was shortened (`store::sqlite::ended`).
         Some(path).filter(|path| !path.is_empty())
     }
 
@@ -113,9 +114,9 @@ impl Entry {
         self.upload.as_ref().map(|upload| upload.expires).or(noted).unwrap_or(UnixTime(0))
     }
 
-    /// Whose it is; none: not known yet.
+    /// Whose it is. None: that is not known yet.
     pub fn owner(&self) -> Option<Tag> {
-        // What record 0 says counts, and what was released is the releaser's; before that, the note's token says it.
+        // Record 0 decides, or a later release. Before record 0 has come, the note's token does.
         let told = self.upload.as_ref().and_then(|upload| upload.facts.as_ref()).map(|facts| facts.owner);
         told.or(self.marked.as_ref().map(|marked| marked.owner))
     }
@@ -135,7 +136,7 @@ pub fn document(entries: &[Entry]) -> Value {
     json!({"uploads": documents(entries)})
 }
 
-/// As many entries of a list, from the first on, as [`LIST_BYTES_MAX`] has room for.
+/// The first entries of a list, as many as [`LIST_BYTES_MAX`] has room for.
 pub fn documents(entries: &[Entry]) -> Vec<Value> {
     let mut left = LIST_BYTES_MAX;
     let fits = |document: &Value| {
@@ -147,19 +148,19 @@ pub fn documents(entries: &[Entry]) -> Vec<Value> {
     entries.iter().map(Entry::document).take_while(fits).collect()
 }
 
-/// The uploads of whoever has these tags, newest first, as far as a list has room for them.
+/// The uploads with these tags, newest first, as far as a list has room.
 ///
 /// # Errors
 /// `too-many-requests` while too many others want a list, or the store's.
 pub async fn all(api: &Api, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
     let turn = tokio::time::timeout(WAIT, api.lists.clone().acquire_owned()).await.ok();
     let turn = turn.and_then(Result::ok).ok_or_else(too_many)?;
-    // Of which record 0 has not come, a note may say whose it is.
+    // A note may say whose an upload without record 0 is.
     let is_wanted = |_, owner: Option<Tag>| owner.is_none_or(|owner| tags.contains(&owner));
     let coming = api.receive.in_flight.coming(api.context.clock.unix(), is_wanted).await;
     let own = tags.to_vec();
     let known = api.context.store.with(move |index| {
-        // Until it is done, also if whoever asked goes away.
+        // Held until the list is made, even if the client goes away.
         let _turn = turn;
         let mut entries: BTreeMap<UploadId, Entry> = BTreeMap::new();
         let mut left = LIST_BYTES_MAX;
@@ -167,7 +168,7 @@ pub async fn all(api: &Api, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
             let marked = index.marked(upload.id)?;
             let len = marked.as_ref().and_then(|marked| marked.note.as_ref()).map_or(0, Note::text_len);
             entries.insert(upload.id, Entry::of(upload, marked));
-            // What is older has no room behind these.
+            // Older ones have no room after these.
             match left.checked_sub(len) {
                 Some(rest) => left = rest,
                 None => break,
@@ -197,7 +198,7 @@ pub async fn all(api: &Api, tags: &[Tag]) -> Result<Vec<Entry>, Problem> {
     Ok(entries)
 }
 
-/// One upload, if it is of whoever has these tags.
+/// One upload, if it has one of these tags.
 ///
 /// # Errors
 /// The store's.
@@ -225,7 +226,7 @@ pub async fn known(api: &Api, id: UploadId) -> Result<Option<Entry>, Problem> {
 }
 
 impl Entry {
-    /// An upload with what has come of it by now, also what is not on disk yet, as far as it is still being received.
+    /// An upload with what has come by now. While it is being received, that includes what is not on disk yet.
     fn live(known: Option<&Self>, coming: Upload) -> Upload {
         match known.and_then(|known| known.upload.as_ref()) {
             Some(upload) if upload.state != State::Receiving => upload.clone(),

@@ -10,7 +10,7 @@ use hoop_http::{Problem, Server, Shutdown};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An upload that is given up in less is told of: time to call whoever could help.
+/// An upload that expires in less is counted as ending: time to call somebody who could help.
 const SOON_SECS: u32 = 86_400;
 
 /// Serves `/metrics` until `shutdown`, if there is an address for it.

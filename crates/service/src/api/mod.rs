@@ -39,10 +39,13 @@ use tokio::sync::Semaphore;
 
 /// What answers requests for the service's own paths.
 pub struct Api {
+    /// What all rooms share.
     pub context: Arc<Context>,
+    /// What takes uploads in.
     pub receive: Arc<Receive>,
+    /// Who says which user asks.
     pub application: Arc<Application>,
-    /// What owners did.
+    /// Logs what owners do.
     pub audit: Audit,
     /// How often payers may ask.
     pub allowance: Allowance,

@@ -1,7 +1,7 @@
-//! Pages for people: the user's uploads and settings, and refusals of the forms on them, from what programs get.
+//! Pages for people: the user's uploads and settings, and refusals of their forms. They show what programs get.
 //!
-//! A page may be opened by a link of another site, which learns nothing from that; so these look at who asks and not at
-//! whence. What a form *does* is guarded where it is done.
+//! A link of another site may open a page; that site learns nothing. So pages look at who asks, and not at the origin.
+//! What a form *does* is guarded where it is done.
 
 use crate::api::Api;
 use crate::api::caller::Caller;
@@ -14,7 +14,8 @@ use hoop_http::{Body, Problem};
 use http::{HeaderMap, Method, Response, StatusCode};
 use std::net::IpAddr;
 
-/// The page of a user's uploads, or of why they cannot be shown (`upstream-unreachable`, …). To nobody it says so.
+/// The page of a user's uploads, or of why they cannot be shown (`upstream-unreachable`, …). It asks an anonymous
+/// caller to sign in.
 pub async fn uploads(api: &Api, headers: &HeaderMap, address: IpAddr) -> Response<Body> {
     let language = Language::of(headers);
     let listed = async {
@@ -48,7 +49,7 @@ pub async fn settings(api: &Api, headers: &HeaderMap, query: Option<&str>, addre
     html::page(StatusCode::OK, html::settings(&frame(api, language, asker), &view))
 }
 
-/// The language of whoever sent a form without script, and so sees the answer; none: a program or a script asks.
+/// The language for the answer to a form that was sent without script. None: a program or a script asks.
 pub fn by_form(method: &Method, headers: &HeaderMap) -> Option<Language> {
     let is_form = method == Method::POST && request::media_type(headers) == FORM;
     (is_form && Representation::by(headers) == Representation::Html).then(|| Language::of(headers))
@@ -63,7 +64,7 @@ fn frame(api: &Api, language: Language, asker: Asker) -> Frame<'_> {
     Frame { language, origin: &api.context.origin, asker, sign_in: api.context.policy().routes.user.sign_in.clone() }
 }
 
-/// Where the application says who asks, whom it does not know has signed out, whatever cookies are left.
+/// Where the application says who asks, a caller it does not know has signed out, whatever cookies are left.
 fn asker(caller: &Caller) -> Asker {
     match (caller.tag(), caller.credentials.user) {
         (None, _) => Asker::Nobody,

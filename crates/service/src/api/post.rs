@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The longest wait that `Prefer: wait` gets (`docs/protocol.md` §7).
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`, from whoever sends it over the connection with that place.
+/// Answers `POST /hoop/post` (without `id`) and `PUT /hoop/post/{id}`, from `sender` on the connection with that place.
 pub async fn receive(
     api: &Api,
     request: Request<Incoming>,
@@ -42,14 +42,15 @@ pub async fn receive(
             (Err((problem.retry_after(Duration::from_secs(2)), None)), Some(source))
         }
     };
-    // Whoever waits for leave to send (RFC 9110 §10.1.1) has sent nothing that could be thrown away. The answer goes out meanwhile:
-    // a sender that reads it stops, and its uplink carries no more of what nobody wants.
+    // A sender that waits for `100 Continue` (RFC 9110 §10.1.1) has sent nothing that could be thrown away. The answer
+    // goes out meanwhile: a sender that reads it stops, and saves its uplink.
     if let Some(mut source) = source.filter(|source| source.has_begun() || !waits_for_leave) {
         tokio::spawn(async move { source.drain().await });
     }
     match answer {
         Ok(upload) => {
-            // Who waits for news holds its connection as a stream of events does, if there is a place for one more.
+            // A client that waits for news holds its connection as a stream of events does, if there is a place for one
+            // more.
             let waits = !wait.is_zero() && !upload.state.is_settled();
             let wait = match place {
                 Some(place) if waits && !place.changed(Use::Events as usize, sender, Duration::ZERO).await => {

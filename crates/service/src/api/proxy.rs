@@ -1,4 +1,4 @@
-//! Everything that is not ours goes on to the application as it came: [`Proxy`].
+//! Passes every request that is not for the service's own paths to the application: [`Proxy`].
 //!
 //! Promises: bodies stream both ways and are never collected; what has a length keeps it, what was chunked stays chunked;
 //! `Host` stays; hop-by-hop fields end here (RFC 9110 §7.6.1); no answer of the application has a `Hoop-*` field, which would be this service's
@@ -180,8 +180,9 @@ fn outgoing(
     Ok(Request::from_parts(parts, body))
 }
 
-/// The protocol that a request is let switch to: WebSocket alone (RFC 6455 §4.1). In any other, what is said goes past all that reads HTTP, here and in
-/// front of the application: a wish for it is read over (RFC 9110 §7.8), and the request goes on without.
+/// The protocol that a request may switch to: WebSocket alone (RFC 6455 §4.1). In another protocol, bytes would bypass
+/// all that reads HTTP, here and in front of the application. A wish for one is ignored (RFC 9110 §7.8), and the
+/// request goes on without.
 pub fn wanted(request: &Request<Incoming>) -> Option<HeaderValue> {
     let plain = request.method() == Method::GET && request.body().is_end_stream();
     upgrade_of(request.headers()).filter(|protocol| plain && is_websocket(protocol))
@@ -218,16 +219,17 @@ fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// In these the service speaks for itself, of uploads, proofs and receipts.
+/// Removes `Hoop-*` fields, which are the service's own word on uploads, proofs and receipts.
 fn drop_own(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("hoop-")).cloned().collect();
     names.iter().for_each(|name| drop(headers.remove(name)));
 }
 
-/// What was written by somebody whom nobody need believe, and an application might. A trusted proxy is believed, except in `Forwarded` where it wrote
-/// `X-Forwarded-For`: that is its client's. Nobody is believed in a name with other characters than letters, digits and `-`: to CGI, WSGI and PHP `x_auth_user` and
-/// `x.auth.user` are `x-auth-user`, and who clears that does not clear these (nginx and Apache drop them as well). Nor in `Proxy`, which is
-/// `HTTP_PROXY` to CGI programs.
+/// Removes fields that an application might believe although an untrusted client wrote them. A trusted proxy is
+/// believed, except in `Forwarded` where it wrote `X-Forwarded-For`: then its client wrote that. Names with other
+/// characters than letters, digits and `-` go from everybody: to CGI, WSGI and PHP, `x_auth_user` and `x.auth.user` are
+/// `x-auth-user`, and a proxy that clears that one does not clear these (nginx and Apache drop them as well).
+/// `Proxy` goes, too: it is `HTTP_PROXY` to CGI programs.
 fn drop_made_up(headers: &mut HeaderMap, trusted: bool, left_behind: &LeftBehind) {
     let names_clients = headers.contains_key("x-forwarded-for");
     let is_made_up = |name: &HeaderName| {

@@ -19,7 +19,7 @@ const SETTINGS_SAVED: &str = "/hoop/settings?saved";
 /// The longest settings: 32 media types of 255 bytes, with room.
 const SETTINGS_MAX: usize = 10 * 1024;
 
-/// What the settings are, and whose: the document, and what a page is made from.
+/// A user's settings, as the document and the page show them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Shown {
     #[serde(flatten)]
@@ -30,7 +30,7 @@ pub struct Shown {
     pub owner: Option<String>,
 }
 
-/// The settings of whoever asks.
+/// The settings of the caller, for `GET /hoop/settings`.
 ///
 /// # Errors
 /// `origin-forbidden`, `upstream-unreachable`, or the store's.
@@ -39,7 +39,7 @@ pub async fn load(api: &Api, headers: &HeaderMap, address: IpAddr) -> Result<Sho
     of(api, &Caller::of(api, headers, address).await?).await
 }
 
-/// The settings of a caller. Whom the application does not know has none, and is nobody.
+/// The settings of a caller. An anonymous caller has none.
 ///
 /// # Errors
 /// The store's.
@@ -56,7 +56,7 @@ fn shown(caller: &Caller, saved: Option<Settings>) -> Shown {
     Shown { saved: saved.is_some(), settings: saved.unwrap_or_default(), owner: caller.tag().map(tag::text) }
 }
 
-/// `PUT /hoop/settings` as JSON, and `POST` as the form of a page, which is sent back.
+/// Saves settings: `PUT /hoop/settings` as JSON, or `POST` as a page's form, which is sent back to the page.
 ///
 /// # Errors
 /// What is wrong with it, `sign-in-required`, `upstream-unreachable`, or the store's.

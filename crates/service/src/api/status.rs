@@ -14,7 +14,7 @@ const MISSING_SPANS: usize = 32;
 
 /// The document.
 pub fn document(upload: &Upload) -> Value {
-    // What is held waits for its owner to sign in, paused or not.
+    // A held upload waits for its owner to sign in, paused or not.
     let pause = (upload.paused && upload.state != State::Held).then(|| Reason::new(Code::UploadPaused, ""));
     let reason = pause.as_ref().or(upload.reason.as_ref());
     let reason = reason.map(|reason| json!({"code": reason.code.name(), "detail": reason.detail}));
@@ -39,12 +39,13 @@ pub fn document(upload: &Upload) -> Value {
     })
 }
 
-/// Whether answer, receipt and note made room for newer ones: whatever the application has answered for good has an answer before.
+/// Whether answer, receipt and note have made room for newer ones. Before that, an upload that the application has
+/// answered for good has an answer.
 pub const fn is_shortened(upload: &Upload) -> bool {
     matches!(upload.state, State::Accepted | State::Rejected) && upload.answer.is_none()
 }
 
-/// The upload's receipts of version 1 and 2. One that was signed before there was a second has the first alone.
+/// The upload's receipts of version 1 and 2. An older one has the first alone.
 pub fn receipts(upload: &Upload) -> (Option<&[u8]>, Option<&[u8]>) {
     let both = upload.receipt.as_deref().map(|both| both.split_at_checked(RECEIPT_LEN).unwrap_or((both, &[])));
     let (first, second) = both.unzip();
@@ -73,14 +74,14 @@ pub fn announced(marked: &Marked, state: &str) -> Value {
     })
 }
 
-/// When an upload is given up that waits for something; none: it has ended.
+/// When a waiting upload expires. None: it has ended.
 fn ends(upload: &Upload) -> Option<UnixTime> {
     (!upload.state.is_final()).then(|| upload.expires.plus_secs(LINGER_SECS))
 }
 
 fn missing(upload: &Upload) -> String {
     match upload.state {
-        // What is stopped or expired waits for nothing.
+        // A stopped or expired upload waits for nothing.
         State::Receiving => upload.received.missing(upload.total).take(MISSING_SPANS).collect::<RangeSet>().to_string(),
         _ => String::new(),
     }

@@ -118,7 +118,7 @@ pub fn check(policy: &Policy, wanted: &TicketRequest) -> Result<(Route, u64, Sui
     Ok((Route::of(&wanted.method, target), limit.min(policy.max_bytes), suite))
 }
 
-/// The K that the device drew itself, so that it can seal before its ticket comes. The error does not repeat it.
+/// The key K that the device drew itself, so that it can seal before its ticket comes. An error does not repeat it.
 pub fn given_key(wanted: &TicketRequest) -> Result<Option<UploadKey>, Problem> {
     let Some(text) = &wanted.key else { return Ok(None) };
     let wrong = |detail| Problem::new(Code::RequestInvalid, detail).field("key");

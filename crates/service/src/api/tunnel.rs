@@ -1,6 +1,7 @@
 //! An upgraded connection between a client and the application: [`Tunnel`].
 //!
-//! Bounds: two buffers of 8 KiB; it ends when nothing has moved for a time, so that nobody who has gone, or says nothing, holds it.
+//! Bounds: two buffers of 8 KiB. It ends when nothing has moved for a while, so that a silent or absent client does not
+//! hold it.
 
 use crate::receive::source::makes_way;
 use hoop_http::{Place, Shutdown};
@@ -27,7 +28,7 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Carries bytes both ways until both ends, or the service, have had enough, or nothing has moved for too long.
+    /// Carries bytes both ways until both ends are done, the service stops, or nothing has moved for too long.
     pub async fn run(self, mut shutdown: Shutdown) {
         let Self { near, far, place, idle } = self;
         let (near, far): (Upgraded, Upgraded) = match tokio::try_join!(near, far) {
@@ -79,7 +80,7 @@ impl Last {
     }
 }
 
-/// A stream that notes when something came over it. What nobody takes is not read on, so reading is all that counts.
+/// A stream that notes when something came over it. Bytes that nobody takes are not read on, so reading alone counts.
 struct Noted {
     stream: TokioIo<Upgraded>,
     last: Last,

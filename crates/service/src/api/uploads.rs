@@ -1,5 +1,4 @@
-//! `/hoop/uploads`: how an upload stands, whose uploads there are, notes of them, and what their owner does with one
-//! (`docs/protocol.md` §7).
+//! `/hoop/uploads`: states, lists and notes of uploads, and what their owners do with them (`docs/protocol.md` §7).
 
 use crate::api::Api;
 use crate::api::audit::Act;
@@ -25,7 +24,7 @@ use std::time::Duration;
 /// The longest action, as JSON or a form.
 const ACTION_MAX: usize = 1024;
 
-/// `GET /hoop/uploads/{id}`: knowing the id is leave enough, and the answer is sealed.
+/// `GET /hoop/uploads/{id}`. Anybody who knows the id may ask; the answer is sealed.
 ///
 /// # Errors
 /// `upload-unknown`, or the store's.
@@ -37,7 +36,7 @@ pub async fn show(api: &Api, headers: &HeaderMap, id: UploadId) -> Result<Respon
     Ok(entry_response(&Entry::announced(marked.ok_or_else(unknown)?)))
 }
 
-/// `GET /hoop/uploads/{id}?receipt`: the receipt as `hoop receipt verify` reads it, for people to save.
+/// `GET /hoop/uploads/{id}?receipt`: the receipt for people to save, as `hoop receipt verify` reads it.
 ///
 /// # Errors
 /// `upload-unknown`, `not-found` if there is none, or the store's.
@@ -131,7 +130,7 @@ pub async fn delete(api: &Api, headers: &HeaderMap, address: IpAddr, id: UploadI
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It goes on with the credentials of this request.
+    /// Hand it over again with the credentials of this request.
     #[default]
     Release,
     Pause,
@@ -139,7 +138,7 @@ pub enum Action {
     Stop,
 }
 
-/// What may come of an action, which its owner has been told.
+/// A risk of an action that its owner has been told of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Risk {
@@ -199,7 +198,7 @@ pub async fn act(
     Ok(if by_form { request::back_to("/hoop/uploads") } else { entry_response(&entry) })
 }
 
-/// Does that if whoever asks may, and writes it down. What nobody knows anything of is not written down: there is nothing to do to it.
+/// Does that if the caller may, and logs it. An act on an unknown upload is not logged: it does nothing.
 async fn perform(
     api: &Api,
     headers: &HeaderMap,
@@ -229,7 +228,7 @@ async fn perform(
 }
 
 impl Action {
-    /// Its name in the log. What may be there twice then is told apart.
+    /// Its name in the log. A release that may deliver twice has its own.
     const fn name(self, risk: Option<Risk>) -> &'static str {
         match (self, risk) {
             (Self::Release, Some(Risk::Twice)) => "release-twice",
@@ -246,7 +245,7 @@ async fn stop(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> 
     let entry = match apply(api, id, Change::Stop).await? {
         Changed::Done(upload) => Entry::of(upload, None),
         Changed::Refused(upload) if upload.state == State::Stopped => Entry::of(upload, None),
-        // It has ended, and its bytes were kept in case its owner wants it handed over again.
+        // It has ended, and its bytes are kept for a release.
         Changed::Refused(upload) if upload.kept => match apply(api, id, Change::LetGo).await? {
             Changed::Done(upload) | Changed::Refused(upload) if !upload.kept && upload.state.is_final() => {
                 Entry::of(upload, None)
@@ -268,7 +267,7 @@ async fn stop(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> 
 async fn pause(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
     note_what_comes(api, id).await?;
     let entry = match apply(api, id, Change::Pause).await? {
-        // What is over stays over: how it stands is the answer.
+        // An upload that is over stays over. Its state is the answer.
         Changed::Done(upload) | Changed::Refused(upload) => Entry::of(upload, None),
         Changed::Unknown => Entry::announced(mark(api, grant.new_mark(api, id), |marked| marked.paused = true).await?),
     };
@@ -279,7 +278,7 @@ async fn pause(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem>
 }
 
 async fn resume(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem> {
-    // What was paused before it came has its flag in its mark, too. Without a mark there is none to take back.
+    // An upload that was paused before it came has a mark, too. Without a mark there is nothing to take back.
     let marked = match grant.known.as_ref().and_then(|known| known.marked.clone()) {
         Some(marked) => Some(mark(api, marked, |marked| marked.paused = false).await?),
         None => None,
@@ -298,7 +297,7 @@ async fn resume(api: &Api, id: UploadId, grant: &Grant) -> Result<Entry, Problem
 async fn release(api: &Api, id: UploadId, grant: Grant, twice: bool) -> Result<Entry, Problem> {
     let caller = grant.caller.ok_or_else(caller::signed_out)?;
     let credentials = Credentials { expires: grant.expires.0, ..caller.credentials };
-    // What nobody in particular has sent goes on as nobody's.
+    // An upload without an owner goes on without one.
     if credentials.is_empty() && !owner::is_nobody(&api.context.policy(), grant.owner) {
         return Err(caller::signed_out());
     }
@@ -313,7 +312,7 @@ async fn release(api: &Api, id: UploadId, grant: Grant, twice: bool) -> Result<E
             Err(Problem::new(Code::TwicePossible, "say so with `\"risk\": \"twice\"` to hand it over all the same")
                 .field("risk"))
         }
-        // Nothing to release: how it stands is the answer.
+        // There is nothing to release. Its state is the answer.
         Changed::Refused(upload) => Ok(Entry::of(upload, None)),
         Changed::Unknown => grant.known.ok_or_else(unknown),
     }
@@ -323,7 +322,7 @@ async fn apply(api: &Api, id: UploadId, change: Change) -> Result<Changed, Probl
     api.context.store.apply(id, change, api.context.clock.unix()).await.map_err(store_problem)
 }
 
-/// Has the index know of an upload that has begun to come, so that there is something to change.
+/// Notes an upload that has begun to come, so that the index has a row to change.
 async fn note_what_comes(api: &Api, id: UploadId) -> Result<(), Problem> {
     if let Some(arrival) = api.receive.in_flight.of(id).await {
         arrival.flush(&api.context, &api.receive.room).await?;
@@ -331,7 +330,7 @@ async fn note_what_comes(api: &Api, id: UploadId) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Changes what is known of an upload besides what has come of it.
+/// Changes the mark or note of an upload.
 async fn mark(api: &Api, new: Marked, change: impl FnOnce(&mut Marked) + Send + 'static) -> Result<Marked, Problem> {
     let (id, owner) = (new.id, new.owner);
     let marked = api.context.store.with(move |index| index.mark(new, Box::new(change))).await.map_err(store_problem)?;
@@ -345,7 +344,7 @@ async fn mark(api: &Api, new: Marked, change: impl FnOnce(&mut Marked) + Send + 
 
 /// What whoever asks may do with an upload, and as whom.
 struct Grant {
-    /// What is known of it; none: nothing, and whoever asks has its token.
+    /// What is known of it. None: nothing, and the caller has its token.
     known: Option<Entry>,
     /// Whose it is.
     owner: Tag,
@@ -353,7 +352,7 @@ struct Grant {
     payer: Payer,
     /// The ticket's end.
     expires: UnixTime,
-    /// Who asks, if that was looked into.
+    /// The caller, if that was looked into.
     caller: Option<Caller>,
 }
 
@@ -363,7 +362,8 @@ impl Grant {
     }
 }
 
-/// Whether whoever asks may do that: by T, which only the device that fetched the ticket has, or as the user who did.
+/// Grants an act on an upload to a caller with its T, which only the device that fetched the ticket has, or to the user
+/// who fetched it.
 async fn grant(
     api: &Api,
     headers: &HeaderMap,
@@ -383,7 +383,7 @@ async fn grant(
     }
     let (Some(entry), Some(expires)) = (known, expires) else { return Err(unknown()) };
     let caller = Caller::of(api, headers, address).await?;
-    // Whoever fetched a ticket without credentials is not told apart by sending none: that takes T.
+    // A ticket fetched without credentials belongs to no caller in particular. Acting on its upload takes T.
     match entry.owner().filter(|owner| caller.is(*owner)) {
         Some(owner) => {
             let payer = Payer::of(&api.context.policy(), &caller.credentials);
@@ -393,8 +393,8 @@ async fn grant(
     }
 }
 
-/// Who asks, with a token. The token is enough, unless the application knows that another user has signed in here since:
-/// what goes on would go on as that one.
+/// The caller with a token. The token is enough, unless the application says that another user has signed in since: the
+/// upload would go on as theirs.
 async fn other_than_nobody(
     api: &Api,
     headers: &HeaderMap,
@@ -404,7 +404,7 @@ async fn other_than_nobody(
 ) -> Result<Caller, Problem> {
     let caller = match action {
         Action::Release => Caller::of(api, headers, address).await?,
-        // An application that is down keeps nobody from stopping an upload.
+        // An application that is down does not keep an owner from stopping an upload.
         Action::Pause | Action::Resume | Action::Stop => {
             Caller::or_nobody(api, caller::captured(api, headers, address)?).await
         }

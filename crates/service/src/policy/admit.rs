@@ -1,5 +1,5 @@
-//! Whether an upload may come in: [`Admission`] from its prelude, [`inspect`] for what record 0 says. Pure: the time
-//! comes in.
+//! Decides whether an upload may come in: [`Admission`] by its prelude, [`inspect`] by record 0. Pure: the time comes
+//! in.
 
 use crate::model::{Credentials, Facts};
 use crate::policy::head::RequestHead;
@@ -26,7 +26,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Checks what can be known from the prelude and the length of Z alone. Times are [`Admission::check_time`]'s.
+    /// Checks what the prelude and the length of Z alone tell. [`Admission::check_time`] checks times.
     ///
     /// # Errors
     /// `body-not-sealed`, `ticket-foreign` or `too-large`.
@@ -52,9 +52,9 @@ impl Admission {
         self.ticket.label.upload_id
     }
 
-    /// Whether an upload that is first seen now comes in the ticket's time: what ends outside `over` has certainly not had its time, and no ticket
-    /// was issued after `peak`, the latest time that it ever was here. A ticket of a time when the clock was ahead is this service's all the same,
-    /// until it has had its time.
+    /// Whether an upload that is first seen now comes in its ticket's time. A ticket that ends outside `over` is
+    /// certainly not over, and no ticket was issued after `peak`, the latest time that it ever was here. A ticket that
+    /// was issued while the clock was ahead is valid all the same, until it is over.
     ///
     /// # Errors
     /// `ticket-early` or `ticket-expired`.
@@ -100,8 +100,7 @@ fn corrupt(index: u64, detail: impl std::fmt::Display) -> Problem {
     Problem::new(Code::RecordCorrupt, detail).field(format!("record {index}"))
 }
 
-/// Checks what record 0 says: head, length, token, route and the route's limit. `begun` is when the upload was first
-/// seen.
+/// Checks record 0: head, length, token, route and the route's limit. `begun` is when the upload was first seen.
 ///
 /// # Errors
 /// The code of what is wrong.

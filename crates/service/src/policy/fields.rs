@@ -1,8 +1,9 @@
-//! Which fields of a sealed head the application gets: [`fate`], and what an operator adds, [`Names`]. Pure.
+//! Decides which fields of a sealed head the application gets: [`fate`], and an operator's own [`Names`]. Pure.
 //!
-//! A sealed head never passed the web server in front, whose task it is to strip the fields by which it says who asks. There are too many of
-//! those to list, and each sign-on proxy has names of its own. So the list is of what may pass: what browsers say about themselves and the
-//! body, what guards forms, and what upload libraries need. An operator adds to it with `keep`, and takes from it with `drop`.
+//! A sealed head never passed the web server in front, whose task is to strip the fields by which it says who asks.
+//! There are too many of those to list, and each sign-on proxy has its own names. So the list is of what may pass: what
+//! browsers say about themselves and the body, what guards forms, and what upload libraries need. An operator adds to
+//! it with `keep`, and takes from it with `drop`.
 
 /// The most names that `keep` or `drop` may have, each: a longer list is a mistake, and each field of each replay is held against it.
 pub const NAMES_MAX: usize = 64;
@@ -30,8 +31,9 @@ const OURS: [&str; 19] = [
     "upgrade",
 ];
 
-/// How fields begin that say from where a request comes, or that another path or method is meant than the one that ticket, route and
-/// receipt are about. No operator can keep them: the service says the first itself, and the second would go round its rules.
+/// Beginnings of fields that say from where a request comes, or that name another path or method than the one of
+/// ticket, route and receipt. No operator can keep them: the service says the first itself, and the second would bypass
+/// its rules.
 const OF_THE_FRONT: [&str; 14] = [
     "forwarded",
     "proxy", // also `Proxy-Authorization`, and `Proxy`, which CGI takes for the setting HTTP_PROXY

@@ -1,7 +1,7 @@
-//! Who asks, seen past the web servers in front of us: [`Client`].
+//! The client behind the web servers in front: [`Client`].
 //!
-//! What a request says of where it came from is believed if its peer is a trusted proxy, and of no one else. The client is then the right-most
-//! address that is no trusted proxy's: what stands left of it, its sender may have made up.
+//! Forwarding fields are believed only if the peer is a trusted proxy. The client is then the right-most address that
+//! is no trusted proxy's. Its sender may have made up what stands left of it.
 
 use hoop_http::{Origin, Peer};
 use hoop_units::Prefix;
@@ -24,7 +24,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Reads the forwarding fields if the peer is one of `trusted`; otherwise its own address is all that counts.
+    /// Reads the forwarding fields if the peer is one of `trusted`. Otherwise only its own address counts.
     pub fn of(peer: &Peer, headers: &HeaderMap, trusted: &[Prefix], origin: &Origin) -> Self {
         let peer_address = peer.address.ip().to_canonical();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -53,8 +53,8 @@ fn is_trusted(trusted: &[Prefix], address: IpAddr) -> bool {
 
 /// What the web servers in front have said of whom they had the request from, the farthest first.
 struct Named {
-    /// In `X-Forwarded-For`; or, where that is not there, in `Forwarded`. A proxy writes one of the two and passes the other as its client wrote it: a client
-    /// that adds a `Forwarded` of its own must not get rid of what the proxy says.
+    /// The addresses in `X-Forwarded-For`, or in `Forwarded` where that is missing. A proxy writes one of the two and
+    /// passes the other on from its client: a client's own `Forwarded` must not replace the proxy's word.
     chain: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl Named {
     }
 }
 
-/// From the right: what our own servers wrote comes last. What is no address ends the search.
+/// From the right, since the operator's own servers write last. A text that is no address ends the search.
 fn last_foreign(chain: &[String], trusted: &[Prefix]) -> Option<IpAddr> {
     let addresses = chain.iter().rev().map_while(|text| address(text));
     addresses.into_iter().find(|address| !is_trusted(trusted, *address))
@@ -93,8 +93,8 @@ fn address(text: &str) -> Option<IpAddr> {
     address.map(|address: IpAddr| address.to_canonical())
 }
 
-/// The `for` of each element of a line of `Forwarded` (RFC 7239 §4), empty where an element has none. A line with a quotation that does not end is one element that says nothing: in it
-/// whoever came first could hide what our proxy has added.
+/// The `for` of each element of a line of `Forwarded` (RFC 7239 §4), empty where an element has none. A line with an
+/// unclosed quotation is one element that says nothing: otherwise a client could hide in it what the proxy has added.
 fn forwarded_for(line: &str) -> Vec<String> {
     let Some(elements) = outside_quotes(line, ',') else { return vec!["unknown".to_owned()] };
     let node = |element: &str| {

@@ -1,8 +1,8 @@
 //! The sealed request's head: [`RequestHead`], parsed once and checked, so that writing it again cannot do harm.
 //!
-//! Promises: methods that upload, a target in origin form, a body of exactly `Content-Length` bytes, no field that
-//! belongs to a hop, to a proxy, or to the session; and no byte that could end a line. Which of the fields that are left the application
-//! gets is [`crate::policy::fields`]'s to say, with the route's settings.
+//! Promises: the method is one that uploads, the target is in origin form, and the body has exactly `Content-Length`
+//! bytes. No field belongs to a hop, a proxy or the session, and no byte could end a line. [`crate::policy::fields`]
+//! decides, with the route's settings, which of the other fields the application gets.
 
 use crate::policy::fields::{Fate, fate};
 use crate::policy::paths::is_target;

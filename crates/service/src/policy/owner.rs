@@ -13,29 +13,29 @@ pub fn user_tags(policy: &Policy, name: &str) -> Vec<Tag> {
     policy.keys.owner_tags(USER_DOMAIN, name.as_bytes()).collect()
 }
 
-/// The tags of credentials as such, the newest key's first; with nothing that makes a user, those of nobody.
+/// The tags of the credentials themselves, the newest key's first. Without anything that makes a user, those of nobody.
 pub fn credential_tags(policy: &Policy, credentials: &Credentials) -> Vec<Tag> {
     let (cookie, authorization) = telling(policy, credentials);
     policy.keys.owner_tags(cookie.as_bytes(), authorization.as_bytes()).collect()
 }
 
-/// What of credentials makes the user.
+/// The parts of the credentials that make the user: cookies and `Authorization`.
 pub fn telling<'a>(policy: &Policy, credentials: &'a Credentials) -> (String, &'a str) {
     let cookie = credentials.cookie.as_deref().map_or_else(String::new, |cookie| policy.routes.user.cookies_of(cookie));
     (cookie, credentials.authorization.as_deref().unwrap_or_default())
 }
 
-/// Whose an upload with these credentials in its token is.
+/// The owner of an upload with these credentials in its token.
 pub fn of(policy: &Policy, credentials: &Credentials) -> Tag {
     credentials.user.unwrap_or_else(|| credential_tags(policy, credentials)[0])
 }
 
-/// Whether that is the tag of nobody: neither user nor credentials.
+/// Whether a tag is that of nobody: neither user nor credentials.
 pub fn is_nobody(policy: &Policy, tag: Tag) -> bool {
     policy.keys.owner_tags(b"", b"").any(|nobody| nobody == tag)
 }
 
-/// Whether the application says who its users are, and has not named the one with these credentials.
+/// Whether the credentials are anonymous: the application says who its users are, and has not named this one.
 pub fn is_anonymous(policy: &Policy, credentials: &Credentials) -> bool {
     policy.routes.user.ask.is_some() && credentials.user.is_none()
 }

@@ -1,15 +1,16 @@
 //! Paths, as rules see them: [`is_target`] says which are taken, [`Place`] when two are the same place. Pure.
 //!
-//! Whoever seals a request chooses its spelling, and servers read one path in many ways: some decode `%2F` to a slash, some forget `;x` at the
-//! end of a segment, some a dot there. A rule for a path must hold for each spelling that may reach the same page. So a path in which
-//! decoding, or forgetting, uncovers a dot segment, an empty segment or a control character is refused: readers disagree about where it leads.
-//! All others are compared decoded, without what some forget. What is compared is never sent: the application gets the path as it was sealed.
+//! The device chooses the spelling of a sealed path, and servers read one path in many ways: some decode `%2F` to a
+//! slash, some ignore `;x` at the end of a segment, some a dot there. A rule for a path must hold for each spelling
+//! that may reach the same page. So a path is refused if decoding or ignoring uncovers a dot segment, an empty segment
+//! or a control character: readers disagree about where it leads. All others are compared decoded, without what some
+//! servers ignore. The application gets the path as it was sealed.
 
 /// The longest target: as much as common servers take in a request line.
 const TARGET_MAX: usize = 8 * 1024;
 
-/// Whether a text is a target in origin form (RFC 9112 §3.2.1) that can be written into a request line, and whose path leads to one place
-/// whoever reads it.
+/// Whether a text is a target in origin form (RFC 9112 §3.2.1) that can stand in a request line, and whose path leads
+/// all readers to one place.
 pub fn is_target(text: &str) -> bool {
     text.starts_with('/')
         && text.len() <= TARGET_MAX

@@ -1,7 +1,8 @@
 //! Who pays for the room of an upload: [`Payer`]. Pure.
 //!
-//! A user whom the application has named pays. Anybody can make cookies up; so for whoever it has not named pays the address to which the ticket
-//! was given. Before record 0 has come nobody knows whose an upload is; until then the sender's address pays.
+//! A user whom the application has named pays. Anybody can make cookies up, so for an anonymous upload the address pays
+//! that its ticket was given to. Before record 0 has come, nobody knows whose an upload is, and the sender's address
+//! pays.
 
 use crate::model::{Credentials, Payer};
 use crate::policy::Policy;
@@ -18,7 +19,7 @@ impl Payer {
         credentials.user.map_or_else(at, Self::Owner)
     }
 
-    /// Whoever is at that address.
+    /// The payer at that address.
     pub fn at(policy: &Policy, address: IpAddr) -> Self {
         let device = DeviceId::from_ip(address);
         let tag = policy.keys.owner_tags(ADDRESS_DOMAIN, device.as_bytes()).next();

@@ -1,5 +1,5 @@
-//! A service's consent: to a gateway's disk being filled with an upload ([`Permits::of_ticket`]), and, where gateways are
-//! listed, to whoever sends one ([`Permits::check_sender`]) (`docs/protocol.md` §9).
+//! Signs permits for gateways to store uploads ([`Permits::of_ticket`]), and, where gateways are listed, checks who
+//! sends one ([`Permits::check_sender`]) (`docs/protocol.md` §9).
 //!
 //! Bounds: [`GATEWAYS_MAX`] names.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Gateways that a service may list: each answer with tickets names them, in 9 KiB at most.
 pub const GATEWAYS_MAX: usize = 256;
 
-/// When a gateway that is not listed may ask again: its operator and the service's have something to talk about first.
+/// When an unlisted gateway may ask again. Its operator has to talk to the service's first.
 const FORBIDDEN_WAIT: Duration = Duration::from_secs(3600);
 
 /// Which gateways may hold and bring uploads for this service. The default: any, and permits are offered.
@@ -40,8 +40,8 @@ impl Permits {
         }
     }
 
-    /// The permit that goes with a ticket; `named` is the gateway that the device means to use. Where gateways are listed, it is for one
-    /// of them: if several are and none is named, there is none.
+    /// The permit that goes with a ticket. `named` is the gateway that the device means to use. Where gateways are
+    /// listed, the permit is for one of them. If several are listed and none is named, there is none.
     pub fn of_ticket(
         &self,
         policy: &Policy,
@@ -60,7 +60,8 @@ impl Permits {
         Some(signing::to_text(&policy.keys.sign_permit(&policy.origin, &permit)))
     }
 
-    /// Whether whoever sends this message may: a listed gateway shows that it is, a device its token.
+    /// Refuses a message from a sender that may not send it. A listed gateway proves who it is, and a device has its
+    /// token.
     ///
     /// # Errors
     /// `gateway-forbidden`.

@@ -1,7 +1,7 @@
 //! Success rules for applications that we know: [`Preset`].
 
 use crate::policy::csrf::Csrf;
-use crate::policy::rules::{Condition, Hold, Rule, Verdict};
+use crate::policy::rules::{Condition, Hold, Outcome, Rule};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -39,11 +39,11 @@ impl Preset {
             Self::Wagtail => wagtail(),
             Self::Wordpress => wordpress(),
             Self::Rails => vec![
-                rule(Verdict::Held(Hold::Token), [status(422, 422), body("InvalidAuthenticityToken")]),
+                rule(Outcome::Held(Hold::Token), [status(422, 422), body("InvalidAuthenticityToken")]),
                 // `public/422.html`, which is what a refused token leads to in production, and no form's errors are.
-                rule(Verdict::Held(Hold::Token), [status(422, 422), body("The change you wanted was rejected")]),
+                rule(Outcome::Held(Hold::Token), [status(422, 422), body("The change you wanted was rejected")]),
             ],
-            Self::Laravel => vec![rule(Verdict::Held(Hold::Token), [status(419, 419)])],
+            Self::Laravel => vec![rule(Outcome::Held(Hold::Token), [status(419, 419)])],
         };
         rules.extend(generic());
         rules
@@ -90,7 +90,7 @@ impl Preset {
     }
 }
 
-fn rule(then: Verdict, when: impl Into<Vec<Condition>>) -> Rule {
+fn rule(then: Outcome, when: impl Into<Vec<Condition>>) -> Rule {
     Rule { when: when.into(), then }
 }
 
@@ -116,7 +116,7 @@ fn body(text: &str) -> Condition {
 
 fn generic() -> Vec<Rule> {
     use Hold::*;
-    use Verdict::*;
+    use Outcome::*;
     vec![
         rule(Accepted, [status(200, 299)]),
         rule(Held(Session), [status(401, 401)]),
@@ -132,7 +132,7 @@ fn generic() -> Vec<Rule> {
 }
 
 fn copyparty() -> Vec<Rule> {
-    use Verdict::*;
+    use Outcome::*;
     vec![
         rule(Rejected, [status(200, 299), json("/status", json!("ERROR"))]),
         rule(Accepted, [status(201, 201)]),
@@ -148,12 +148,12 @@ fn copyparty() -> Vec<Rule> {
 /// file's page, and everything else with 200 and a page (1.39).
 fn mediawiki() -> Vec<Rule> {
     use Hold::*;
-    use Verdict::*;
+    use Outcome::*;
     const ERROR: &str = "MediaWiki-API-Error";
     // The same file again: it is there, and that is what was asked for.
     let mut rules = vec![rule(Accepted, [header(ERROR, "fileexists-no-change")])];
     let codes =
-        |codes: &[&str], then: Verdict| codes.iter().map(|code| rule(then, [header(ERROR, code)])).collect::<Vec<_>>();
+        |codes: &[&str], then: Outcome| codes.iter().map(|code| rule(then, [header(ERROR, code)])).collect::<Vec<_>>();
     rules.extend(codes(&["notloggedin", "mustbeloggedin", "assert*failed"], Held(Session)));
     rules.extend(codes(&["badtoken", "notoken"], Held(Token)));
     rules.extend(codes(
@@ -174,22 +174,22 @@ fn mediawiki() -> Vec<Rule> {
 
 /// By what pages of `Special:Upload` are known, in their order: by markup, which is the same in all languages, and where there is none by
 /// English words.
-const OF_ITS_PAGES: [(&str, Verdict); 6] = [
+const OF_ITS_PAGES: [(&str, Outcome); 6] = [
     // In the script of every page.
-    ("\"wgUserName\":null", Verdict::Held(Hold::Session)),
-    ("The database is currently locked", Verdict::Retry),
-    ("exceeded your rate limit", Verdict::Retry),
+    ("\"wgUserName\":null", Outcome::Held(Hold::Session)),
+    ("The database is currently locked", Outcome::Retry),
+    ("exceeded your rate limit", Outcome::Retry),
     // What stands before the form's own text is that the session's data were lost.
-    ("</p><div id=\"uploadtext\"", Verdict::Held(Hold::Token)),
+    ("</p><div id=\"uploadtext\"", Outcome::Held(Hold::Token)),
     // The form again, with what is wrong.
-    ("name=\"wpEditToken\"", Verdict::Rejected),
+    ("name=\"wpEditToken\"", Outcome::Rejected),
     // Another page in its place: no permission, blocked, uploads turned off, or locked in another language.
-    ("id=\"mw-content-text\"", Verdict::Held(Hold::Permission)),
+    ("id=\"mw-content-text\"", Outcome::Held(Hold::Permission)),
 ];
 
 fn django() -> Vec<Rule> {
     use Hold::*;
-    use Verdict::*;
+    use Outcome::*;
     vec![
         rule(Held(Session), [status(300, 399), Condition::SignIn]),
         // Signing in makes the tokens of earlier pages worthless.
@@ -202,13 +202,13 @@ fn django() -> Vec<Rule> {
 
 fn wagtail() -> Vec<Rule> {
     let denied =
-        ["*/admin/", "*/cms/"].map(|front| rule(Verdict::Held(Hold::Permission), [status(302, 302), location(front)]));
+        ["*/admin/", "*/cms/"].map(|front| rule(Outcome::Held(Hold::Permission), [status(302, 302), location(front)]));
     denied.into_iter().chain(django()).collect()
 }
 
 fn wordpress() -> Vec<Rule> {
     use Hold::*;
-    use Verdict::*;
+    use Outcome::*;
     vec![
         rule(Held(Session), [status(300, 399), location("*wp-login.php*")]),
         rule(Held(Token), [status(403, 403), json("/code", json!("rest_cookie_invalid_nonce"))]),
@@ -229,13 +229,13 @@ mod tests {
     use crate::policy::rules::{Seen, judge};
 
     /// Preset, what happened, status, fields, body, what it means.
-    type Case = (Preset, &'static str, u16, &'static [(&'static str, &'static str)], &'static str, Verdict);
+    type Case = (Preset, &'static str, u16, &'static [(&'static str, &'static str)], &'static str, Outcome);
 
     /// Shapes as the applications gave them: copyparty 1.20, MediaWiki and Wagtail in trials, WordPress by its source.
     const CASES: &[Case] = {
         use Hold::*;
+        use Outcome::*;
         use Preset::*;
-        use Verdict::*;
         &[
             (Generic, "created", 201, &[], "{}", Accepted),
             (Generic, "redirect after post", 303, &[("Location", "/images/")], "", Accepted),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// What an answer means for the upload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum Outcome {
     /// The application has it.
     Accepted,
     /// It waits for its owner.
@@ -73,7 +73,7 @@ pub struct Rule {
     /// All of these; none: always.
     pub when: Vec<Condition>,
     /// What it means.
-    pub then: Verdict,
+    pub then: Outcome,
 }
 
 /// Something that an answer has or has not.
@@ -122,13 +122,13 @@ impl Condition {
 }
 
 /// The first rule that fits; without one, an answer is a refusal.
-pub fn judge(rules: &[Rule], seen: Seen<'_>) -> Verdict {
+pub fn judge(rules: &[Rule], seen: Seen<'_>) -> Outcome {
     let rule = rules.iter().find(|rule| rule.when.iter().all(|condition| condition.holds(seen)));
-    rule.map_or(Verdict::Rejected, |rule| rule.then)
+    rule.map_or(Outcome::Rejected, |rule| rule.then)
 }
 
-/// The verdict on an answer whose body broke off: `None` if a rule that might decide looks into the body.
-pub fn judge_head(rules: &[Rule], seen: Seen<'_>) -> Option<Verdict> {
+/// The outcome of an answer whose body broke off: `None` if a rule that might decide looks into the body.
+pub fn judge_head(rules: &[Rule], seen: Seen<'_>) -> Option<Outcome> {
     for rule in rules {
         let (body, head): (Vec<_>, Vec<_>) = rule.when.iter().partition(|condition| condition.needs_body());
         match (head.iter().all(|condition| condition.holds(seen)), body.is_empty()) {
@@ -137,7 +137,7 @@ pub fn judge_head(rules: &[Rule], seen: Seen<'_>) -> Option<Verdict> {
             (false, _) => {}
         }
     }
-    Some(Verdict::Rejected)
+    Some(Outcome::Rejected)
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for any characters. Linear in the text for each `*`.
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn a_body_that_broke_off_is_judged_only_where_the_head_suffices() {
         let seen = Seen { status: 200, fields: &[], body: b"{\"status\":", own: ["", ""] };
-        let by_body = Rule { when: vec![Condition::Body("OK".into())], then: Verdict::Accepted };
-        let by_status = Rule { when: vec![Condition::Status(vec![(200, 299)])], then: Verdict::Accepted };
+        let by_body = Rule { when: vec![Condition::Body("OK".into())], then: Outcome::Accepted };
+        let by_status = Rule { when: vec![Condition::Status(vec![(200, 299)])], then: Outcome::Accepted };
         assert_eq!(judge_head(&[by_body.clone(), by_status.clone()], seen), None);
-        assert_eq!(judge_head(&[by_status, by_body], seen), Some(Verdict::Accepted));
-        assert_eq!(judge_head(&[], seen), Some(Verdict::Rejected));
+        assert_eq!(judge_head(&[by_status, by_body], seen), Some(Outcome::Accepted));
+        assert_eq!(judge_head(&[], seen), Some(Outcome::Rejected));
     }
 }

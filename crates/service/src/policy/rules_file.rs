@@ -29,7 +29,7 @@ use crate::policy::csrf::{CSRF_MAX, Csrf, CsrfEntry};
 use crate::policy::fields::{Fate, Names, fate};
 use crate::policy::paths::Place;
 use crate::policy::presets::Preset;
-use crate::policy::rules::{Condition, Hold, Rule, Verdict};
+use crate::policy::rules::{Condition, Hold, Outcome, Rule};
 use crate::policy::session::{KeepAlive, SessionEntry};
 use crate::policy::user::{UserEntry, UserRule};
 use serde::Deserialize;
@@ -219,7 +219,7 @@ struct RouteEntry {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleEntry {
-    then: VerdictName,
+    then: OutcomeName,
     because: Option<HoldName>,
     status: Option<Vec<StatusEntry>>,
     location: Option<String>,
@@ -233,7 +233,7 @@ struct RuleEntry {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum VerdictName {
+enum OutcomeName {
     Accepted,
     Held,
     Retry,
@@ -329,21 +329,21 @@ impl RuleEntry {
         if when.is_empty() {
             return Err(wrong("rule", "has no condition, so no rule after it could ever hold".to_owned()));
         }
-        if self.because.is_some() && !matches!(self.then, VerdictName::Held) {
+        if self.because.is_some() && !matches!(self.then, OutcomeName::Held) {
             return Err(wrong("because", "says what a held upload waits for, and this is not held".to_owned()));
         }
         let then = match self.then {
-            VerdictName::Accepted => Verdict::Accepted,
-            VerdictName::Held => Verdict::Held(match self.because {
+            OutcomeName::Accepted => Outcome::Accepted,
+            OutcomeName::Held => Outcome::Held(match self.because {
                 Some(HoldName::Session) => Hold::Session,
                 Some(HoldName::Token) => Hold::Token,
                 Some(HoldName::Permission) => Hold::Permission,
                 None => Hold::of(&when),
             }),
-            VerdictName::Failed => Verdict::Failed,
-            VerdictName::Retry => Verdict::Retry,
-            VerdictName::Unknown => Verdict::Unknown,
-            VerdictName::Rejected => Verdict::Rejected,
+            OutcomeName::Failed => Outcome::Failed,
+            OutcomeName::Retry => Outcome::Retry,
+            OutcomeName::Unknown => Outcome::Unknown,
+            OutcomeName::Rejected => Outcome::Rejected,
         };
         Ok(Rule { when, then })
     }
@@ -409,10 +409,10 @@ mod tests {
         let put = routes.of("PUT", "/api/files");
         assert_eq!((put.on_unknown, put.max_bytes), (OnUnknown::Retry, Some(1000)));
         let fields = [("x-error".to_owned(), b"1".to_vec())];
-        assert_eq!(judge(&put.rules, seen(200, &fields, b"")), Verdict::Rejected);
-        assert_eq!(judge(&put.rules, seen(200, &[], b"")), Verdict::Accepted);
+        assert_eq!(judge(&put.rules, seen(200, &fields, b"")), Outcome::Rejected);
+        assert_eq!(judge(&put.rules, seen(200, &[], b"")), Outcome::Accepted);
         let error = br#"{"error":{"code":7}}"#;
-        assert_eq!(judge(&put.rules, seen(200, &[], error)), Verdict::Held(Hold::Permission));
+        assert_eq!(judge(&put.rules, seen(200, &[], error)), Outcome::Held(Hold::Permission));
         assert_eq!(routes.of("POST", "/api/files").rules, Preset::Django.rules());
         assert_eq!(*routes.of("POST", "/other"), Route::fallback());
     }

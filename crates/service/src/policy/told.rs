@@ -1,8 +1,9 @@
-//! By which fields servers in front tell an application something: [`is_told`]. Pure.
+//! Knows the fields by which servers in front tell an application something: [`is_told`]. Pure.
 //!
-//! Where a trusted proxy is in front, these are its own to write and to clear. Where the service is the front itself, whatever comes in one of them is its client's
-//! invention, and an application might believe it: who asks, from which address, for which URL, and how. What browsers and applications' own pages send is none of
-//! them, however close its name: those stand in [`OF_PAGES`]. Names with other characters than letters, digits and `-` are `proxy`'s to drop, from everybody.
+//! A trusted proxy in front writes and clears these fields itself. Where there is none, they are their client's
+//! invention, and an application might believe them: who asks, from which address, for which URL, and how. Fields that
+//! browsers and applications' own pages send are none of them, however close the name: [`OF_PAGES`]. `api::proxy` drops
+//! names with other characters than letters, digits and `-` from everybody.
 
 /// Names in lower case, by what they tell. `*` at the end stands for all that begin so, at the beginning for all that end so.
 const TOLD: [(&str, &[&str]); 7] = [

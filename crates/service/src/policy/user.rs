@@ -50,7 +50,7 @@ impl Ask {
 }
 
 impl UserRule {
-    /// What of a `Cookie` makes the user: all, or the named cookies in the order of their naming.
+    /// The part of a `Cookie` that makes the user: all of it, or the named cookies in the operator's order.
     pub fn cookies_of(&self, cookie: &str) -> String {
         if self.cookies.is_empty() {
             return cookie.to_owned();

@@ -6,7 +6,8 @@
 //! Bounds: [`BATCH`] bytes of each message in memory.
 
 use super::Receive;
-use super::in_flight::{Arrival, Entered, refused};
+use super::arrival::Arrival;
+use super::in_flight::{Entered, refused};
 use super::intakes::Slot;
 use super::source::Source;
 use crate::model::{Payer, Upload};

@@ -1,7 +1,8 @@
 //! Sealed uploads come in: records are opened as they come, written, synced and noted, within the room that there is.
 //!
-//! In order: [`room`], [`source`] and [`intakes`] below [`in_flight`]; [`message`] and [`gc`] use all of them.
+//! In order: [`room`], [`source`] and [`intakes`]; [`arrival`]; [`in_flight`]; [`message`] and [`gc`] use all of them.
 
+pub mod arrival;
 pub mod gc;
 pub mod in_flight;
 pub mod intakes;
@@ -22,11 +23,15 @@ use std::time::Duration;
 
 /// What takes uploads in.
 pub struct Receive {
+    /// What all rooms share.
     pub context: Arc<Context>,
+    /// Uploads that are coming in now.
     pub in_flight: InFlight,
+    /// Messages that are coming in now.
     pub intakes: Arc<Intakes>,
     /// Who has how much of the disk.
     pub room: Room,
+    /// Numbers for `/metrics`.
     pub counters: Counters,
     /// How long a sender may take for each 64 KiB.
     pub body_timeout: Duration,

@@ -48,7 +48,7 @@ const IDEMPOTENCY_DOMAIN: &[u8] = b"\0idempotency";
 const LINGER: Duration = Duration::from_secs(10);
 
 /// What came of an attempt.
-pub enum Outcome {
+pub enum Attempted {
     /// The application answered, before or after the gate.
     Answered {
         /// What.
@@ -71,37 +71,37 @@ pub enum Outcome {
 }
 
 /// Sends a claimed upload to the application and waits for its answer.
-pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> Outcome {
+pub async fn attempt(replay: &Replay, upload: &Upload, shutdown: &Shutdown) -> Attempted {
     let (request, not_renewed) = match prepare(replay, upload).await {
         Ok(prepared) => prepared,
-        Err(Unprepared::Broken(error)) => return Outcome::Failed(Code::Internal, error),
+        Err(Unprepared::Broken(error)) => return Attempted::Failed(Code::Internal, error),
         Err(Unprepared::NoToken(Trouble::Unreachable(detail))) => {
-            return Outcome::Failed(Code::UpstreamUnreachable, detail);
+            return Attempted::Failed(Code::UpstreamUnreachable, detail);
         }
         Err(Unprepared::NoToken(Trouble::SignedOut(detail))) => {
-            return Outcome::Held(Reason::new(Code::SignInRequired, detail));
+            return Attempted::Held(Reason::new(Code::SignInRequired, detail));
         }
         Err(Unprepared::NoToken(Trouble::Missing(detail))) => {
-            return Outcome::Held(Reason::new(Code::FormTokenRefused, detail));
+            return Attempted::Held(Reason::new(Code::FormTokenRefused, detail));
         }
     };
     let stream = match replay.application.stream().await {
         Ok(stream) => stream,
-        Err(why) => return Outcome::Failed(Code::UpstreamUnreachable, why),
+        Err(why) => return Attempted::Failed(Code::UpstreamUnreachable, why),
     };
     let gate = Gate { context: &replay.context, id: upload.id, shutdown, passed: AtomicBool::new(false) };
     let mut answer = Answer::default();
     let ended = converse(stream, &request, &gate, &mut answer, replay.answer_timeout).await;
     let passed = gate.passed.load(Ordering::Acquire);
     match ended {
-        Ended::Answered => Outcome::Answered { answer, passed, digest: Unfinished(request), not_renewed },
+        Ended::Answered => Attempted::Answered { answer, passed, digest: Unfinished(request), not_renewed },
         // The head is there, and the body was cut off. The rules say whether that is enough.
         Ended::Broken(..) if answer.has_head() => {
-            Outcome::Answered { answer, passed, digest: Unfinished(request), not_renewed }
+            Attempted::Answered { answer, passed, digest: Unfinished(request), not_renewed }
         }
-        Ended::Broken(_, detail) if passed => Outcome::Lost(Code::AnswerLost, detail),
-        Ended::Broken(code, detail) => Outcome::Failed(code, detail),
-        Ended::Abandoned => Outcome::Abandoned,
+        Ended::Broken(_, detail) if passed => Attempted::Lost(Code::AnswerLost, detail),
+        Ended::Broken(code, detail) => Attempted::Failed(code, detail),
+        Ended::Abandoned => Attempted::Abandoned,
     }
 }
 

@@ -22,9 +22,11 @@ use std::time::Duration;
 
 /// What hands uploads to the application.
 pub struct Replay {
+    /// What all rooms share.
     pub context: Arc<Context>,
+    /// Whom uploads are handed to.
     pub application: Arc<Application>,
-    /// What is told of fields that the application does not get.
+    /// Reports fields that the application does not get.
     pub left_behind: Arc<LeftBehind>,
     /// Attempts to hand an upload over, since the service began.
     pub attempts: AtomicU64,

@@ -5,7 +5,7 @@
 use super::Replay;
 use crate::model::{Change, Reason, State, Upload};
 use crate::policy::owner;
-use crate::policy::rules::{Hold, Seen, Verdict, judge, judge_head};
+use crate::policy::rules::{Hold, Outcome, Seen, judge, judge_head};
 use crate::policy::rules_file::{OnFailure, OnUnknown};
 use crate::replay::http1_response::Answer;
 use hoop_http::{Code, Dice, retry_after};
@@ -42,11 +42,11 @@ pub fn judged(
     let rules = &route(replay, upload).rules;
     let own = replay.application.own();
     let seen = Seen { status: answer.status, fields: &answer.fields, body: &answer.body, own };
-    let verdict = match answer.complete {
+    let outcome = match answer.complete {
         true => Some(judge(rules, seen)),
         false => judge_head(rules, seen),
     };
-    let Some(verdict) = verdict else {
+    let Some(outcome) = outcome else {
         let detail = format!("its answer, {}, was cut off before what the route's rules look at", answer.status);
         return match passed {
             true => lost(replay, upload, Code::UpstreamBroken, detail),
@@ -54,28 +54,28 @@ pub fn judged(
         };
     };
     let said = || format!("it answered {}", answer.status);
-    let (state, reason) = match verdict {
-        Verdict::Accepted => (State::Accepted, None),
-        Verdict::Held(hold) if !has_no_credentials(replay, upload) => {
+    let (state, reason) = match outcome {
+        Outcome::Accepted => (State::Accepted, None),
+        Outcome::Held(hold) if !has_no_credentials(replay, upload) => {
             (State::Held, Some(held(hold, said(), not_renewed)))
         }
-        Verdict::Failed if failed_enough(replay, upload, passed) => {
+        Outcome::Failed if failed_enough(replay, upload, passed) => {
             let times = upload.failures + 1;
             let detail =
                 if times == 1 { said() } else { format!("{}, the last of {times} times that it failed", said()) };
             (State::Held, Some(Reason::new(Code::UpstreamFailed, detail)))
         }
-        Verdict::Failed => {
+        Outcome::Failed => {
             let at = next(replay, upload, FAILED_STEPS, wanted_wait(replay, answer));
             return Change::Failed { at, reason: Reason::new(Code::UpstreamFailed, said()) };
         }
-        Verdict::Held(_) | Verdict::Rejected => (State::Rejected, Some(Reason::new(Code::Rejected, said()))),
-        Verdict::Retry => {
+        Outcome::Held(_) | Outcome::Rejected => (State::Rejected, Some(Reason::new(Code::Rejected, said()))),
+        Outcome::Retry => {
             let reason = Reason::new(Code::UpstreamBusy, said());
             return again(replay, upload, reason, wanted_wait(replay, answer));
         }
-        Verdict::Unknown if passed => return lost(replay, upload, Code::UpstreamBroken, said()),
-        Verdict::Unknown => {
+        Outcome::Unknown if passed => return lost(replay, upload, Code::UpstreamBroken, said()),
+        Outcome::Unknown => {
             return again(replay, upload, Reason::new(Code::UpstreamBroken, said()), wanted_wait(replay, answer));
         }
     };
@@ -105,7 +105,7 @@ fn failed_enough(replay: &Replay, upload: &Upload, passed: bool) -> bool {
 
 /// The signed receipt of an upload, in both versions, one after the other. None while its state may still change.
 fn receipt(replay: &Replay, upload: &Upload, state: State, digest: [u8; 32]) -> Option<Vec<u8>> {
-    let outcome = match state {
+    let word = match state {
         State::Accepted => signing::Outcome::Accepted,
         State::Rejected => signing::Outcome::Rejected,
         _ => return None,
@@ -113,7 +113,7 @@ fn receipt(replay: &Replay, upload: &Upload, state: State, digest: [u8; 32]) -> 
     let (facts, key) = (upload.facts.as_ref()?, content_key(replay, upload)?);
     let request = RequestSalt::of(&key, upload.id).digest(&facts.method, &facts.path);
     let (time, total) = (replay.context.clock.unix(), upload.total);
-    let plain = Receipt { upload_id: upload.id, outcome, time, total, digest, request: None };
+    let plain = Receipt { upload_id: upload.id, outcome: word, time, total, digest, request: None };
     // Version 1 for devices that know no other; version 2 for the rest.
     let both = [plain, Receipt { request: Some(request), ..plain }];
     Some(

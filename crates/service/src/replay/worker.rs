@@ -12,7 +12,7 @@ use crate::context::STOP_TIMEOUT;
 use crate::model::{Change, Payer, Reason, State, Upload};
 use crate::receive::Receive;
 use crate::receive::gc;
-use crate::replay::attempt::{self, Outcome};
+use crate::replay::attempt::{self, Attempted};
 use crate::replay::outcome::{again, judged, lost, may_have_it_twice};
 use crate::store::{Changed, News, Store, StoreError};
 use hoop_http::{Code, Shutdown};
@@ -239,23 +239,23 @@ async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
         let mut attempt = std::pin::pin!(attempt::attempt(replay, &upload, &stop));
         tokio::select! {
             outcome = &mut attempt => outcome,
-            () = called_back(&context.store, id, &mut news) => Outcome::Abandoned,
+            () = called_back(&context.store, id, &mut news) => Attempted::Abandoned,
             // Before the gate, dropping the attempt loses nothing. After it, the answer is worth waiting for.
             () = shutdown.requested() => match may_let_go(&context.store.load(id).await) {
-                true => Outcome::Abandoned,
+                true => Attempted::Abandoned,
                 false => attempt.await,
             },
         }
     };
     let change = match outcome {
-        Outcome::Answered { answer, passed, digest, not_renewed } => {
+        Attempted::Answered { answer, passed, digest, not_renewed } => {
             let digest = digest.finish().await;
             judged(replay, &upload, &answer, passed, digest, not_renewed)
         }
-        Outcome::Held(reason) => Change::Hold(reason),
-        Outcome::Failed(code, detail) => again(replay, &upload, Reason::new(code, detail), None),
-        Outcome::Lost(code, detail) => lost(replay, &upload, code, detail),
-        Outcome::Abandoned => Change::Recover,
+        Attempted::Held(reason) => Change::Hold(reason),
+        Attempted::Failed(code, detail) => again(replay, &upload, Reason::new(code, detail), None),
+        Attempted::Lost(code, detail) => lost(replay, &upload, code, detail),
+        Attempted::Abandoned => Change::Recover,
     };
     // An answer is worth waiting for a full disk. Without it the upload would be unknown after the next start.
     for _ in 0..NOTE_TRIES {

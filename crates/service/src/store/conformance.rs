@@ -211,11 +211,11 @@ fn whoever_has_an_upload_under_way_is_found_once(index: &Arc<dyn Index>) {
         let facts = Some(Facts { method: "POST".into(), path: "/".into(), owner });
         index.receive(&Upload { facts, payer, ..progress(n, 9) }, true).unwrap();
     }
-    let strangers =
+    let anonymous =
         |turn, of_payer| of(turn, of_payer, 9).split_off(1).iter().map(|tag| tag[0] - 100).collect::<Vec<_>>();
-    assert_eq!((strangers(0, 9), of(0, 9, 1)), (vec![21, 22, 23, 24, 25, 26], vec![[0; 16]]));
-    assert_eq!(strangers(0, 2), [21, 22, 26], "an address has so many");
-    assert_eq!((strangers(122, 2), strangers(124, 2)), (vec![23, 24, 26], vec![25, 26, 21]), "and each has its turn");
+    assert_eq!((anonymous(0, 9), of(0, 9, 1)), (vec![21, 22, 23, 24, 25, 26], vec![[0; 16]]));
+    assert_eq!(anonymous(0, 2), [21, 22, 26], "an address has so many");
+    assert_eq!((anonymous(122, 2), anonymous(124, 2)), (vec![23, 24, 26], vec![25, 26, 21]), "and each has its turn");
 }
 
 fn a_body_counts_until_it_is_disposed_of(index: &Arc<dyn Index>) {

@@ -198,16 +198,16 @@ async fn anonymous_uploads_take_no_room_of_named_users() {
     };
     let sign_in = (401, "sign-in-required".to_owned());
     let made_up = "session=made-up";
-    let (strangers, _) = tickets(&sidecar, made_up).await;
-    assert_eq!(note(&strangers).await.problem(), sign_in);
+    let (anonymous, _) = tickets(&sidecar, made_up).await;
+    assert_eq!(note(&anonymous).await.problem(), sign_in);
     assert_eq!(stream(made_up).await, "HTTP/1.1 401 Unauthorized\r\n");
     assert_eq!(settings("PUT", made_up).await.problem(), sign_in);
     let defaults = settings("GET", made_up).await;
     let nothing = json!({"policy": "ask", "min_bytes": 0, "types": {}, "saved": false, "owner": null});
     assert_eq!((defaults.status, defaults.json()), (200, nothing), "a page must learn that nothing is saved");
     // What they hand over goes on, and they can stop it.
-    seal(&strangers, b"theirs").post(&sidecar).await;
-    sidecar.reaches(&strangers.id, "accepted").await;
+    seal(&anonymous, b"theirs").post(&sidecar).await;
+    sidecar.reaches(&anonymous.id, "accepted").await;
     let (stopped, _) = tickets(&sidecar, made_up).await;
     let token = [("Hoop-Token", stopped.token.as_str())];
     assert_eq!(sidecar.send("DELETE", &path(&stopped), &token, b"").await.status, 204);

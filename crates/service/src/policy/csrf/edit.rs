@@ -1,4 +1,4 @@
-//! Another text in the place of some bytes of a body, as the body goes by: [`Edits`].
+//! Replaces some bytes of a body as it goes by: [`Edits`].
 
 use std::ops::Range;
 

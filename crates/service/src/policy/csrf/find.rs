@@ -1,7 +1,7 @@
 //! Where a field's value stands in a body: [`find`], in `multipart/form-data` (RFC 7578), `application/x-www-form-urlencoded` and JSON.
 //!
-//! Bounds: it sees the first and the last [`WINDOW`] bytes of a body, so that neither a file before the token nor one after it has to be read; it tells the first
-//! [`PLACES_MAX`] places.
+//! Bounds: it sees the first and the last [`WINDOW`] bytes of a body, so that a file before or after the token need not
+//! be read. It returns the first [`PLACES_MAX`] places.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! What an application's page says: attributes of its elements, members of its JSON, and cookies.
 //!
-//! A page may be a stranger's text, so each of these reads it once from its begin to its end.
+//! A page may hold anybody's text, so each of these reads it once from beginning to end.
 
 use bytes::Bytes;
 use serde_json::Value;

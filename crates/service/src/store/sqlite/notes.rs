@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn one_addresss_marks_refuse_no_notes_of_another_address() {
         let (_dir, index) = index();
-        // All that a stranger may mark, with notes: none may go.
+        // All marks of one address, with notes: none may go.
         let address = format!("x'61{}'", "02".repeat(16));
         rows(&index, NOTES_MAX, false, "zeroblob(16)", &address);
         index.lock().execute("UPDATE notes SET paused = 1", []).unwrap();
