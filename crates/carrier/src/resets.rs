@@ -106,6 +106,30 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustls::pki_types::PrivateKeyDer;
+
+    /// quinn reads many at once, and would answer the first.
+    #[tokio::test]
+    async fn a_restarted_server_answers_each_of_the_packets_that_it_reads_together() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let private = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let tls = crate::server_tls(vec![made.cert.der().clone()], private).unwrap();
+        let resets = ResetKey::derive(b"secret", b"place");
+        let mut names = HashedConnectionIdGenerator::from_key(resets.names);
+        let options = crate::QuicOptions { resets: Some(resets), ..crate::QuicOptions::server() };
+        let address = ([127, 0, 0, 1], 0).into();
+        let server = crate::QuicListener::bind(address, &tls, &options, crate::QuicLimits::default()).unwrap();
+        let device = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        device.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        for _ in 0..20 {
+            // A packet of a connection (RFC 9000 §17.3.1) that the server had once.
+            let packet = [&[0x40][..], &names.generate_cid(), &[7; 60]].concat();
+            device.send_to(&packet, server.local_address().unwrap()).unwrap();
+        }
+        let answered =
+            tokio::task::spawn_blocking(move || (0..21).map_while(|_| device.recv(&mut [0; 99]).ok()).count());
+        assert_eq!(answered.await.unwrap(), 20);
+    }
 
     #[test]
     fn packets_that_come_together_are_all_answered_and_a_flood_is_not() {
