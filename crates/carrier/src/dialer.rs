@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::lookup_host;
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 /// How long one attempt may take: QUIC's handshake with three lost packets, or TCP's with two.
@@ -60,6 +61,8 @@ pub struct Dialer {
     quic: Option<Arc<QuicDevice>>,
     websocket: Option<WebSocketDevice>,
     memory: Mutex<Memory>,
+    /// How often a server has ended a carrier by QUIC.
+    answers: watch::Sender<u64>,
     /// Where the server was when its name was looked up last: in the dark nobody answers for it.
     found: Mutex<Vec<IpAddr>>,
     /// The origin of its timestamps.
@@ -73,6 +76,7 @@ impl Dialer {
             quic: quic.map(Arc::new),
             websocket,
             memory: Mutex::default(),
+            answers: watch::Sender::new(0),
             found: Mutex::default(),
             origin: Instant::now(),
         }
@@ -110,10 +114,11 @@ impl Dialer {
         self.memory().quic_is_silent(network, self.now());
     }
 
-    /// The server has ended a carrier of QUIC, as one that was restarted does at the next packet ([`is_answer`]): on this network QUIC passes. What is dialled now tries WebSocket only after
+    /// The server has ended a carrier of QUIC, as one that was restarted does at the next packet ([`is_answer`]): on this network QUIC passes. What is dialled now, or already, tries WebSocket only after
     /// five seconds, or twenty while the server refuses QUIC for want of places: all its devices come back together, and each handshake costs it a millisecond or two.
     pub fn quic_answered(&self, network: &str) {
         self.memory().quic_answered(network, self.now());
+        self.answers.send_modify(|answers| *answers += 1);
     }
 
     /// The server ended a carrier of WebSocket as soon as it was up, as one without places does: on this network QUIC is tried first from now on.
@@ -213,24 +218,28 @@ impl Dialer {
     async fn run(&self, race: &mut Race, server: &Server) -> io::Result<(Arc<dyn Carrier>, ByQuic)> {
         // Dropping it gives up what is under way, and closes what was up too late.
         let mut running = JoinSet::new();
-        let mut by_quic = ByQuic::Nothing;
+        let (mut by_quic, mut answers) = (ByQuic::Nothing, self.answers.subscribe());
+        let mut websockets: Vec<AbortHandle> = Vec::new();
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "there is no address to try");
         loop {
             while let Some(attempt) = race.poll(self.now()) {
                 if attempt.kind == Kind::Quic {
                     by_quic = by_quic.max(ByQuic::Tried);
                 }
-                running.spawn(self.attempt(attempt, server.name.clone()));
+                let begun = running.spawn(self.attempt(attempt, server.name.clone()));
+                websockets.extend((attempt.kind == Kind::WebSocket).then_some(begun));
             }
             if race.is_lost() {
                 return Err(last);
             }
             let due = race.poll_timeout().map(|due| self.origin + due.since(Timestamp::ZERO));
             tokio::select! {
-                Some(Ok((attempt, done))) = running.join_next() => match done {
-                    Ok(carrier) if carrier.kind() == Kind::Quic => return Ok((carrier, ByQuic::Answered)),
-                    Ok(carrier) => return Ok((carrier, by_quic)),
-                    Err(error) => {
+                Some(ended) = running.join_next() => match ended {
+                    // It was given up.
+                    Err(_) => {}
+                    Ok((_, Ok(carrier))) if carrier.kind() == Kind::Quic => return Ok((carrier, ByQuic::Answered)),
+                    Ok((_, Ok(carrier))) => return Ok((carrier, by_quic)),
+                    Ok((attempt, Err(error))) => {
                         let failure = if is_answer(&error) { Failure::Answer } else { Failure::Nothing };
                         if (attempt.kind, failure) == (Kind::Quic, Failure::Answer) {
                             by_quic = ByQuic::Answered;
@@ -239,6 +248,10 @@ impl Dialer {
                         race.failed(attempt, failure, self.now(), roll());
                     }
                 },
+                Ok(()) = answers.changed() => {
+                    race.answered(self.now());
+                    websockets.drain(..).for_each(|websocket| websocket.abort());
+                }
                 () = sleep_until(due.unwrap_or_else(|| Instant::now() + ATTEMPT_MAX).into()) => {}
             }
         }

@@ -78,16 +78,16 @@ struct Row {
     addresses: VecDeque<SocketAddr>,
     /// When the next is due.
     due: Timestamp,
-    running: usize,
+    running: Vec<SocketAddr>,
 }
 
 impl Row {
     fn new(kind: Kind, addresses: &[SocketAddr], due: Timestamp) -> Self {
-        Self { kind, addresses: in_turns(addresses), due, running: 0 }
+        Self { kind, addresses: in_turns(addresses), due, running: Vec::new() }
     }
 
     fn is_over(&self) -> bool {
-        self.addresses.is_empty() && self.running == 0
+        self.addresses.is_empty() && self.running.is_empty()
     }
 }
 
@@ -134,7 +134,7 @@ impl Race {
         let row = self.rows.iter_mut().find(|row| row.due <= now && !row.addresses.is_empty())?;
         let address = row.addresses.pop_front()?;
         row.due = now + STAGGER;
-        row.running += 1;
+        row.running.push(address);
         Some(Attempt { kind: row.kind, address })
     }
 
@@ -143,16 +143,28 @@ impl Race {
         self.rows.iter().filter(|row| !row.addresses.is_empty()).map(|row| row.due).min()
     }
 
-    /// One that was begun has failed: its row's next is due. Where WebSocket still waits for QUIC's sake, one that the server refuses is tried again later; `roll` is any number.
+    /// One that was begun has failed: its row's next is due. Where WebSocket still waits for QUIC's sake, one that the server refuses is tried again later; `roll` is any number. Of one that was given up nothing is noted.
     pub(crate) fn failed(&mut self, attempt: Attempt, failure: Failure, now: Timestamp, roll: u32) {
         for row in self.rows.iter_mut().filter(|row| row.kind == attempt.kind) {
-            row.running = row.running.saturating_sub(1);
+            let Some(at) = row.running.iter().position(|address| *address == attempt.address) else { return };
+            row.running.remove(at);
             row.due = row.due.min(now);
         }
         if (attempt.kind, failure) == (Kind::Quic, Failure::Answer) {
             self.wait(attempt.address, now, roll);
         }
         self.hurry(now);
+    }
+
+    /// The server has ended a connection by QUIC meanwhile: what was begun by WebSocket is given up, and comes later.
+    pub(crate) fn answered(&mut self, now: Timestamp) {
+        let [quic, websocket] = &mut self.rows;
+        if quic.is_over() {
+            return;
+        }
+        self.patience = Some(now + ANSWERED_MAX);
+        websocket.running.drain(..).rev().for_each(|address| websocket.addresses.push_front(address));
+        (quic.due, websocket.due) = (quic.due.min(now), now + ANSWERED_STAGGER);
     }
 
     fn wait(&mut self, refused: SocketAddr, now: Timestamp, roll: u32) {
@@ -374,6 +386,21 @@ mod tests {
         assert_eq!(begun, [&at[..], &[(20_000, WebSocket), (23_070, Quic)]].concat());
         let once = told(run_till(60_000, Known::Quic, &[V4], &[V4], refuses));
         assert_eq!(once, [(0, Quic), (10, WebSocket)], "without a restart WebSocket follows at once");
+    }
+
+    #[test]
+    fn a_reset_amid_a_race_has_websocket_begin_anew_later() {
+        let mut race = Race::new(at(0), Known::Silent, &[address(V4)], &[address(V4), address(V4_B)]);
+        let begun = |race: &mut Race, now| {
+            std::iter::from_fn(|| race.poll(at(now))).map(|one| (one.kind, one.address)).collect::<Vec<_>>()
+        };
+        assert_eq!(begun(&mut race, 0), [(Quic, address(V4)), (WebSocket, address(V4))]);
+        race.answered(at(200));
+        assert_eq!((begun(&mut race, 5_199), race.poll_timeout()), (vec![], Some(at(5_200))));
+        race.failed(Attempt { kind: Quic, address: address(V4) }, Failure::Answer, at(5_199), u32::MAX);
+        assert_eq!(begun(&mut race, 6_199), [(Quic, address(V4))], "WebSocket waits on");
+        assert_eq!(begun(&mut race, 10_199), [(WebSocket, address(V4))]);
+        assert_eq!(begun(&mut race, 10_449), [(WebSocket, address(V4_B))]);
     }
 
     #[test]
