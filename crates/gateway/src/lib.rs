@@ -3,7 +3,7 @@
 //! A [`Gateway`] is opened with a [`Config`] and runs until it is told to stop. Two of them, with two spools, live in one
 //! process. `docs/gateway.md` is the operator's page.
 //!
-//! The crate has rooms. Each imports only rooms below it, and no two files import each other:
+//! Rooms, each importing only those before it: `core`, `announce`, `peer`, `access`, `intake` | `delivery`, `web`, `housekeeping`, `reload`, `gateway`, `fuzzing`.
 //!
 //! ```text
 //!  web           resources, monitor, owner's page, metrics

@@ -13,9 +13,9 @@
 //! # drop(stop); Ok(()) }
 //! ```
 //!
-//! How it is built, from the bottom up; each imports only what stands above it here:
+//! Rooms, each importing only those before it: `keys`, `model`, `policy`, `store`, `config`, `context`, `receive`, `replay`, `api`, `reload`, `service`, `fuzzing`.
 //!
-//! - `model`: what an upload is, whose, and what its owner says of it;
+//! - `keys` and `model`: what an upload is, whose, and what its owner says of it;
 //! - `policy` (pure): what is let in, where it goes, and what an answer means;
 //! - `store`: what is known of uploads, and their sealed bodies, on disk;
 //! - `config` and `context`: what an operator sets, and what every room below shares of it;

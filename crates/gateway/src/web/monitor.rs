@@ -66,7 +66,7 @@ impl Visit<'_> {
 }
 
 /// `GET /monitor?ID=…`
-pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
+pub async fn show_upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let wanted = Representation::of(visit.headers);
     let lang = Lang::of(visit.headers);
     let upload = match known(visit).await {

@@ -97,7 +97,7 @@ async fn route(
             let taken = offload(&web.receiver, None, query, &head.headers, device, body).await?;
             Ok(taken.receipt(&web.core, &base, &dest_of(query)?))
         }
-        (&Method::GET | &Method::HEAD, "/monitor") => monitor::upload(&visit()).await,
+        (&Method::GET | &Method::HEAD, "/monitor") => monitor::show_upload(&visit()).await,
         (&Method::GET | &Method::HEAD, "/") => monitor::overview(&visit()).await,
         (&Method::GET | &Method::HEAD, "/monitor.js") => Ok(monitor::script(&head.headers)),
         (&Method::GET | &Method::HEAD, "/monitor.css") => Ok(monitor::style(&head.headers)),
