@@ -1,13 +1,13 @@
-//! The memory that flows share ([`Memory`]): what is held of them, what their peers may send, and how much of it is for each ([`Held`]).
+//! The memory that flows share ([`MemoryBudget`]): what is held of them, what their peers may send, and how much of it is for each ([`Pool`]).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What a flow may hold that begins where memory is not plenty, in octets: what a lane takes at once.
+/// What a flow may hold that begins where memory is not plenty, in bytes: what a lane takes at once.
 const FIRST: u64 = 256 * 1024;
 
-/// What one flow takes of the memory, in octets.
+/// What one flow takes of the memory, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Share {
+pub(crate) struct Lease {
     /// Written and not acknowledged, or come and not read.
     pub(crate) held: u64,
     /// What its peer was told that it may send beyond what was read and what every peer may.
@@ -18,20 +18,20 @@ pub(crate) struct Share {
 ///
 /// What peers may send counts by itself: it is seldom there, and does not keep anybody from writing; but all of it may come at once, and cannot be taken back.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryBudget {
     limit: u64,
-    held: Held,
-    granted: Held,
+    held: Pool,
+    granted: Pool,
 }
 
-impl Memory {
-    /// So many octets of either.
+impl MemoryBudget {
+    /// So many bytes of either.
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, held: Held::default(), granted: Held::default() }
+        Self { limit, held: Pool::default(), granted: Pool::default() }
     }
 
     /// One flow takes so much now, and took so much before.
-    pub(crate) fn change(&self, before: Share, now: Share) {
+    pub(crate) fn change(&self, before: Lease, now: Lease) {
         self.held.change(before.held, now.held);
         self.granted.change(before.granted, now.granted);
     }
@@ -46,28 +46,28 @@ impl Memory {
         self.octets() >= self.limit
     }
 
-    /// How much more a flow may hold that holds `held` and of which `acked` octets were acknowledged.
+    /// How much more a flow may hold that holds `held` and of which `acked` bytes were acknowledged.
     pub(crate) fn room_to_write(&self, held: u64, acked: u64) -> u64 {
         self.held.room(self.limit, held, acked)
     }
 
-    /// How much may be granted of a flow of which `granted` is, and `read` octets were read: less, where others want it.
+    /// How much may be granted of a flow of which `granted` is, and `read` bytes were read: less, where others want it.
     pub(crate) fn to_grant(&self, granted: u64, read: u64) -> u64 {
         let free = self.limit.saturating_sub(self.granted.octets());
         self.granted.part(self.limit, granted, read).min(granted + free)
     }
 }
 
-/// Octets of flows that share a limit.
+/// Bytes of flows that share a limit.
 #[derive(Default, Debug)]
-struct Held {
+struct Pool {
     octets: AtomicI64,
     /// Flows of which there are any.
     holders: AtomicI64,
 }
 
-impl Held {
-    /// One flow holds `now` octets, and held `before`.
+impl Pool {
+    /// One flow holds `now` bytes, and held `before`.
     fn change(&self, before: u64, now: u64) {
         self.octets.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
         self.holders.fetch_add(i64::from(now > 0) - i64::from(before > 0), Ordering::Relaxed);
@@ -77,12 +77,12 @@ impl Held {
         u64::try_from(self.octets.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// How many octets more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`: what is missing of its [part](Self::part).
+    /// How many bytes more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`: what is missing of its [part](Self::part).
     fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
         self.part(limit, held, acked).saturating_sub(held).min(limit.saturating_sub(self.octets()))
     }
 
-    /// How many octets a flow may have.
+    /// How many bytes a flow may have.
     ///
     /// Each flow that holds any has its part of the limit, and of the half of the limit that is free whoever wants it. So a few flows have all that they can use beside any number of those
     /// that hold little; among many each has about the same, and who came first has no more memory, and with it no more of the rate, than who comes last.
@@ -103,7 +103,7 @@ mod tests {
 
     /// What each of a hundred flows holds that want all they can get, one after the other, as long as of what each holds as much is sent as of every other's.
     fn holders(limit: u64) -> Vec<u64> {
-        let (all, mut flows) = (Held::default(), vec![0_u64; 100]);
+        let (all, mut flows) = (Pool::default(), vec![0_u64; 100]);
         for _ in 0..2_000 {
             for flow in &mut flows {
                 let full = *flow + all.room(limit, *flow, u64::MAX);
@@ -125,14 +125,14 @@ mod tests {
 
     #[test]
     fn of_what_was_granted_first_less_is_granted_again_where_others_want_it() {
-        let memory = Memory::new(1_000_000);
-        let mut flows = vec![Share::default(); 20];
+        let memory = MemoryBudget::new(1_000_000);
+        let mut flows = vec![Lease::default(); 20];
         for _ in 0..200 {
             for flow in &mut flows {
                 // Half of it is used up, and as much granted anew as there may be.
-                let used = Share { granted: flow.granted / 2, ..*flow };
+                let used = Lease { granted: flow.granted / 2, ..*flow };
                 memory.change(*flow, used);
-                let granted = Share { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
+                let granted = Lease { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
                 memory.change(used, granted);
                 *flow = granted;
                 assert!(memory.granted.octets() <= 1_000_000);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn one_flow_alone_has_half_of_the_limit_and_none_has_any_of_what_is_full() {
-        let held = Held::default();
+        let held = Pool::default();
         assert_eq!(held.room(1_000, 0, u64::MAX), 500);
         held.change(0, 400);
         assert_eq!((held.room(1_000, 400, u64::MAX), held.room(1_000, 0, u64::MAX)), (100, 333));
@@ -159,14 +159,14 @@ mod tests {
 
     #[test]
     fn many_that_hold_little_leave_one_that_wants_much_half_of_the_limit() {
-        let held = Held::default();
+        let held = Pool::default();
         (0..1_000).for_each(|_| held.change(0, 1));
         assert_eq!(held.room(1_000_000, 0, u64::MAX), 499_000);
     }
 
     #[test]
     fn a_flow_that_begins_where_much_is_held_has_more_only_as_it_gets_on() {
-        let (held, limit) = (Held::default(), 1 << 30);
+        let (held, limit) = (Pool::default(), 1 << 30);
         assert_eq!(held.room(limit, 0, 0), limit / 2);
         held.change(0, limit / 4);
         assert_eq!(held.room(limit, 0, 0), FIRST);
