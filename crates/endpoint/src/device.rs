@@ -3,11 +3,11 @@
 use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
-use crate::intake::Intake;
-use crate::keeper::{Found, Watch, keep};
 use crate::lane;
+use crate::memory::intake::Intake;
 use crate::options::{FlowOptions, Network, Networks};
 use crate::stream::FlowStream;
+use crate::timers::{Look, Watch, run_timers};
 use hoop_carrier::{Carrier, Kind, SILENCE};
 use hoop_flow::frame::{SERVICE_MAX, Use};
 use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record};
@@ -50,7 +50,7 @@ impl DeviceConfig {
 /// Why a flow is not opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The service's name has more than [`SERVICE_MAX`] octets.
+    /// The service's name has more than [`SERVICE_MAX`] bytes.
     #[error("the name of a service has at most {SERVICE_MAX} octets")]
     Service,
     /// There are as many flows as may be.
@@ -71,7 +71,7 @@ pub enum OpenError {
 /// last [`FlowStream`] of it are dropped; what was not acknowledged by then is lost, unless it is [restored](Device::restore).
 #[derive(Clone, Debug)]
 pub struct Device {
-    shared: Arc<Ends>,
+    shared: Arc<DeviceInner>,
 }
 
 #[derive(Debug)]
@@ -104,9 +104,9 @@ struct Carriers {
     entries: Vec<Entry>,
 }
 
-pub(crate) struct Ends {
+pub(crate) struct DeviceInner {
     config: DeviceConfig,
-    myself: Weak<Ends>,
+    myself: Weak<DeviceInner>,
     carriers: Mutex<Carriers>,
     flows: Mutex<HashMap<FlowId, Arc<Shared>>>,
     watch: Arc<Watch<Shared>>,
@@ -116,7 +116,7 @@ pub(crate) struct Ends {
     is_down: AtomicBool,
 }
 
-impl std::fmt::Debug for Ends {
+impl std::fmt::Debug for DeviceInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device").field("host", &self.config.host).finish_non_exhaustive()
     }
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Ends {
 impl Device {
     /// A device without carriers and flows. It needs a tokio runtime.
     pub fn new(config: DeviceConfig) -> Self {
-        let shared = Arc::new_cyclic(|myself: &Weak<Ends>| Ends {
+        let shared = Arc::new_cyclic(|myself: &Weak<DeviceInner>| DeviceInner {
             config,
             myself: myself.clone(),
             carriers: Mutex::default(),
@@ -136,9 +136,9 @@ impl Device {
             is_down: AtomicBool::new(false),
         });
         let (weak, telling) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
-        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|ends| ends.look_at(flow)).unwrap_or_default();
-        let tell = move |active| telling.upgrade().map(|ends| ends.set_active(active));
-        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, look, tell));
+        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|inner| inner.look_at(flow)).unwrap_or_default();
+        let tell = move |active| telling.upgrade().map(|inner| inner.set_active(active));
+        tokio::spawn(run_timers(shared.watch.clone(), shared.config.clock, look, tell));
         Self { shared }
     }
 
@@ -164,8 +164,8 @@ impl Device {
         self.add_flow(machine, service.to_owned(), options)
     }
 
-    /// Goes on with a flow that an earlier process [saved](FlowStream::record). The application's octets are the application's: it writes again from
-    /// [`FlowStream::written`] on, and reads from [`FlowStream::position`] on. `kept`: how many octets of what came outlive the earlier process; it
+    /// Goes on with a flow that an earlier process [saved](FlowStream::record). The application's bytes are the application's: it writes again from
+    /// [`FlowStream::written`] on, and reads from [`FlowStream::position`] on. `kept`: how many bytes of what came outlive the earlier process; it
     /// may be more than the record says, where that is older ([`Keeps::WhenTold`](crate::Keeps::WhenTold)).
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Device {
             }
             flows.insert(flow.name.flow, flow.clone());
         }
-        shared.attend(&flow);
+        shared.reconcile(&flow);
         shared.watch.look(&flow);
         Ok(FlowStream::new(flow, shared.clone()))
     }
@@ -216,7 +216,7 @@ impl Device {
             id
         };
         tokio::spawn(listen(Arc::downgrade(shared), carrier, id, shared.active.subscribe()));
-        shared.attend_all();
+        shared.reconcile_all();
         id
     }
 
@@ -229,9 +229,13 @@ impl Device {
         let told = carriers.into_iter().map(|(on, since)| CarrierStatus {
             kind: on.carrier.kind(),
             age: now.since(since),
-            heard: flows.iter().filter_map(|flow| flow.peek().heard_on(on.id)).max().map(|heard| now.since(heard)),
+            heard: flows
+                .iter()
+                .filter_map(|flow| flow.peek().lanes.heard_on(on.id))
+                .max()
+                .map(|heard| now.since(heard)),
             rtt: on.carrier.rtt(),
-            is_silent: flows.iter().any(|flow| flow.peek().is_silent(on.id, now)),
+            is_silent: flows.iter().any(|flow| flow.peek().lanes.is_silent(on.id, now)),
             network: on.network,
         });
         told.collect()
@@ -242,7 +246,7 @@ impl Device {
         self.shared.remove_carrier(id);
     }
 
-    /// Closes all carriers, as a process that ends does. Flows are not given up, and go on here no more: [`Device::restore`] goes on with their records,
+    /// Closes all carriers, as a process that inner does. Flows are not given up, and go on here no more: [`Device::restore`] goes on with their records,
     /// which are as they were when this was called.
     pub fn shutdown(&self) {
         self.shared.is_down.store(true, Ordering::Relaxed);
@@ -267,7 +271,7 @@ impl Device {
 
     /// Whether any flow is under way: neither over nor parked with nothing to say.
     pub fn is_busy(&self) -> bool {
-        self.shared.all().iter().any(|flow| flow.act(|state, _| !state.is_parked || state.has_to_say()))
+        self.shared.all().iter().any(|flow| flow.act(|state, _| !state.contact.is_parked || state.has_to_say()))
     }
 
     /// The clock that events are told by.
@@ -277,7 +281,12 @@ impl Device {
 }
 
 /// Waits until a carrier is gone; says so when it falls silent, while that matters.
-async fn listen(device: Weak<Ends>, carrier: Arc<dyn Carrier>, id: CarrierId, mut active: watch::Receiver<bool>) {
+async fn listen(
+    device: Weak<DeviceInner>,
+    carrier: Arc<dyn Carrier>,
+    id: CarrierId,
+    mut active: watch::Receiver<bool>,
+) {
     let closed = carrier.closed();
     tokio::pin!(closed);
     loop {
@@ -329,7 +338,7 @@ fn choose(candidates: &[Candidate], multipath: bool) -> Vec<CarrierId> {
     candidates.iter().max_by_key(rank).map(|best| best.id).into_iter().collect()
 }
 
-impl Ends {
+impl DeviceInner {
     fn carriers(&self) -> MutexGuard<'_, Carriers> {
         self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -342,16 +351,16 @@ impl Ends {
         self.flows().values().cloned().collect()
     }
 
-    fn attend_all(&self) {
-        self.all().iter().for_each(|flow| self.attend(flow));
+    fn reconcile_all(&self) {
+        self.all().iter().for_each(|flow| self.reconcile(flow));
     }
 
-    fn look_at(&self, flow: &Arc<Shared>) -> Found {
+    fn look_at(&self, flow: &Arc<Shared>) -> Look {
         if !self.flows().get(&flow.name.flow).is_some_and(|here| Arc::ptr_eq(here, flow)) {
-            return Found::default();
+            return Look::default();
         }
-        let next = flow.look_after(None);
-        Found { next, is_active: flow.peek().is_active(self.config.clock.now()) }
+        let next = flow.on_timer(None);
+        Look { next, is_active: flow.peek().is_active(self.config.clock.now()) }
     }
 
     fn set_active(&self, active: bool) {
@@ -361,7 +370,7 @@ impl Ends {
     fn silent(&self, id: CarrierId) {
         for flow in self.all() {
             flow.act(|state, now| {
-                if state.lane_on(id).is_some() {
+                if state.lanes.on(id).is_some() {
                     state.set_silent(id, now);
                 }
             });
@@ -378,13 +387,13 @@ impl Ends {
         gone.on.carrier.close();
         for flow in self.all() {
             flow.act(|state, _| {
-                state.forget(id);
-                for (lane, _) in state.open_lanes().filter(|(_, on)| *on == id).collect::<Vec<_>>() {
+                state.lanes.forget(id);
+                for (lane, _) in state.lanes.open().filter(|(_, on)| *on == id).collect::<Vec<_>>() {
                     state.machine.detach(lane);
-                    state.close(lane);
+                    state.lanes.close(lane);
                 }
             });
-            self.attend(&flow);
+            self.reconcile(&flow);
         }
     }
 
@@ -392,15 +401,15 @@ impl Ends {
         let carriers = self.carriers();
         let fits = carriers.entries.iter().filter(|entry| match &state.options.networks {
             Networks::Only(network) => *network == entry.on.network,
-            Networks::Any | Networks::Prefer(_) => !state.is_waiting(entry.on.id, now),
+            Networks::Any | Networks::Prefer(_) => !state.lanes.is_waiting(entry.on.id, now),
         });
-        fits.filter(|entry| !state.is_waiting(entry.on.id, now))
+        fits.filter(|entry| !state.lanes.is_waiting(entry.on.id, now))
             .map(|entry| Candidate {
                 id: entry.on.id,
                 is_normal: entry.carrier_use == Use::Normal,
                 is_preferred: matches!(&state.options.networks, Networks::Prefer(network) if *network == entry.on.network),
-                is_silent: state.is_silent(entry.on.id, now),
-                has_lane: state.lane_on(entry.on.id).is_some() || state.opening.contains(&entry.on.id),
+                is_silent: state.lanes.is_silent(entry.on.id, now),
+                has_lane: state.lanes.on(entry.on.id).is_some() || state.lanes.opening.contains(&entry.on.id),
             })
             .collect()
     }
@@ -409,7 +418,7 @@ impl Ends {
     fn plan(&self, flow: &Arc<Shared>, state: &mut State, now: Timestamp) -> Vec<CarrierId> {
         let candidates = self.candidates(state, now);
         // Who is parked and has nothing to say stays so.
-        if state.is_parked {
+        if state.contact.is_parked {
             return Vec::new();
         }
         let chosen = choose(&candidates, state.options.multipath);
@@ -418,17 +427,17 @@ impl Ends {
         if state.want_carrier(!is_served, flow) {
             self.wants.send_modify(|count| *count += 1);
         }
-        let is_up = |id: &CarrierId| state.lane_on(*id).is_some_and(|(_, is_up)| is_up);
+        let is_up = |id: &CarrierId| state.lanes.on(*id).is_some_and(|(_, is_up)| is_up);
         if chosen.iter().any(is_up) {
-            let others = state.open_lanes().filter(|(_, on)| !chosen.contains(on)).collect::<Vec<_>>();
+            let others = state.lanes.open().filter(|(_, on)| !chosen.contains(on)).collect::<Vec<_>>();
             for (lane, _) in others {
                 state.machine.detach(lane);
-                state.close(lane);
+                state.lanes.close(lane);
             }
         }
-        let missing = |id: &CarrierId| state.lane_on(*id).is_none() && !state.opening.contains(id);
+        let missing = |id: &CarrierId| state.lanes.on(*id).is_none() && !state.lanes.opening.contains(id);
         let open = chosen.into_iter().filter(missing).collect::<Vec<_>>();
-        state.opening.extend(&open);
+        state.lanes.opening.extend(&open);
         open
     }
 
@@ -449,19 +458,20 @@ impl Ends {
             None => None,
         };
         let started = flow.act(|state, now| {
-            state.opening.retain(|opening| *opening != id);
+            state.lanes.opening.retain(|opening| *opening != id);
             let (on, carrier_use) = found?;
             if lane.is_none() {
                 state.fail(id, Duration::ZERO, now);
                 return None;
             }
             // What has happened meanwhile decides.
-            if state.machine.ended().is_some() || state.lane_on(id).is_some() {
+            if state.machine.ended().is_some() || state.lanes.on(id).is_some() {
                 return None;
             }
-            let works =
-                |(_, on): (_, CarrierId)| !state.is_silent(on, now) && state.lane_on(on).is_some_and(|lane| lane.1);
-            let replaces = !state.options.multipath && !state.open_lanes().any(works);
+            let works = |(_, on): (_, CarrierId)| {
+                !state.lanes.is_silent(on, now) && state.lanes.on(on).is_some_and(|lane| lane.1)
+            };
+            let replaces = !state.options.multipath && !state.lanes.open().any(works);
             let lane_use = if state.options.multipath { carrier_use } else { Use::Normal };
             let (binding, rtt) = (on.carrier.binding(), on.carrier.rtt());
             let (lane_id, signals) = state.add_lane(on, now);
@@ -474,13 +484,13 @@ impl Ends {
         if let (Some((lane_id, signals)), Some(lane)) = (started, lane) {
             lane::run(&flow, lane_id, signals, lane, Intake::default());
         }
-        self.attend(&flow);
+        self.reconcile(&flow);
     }
 
     /// Whether a flow is over and has nothing to tell the server any more.
     fn is_done(state: &State) -> bool {
         // A flow that was given up before the server can have heard of it needs no answer.
-        let unheard = || state.machine.record().epoch == 0 && !state.has_lanes() && state.opening.is_empty();
+        let unheard = || state.machine.record().epoch == 0 && state.lanes.is_empty() && state.lanes.opening.is_empty();
         match state.over {
             None => false,
             Some(FlowError::Reset(_)) => state.machine.ended().is_some() || unheard(),
@@ -489,8 +499,8 @@ impl Ends {
     }
 }
 
-impl Owner for Ends {
-    fn attend(&self, flow: &Arc<Shared>) {
+impl Owner for DeviceInner {
+    fn reconcile(&self, flow: &Arc<Shared>) {
         let mut is_done = false;
         let open = flow.act(|state, now| {
             is_done = Self::is_done(state);
@@ -509,7 +519,7 @@ impl Owner for Ends {
         }
     }
 
-    fn look_after(&self, flow: &Arc<Shared>) {
+    fn set_timer(&self, flow: &Arc<Shared>) {
         self.watch.look(flow);
     }
 
@@ -524,7 +534,7 @@ impl Owner for Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for DeviceInner {
     fn drop(&mut self) {
         let carriers = self.carriers.get_mut().unwrap_or_else(PoisonError::into_inner);
         carriers.entries.iter().for_each(|entry| entry.on.carrier.close());
@@ -543,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_stays_where_it_is_unless_it_is_silent_there_or_likes_another_better() {
+    fn a_flow_leaves_its_carrier_only_for_a_better_one_or_when_it_is_silent() {
         let here = Candidate { has_lane: true, ..candidate(1) };
         let best = |candidates: &[Candidate]| choose(candidates, false)[0].0;
         assert_eq!(best(&[here, candidate(2)]), 1);

@@ -1,0 +1,228 @@
+//! `hoop relay` and `hoop introduce`: the server's side of programs whose connections are flows.
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::values::Rate;
+use crate::flow::qr;
+use crate::server::logging;
+use crate::server::powers::Powers;
+use crate::server::{
+    announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal,
+};
+use clap::Args;
+use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_for};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub struct RelayFlags {
+    /// Listen on this address, on UDP (QUIC) and on TCP (WebSocket)
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:4669")]
+    listen: SocketAddr,
+    /// The certificate chain, in a PEM file
+    #[arg(long, value_name = "FILE")]
+    cert: PathBuf,
+    /// The private key, in a PEM file
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// The file of devices that may connect. `hoop introduce` adds devices to it, also while the relay runs
+    #[arg(long, value_name = "FILE")]
+    devices: PathBuf,
+    /// Let devices reach this address or network (10.9.2.0/24) although it is not public; may be given several times
+    #[arg(long, value_name = "IP")]
+    allow: Vec<Prefix>,
+    /// Let devices reach any address, including this machine's own network
+    #[arg(long)]
+    allow_any: bool,
+    /// Let devices reach this port although it is closed by default (25, mail between servers); may be given several times
+    #[arg(long, value_name = "PORT")]
+    allow_port: Vec<u16>,
+    /// The most connections that one device may begin in a minute; 0 means no limit
+    #[arg(long, value_name = "N", default_value_t = ShareLimits::default().begun_per_minute)]
+    device_begun: u32,
+    /// The most that all connections of one device may carry together, in both directions, such as 20Mbit (a second) [default: no limit]
+    #[arg(long, value_name = "RATE")]
+    device_rate: Option<Rate>,
+    /// Serve metrics (Prometheus) on this loopback address, such as 127.0.0.1:4671
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// Become this user before opening any file. Only root can do this, for example to listen on a port below 1024
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Do not confine the process to its own files (Landlock)
+    #[arg(long)]
+    no_landlock: bool,
+    /// Print the listening address and write logs as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a relay until it is told to stop.
+pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
+    logging::start(flags.json)?;
+    let powers = Powers::new(flags.user, flags.no_landlock);
+    powers.take_user(None)?;
+    powers.confine(None, &[&flags.cert, &flags.key, &flags.devices]);
+    raise_descriptors();
+    let config = RelayConfig {
+        listen: flags.listen,
+        certificate: flags.cert,
+        key: flags.key,
+        devices: flags.devices,
+        allowed: Allowed {
+            any: flags.allow_any,
+            addresses: flags.allow.into_iter().collect(),
+            ports: flags.allow_port.into_iter().collect(),
+        },
+        shares: ShareLimits { begun_per_minute: flags.device_begun, rate: flags.device_rate.map(|rate| rate.0) },
+        admin: flags.admin,
+    };
+    flow_runtime()?.block_on(async {
+        let relay = Relay::bind(&config).await.map_err(|error| match error {
+            RelayError::Listen(listen) => {
+                hint_at_ports(Failure::new(Exit::Unexpected, "cannot start the relay", &listen), &listen)
+            }
+            RelayError::Admin(_) => Failure::usage(error),
+            RelayError::Devices(IntroductionError::File { ref path, ref source }) if *path == config.devices => {
+                let hint = match source.kind() {
+                    io::ErrorKind::NotFound => "make it, with a first device: `hoop introduce NAME:PORT --devices FILE`",
+                    io::ErrorKind::PermissionDenied => {
+                        "`chown` it to the relay's user; it belongs to the user who ran `hoop introduce`, unless that had `--user`"
+                    }
+                    _ => "check that it is the file that `hoop introduce --devices` writes",
+                };
+                Failure::new(Exit::File, "cannot start the relay", &error).hint(hint)
+            }
+            error => Failure::new(Exit::File, "cannot start the relay", error),
+        })?;
+        announce_flows(relay.address(), flags.json);
+        if let Some(address) = relay.admin_address() {
+            tracing::info!(%address, "serving metrics");
+        }
+        let (reload, runtime) = (relay.reload(), tokio::runtime::Handle::current());
+        reload_on_hang_up(move || {
+            let looked = runtime.block_on(reload.look());
+            looked.map(|()| Vec::new()).map_err(|error| Failure::new(Exit::File, "cannot use a file", error))
+        })?;
+        let mut stop = stop_on_signal()?;
+        tokio::select! {
+            () = relay.run() => Err(Failure::new(Exit::Unexpected, "the relay ended", "its socket is closed")),
+            () = stop.requested() => Ok(Exit::Done),
+        }
+    })
+}
+
+#[derive(Args)]
+pub struct IntroduceFlags {
+    /// The relay's name and port, as the device reaches it
+    #[arg(value_name = "NAME:PORT")]
+    server: String,
+    /// The relay's file of devices; created if it does not exist
+    #[arg(long, value_name = "FILE")]
+    devices: PathBuf,
+    /// The PEM certificates that the device trusts instead of its system's, for a relay whose certificate no authority has signed
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// The relay's IP address, if the device should not look up its name; may be given several times
+    #[arg(long, value_name = "IP")]
+    address: Vec<IpAddr>,
+    /// Give the file of devices to this user, such as hoop-relay. Only root can do this. Without this option an existing file keeps its owner, and a new file is yours
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// The device's name in the file of devices, by which you find it when you want to remove it
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Write the device's file here, readable only by its owner [default: the standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the device's file as a QR code for a phone's camera, also with `--output`. The code holds the device's key: anyone who sees it can pose as the device
+    #[arg(long)]
+    qr: bool,
+}
+
+/// Adds a device, and prints what it is to be told.
+pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
+    let unreadable = |path: &Path, error| Failure::new(Exit::File, format!("cannot read {}", path.display()), error);
+    let certificate = flags.cert.as_ref().map(|path| std::fs::read(path).map_err(|error| unreadable(path, error)));
+    // What is no text is no PEM, and is refused as such.
+    let certificate = certificate.transpose()?.map(|octets| String::from_utf8_lossy(&octets).into_owned());
+    // Before a device is added: a key that cannot be written down is lost.
+    let output = flags.output.as_deref().map(Output::create).transpose()?;
+    let owner = flags.user.as_deref().map(owner).transpose()?;
+    let introduced = introduce_for(owner, flags.name.as_deref(), &flags.devices, &flags.server, certificate);
+    let mut introduction = introduced.map_err(|error| {
+        let exit = if matches!(error, IntroductionError::Server(_)) { Exit::Usage } else { Exit::File };
+        Failure::new(exit, "cannot introduce the device", error)
+    })?;
+    introduction.addresses = flags.address;
+    let text =
+        toml::to_string(&introduction).map_err(|error| Failure::new(Exit::Unexpected, "cannot write TOML", error))?;
+    let is_written = output.is_some();
+    output.map(|output| output.write(&text)).transpose()?;
+    match flags.qr.then(|| qr::lines(&text)) {
+        Some(Some(lines)) => {
+            lines.iter().for_each(|line| println!("{line}"));
+            eprintln!("This code holds the device's key: anyone who sees or photographs it can pose as the device.");
+            return Ok(Exit::Done);
+        }
+        Some(None) => eprintln!("The device's file is too long for a QR code."),
+        None => {}
+    }
+    // The key is nowhere else.
+    if !is_written {
+        print!("{text}");
+    }
+    Ok(Exit::Done)
+}
+
+/// A user's number, and its group's.
+#[cfg(target_os = "linux")]
+fn owner(name: &str) -> Result<(u32, u32), Failure> {
+    let found = nix::unistd::User::from_name(name)
+        .map_err(|error| Failure::new(Exit::Usage, format!("cannot look up --user {name}"), error))?;
+    let hint = "make the user with `adduser --system` or dist/sysusers.d/hoop.conf";
+    let user = found.ok_or_else(|| Failure::usage(format!("--user {name}: there is no such user")).hint(hint))?;
+    match rustix::process::geteuid().is_root() || rustix::process::geteuid().as_raw() == user.uid.as_raw() {
+        true => Ok((user.uid.as_raw(), user.gid.as_raw())),
+        false => Err(Failure::usage(format!("--user {name}: only root can give a file to another user"))),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn owner(_: &str) -> Result<(u32, u32), Failure> {
+    Err(Failure::usage("--user works on Linux only"))
+}
+
+/// A new file for its owner alone. It is taken away again if nothing comes of it.
+struct Output<'a> {
+    path: &'a Path,
+    file: File,
+    is_written: bool,
+}
+
+impl<'a> Output<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+        file.map(|file| Self { path, file, is_written: false }).map_err(|error| Self::fail(path, &error))
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Failure> {
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
+        self.is_written = written.is_ok();
+        written.map_err(|error| Self::fail(self.path, &error))
+    }
+
+    fn fail(path: &Path, error: &io::Error) -> Failure {
+        Failure::new(Exit::File, format!("cannot write {}", path.display()), error)
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        if !self.is_written {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}

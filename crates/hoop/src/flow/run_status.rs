@@ -1,0 +1,67 @@
+//! `hoop run --status`: what each `hoop run` of this user carries.
+
+use crate::base::exit::{Exit, Failure};
+use hoop_relay::agent::STATUS;
+use hoop_units::plain;
+use rustix::process::geteuid;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What the name of a run's folder begins with, among the temporary files.
+pub const PREFIX: &str = "hoop-run-";
+
+/// A run's socket for its program.
+pub const SOCKET: &str = "agent";
+
+/// A run answers at once.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// More than a line for each connection that a run carries at once.
+const REPORT_MAX: u64 = 1 << 20;
+
+/// Prints what each run says.
+pub fn status() -> Result<Exit, Failure> {
+    let temporary = std::env::temp_dir();
+    let folders = folders(&temporary)
+        .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", temporary.display()), error))?;
+    let mut is_any = false;
+    for folder in folders {
+        let report = match ask(&folder) {
+            Ok(report) => report,
+            // It was killed, and left its folder; or it is ending.
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+                continue;
+            }
+            Err(error) => format!("{}: no answer: {error}", folder.display()),
+        };
+        report.lines().for_each(|line| println!("{}", plain::line(line)));
+        is_any = true;
+    }
+    match is_any {
+        true => Ok(Exit::Done),
+        false => Err(Failure::plain(Exit::Network, "none of your `hoop run` processes is running")
+            .hint("use the same user and the same TMPDIR as the process")),
+    }
+}
+
+/// Runs' folders: this user's own alone, whoever else may have made one of that name.
+fn folders(temporary: &Path) -> io::Result<Vec<PathBuf>> {
+    let own =
+        |path: &Path| path.symlink_metadata().is_ok_and(|folder| folder.is_dir() && folder.uid() == geteuid().as_raw());
+    let named = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    let entries = std::fs::read_dir(temporary)?.filter_map(Result::ok).map(|entry| entry.path());
+    let mut folders: Vec<_> = entries.filter(|path| named(path) && own(path)).collect();
+    folders.sort();
+    Ok(folders)
+}
+
+fn ask(folder: &Path) -> io::Result<String> {
+    let asking = UnixStream::connect(folder.join(format!("{SOCKET}{STATUS}")))?;
+    asking.set_read_timeout(Some(ANSWER_MAX))?;
+    let mut report = String::new();
+    asking.take(REPORT_MAX).read_to_string(&mut report)?;
+    Ok(report)
+}

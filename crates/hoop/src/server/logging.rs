@@ -1,0 +1,60 @@
+//! Logs of the servers, on the standard error stream: `HOOP_LOG` filters them: a level, or
+//! `target=level` by module, with commas between (`info,hoop_gateway=debug`).
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::terminal::Log;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, Registry, fmt};
+
+/// What reads packets of strangers: it warns of each that is malformed, and any number of them may come.
+const PACKETS: &str = "quinn_proto";
+
+/// Starts logging: at `info`, unless `HOOP_LOG` says otherwise.
+pub fn start(as_json: bool) -> Result<(), Failure> {
+    let wanted = std::env::var("HOOP_LOG").unwrap_or_else(|_| "info,mdns_sd=warn".to_owned());
+    let filter = filter(&wanted)
+        .map_err(|error| Failure::new(Exit::Usage, format!("HOOP_LOG is not a valid filter: `{wanted}`"), error))?;
+    // Without colours: what colours a word could be in a name, too, and is shown escaped.
+    let layer = fmt::layer().with_ansi(false).with_writer(Log);
+    let layer = match as_json {
+        true => layer.json().boxed(),
+        false => layer.boxed(),
+    };
+    let started = Registry::default().with(layer.with_filter(filter)).try_init();
+    started.map_err(|error| Failure::new(Exit::Unexpected, "cannot start logging", error))
+}
+
+/// What is logged. Of [`PACKETS`] that is nothing below an error, unless it is named.
+fn filter(wanted: &str) -> Result<Targets, ParseError> {
+    // `Targets` and not `EnvFilter`: it needs no regular expressions, which on a router would be a tenth of the program.
+    let filter: Targets = wanted.parse()?;
+    if wanted.contains(PACKETS) {
+        return Ok(filter);
+    }
+    let most = filter.default_level().unwrap_or(LevelFilter::OFF).min(LevelFilter::ERROR);
+    Ok(filter.with_target(PACKETS, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn packets_of_strangers_are_no_lines_of_a_log_unless_they_are_asked_for() {
+        for (wanted, level, is_logged) in [
+            ("info,mdns_sd=warn", Level::WARN, false),
+            ("info,mdns_sd=warn", Level::ERROR, true),
+            ("debug", Level::WARN, false),
+            ("hoop_relay=debug,hoop_endpoint=debug", Level::WARN, false),
+            ("off,audit=info", Level::ERROR, false),
+            ("info,quinn_proto=debug", Level::DEBUG, true),
+        ] {
+            let filter = filter(wanted).unwrap();
+            assert_eq!(filter.would_enable("quinn_proto::connection", &level), is_logged, "{wanted} {level}");
+        }
+        assert!(filter("info").unwrap().would_enable("hoop_relay", &Level::INFO));
+    }
+}
