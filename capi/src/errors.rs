@@ -37,7 +37,7 @@ pub fn introduction_number(error: &IntroductionError) -> Errno {
         | IntroductionError::Name { .. }
         | IntroductionError::Writable { .. }
         | IntroductionError::Member(_) => Errno::EINVAL,
-        IntroductionError::Dice => Errno::EAGAIN,
+        IntroductionError::Rng => Errno::EAGAIN,
     }
 }
 

@@ -64,7 +64,7 @@ pub enum OpenError {
     Foreign,
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
-    Dice,
+    Rng,
 }
 
 /// A device's end towards one server: it opens flows, and keeps them attached to the carriers that are there. Flows and carriers go when it and the
@@ -151,7 +151,7 @@ impl Device {
             return Err(OpenError::Service);
         }
         let (dice, mut flow, mut nonce) = (SystemRandom::new(), [0; 8], [0; 32]);
-        dice.fill(&mut flow).and_then(|()| dice.fill(&mut nonce)).map_err(|_| OpenError::Dice)?;
+        dice.fill(&mut flow).and_then(|()| dice.fill(&mut nonce)).map_err(|_| OpenError::Rng)?;
         let name = FlowName { host: self.shared.config.host, flow: FlowId(u64::from_be_bytes(flow)) };
         let mut machine =
             Flow::open(name, self.shared.config.key, nonce, service.to_owned(), machine_options(&options));

@@ -23,7 +23,7 @@ pub struct Settings {
     pub segment_len: u32,
     /// What time it is. It is judged, and kept in the folder.
     pub clock: Clock,
-    /// Dice, for what nobody who fills the store may foresee.
+    /// Rng, for what nobody who fills the store may foresee.
     pub salt: fn() -> u64,
 }
 

@@ -251,7 +251,7 @@ fn hosts_file(plan: &Plan, host: usize) -> String {
     text
 }
 
-/// Dice for each direction of each link, so that one link's traffic does not change another's luck.
+/// Rng for each direction of each link, so that one link's traffic does not change another's luck.
 fn seeds(seed: u64, link: usize) -> [u64; 2] {
     let stream = 2 * link as u64;
     [split_mix(seed, stream), split_mix(seed, stream + 1)]

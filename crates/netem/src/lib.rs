@@ -13,7 +13,7 @@
 //! - **Exact time.** Everything is reckoned from when things were due, in nanoseconds, not from when the caller came:
 //!   a link that was busy until T sends its next packet from T on, even if [`Link::handle_timeout`] came late. So a
 //!   real-time shell's lateness moves single packets but never adds up.
-//! - **Deterministic.** Dice come from a seed; the same seed and the same calls give the same result.
+//! - **Deterministic.** Rng come from a seed; the same seed and the same calls give the same result.
 //! - **Bounded.** The queue is bounded by its [`QueueLimit`], the delay line by [`IN_FLIGHT_PACKETS_MAX`], a trace by
 //!   [`TRACE_OPPORTUNITIES_MAX`]. What is past a bound is dropped and counted.
 //!

@@ -112,7 +112,7 @@ pub enum IntroductionError {
     Member(&'static str),
     /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
-    Dice,
+    Rng,
 }
 
 impl Introduction {
@@ -468,7 +468,7 @@ pub fn introduce_for(
     certificate: Option<String>,
 ) -> Result<Introduction, IntroductionError> {
     let (dice, mut host, mut key) = (SystemRandom::new(), [0; 20], [0; 32]);
-    dice.fill(&mut host).and_then(|()| dice.fill(&mut key)).map_err(|_| IntroductionError::Dice)?;
+    dice.fill(&mut host).and_then(|()| dice.fill(&mut key)).map_err(|_| IntroductionError::Rng)?;
     let (host, key) = (hex::encode(host), hex::encode(key));
     let certificate = certificate.as_deref().map(certificates_alone).transpose()?;
     let introduction = Introduction {

@@ -5,7 +5,7 @@ use super::transfer::{Ended, attempt, put_off};
 use crate::core::blocking::blocking;
 use crate::core::state::Core;
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
-use hoop_http::{Code, Dice, Shutdown};
+use hoop_http::{Code, Rng, Shutdown};
 use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
@@ -204,7 +204,7 @@ impl DeliveryScheduler {
             self.core.counters.failed(&reason.code);
             tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
         }
-        let delay = self.dispatcher.handle_failure(id, failure, Dice.roll(), self.core.clock.now());
+        let delay = self.dispatcher.handle_failure(id, failure, Rng.roll(), self.core.clock.now());
         let recorded = blocking(&self.core, move |core| {
             let now = core.clock.unix();
             core.spool.change(id, &put_off(failure, reason, delay, now), now)

@@ -4,7 +4,7 @@ use super::resource_lock::Superseded;
 use crate::core::body_timeouts::BodyTimeouts;
 use crate::core::state::Core;
 use bytes::Bytes;
-use hoop_http::{Code, Inbound, Piped, Problem};
+use hoop_http::{Code, Problem, RequestBody, SpliceChunk};
 use hoop_seal::{Prelude, PreludeError};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -35,7 +35,7 @@ pub enum Opening {
 
 /// Reads a body frame by frame. A body that is silent too long, or too slow, is an error.
 pub struct BodyReader<'a> {
-    pub body: &'a mut Inbound,
+    pub body: &'a mut RequestBody,
     core: Arc<Core>,
     timeouts: BodyTimeouts,
     /// Ends the body when another request for the same upload has come.
@@ -51,7 +51,7 @@ pub struct BodyReader<'a> {
 
 impl<'a> BodyReader<'a> {
     /// A body from its beginning.
-    pub fn new(core: &Arc<Core>, timeouts: BodyTimeouts, body: &'a mut Inbound) -> Self {
+    pub fn new(core: &Arc<Core>, timeouts: BodyTimeouts, body: &'a mut RequestBody) -> Self {
         let (core, looked_at, waited) = (core.clone(), VecDeque::new(), Duration::ZERO);
         Self { body, core, timeouts, superseded: None, ahead: None, looked_at, came: 0, waited }
     }
@@ -112,7 +112,7 @@ impl<'a> BodyReader<'a> {
     }
 
     /// Takes what has come to the socket, `most` bytes at most; `None`: nothing has come after all.
-    pub fn piped(&mut self, most: u64) -> Result<Option<Piped>, Problem> {
+    pub fn piped(&mut self, most: u64) -> Result<Option<SpliceChunk>, Problem> {
         let piped = self.body.piped(most).map_err(|error| Problem::new(Code::BodyTruncated, error))?;
         if let Some(piped) = &piped {
             self.count(piped.len());

@@ -6,7 +6,7 @@ use super::open_ended::OpenEnded;
 use super::refusals::write_problem;
 use crate::core::blocking::blocking;
 use bytes::{Bytes, BytesMut};
-use hoop_http::{Code, Piped, Problem};
+use hoop_http::{Code, Problem, SpliceChunk};
 use hoop_spool::{Intake, Source, WriteError};
 use std::fs::File;
 use std::io;
@@ -219,7 +219,7 @@ impl BodyWriter {
 }
 
 /// From a socket to the file.
-struct Socket(Piped);
+struct Socket(SpliceChunk);
 
 impl Source for Socket {
     fn put(&mut self, file: &File, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> io::Result<()> {

@@ -22,7 +22,7 @@ use crate::core::blocking::blocking;
 use crate::core::state::Core;
 use crate::core::wire::PRELUDE_LEN;
 use bytes::Bytes;
-use hoop_http::{Code, Inbound, Problem};
+use hoop_http::{Code, Problem, RequestBody};
 use hoop_seal::{Layout, RECORD_SIZE};
 use hoop_spool::{Begin, Offer};
 use hoop_units::{ByteRange, DeviceId, UnixTime};
@@ -40,7 +40,7 @@ pub async fn offload(
     query: Option<&str>,
     headers: &HeaderMap,
     device: DeviceId,
-    mut body: Inbound,
+    mut body: RequestBody,
 ) -> Result<Taken, Problem> {
     let announced =
         announced(&receiver.consent.services.destinations.get(), receiver.early, id, query, headers, device);
@@ -62,7 +62,11 @@ async fn check_destination(receiver: &Receiver, announced: &Announced) -> Result
 }
 
 /// Everything from the first byte of the body on.
-async fn receive_upload(receiver: &Arc<Receiver>, announced: Announced, body: &mut Inbound) -> Result<Taken, Problem> {
+async fn receive_upload(
+    receiver: &Arc<Receiver>,
+    announced: Announced,
+    body: &mut RequestBody,
+) -> Result<Taken, Problem> {
     let (core, admission) = (&receiver.core, &receiver.admission);
     let Announced { device, dest, permit, deadline, length, part, expects_continue } = announced;
     let mut reader = BodyReader::new(core, receiver.body_timeouts, body);

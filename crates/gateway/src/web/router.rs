@@ -15,7 +15,7 @@ use crate::core::problems::{FULL_RETRY_AFTER, store_problem};
 use crate::core::wire::dest_of;
 use crate::intake::receive::offload;
 use crate::intake::resumable::handler;
-use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
+use hoop_http::{Body, Code, Peer, Problem, RequestBody, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
 use hoop_units::DeviceId;
 use http::request::Parts;
@@ -48,7 +48,7 @@ struct Test {
 /// Answers one request.
 pub async fn answer(web: Arc<Web>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
     let place = request.extensions().get::<hoop_http::Place>().cloned();
-    let (head, body) = Inbound::of(request);
+    let (head, body) = RequestBody::of(request);
     let admission = web.cors.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
     let answer = async |page: Option<&Page>| {
         let answered = match connections::enter(place.as_ref(), Use::of(&head, &body), peer.address.ip()).await {
@@ -75,7 +75,7 @@ async fn route(
     shutdown: &Shutdown,
     page: Option<&Page>,
     head: Parts,
-    body: Inbound,
+    body: RequestBody,
     peer: Peer,
 ) -> Result<Response<Body>, Problem> {
     let base = base(web, &head.headers, peer);

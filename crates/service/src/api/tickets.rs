@@ -9,7 +9,7 @@ use crate::policy::{Policy, head};
 use crate::store::store_problem;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::{Body, Code, Dice, Problem, json};
+use hoop_http::{Body, Code, Problem, Rng, json};
 use hoop_seal::signing::GatewayId;
 use hoop_seal::{Grant, RECORD_SIZE, Route, Suite, UploadKey};
 use hoop_units::UnixTime;
@@ -73,7 +73,7 @@ pub async fn issue(api: &Api, request: Request<Incoming>, address: IpAddr) -> Re
     let caller = Caller::of_ticket(api, credentials).await?;
     api.allowance.take_tickets(Payer::of(&api.context.policy(), &caller.credentials), wanted.count)?;
     let tickets = (0..wanted.count).map(|_| {
-        let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
+        let key = given.clone().unwrap_or_else(|| UploadKey(Rng.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
         let permit =
             api.context.permits().of_ticket(&api.context.policy(), grant.key.upload_id(), limit, expires, gateway);
@@ -143,7 +143,7 @@ fn ticket(
     permit: Option<String>,
 ) -> Value {
     let id = grant.key.upload_id();
-    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Dice.octets());
+    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Rng.octets());
     let token = credentials.seal(&policy.keys, &policy.origin, id);
     json!({
         "upload_id": id.to_hex(),

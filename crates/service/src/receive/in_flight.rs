@@ -12,7 +12,7 @@ use crate::model::{LINGER_SECS, Payer, State, Tag, Upload};
 use crate::policy::admit::Admission;
 use crate::receive::room::Room;
 use crate::store::{Store, StoreError, blocking, store_problem};
-use hoop_http::{Code, Dice, Problem};
+use hoop_http::{Code, Problem, Rng};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, UnixTime, UploadId};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const PARTS: usize = 32;
 const SWEEP_AT: usize = 16;
 
 /// When a gateway may ask again for a paused upload: soon at first, since a pause is often short, and then about each
-/// minute. Dice choose the moment, so that not all ask at once.
+/// minute. Rng choose the moment, so that not all ask at once.
 const PAUSED_WAITS: Backoff = Backoff { base: Duration::from_secs(8), cap: Duration::from_secs(60) };
 
 /// Uploads that somebody sends now.
@@ -239,7 +239,7 @@ fn unbegun(admission: &Admission, now: UnixTime, code: Code) -> Upload {
 pub fn refused(code: Code, paused_secs: u32) -> Problem {
     let problem = Problem::new(code, "");
     match code {
-        Code::UploadPaused => problem.retry_after(paused_wait(paused_secs, Dice.roll())),
+        Code::UploadPaused => problem.retry_after(paused_wait(paused_secs, Rng.roll())),
         _ => problem,
     }
 }

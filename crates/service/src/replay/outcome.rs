@@ -8,7 +8,7 @@ use crate::policy::owner;
 use crate::policy::rules::{Hold, Outcome, Seen, judge, judge_head};
 use crate::policy::rules_file::{OnFailure, OnUnknown};
 use crate::replay::http1_response::Answer;
-use hoop_http::{Code, Dice, retry_after};
+use hoop_http::{Code, Rng, retry_after};
 use hoop_seal::signing::{self, Receipt, RequestSalt};
 use hoop_seal::{Prelude, UploadKey, answer};
 use hoop_units::UnixTime;
@@ -150,7 +150,7 @@ pub fn again(replay: &Replay, upload: &Upload, reason: Reason, least: Option<Dur
 /// `least`.
 fn next(replay: &Replay, upload: &Upload, steps: u32, least: Option<Duration>) -> UnixTime {
     let attempt = upload.attempts.saturating_sub(1).saturating_add(steps);
-    let wait = replay.backoff.delay(attempt, Dice.roll()).max(least.unwrap_or_default());
+    let wait = replay.backoff.delay(attempt, Rng.roll()).max(least.unwrap_or_default());
     // Rounded up: the index keeps whole seconds.
     let secs = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     replay.context.clock.unix().plus_secs(u32::try_from(secs).unwrap_or(u32::MAX))
@@ -190,5 +190,5 @@ fn sealed(replay: &Replay, upload: &Upload, answer: &Answer, state: State) -> Ve
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(&answer.body[..answer.body.len().min(ANSWER_BODY_MAX)]);
     let key = content_key(replay, upload);
-    key.map(|key| answer::seal(&key, upload.id, &text, Dice.octets())).unwrap_or_default()
+    key.map(|key| answer::seal(&key, upload.id, &text, Rng.octets())).unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use crate::intake::request::{sealed_offer, with_deadline};
 use crate::intake::resource_lock::ResourceLock;
 use crate::intake::state::Receiver;
 use bytes::Bytes;
-use hoop_http::{Code, Inbound, Interim, Problem};
+use hoop_http::{Code, Interim, Problem, RequestBody};
 use hoop_seal::Layout;
 use hoop_spool::{Begin, Intake, Offer, Resource, State, Token, Upload};
 use hoop_units::{ByteRange, UnixTime};
@@ -58,7 +58,7 @@ pub fn resumption_supported(interim: &Interim, headers: &HeaderMap) {
 
 impl Append {
     /// Takes the part to its end, and records what came of it, whole or not.
-    pub async fn run(mut self, mut body: Inbound) -> Result<Appended, Refusal> {
+    pub async fn run(mut self, mut body: RequestBody) -> Result<Appended, Refusal> {
         let result = self.take(&mut body).await;
         if let Err(refusal) = &result {
             if refusal.complete {
@@ -71,7 +71,7 @@ impl Append {
         result
     }
 
-    async fn take(&mut self, body: &mut Inbound) -> Result<Appended, Refusal> {
+    async fn take(&mut self, body: &mut RequestBody) -> Result<Appended, Refusal> {
         let layout = self.receiver.admission.layout(self.total)?;
         let (start, tail) = self.remaining();
         let kept = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));

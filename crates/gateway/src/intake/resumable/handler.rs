@@ -15,7 +15,7 @@ use crate::intake::resource_lock::ResourceLock;
 use crate::intake::state::Receiver;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::{Body, Code, Dice, Inbound, Interim, Problem, empty, full};
+use hoop_http::{Body, Code, Interim, Problem, RequestBody, Rng, empty, full};
 use hoop_spool::{Resource, Token, Upload};
 use hoop_timekeeper::Over;
 use hoop_units::{DeviceId, UnixTime};
@@ -65,7 +65,7 @@ pub async fn answer(
     base: &str,
     device: DeviceId,
     head: &Parts,
-    body: Inbound,
+    body: RequestBody,
 ) -> Result<Response<Body>, Problem> {
     let fields = Fields::of(&head.headers);
     let interim = fields.interop.and_then(|_| Interim::of(&head.extensions));
@@ -102,7 +102,7 @@ impl Call<'_> {
     }
 
     /// `POST /offload` with `Upload-Complete`.
-    async fn create(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
+    async fn create(&self, head: &Parts, body: &mut Option<RequestBody>) -> Result<Response<Body>, Refusal> {
         let total = self.fields.total(0).map_err(inconsistent)?;
         let (query, whole) = (head.uri.query(), self.fields.complete == Some(true));
         // A resource is of no use to whoever cannot hear of it, and nothing can be resumed whose length is not known.
@@ -118,7 +118,7 @@ impl Call<'_> {
         self.receiver.admission.devices.begin_resource(self.device, self.receiver.core.clock.now())?;
         let now = self.receiver.core.clock.unix();
         let (token, resource) =
-            (Token(Dice.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
+            (Token(Rng.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
         let new = resource.clone();
         let added = blocking(&self.receiver.core, move |core| {
             let over = core.clock.over(RESOURCE_LIFE).unwrap_or(Over::NOTHING);
@@ -153,7 +153,7 @@ impl Call<'_> {
     }
 
     /// Takes all of Z at once, as from any other sender.
-    async fn plain(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
+    async fn plain(&self, head: &Parts, body: &mut Option<RequestBody>) -> Result<Response<Body>, Refusal> {
         let body = body.take().expect("it is taken once");
         let taken = offload(self.receiver, None, head.uri.query(), &head.headers, self.device, body).await?;
         Ok(self.whole(&taken, &dest_of(head.uri.query())?))
@@ -218,7 +218,7 @@ impl Call<'_> {
         &self,
         token: Token,
         headers: &HeaderMap,
-        body: &mut Option<Inbound>,
+        body: &mut Option<RequestBody>,
     ) -> Result<Response<Body>, Refusal> {
         let lock = self.receiver.resource_locks.take(token).await;
         let (mut resource, upload) = self.known(token).await?;
@@ -279,7 +279,7 @@ impl Call<'_> {
         upload: Option<Upload>,
         lock: ResourceLock,
         headers: &HeaderMap,
-        body: &mut Option<Inbound>,
+        body: &mut Option<RequestBody>,
     ) -> Result<Appended, Refusal> {
         let Some(total) = resource.total else {
             let detail =
@@ -368,7 +368,7 @@ impl Call<'_> {
     }
 }
 
-fn is_empty(body: &Option<Inbound>) -> bool {
+fn is_empty(body: &Option<RequestBody>) -> bool {
     body.as_ref().is_none_or(|body| body.is_over())
 }
 
