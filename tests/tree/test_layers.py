@@ -27,7 +27,6 @@ KNOWN_EXCEPTIONS = {
     "crates/carrier",
     "crates/endpoint",
     "crates/gateway",
-    "crates/hoop",
     "crates/relay",
     "crates/service",
     "crates/spool",

@@ -3,14 +3,14 @@
 #[cfg(feature = "device")]
 use crate::device::DeviceCommand;
 #[cfg(feature = "flow")]
-use crate::{
-    carry::RunFlags,
+use crate::flow::{
     relay::{IntroduceFlags, RelayFlags},
+    run::RunFlags,
 };
 #[cfg(feature = "gateway")]
-use crate::{gateway::GatewayFlags, spool::SpoolFlags};
+use crate::gateway::{GatewayFlags, spool::SpoolFlags};
 #[cfg(feature = "service")]
-use crate::{keygen::KeygenFlags, service::ServiceFlags};
+use crate::service::{ServiceFlags, keygen::KeygenFlags};
 use clap::{Parser, Subcommand};
 
 /// Drop an upload at the gateway and walk away.

@@ -1,13 +1,18 @@
 //! `hoop gateway`.
 
 #[cfg(target_os = "linux")]
-use crate::announcer::Announcer;
-use crate::exit::{Exit, Failure};
-use crate::limits::{Limits, Window};
-use crate::logging;
-use crate::powers::Powers;
+mod announcer;
+mod limits;
+pub mod spool;
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::values::{self, Rate, Resolve, Size, Span};
+#[cfg(target_os = "linux")]
+use crate::gateway::announcer::Announcer;
+use crate::gateway::limits::{Limits, Window};
 use crate::server;
-use crate::values::{self, Rate, Resolve, Size, Span};
+use crate::server::logging;
+use crate::server::powers::Powers;
 use clap::Args;
 use hoop_gateway::{AllowDest, Config, Gateway, OpenError, Permits};
 use serde::Deserialize;

@@ -1,58 +1,30 @@
 //! `hoop`: the command line. Each subcommand is a role: typed flags ([`flags`]) become one checked configuration, and a
 //! function from that to an exit code.
 //!
-//! | module | what | feature |
+//! | room | what | feature |
 //! | --- | --- | --- |
+//! | [`base`] | what each role stands on: values, words for people, exits | |
+//! | [`server`] | what servers have in common as processes: logs, notices, what they may do to their machine | |
 //! | [`device`] | push, status, seal, open, tickets | `device` |
-//! | [`gateway`], [`announcer`], [`spool`] | gateway, spool | `gateway` |
-//! | [`service`], [`keygen`] | service, keygen | `service` |
-//! | [`relay`], [`carry`], [`running`], [`strict`], [`qr`] | relay, introduce, run | `flow` |
-//! | [`server`], [`logging`], [`notify`] | what servers have in common as processes | |
-//! | [`process`] | what no other process may see or take: files, memory | |
-//! | [`powers`] | what a server may do to its machine | |
-//! | [`terminal`] | where words for people leave the program | |
-//! | [`flags`], [`values`], [`exit`] | what was typed, and how it ends | |
+//! | [`gateway`] | gateway, spool | `gateway` |
+//! | [`service`] | service, keygen | `service` |
+//! | [`flow`] | relay, introduce, run | `flow` |
+//! | [`flags`] | what was typed | |
 //!
 //! All features are on by default; a router builds the gateway alone (`--no-default-features --features gateway`).
+//!
+//! Rooms, each importing only those before it: `base`, `server`, `device`, `gateway`, `service`, `flow`, `flags`.
 
 #[macro_use]
-#[cfg_attr(
-    not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
-    allow(dead_code, unused_macros, reason = "each role has its own")
-)]
-mod terminal;
+mod base;
 
-#[cfg(all(feature = "gateway", target_os = "linux"))]
-mod announcer;
-#[cfg(feature = "flow")]
-mod carry;
 #[cfg(feature = "device")]
 mod device;
-mod exit;
 mod flags;
+#[cfg(feature = "flow")]
+mod flow;
 #[cfg(feature = "gateway")]
 mod gateway;
-#[cfg(feature = "service")]
-mod keygen;
-#[cfg(feature = "gateway")]
-mod limits;
-#[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
-mod logging;
-#[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
-mod notify;
-#[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
-#[cfg_attr(
-    not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
-    allow(dead_code, reason = "each role has its own")
-)]
-mod powers;
-mod process;
-#[cfg(feature = "flow")]
-mod qr;
-#[cfg(feature = "flow")]
-mod relay;
-#[cfg(feature = "flow")]
-mod running;
 #[cfg(any(feature = "gateway", feature = "service", feature = "flow"))]
 #[cfg_attr(
     not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
@@ -61,18 +33,10 @@ mod running;
 mod server;
 #[cfg(feature = "service")]
 mod service;
-#[cfg(feature = "gateway")]
-mod spool;
-#[cfg(feature = "flow")]
-mod strict;
-#[cfg_attr(
-    not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),
-    allow(dead_code, reason = "each role has its own")
-)]
-mod values;
 
+use base::exit::{Exit, Failure};
+use base::process;
 use clap::Parser as _;
-use exit::{Exit, Failure};
 use flags::{Command, Flags};
 use std::io::Write as _;
 
@@ -123,17 +87,17 @@ fn run(command: Command, #[cfg(feature = "device")] clock: hoop_http::Clock) -> 
         #[cfg(feature = "gateway")]
         Command::Gateway(flags) => gateway::run(flags),
         #[cfg(feature = "gateway")]
-        Command::Spool(flags) => spool::run(flags),
+        Command::Spool(flags) => gateway::spool::run(flags),
         #[cfg(feature = "service")]
         Command::Service(flags) => service::run(flags),
         #[cfg(feature = "service")]
-        Command::Keygen(flags) => keygen::run(&flags),
+        Command::Keygen(flags) => service::keygen::run(&flags),
         #[cfg(feature = "flow")]
-        Command::Run(flags) => carry::run(&flags),
+        Command::Run(flags) => flow::run::run(&flags),
         #[cfg(feature = "flow")]
-        Command::Relay(flags) => relay::run(flags),
+        Command::Relay(flags) => flow::relay::run(flags),
         #[cfg(feature = "flow")]
-        Command::Introduce(flags) => relay::run_introduce(flags),
+        Command::Introduce(flags) => flow::relay::run_introduce(flags),
         Command::Version => {
             println!("hoop {}", env!("CARGO_PKG_VERSION"));
             Ok(Exit::Done)

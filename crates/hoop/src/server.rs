@@ -1,9 +1,12 @@
 //! What gateway and service have in common as processes: runtime, configuration file, signals, the line that says where
 //! they listen.
 
-use crate::exit::{Exit, Failure};
-use crate::notify;
-use crate::powers::give_up_ports;
+pub mod logging;
+pub mod notify;
+pub mod powers;
+
+use crate::base::exit::{Exit, Failure};
+use crate::server::powers::give_up_ports;
 use hoop_http::{ServeError, Shutdown, shutdown};
 use serde::de::DeserializeOwned;
 use serde_json::json;

@@ -1,10 +1,12 @@
 //! `hoop service`.
 
-use crate::exit::{Exit, Failure};
-use crate::logging;
-use crate::powers::Powers;
+pub mod keygen;
+
+use crate::base::exit::{Exit, Failure};
+use crate::base::values::{self, Network, Size, Span};
 use crate::server;
-use crate::values::{self, Network, Size, Span};
+use crate::server::logging;
+use crate::server::powers::Powers;
 use clap::Args;
 use hoop_http::Origin;
 use hoop_service::{
@@ -309,7 +311,7 @@ fn routes(path: &Path) -> Result<Routes, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keygen;
+    use crate::service::keygen;
     use std::fs::{self, Permissions};
 
     fn file(folder: &Path, more: &str) -> ServiceFlags {

@@ -22,7 +22,7 @@ use crate::ticket::target::Target;
 use crate::wire::told::{NotTold, Told};
 use crate::wire::{self, Link, LinkError, Refusal, field};
 use bytes::Bytes;
-use hoop_http::{Code, Dice, Origin, SendError, empty};
+use hoop_http::{Code, Dice, SendError, empty};
 use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -464,6 +464,7 @@ mod tests {
     use crate::request::plaintext::Plaintext;
     use crate::request::source::Segment;
     use hoop_http::Connector;
+    use hoop_http::Origin;
     use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, Suite, UploadKey};
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};

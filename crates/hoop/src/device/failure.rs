@@ -1,6 +1,6 @@
 //! What the client library reports, as it is told on the command line.
 
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_client::{
     PushError, ReleaseError, ResumeError, SourceError, State, Status, StatusError, TicketsError, UploadError,
 };

@@ -1,6 +1,6 @@
 //! What can be typed for the device's roles. What it means is for their own modules.
 
-use crate::values::{Resolve, Span};
+use crate::base::values::{Resolve, Span};
 use clap::{Args, Subcommand, ValueEnum};
 use hoop_client::WaitFor;
 use hoop_seal::Suite;

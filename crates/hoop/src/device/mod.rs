@@ -5,8 +5,9 @@
 //! | [`flags`], [`form`], [`request`] | what was typed, and what it means |
 //! | [`push`], [`release`], [`status`], [`receipt`], [`seal`], [`tickets`] | the roles |
 //! | [`raw`] | RFC 8188 alone, for checking other implementations |
-//! | [`failure`], [`progress`], [`show`] | how it ends, and what it prints |
+//! | [`answer`], [`failure`], [`progress`], [`show`] | how it ends, and what it prints |
 
+mod answer;
 mod failure;
 mod flags;
 mod form;
@@ -16,12 +17,13 @@ mod raw;
 mod receipt;
 mod release;
 mod request;
+mod runtime;
 mod seal;
 mod show;
 mod status;
 mod tickets;
 
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 pub use flags::DeviceCommand;
 use hoop_http::Clock;
 
@@ -38,12 +40,4 @@ pub fn run(command: DeviceCommand, clock: Clock) -> Result<Exit, Failure> {
         DeviceCommand::Open(flags) => raw::open(&flags),
         DeviceCommand::Tickets(flags) => tickets::run(flags, clock),
     }
-}
-
-/// The runtime of the device's roles: one thread for sockets, as fast to start as can be. Sealing has threads of its own.
-pub fn light_runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Unexpected, "cannot start", error))
 }

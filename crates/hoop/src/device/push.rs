@@ -1,15 +1,16 @@
 //! `hoop push` and `hoop resume`.
 
+use super::answer::{answer_document, show_answer, way_out};
 use super::flags::{HandFlags, PushFlags, ResumeFlags};
 use super::progress::Progress;
 use super::receipt;
 use super::request;
 use super::show;
 use super::status::find;
-use crate::exit::{Exit, Failure};
-use hoop_client::{Answer, Client, OnEvent, Outcome, PushError, PushOptions, State, Upload, WaitFor, Way};
+use crate::base::exit::{Exit, Failure};
+use hoop_client::{Client, OnEvent, Outcome, PushError, PushOptions, State, Upload, WaitFor, Way};
 use hoop_http::Clock;
-use hoop_units::{UploadId, plain};
+use hoop_units::plain;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ fn conduct(
     receipt: Option<&Path>,
     hand_over: impl AsyncFnOnce(OnEvent) -> Result<Outcome, PushError>,
 ) -> Result<Exit, Failure> {
-    let runtime = super::light_runtime()?;
+    let runtime = super::runtime::light_runtime()?;
     let progress = Arc::new(Progress::new(flags.quiet || flags.json, flags.verbose));
     let shown = progress.clone();
     let on_event = Arc::new(move |event| shown.show(&event));
@@ -170,33 +171,6 @@ fn fate(outcome: &Outcome) -> String {
     }
 }
 
-/// What can be done about it, as a line, or nothing.
-pub fn way_out(state: State, id: UploadId) -> String {
-    match state {
-        State::Held => format!("Sign in, then: hoop release {id} -b 'name=value'\n"),
-        State::Rejected => {
-            format!("The service keeps it for a week: `hoop release {id} -b 'name=value'` hands it over again.\n")
-        }
-        State::Unknown => {
-            format!("Look whether it is there. If not, within a week: hoop release {id} -b 'name=value' --even-twice\n")
-        }
-        State::Announced | State::Receiving | State::Stored | State::Delivering | State::Received => String::new(),
-        State::Accepted | State::Stopped | State::Expired | State::Refused => String::new(),
-    }
-}
-
-/// Characters of an answer that are shown; `--json` has all that is known.
-const SHOWN: usize = 2000;
-
-pub fn show_answer(answer: &Answer) -> String {
-    let field = |name: &str| answer.field(name).map(plain::line);
-    let kind = field("content-type").map(|kind| format!(" {kind}")).unwrap_or_default();
-    let location = field("location").map(|location| format!(" to {location}")).unwrap_or_default();
-    // Set in, so that no line of it reads like one of ours.
-    let body: String = show::beginning(&answer.body, SHOWN).lines().map(|line| format!("  {line}\n")).collect();
-    format!("Its answer: {}{kind}{location}\n{body}", answer.status)
-}
-
 /// One object with everything that is known; members that are not are null.
 fn document(outcome: &Outcome) -> Value {
     let timings = &outcome.timings;
@@ -219,15 +193,5 @@ fn document(outcome: &Outcome) -> Value {
         "sending_ms": timings.sending_ms,
         "stored_ms": timings.stored_ms,
         "done_ms": timings.done_ms,
-    })
-}
-
-/// The application's answer; octets that are no UTF-8 are replaced.
-pub fn answer_document(answer: &Answer) -> Value {
-    json!({
-        "status": answer.status,
-        "content_type": answer.field("content-type"),
-        "location": answer.field("location"),
-        "body": String::from_utf8_lossy(&answer.body),
     })
 }

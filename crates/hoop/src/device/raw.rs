@@ -2,7 +2,7 @@
 //! checking other implementations against this one.
 
 use super::flags::{OpenFlags, RawFlags};
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Dice;

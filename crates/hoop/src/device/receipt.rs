@@ -3,7 +3,7 @@
 use super::flags::{ReceiptCommand, VerifyFlags};
 use super::request;
 use super::show;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_client::{Asked, BodyPiece, Client, KeptReceipt, ReceiptError, check_body};
 use hoop_http::{Clock, Origin};
 use hoop_seal::signing::Receipt;
@@ -73,7 +73,7 @@ fn published(flags: &VerifyFlags, kept: &KeptReceipt, clock: Clock) -> Result<BT
         Failure::new(Exit::Refused, format!("the receipt's service `{}` is no origin", kept.origin), error)
     })?;
     let client = request::client(request::client_config(&flags.network, clock))?;
-    let runtime = super::light_runtime()?;
+    let runtime = super::runtime::light_runtime()?;
     let keys = runtime.block_on(client.signing_keys(&origin));
     runtime.shutdown_background();
     keys.map_err(|error| {

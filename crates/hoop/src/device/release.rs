@@ -1,10 +1,10 @@
 //! `hoop release`: an upload that is held, rejected or unknown is handed to the application again.
 
+use super::answer::{answer_document, show_answer, way_out};
 use super::flags::ReleaseFlags;
-use super::push::{answer_document, show_answer, way_out};
 use super::request;
 use super::status::find;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_client::{Client, ReleaseError, State, Status};
 use hoop_http::Clock;
 use hoop_units::UploadId;
@@ -16,7 +16,7 @@ pub fn run(flags: ReleaseFlags, clock: Clock) -> Result<Exit, Failure> {
     let credentials = request::credentials(&flags.header, &flags.cookie, flags.user.as_deref())?;
     let client = request::client(request::client_config(&flags.network, clock))?;
     let id = find(&client, &flags.id)?;
-    let runtime = super::light_runtime()?;
+    let runtime = super::runtime::light_runtime()?;
     let released = runtime.block_on(async {
         let status = client.release(id, &credentials, flags.even_twice).await?;
         Ok::<_, ReleaseError>(follow(&client, id, status, Instant::now() + flags.timeout.0).await)

@@ -2,8 +2,8 @@
 
 use super::flags::{HandFlags, NetworkFlags, RequestFlags};
 use super::form;
-use crate::exit::{Exit, Failure};
-use crate::values;
+use crate::base::exit::{Exit, Failure};
+use crate::base::values;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hoop_client::{Client, ClientConfig, Content, Credentials, GatewayChoice, Payload, Upload};

@@ -2,7 +2,7 @@
 
 use super::flags::SealFlags;
 use super::request;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_client::{GATEWAY_NAME, GATEWAY_PORT};
 use hoop_http::Clock;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub fn run(flags: SealFlags, clock: Clock) -> Result<Exit, Failure> {
     let client = request::client(request::client_config(&flags.request.network, clock))?;
     let mut output = open(flags.output.as_deref())?;
     let mut written = Ok(());
-    let runtime = super::light_runtime()?;
+    let runtime = super::runtime::light_runtime()?;
     let sealed = runtime.block_on(client.seal(&upload, flags.request.suite, |frame| {
         written = output.write_all(frame);
         written.is_ok()

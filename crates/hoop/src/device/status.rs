@@ -1,11 +1,11 @@
 //! `hoop status`: the uploads that this device remembers, or one of them in full.
 
+use super::answer::{answer_document, show_answer};
 use super::flags::StatusFlags;
-use super::push::{answer_document, show_answer};
 use super::receipt;
 use super::request;
 use super::show;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_client::{Client, State, Status, UploadRecord};
 use hoop_http::Clock;
 use hoop_units::{UploadId, plain};
@@ -31,7 +31,7 @@ pub fn run(flags: StatusFlags, clock: Clock) -> Result<Exit, Failure> {
 }
 
 fn keep_receipt(client: &Client, id: UploadId, path: &Path) -> Result<(), Failure> {
-    let runtime = super::light_runtime()?;
+    let runtime = super::runtime::light_runtime()?;
     let kept = runtime.block_on(receipt::keep(client, id, Vec::new(), path));
     runtime.shutdown_background();
     if !kept? {
@@ -80,7 +80,7 @@ fn list(client: &Client, flags: &StatusFlags) {
 }
 
 fn one(client: &Client, id: UploadId, as_json: bool) -> Result<Exit, Failure> {
-    let runtime = super::light_runtime()?;
+    let runtime = super::runtime::light_runtime()?;
     let result = runtime.block_on(client.status(id));
     runtime.shutdown_background();
     let (record, status) = match result {

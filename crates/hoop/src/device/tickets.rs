@@ -2,7 +2,7 @@
 
 use super::flags::TicketsFlags;
 use super::request;
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_http::Clock;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ pub fn run(mut flags: TicketsFlags, clock: Clock) -> Result<Exit, Failure> {
     }
     let upload = request::upload(&flags.request)?;
     let client = request::client(request::client_config(&flags.request.network, clock))?;
-    let runtime = super::light_runtime()?;
+    let runtime = super::runtime::light_runtime()?;
     let fetched = runtime.block_on(client.fetch_tickets(&upload, flags.request.suite, flags.count, &|why| {
         eprintln!("hoop: {why}");
     }));

@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn every_exit_code_stands_in_the_page_of_push() {
-        let page = include_str!("../../../docs/push.md");
+        let page = include_str!("../../../../docs/push.md");
         for exit in [
             Exit::Done,
             Exit::Unexpected,

@@ -2,7 +2,7 @@
 //!
 //! The systemd units need none of it: they begin a role as its own user.
 
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use std::path::Path;
 
 /// Becomes the user of that name, in its groups alone. What stays of root's powers is to listen at a port below 1024, until [`give_up_ports`]. A

@@ -1,8 +1,8 @@
 //! Logs of the servers, on the standard error stream: `HOOP_LOG` filters them: a level, or
 //! `target=level` by module, with commas between (`info,hoop_gateway=debug`).
 
-use crate::exit::{Exit, Failure};
-use crate::terminal::Log;
+use crate::base::exit::{Exit, Failure};
+use crate::base::terminal::Log;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;

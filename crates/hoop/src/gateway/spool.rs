@@ -1,8 +1,8 @@
 //! `hoop spool`: a gateway's folder in an operator's hands. `list` and `export` only look, also while a gateway runs; `check` compares
 //! everything with everything, and mends what can be if asked to.
 
-use crate::exit::{Exit, Failure};
-use crate::terminal;
+use crate::base::exit::{Exit, Failure};
+use crate::base::terminal;
 use clap::{Args, Subcommand};
 use hoop_gateway::FIRST_RECORD;
 use hoop_http::{Clock, Origin};

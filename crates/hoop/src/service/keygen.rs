@@ -1,6 +1,6 @@
 //! `hoop keygen`: makes a service's key K_ws, or puts a new one before the old.
 
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use clap::Args;
 use hoop_http::Dice;
 use hoop_seal::{Keyring, KwsId, ServiceKey};

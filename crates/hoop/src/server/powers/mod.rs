@@ -3,7 +3,7 @@
 mod confine;
 mod user;
 
-use crate::exit::Failure;
+use crate::base::exit::Failure;
 use std::path::Path;
 pub use user::give_up_ports;
 

@@ -1,13 +1,13 @@
 //! `hoop relay` and `hoop introduce`: the server's side of programs whose connections are flows.
 
-use crate::exit::{Exit, Failure};
-use crate::logging;
-use crate::powers::Powers;
-use crate::qr;
+use crate::base::exit::{Exit, Failure};
+use crate::base::values::Rate;
+use crate::flow::qr;
+use crate::server::logging;
+use crate::server::powers::Powers;
 use crate::server::{
     announce_flows, flow_runtime, hint_at_ports, raise_descriptors, reload_on_hang_up, stop_on_signal,
 };
-use crate::values::Rate;
 use clap::Args;
 use hoop_relay::{Allowed, IntroductionError, Prefix, Relay, RelayConfig, RelayError, ShareLimits, introduce_for};
 use std::fs::File;

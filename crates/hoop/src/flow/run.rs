@@ -1,11 +1,11 @@
 //! `hoop run`: a program whose TCP connections are flows.
 
-use crate::exit::{Exit, Failure};
-use crate::logging;
-use crate::running;
+use crate::base::exit::{Exit, Failure};
+use crate::base::values::Span;
+use crate::flow::run_status;
+use crate::flow::strict;
 use crate::server::flow_runtime;
-use crate::strict;
-use crate::values::Span;
+use crate::server::logging;
 use clap::Args;
 use hoop_relay::agent::{Agent, KEY_BYTES, Notice};
 use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, trouble};
@@ -64,7 +64,7 @@ pub struct RunFlags {
 /// Runs the program, and then waits until what it wrote is delivered.
 pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
     let Some(relay) = flags.relay.as_deref().filter(|_| !flags.status) else {
-        return running::status();
+        return run_status::status();
     };
     if let Some(option) = flags.program[0].to_str().filter(|program| program.starts_with('-')) {
         return Err(Failure::usage(format!("there is no option `{option}`")).hint("hoop run --help"));
@@ -269,7 +269,7 @@ struct Folder {
 impl Folder {
     fn new() -> io::Result<Self> {
         // A Unix socket's path has 107 bytes at most.
-        let name = format!("{}{}", running::PREFIX, hex::encode(hoop_http::Dice.octets::<8>()));
+        let name = format!("{}{}", run_status::PREFIX, hex::encode(hoop_http::Dice.octets::<8>()));
         let path = std::env::temp_dir().join(name);
         let key = geteuid().is_root().then(|| hex::encode(hoop_http::Dice.octets::<{ KEY_BYTES / 2 }>()));
         let mode = if key.is_some() { 0o711 } else { 0o700 };
@@ -294,7 +294,7 @@ impl Folder {
     }
 
     fn socket(&self) -> PathBuf {
-        self.path.join(running::SOCKET)
+        self.path.join(run_status::SOCKET)
     }
 
     /// Whether the program, or one that it began, has taken the library in.

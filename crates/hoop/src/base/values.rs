@@ -1,6 +1,6 @@
 //! Values of flags and of configuration files: sizes, durations, rates, addresses by hand.
 
-use crate::exit::Failure;
+use crate::base::exit::Failure;
 use hoop_units::{Bitrate, NoPrefix, Prefix};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! `hoop run --status`: what each `hoop run` of this user carries.
 
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_relay::agent::STATUS;
 use hoop_units::plain;
 use rustix::process::geteuid;

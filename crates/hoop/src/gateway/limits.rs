@@ -1,7 +1,7 @@
 //! How fast a gateway sends, and when, as it is typed: rates, daily windows, and what goes together.
 
-use crate::exit::{Exit, Failure};
-use crate::values::{Rate, Span, from_text};
+use crate::base::exit::{Exit, Failure};
+use crate::base::values::{Rate, Span, from_text};
 use hoop_dispatch::{DAY_MINUTES, DailyWindow, Hours};
 use hoop_gateway::{BudgetConfig, Pacing};
 use serde::{Deserialize, Deserializer};

@@ -20,19 +20,19 @@ pub fn err(words: fmt::Arguments<'_>) {
 }
 
 macro_rules! print {
-    ($($words:tt)*) => { { let _ = $crate::terminal::out(format_args!($($words)*)); } };
+    ($($words:tt)*) => { { let _ = $crate::base::terminal::out(format_args!($($words)*)); } };
 }
 
 macro_rules! println {
-    ($($words:tt)*) => { { let _ = $crate::terminal::out(format_args!("{}\n", format_args!($($words)*))); } };
+    ($($words:tt)*) => { { let _ = $crate::base::terminal::out(format_args!("{}\n", format_args!($($words)*))); } };
 }
 
 macro_rules! eprint {
-    ($($words:tt)*) => { $crate::terminal::err(format_args!($($words)*)) };
+    ($($words:tt)*) => { $crate::base::terminal::err(format_args!($($words)*)) };
 }
 
 macro_rules! eprintln {
-    ($($words:tt)*) => { $crate::terminal::err(format_args!("{}\n", format_args!($($words)*))) };
+    ($($words:tt)*) => { $crate::base::terminal::err(format_args!("{}\n", format_args!($($words)*))) };
 }
 
 /// Where a server's log goes: the standard error stream, an event a line.

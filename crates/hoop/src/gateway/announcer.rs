@@ -9,7 +9,7 @@
 //!     and that it has gone    ends it when the gateway has gone
 //! ```
 
-use crate::exit::{Exit, Failure};
+use crate::base::exit::{Exit, Failure};
 use hoop_gateway::Announcement;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::waitpid;
