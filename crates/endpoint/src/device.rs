@@ -3,11 +3,11 @@
 use crate::clock::Clock;
 use crate::error::FlowError;
 use crate::flow::{Carried, CarrierId, Owner, Shared, State, machine_options};
-use crate::intake::Intake;
-use crate::keeper::{Found, Watch, keep};
 use crate::lane;
+use crate::memory::intake::Intake;
 use crate::options::{FlowOptions, Network, Networks};
 use crate::stream::FlowStream;
+use crate::timers::{Look, Watch, run_timers};
 use hoop_carrier::{Carrier, Kind, SILENCE};
 use hoop_flow::frame::{SERVICE_MAX, Use};
 use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record};
@@ -71,7 +71,7 @@ pub enum OpenError {
 /// last [`FlowStream`] of it are dropped; what was not acknowledged by then is lost, unless it is [restored](Device::restore).
 #[derive(Clone, Debug)]
 pub struct Device {
-    shared: Arc<Ends>,
+    shared: Arc<DeviceInner>,
 }
 
 #[derive(Debug)]
@@ -104,9 +104,9 @@ struct Carriers {
     entries: Vec<Entry>,
 }
 
-pub(crate) struct Ends {
+pub(crate) struct DeviceInner {
     config: DeviceConfig,
-    myself: Weak<Ends>,
+    myself: Weak<DeviceInner>,
     carriers: Mutex<Carriers>,
     flows: Mutex<HashMap<FlowId, Arc<Shared>>>,
     watch: Arc<Watch<Shared>>,
@@ -116,7 +116,7 @@ pub(crate) struct Ends {
     is_down: AtomicBool,
 }
 
-impl std::fmt::Debug for Ends {
+impl std::fmt::Debug for DeviceInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device").field("host", &self.config.host).finish_non_exhaustive()
     }
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Ends {
 impl Device {
     /// A device without carriers and flows. It needs a tokio runtime.
     pub fn new(config: DeviceConfig) -> Self {
-        let shared = Arc::new_cyclic(|myself: &Weak<Ends>| Ends {
+        let shared = Arc::new_cyclic(|myself: &Weak<DeviceInner>| DeviceInner {
             config,
             myself: myself.clone(),
             carriers: Mutex::default(),
@@ -136,9 +136,9 @@ impl Device {
             is_down: AtomicBool::new(false),
         });
         let (weak, telling) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
-        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|ends| ends.look_at(flow)).unwrap_or_default();
-        let tell = move |active| telling.upgrade().map(|ends| ends.set_active(active));
-        tokio::spawn(keep(shared.watch.clone(), shared.config.clock, look, tell));
+        let look = move |flow: &Arc<Shared>| weak.upgrade().map(|inner| inner.look_at(flow)).unwrap_or_default();
+        let tell = move |active| telling.upgrade().map(|inner| inner.set_active(active));
+        tokio::spawn(run_timers(shared.watch.clone(), shared.config.clock, look, tell));
         Self { shared }
     }
 
@@ -195,7 +195,7 @@ impl Device {
             }
             flows.insert(flow.name.flow, flow.clone());
         }
-        shared.attend(&flow);
+        shared.reconcile(&flow);
         shared.watch.look(&flow);
         Ok(FlowStream::new(flow, shared.clone()))
     }
@@ -216,7 +216,7 @@ impl Device {
             id
         };
         tokio::spawn(listen(Arc::downgrade(shared), carrier, id, shared.active.subscribe()));
-        shared.attend_all();
+        shared.reconcile_all();
         id
     }
 
@@ -242,7 +242,7 @@ impl Device {
         self.shared.remove_carrier(id);
     }
 
-    /// Closes all carriers, as a process that ends does. Flows are not given up, and go on here no more: [`Device::restore`] goes on with their records,
+    /// Closes all carriers, as a process that inner does. Flows are not given up, and go on here no more: [`Device::restore`] goes on with their records,
     /// which are as they were when this was called.
     pub fn shutdown(&self) {
         self.shared.is_down.store(true, Ordering::Relaxed);
@@ -277,7 +277,12 @@ impl Device {
 }
 
 /// Waits until a carrier is gone; says so when it falls silent, while that matters.
-async fn listen(device: Weak<Ends>, carrier: Arc<dyn Carrier>, id: CarrierId, mut active: watch::Receiver<bool>) {
+async fn listen(
+    device: Weak<DeviceInner>,
+    carrier: Arc<dyn Carrier>,
+    id: CarrierId,
+    mut active: watch::Receiver<bool>,
+) {
     let closed = carrier.closed();
     tokio::pin!(closed);
     loop {
@@ -329,7 +334,7 @@ fn choose(candidates: &[Candidate], multipath: bool) -> Vec<CarrierId> {
     candidates.iter().max_by_key(rank).map(|best| best.id).into_iter().collect()
 }
 
-impl Ends {
+impl DeviceInner {
     fn carriers(&self) -> MutexGuard<'_, Carriers> {
         self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -342,16 +347,16 @@ impl Ends {
         self.flows().values().cloned().collect()
     }
 
-    fn attend_all(&self) {
-        self.all().iter().for_each(|flow| self.attend(flow));
+    fn reconcile_all(&self) {
+        self.all().iter().for_each(|flow| self.reconcile(flow));
     }
 
-    fn look_at(&self, flow: &Arc<Shared>) -> Found {
+    fn look_at(&self, flow: &Arc<Shared>) -> Look {
         if !self.flows().get(&flow.name.flow).is_some_and(|here| Arc::ptr_eq(here, flow)) {
-            return Found::default();
+            return Look::default();
         }
-        let next = flow.look_after(None);
-        Found { next, is_active: flow.peek().is_active(self.config.clock.now()) }
+        let next = flow.on_timer(None);
+        Look { next, is_active: flow.peek().is_active(self.config.clock.now()) }
     }
 
     fn set_active(&self, active: bool) {
@@ -384,7 +389,7 @@ impl Ends {
                     state.close(lane);
                 }
             });
-            self.attend(&flow);
+            self.reconcile(&flow);
         }
     }
 
@@ -474,7 +479,7 @@ impl Ends {
         if let (Some((lane_id, signals)), Some(lane)) = (started, lane) {
             lane::run(&flow, lane_id, signals, lane, Intake::default());
         }
-        self.attend(&flow);
+        self.reconcile(&flow);
     }
 
     /// Whether a flow is over and has nothing to tell the server any more.
@@ -489,8 +494,8 @@ impl Ends {
     }
 }
 
-impl Owner for Ends {
-    fn attend(&self, flow: &Arc<Shared>) {
+impl Owner for DeviceInner {
+    fn reconcile(&self, flow: &Arc<Shared>) {
         let mut is_done = false;
         let open = flow.act(|state, now| {
             is_done = Self::is_done(state);
@@ -509,7 +514,7 @@ impl Owner for Ends {
         }
     }
 
-    fn look_after(&self, flow: &Arc<Shared>) {
+    fn set_timer(&self, flow: &Arc<Shared>) {
         self.watch.look(flow);
     }
 
@@ -524,7 +529,7 @@ impl Owner for Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for DeviceInner {
     fn drop(&mut self) {
         let carriers = self.carriers.get_mut().unwrap_or_else(PoisonError::into_inner);
         carriers.entries.iter().for_each(|entry| entry.on.carrier.close());

@@ -4,15 +4,16 @@ mod credit;
 mod durable;
 mod lanes;
 mod silence;
+pub(crate) mod spool;
 
-use crate::buffer::{ReceiveBuffer, SendBuffer};
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::held::{Memory, Share};
-use crate::intake::Intake;
+use crate::flow::spool::Spool;
+use crate::memory::budget::{Lease, MemoryBudget};
+use crate::memory::buffer::{ReceiveBuffer, SendBuffer};
+use crate::memory::intake::Intake;
+use crate::memory::window::{WINDOW_MIN, Window};
 use crate::options::{FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
-use crate::spool::Spool;
-use crate::window::{WINDOW_MIN, Window};
 use bytes::Bytes;
 use hoop_carrier::Carrier;
 use hoop_flow::frame::{FrameError, Refusal};
@@ -56,14 +57,14 @@ pub(crate) struct Carried {
 /// The endpoint that a flow belongs to.
 pub(crate) trait Owner: Send + Sync {
     /// A lane has come or gone, or the flow is over.
-    fn attend(&self, flow: &Arc<Shared>);
-    /// The flow is to be [looked after](Shared::look_after) sooner than was said.
-    fn look_after(&self, flow: &Arc<Shared>);
+    fn reconcile(&self, flow: &Arc<Shared>);
+    /// The flow's [timer](Shared::on_timer) is due sooner than was said.
+    fn set_timer(&self, flow: &Arc<Shared>);
     /// The flow is to be [written down](Shared::take_commit).
     fn commit(&self, flow: &Arc<Shared>);
-    /// What has come of the flow is to be [brought](crate::spool::spool) to disk.
+    /// What has come of the flow is to be [brought](crate::server) to disk.
     fn spool(&self, flow: &Arc<Shared>);
-    /// What an earlier server has left of it is to be [read](crate::spool::load).
+    /// What an earlier server has left of it is to be [read](crate::server).
     fn load(&self, flow: &Arc<Shared>);
     /// Whether the endpoint is shut down: its flows are not given up, but left as they are.
     fn is_down(&self) -> bool;
@@ -100,7 +101,7 @@ pub(crate) struct State {
     send: SendBuffer,
     receive: ReceiveBuffer,
     /// What it takes of the memory, as far as that was told.
-    share: Share,
+    lease: Lease,
     /// What a device may send: at a server.
     window: Option<Window>,
     lanes: Vec<LaneEntry>,
@@ -151,7 +152,7 @@ pub(crate) struct Shared {
     is_device: bool,
     owner: Weak<dyn Owner>,
     /// The memory of all flows, and of those of its device: at a server.
-    memory: Option<[Arc<Memory>; 2]>,
+    memory: Option<[Arc<MemoryBudget>; 2]>,
     state: Mutex<State>,
     status: watch::Sender<Status>,
     /// Tells that nobody is writing it down any more.
@@ -199,11 +200,11 @@ pub(crate) type ToCommit = (Record, Vec<u8>, bool);
 /// What is to be done once the lock is released.
 #[derive(Clone, Copy, Default, Debug)]
 struct Todo {
-    attend: bool,
+    reconcile: bool,
     commit: bool,
     spool: bool,
     load: bool,
-    look_after: bool,
+    set_timer: bool,
 }
 
 /// What a writer does next.
@@ -254,7 +255,7 @@ impl Shared {
         service: String,
         attachment: Option<Bytes>,
         options: FlowOptions,
-        memory: Option<[Arc<Memory>; 2]>,
+        memory: Option<[Arc<MemoryBudget>; 2]>,
         clock: Clock,
         owner: Weak<dyn Owner>,
     ) -> Arc<Self> {
@@ -271,7 +272,7 @@ impl Shared {
             send,
             receive,
             options,
-            share: Share::default(),
+            lease: Lease::default(),
             window,
             lanes: Vec::new(),
             next_lane: 0,
@@ -329,11 +330,11 @@ impl Shared {
         let result = act(&mut state, now);
         let todo = state.settle(self, now);
         drop(state);
-        if (todo.attend || todo.look_after || todo.commit || todo.spool || todo.load)
+        if (todo.reconcile || todo.set_timer || todo.commit || todo.spool || todo.load)
             && let Some(owner) = self.owner.upgrade()
         {
-            if todo.look_after {
-                owner.look_after(self);
+            if todo.set_timer {
+                owner.set_timer(self);
             }
             if todo.commit {
                 owner.commit(self);
@@ -344,22 +345,22 @@ impl Shared {
             if todo.load {
                 owner.load(self);
             }
-            if todo.attend {
-                owner.attend(self);
+            if todo.reconcile {
+                owner.reconcile(self);
             }
         }
         result
     }
 
     /// Tells what it takes of the memory now, and took before.
-    fn takes(&self, before: Share, now: Share) {
+    fn takes(&self, before: Lease, now: Lease) {
         if before != now {
             self.memory.iter().flatten().for_each(|memory| memory.change(before, now));
         }
     }
 
     /// What each memory allows, where that is least.
-    fn least(&self, of: impl Fn(&Memory) -> u64) -> u64 {
+    fn least(&self, of: impl Fn(&MemoryBudget) -> u64) -> u64 {
         self.memory.iter().flatten().map(|memory| of(memory)).min().unwrap_or(u64::MAX)
     }
 
@@ -403,13 +404,13 @@ impl Shared {
                 _ if entry.is_broken && self.is_device => state.fail(entry.on.id, Duration::ZERO, now),
                 _ => {}
             }
-            state.todo.attend = true;
+            state.todo.reconcile = true;
         });
     }
 
     /// Sees to what time brings; says when to look again.
-    pub(crate) fn look_after(self: &Arc<Self>, keep_offline: Option<Duration>) -> Option<Timestamp> {
-        self.act(|state, now| state.look_after(&self.clock, self.is_device, keep_offline, now))
+    pub(crate) fn on_timer(self: &Arc<Self>, keep_offline: Option<Duration>) -> Option<Timestamp> {
+        self.act(|state, now| state.on_timer(&self.clock, self.is_device, keep_offline, now))
     }
 
     // ---- the application ----
@@ -449,7 +450,7 @@ impl Shared {
 
     /// Takes octets over as far as there is room for them: `take` is told how much, and puts it into the buffer.
     ///
-    /// There is room as far as [the memory](Memory) goes, or [`WRITE_MIN`] if it holds nothing.
+    /// There is room as far as [the memory](MemoryBudget) goes, or [`WRITE_MIN`] if it holds nothing.
     pub(crate) fn poll_write(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
@@ -506,7 +507,7 @@ impl Shared {
             state.machine.reset(code);
             state.end(FlowError::Reset(code), self);
             state.is_abandoned = true;
-            state.todo.attend = true;
+            state.todo.reconcile = true;
         });
     }
 
@@ -599,8 +600,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let share = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).share;
-        self.takes(share, Share::default());
+        let lease = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lease;
+        self.takes(lease, Lease::default());
     }
 }
 
@@ -641,20 +642,20 @@ impl State {
         }
         self.grant(flow, now);
         self.wake_lanes();
-        let share = self.share();
-        flow.takes(std::mem::replace(&mut self.share, share), share);
+        let lease = self.lease();
+        flow.takes(std::mem::replace(&mut self.lease, lease), lease);
         if flow.is_device && self.is_to_be_watched(now) {
-            self.todo.look_after = true;
+            self.todo.set_timer = true;
         }
-        if self.todo.look_after {
+        if self.todo.set_timer {
             self.watched = Some(now);
         }
         if self.is_parked && self.has_to_say() {
-            (self.is_parked, self.todo.attend) = (false, true);
+            (self.is_parked, self.todo.reconcile) = (false, true);
         }
         // Whoever is offline and has something to say now asks for a carrier, once.
         let asks = self.over.is_none() && !self.wants_carrier && self.lanes.is_empty() && self.opening.is_empty();
-        self.todo.attend |= flow.is_device && asks && !self.is_parked && self.has_to_say();
+        self.todo.reconcile |= flow.is_device && asks && !self.is_parked && self.has_to_say();
         let is_quiet = self.is_quiet();
         self.todo.commit = self.durable.as_mut().is_some_and(|durable| {
             durable.is_stale |= std::mem::replace(&mut durable.is_quiet, is_quiet) != is_quiet;
@@ -695,12 +696,12 @@ impl State {
             Event::Acked => self.acked(flow),
             Event::Attached { lane, .. } => {
                 self.attached(lane, flow, now);
-                self.todo.attend = true;
+                self.todo.reconcile = true;
             }
             Event::Close(lane) => self.close(lane),
             Event::Offline => {
                 self.went_offline(flow, now);
-                self.todo.attend = true;
+                self.todo.reconcile = true;
             }
             Event::Parked => {
                 self.is_parked = true;
@@ -710,12 +711,12 @@ impl State {
                 // What is in the store expires by it.
                 self.make_stale();
                 self.tell(FlowEvent::Deadline(at));
-                self.todo.look_after = true;
+                self.todo.set_timer = true;
             }
             Event::Size(size) => self.tell(FlowEvent::Size(size)),
             Event::Refused { lane, refusal } => {
                 self.refused(lane, refusal, now);
-                self.todo.attend = true;
+                self.todo.reconcile = true;
             }
             Event::Ended { code } => {
                 self.end(FlowError::Ended(code), flow);
@@ -725,7 +726,7 @@ impl State {
                         self.close(lane);
                     }
                 }
-                self.todo.attend = true;
+                self.todo.reconcile = true;
             }
         }
     }
@@ -792,7 +793,7 @@ impl State {
         if self.offline_since.is_none() {
             self.offline_since = Some(now);
             self.pause_at = None;
-            self.todo.look_after = true;
+            self.todo.set_timer = true;
             self.make_stale();
             self.tell(FlowEvent::Offline { since: now });
             self.publish(flow);
@@ -862,7 +863,7 @@ impl State {
     pub(crate) fn set_deadline(&mut self, at: Option<UnixTime>) {
         self.machine.set_deadline(at);
         self.has_news = true;
-        self.todo.look_after = true;
+        self.todo.set_timer = true;
     }
 
     pub(crate) fn set_size(&mut self, size: Option<u64>) {

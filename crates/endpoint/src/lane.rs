@@ -1,7 +1,7 @@
 //! The two tasks of a lane: one reads, one writes.
 
 use crate::flow::{Next, Shared, Signals};
-use crate::intake::Intake;
+use crate::memory::intake::Intake;
 use bytes::Bytes;
 use hoop_carrier::{Lane, LaneReceiver, LaneSender};
 use hoop_flow::LaneId;

@@ -61,22 +61,20 @@
 //! What a process had in memory is gone with it. An application whose flows are to go on keeps what it has read, says so
 //! ([`FlowStream::keep`]), and can give what it wrote again: see [`Device::restore`]. A server may leave the keeping to a store ([`Keeps::Stored`]): octets are
 //! on disk before they are acknowledged, and the application of the next server reads what that of the last had not done with.
+//!
+//! Rooms, each importing only those before it: `error`, `options`, `clock`, `memory`, `flow`, `park`, `stream`, `timers`, `lane`, `device`, `server`.
 
-mod buffer;
-mod carriers;
 mod clock;
 mod device;
 mod error;
 mod flow;
-mod held;
-mod intake;
-mod keeper;
 mod lane;
+mod memory;
 mod options;
+mod park;
 mod server;
-mod spool;
 mod stream;
-mod window;
+mod timers;
 
 pub use clock::Clock;
 pub use device::{CARRIERS_MAX, CarrierStatus, DEVICE_FLOWS_MAX, Device, DeviceConfig, OpenError};
@@ -85,5 +83,6 @@ pub use flow::CarrierId;
 pub use hoop_flow::frame::{Refusal, Use};
 pub use hoop_flow::{DeviceKey, FlowId, FlowName, HostId, Record, ended};
 pub use options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Networks, Status};
-pub use server::{DeviceKeys, GREETING_MAX, ParkError, Server, ServerConfig, ServerLimits};
-pub use stream::{ATTACHMENT_MAX, FlowMeter, FlowReader, FlowStream, FlowWriter};
+pub use park::{ATTACHMENT_MAX, ParkError};
+pub use server::{DeviceKeys, GREETING_MAX, Server, ServerConfig, ServerLimits};
+pub use stream::{FlowMeter, FlowReader, FlowStream, FlowWriter};

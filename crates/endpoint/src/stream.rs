@@ -3,7 +3,7 @@
 use crate::error::FlowError;
 use crate::flow::{Owner, Shared};
 use crate::options::{FlowEvent, FlowStats, Status};
-use crate::server::{Ends as Server, ParkError, shutting_down};
+use crate::park::{ATTACHMENT_MAX, ParkError, Parks, shutting_down};
 use bytes::Bytes;
 use hoop_flow::{FlowName, Record, ended};
 use hoop_units::UnixTime;
@@ -15,9 +15,6 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{broadcast, watch};
-
-/// The longest attachment of an application's, in octets: what the store takes, less the name of the service.
-pub const ATTACHMENT_MAX: usize = 768;
 
 /// How many octets a reader takes over at once, so that small chunks cost no lock each.
 const TAKE_MAX: usize = 64 * 1024;
@@ -70,7 +67,7 @@ struct Handle {
     flow: Arc<Shared>,
     /// The endpoint is there as long as one of its flows is held.
     _owner: Arc<dyn Owner>,
-    server: Option<Arc<Server>>,
+    server: Option<Arc<dyn Parks>>,
 }
 
 impl std::fmt::Debug for Handle {
@@ -90,7 +87,7 @@ impl FlowStream {
         Self::with(Handle { flow, _owner: owner, server: None })
     }
 
-    pub(crate) fn of_server(flow: Arc<Shared>, server: Arc<Server>) -> Self {
+    pub(crate) fn of_server(flow: Arc<Shared>, server: Arc<dyn Parks>) -> Self {
         Self::with(Handle { flow, _owner: server.clone(), server: Some(server) })
     }
 
@@ -208,7 +205,7 @@ impl FlowStream {
             Some(server) => {
                 let (server, flow, attachment) = (server.clone(), self.flow().clone(), attachment.to_vec());
                 // Whoever waits no longer does not leave it half done.
-                let parking = tokio::spawn(async move { server.park(&flow, Some(&attachment)).await });
+                let parking = tokio::spawn(async move { server.park_with(&flow, &attachment).await });
                 parking.await.unwrap_or_else(|_| Err(shutting_down().into()))
             }
         };

@@ -1,4 +1,4 @@
-//! What looks after flows as time passes: [`keep`]. It costs what is due, and not what there is.
+//! What looks after flows as time passes: [`run_timers`]. It costs what is due, and not what there is.
 
 use crate::clock::Clock;
 use hoop_units::{Duration, Timestamp};
@@ -48,7 +48,7 @@ impl<T> Watch<T> {
 
 /// What was found.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Found {
+pub(crate) struct Look {
     /// When something is due next.
     pub(crate) next: Option<Timestamp>,
     /// Whether it matters that a carrier falls silent.
@@ -70,7 +70,7 @@ impl<T> Timers<T> {
         }
     }
 
-    fn set(&mut self, of: &Arc<T>, found: Found, now: Timestamp) {
+    fn set(&mut self, of: &Arc<T>, found: Look, now: Timestamp) {
         let address = Arc::as_ptr(of).addr();
         self.forget(address);
         let latest = found.is_active.then_some(now + ACTIVE_EVERY);
@@ -91,10 +91,10 @@ impl<T> Timers<T> {
 }
 
 /// Looks after each flow when something of it is due, until `look` says that the endpoint is gone. `tell`: whether any is active.
-pub(crate) async fn keep<T>(
+pub(crate) async fn run_timers<T>(
     watch: Arc<Watch<T>>,
     clock: Clock,
-    look: impl Fn(&Arc<T>) -> Found,
+    look: impl Fn(&Arc<T>) -> Look,
     tell: impl Fn(bool) -> Option<()>,
 ) {
     let mut timers: Timers<T> = Timers { known: HashMap::new(), order: BTreeSet::new(), active: 0 };
@@ -153,7 +153,7 @@ mod tests {
         let look = move |some: &Arc<Some>| {
             some.looks.fetch_add(1, Relaxed);
             let next = clock.now() + Duration::from_secs(some.every);
-            Found { next: (some.every > 0).then_some(next), is_active: some.every == 1 }
+            Look { next: (some.every > 0).then_some(next), is_active: some.every == 1 }
         };
         let tell = move |active| {
             let mut told = says.lock().unwrap();
@@ -162,7 +162,7 @@ mod tests {
             }
             alive.upgrade().map(|_| ())
         };
-        let keeper = tokio::spawn(keep(watch.clone(), clock, look, tell));
+        let running = tokio::spawn(run_timers(watch.clone(), clock, look, tell));
         let many: Vec<_> = (0..10_000).map(|_| some(1_000_000)).collect();
         many.iter().for_each(|some| watch.look(some));
         let (never, often, asks) = (some(0), some(1), some(1_000_000));
@@ -183,6 +183,6 @@ mod tests {
         drop(telling);
         watch.wake();
         sleep(Duration::from_secs(1)).await;
-        assert!(keeper.is_finished());
+        assert!(running.is_finished());
     }
 }

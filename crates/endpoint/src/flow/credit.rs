@@ -1,9 +1,9 @@
-//! What a flow may still be sent ([`crate::window`]), and what it takes of the memory.
+//! What a flow may still be sent ([`crate::memory::window`]), and what it takes of the memory.
 
 use super::{Shared, State};
-use crate::held::Share;
-use crate::spool::Spool;
-use crate::window::WINDOW_MIN;
+use crate::flow::spool::Spool;
+use crate::memory::budget::Lease;
+use crate::memory::window::WINDOW_MIN;
 use hoop_units::Timestamp;
 
 impl State {
@@ -34,7 +34,7 @@ impl State {
 
     /// Grants as much as is of use, and as there is memory for; 64 KiB in any case.
     pub(super) fn grant(&mut self, flow: &Shared, now: Timestamp) {
-        let (used_to, freed_to, granted) = (self.used_to(), self.freed_to(), self.share.granted);
+        let (used_to, freed_to, granted) = (self.used_to(), self.freed_to(), self.lease.granted);
         let Some(window) = &mut self.window else { return };
         let incoming = self.machine.incoming();
         let from = incoming.consumed().min(incoming.kept());
@@ -60,7 +60,7 @@ impl State {
     }
 
     /// What it takes of the memory.
-    pub(super) fn share(&self) -> Share {
+    pub(super) fn lease(&self) -> Lease {
         let spooled = self.spool.as_ref().map_or(0, Spool::len);
         let held = self.send.len() + self.receive.held() + spooled;
         let freed_to = self.freed_to();
@@ -72,7 +72,7 @@ impl State {
             Some(_) => freed_to + self.receive.held(),
             None => 0,
         };
-        Share { held, granted: granted_to.saturating_sub(freed_to + WINDOW_MIN) }
+        Lease { held, granted: granted_to.saturating_sub(freed_to + WINDOW_MIN) }
     }
 
     pub(crate) fn set_window(&mut self, window: u64, low: Option<u64>, now: Timestamp) {

@@ -1,8 +1,8 @@
 //! What of a flow outlives its endpoint: its record, and what came and is on disk.
 
 use super::{State, ToCommit};
-use crate::buffer::ReceiveBuffer;
-use crate::spool::Spool;
+use crate::flow::spool::Spool;
+use crate::memory::buffer::ReceiveBuffer;
 use bytes::Bytes;
 use hoop_flow::Record;
 use hoop_units::Timestamp;

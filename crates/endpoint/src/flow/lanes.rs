@@ -1,7 +1,7 @@
 //! The lanes of a flow: which there are, which failed, what each says and hears.
 
 use super::{Carried, CarrierId, Failure, LaneEntry, LaneError, Next, Signals, State, counted};
-use crate::intake::{Intake, Piece};
+use crate::memory::intake::{Intake, Piece};
 use bytes::{Bytes, BytesMut};
 use hoop_flow::frame::{DATA_MAX, Frame, put_data_head};
 use hoop_flow::{LaneId, Transmit, Violation};
@@ -46,7 +46,7 @@ impl State {
             times => RETRY_FIRST.saturating_mul(1 << (times - 2).min(16)).min(RETRY_MAX),
         };
         failure.until = now + wait.max(least);
-        (self.todo.attend, self.todo.look_after) = (true, true);
+        (self.todo.reconcile, self.todo.set_timer) = (true, true);
     }
 
     /// Whether a carrier is not to be tried again yet.
@@ -81,7 +81,7 @@ impl State {
             is_closing: false,
             is_broken: false,
         });
-        self.todo.look_after = true;
+        self.todo.set_timer = true;
         (id, signals)
     }
 

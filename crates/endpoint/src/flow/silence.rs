@@ -19,7 +19,7 @@ const ACTIVE: Duration = Duration::from_secs(4);
 const SILENT_MEMORY: Duration = Duration::from_secs(30);
 
 impl State {
-    pub(super) fn look_after(
+    pub(super) fn on_timer(
         &mut self,
         clock: &Clock,
         is_device: bool,
@@ -42,7 +42,7 @@ impl State {
             let again = self.failures.iter().map(|failure| failure.until).filter(|until| *until > now).min();
             let silent = self.silent.len();
             next = next.into_iter().chain(again).chain(self.listen(now)).min();
-            self.todo.attend |= silent != self.silent.len() || !self.failures.is_empty();
+            self.todo.reconcile |= silent != self.silent.len() || !self.failures.is_empty();
             next = next.into_iter().chain(self.mind_pause(now)).min();
             self.was_active = self.is_active(now);
             // As soon as it would be asked for otherwise, again and again.
@@ -84,7 +84,7 @@ impl State {
     pub(crate) fn set_silent(&mut self, on: CarrierId, now: Timestamp) {
         self.silent.retain(|(id, _)| *id != on);
         self.silent.push((on, now));
-        (self.todo.attend, self.todo.look_after) = (true, true);
+        (self.todo.reconcile, self.todo.set_timer) = (true, true);
     }
 
     /// Which lanes are silent; when the next may be.

@@ -1,4 +1,4 @@
-//! The memory that flows share ([`Memory`]): what is held of them, what their peers may send, and how much of it is for each ([`Held`]).
+//! The memory that flows share ([`MemoryBudget`]): what is held of them, what their peers may send, and how much of it is for each ([`Pool`]).
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -7,7 +7,7 @@ const FIRST: u64 = 256 * 1024;
 
 /// What one flow takes of the memory, in octets.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Share {
+pub(crate) struct Lease {
     /// Written and not acknowledged, or come and not read.
     pub(crate) held: u64,
     /// What its peer was told that it may send beyond what was read and what every peer may.
@@ -18,20 +18,20 @@ pub(crate) struct Share {
 ///
 /// What peers may send counts by itself: it is seldom there, and does not keep anybody from writing; but all of it may come at once, and cannot be taken back.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryBudget {
     limit: u64,
-    held: Held,
-    granted: Held,
+    held: Pool,
+    granted: Pool,
 }
 
-impl Memory {
+impl MemoryBudget {
     /// So many octets of either.
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, held: Held::default(), granted: Held::default() }
+        Self { limit, held: Pool::default(), granted: Pool::default() }
     }
 
     /// One flow takes so much now, and took so much before.
-    pub(crate) fn change(&self, before: Share, now: Share) {
+    pub(crate) fn change(&self, before: Lease, now: Lease) {
         self.held.change(before.held, now.held);
         self.granted.change(before.granted, now.granted);
     }
@@ -60,13 +60,13 @@ impl Memory {
 
 /// Octets of flows that share a limit.
 #[derive(Default, Debug)]
-struct Held {
+struct Pool {
     octets: AtomicI64,
     /// Flows of which there are any.
     holders: AtomicI64,
 }
 
-impl Held {
+impl Pool {
     /// One flow holds `now` octets, and held `before`.
     fn change(&self, before: u64, now: u64) {
         self.octets.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
@@ -103,7 +103,7 @@ mod tests {
 
     /// What each of a hundred flows holds that want all they can get, one after the other, as long as of what each holds as much is sent as of every other's.
     fn holders(limit: u64) -> Vec<u64> {
-        let (all, mut flows) = (Held::default(), vec![0_u64; 100]);
+        let (all, mut flows) = (Pool::default(), vec![0_u64; 100]);
         for _ in 0..2_000 {
             for flow in &mut flows {
                 let full = *flow + all.room(limit, *flow, u64::MAX);
@@ -125,14 +125,14 @@ mod tests {
 
     #[test]
     fn of_what_was_granted_first_less_is_granted_again_where_others_want_it() {
-        let memory = Memory::new(1_000_000);
-        let mut flows = vec![Share::default(); 20];
+        let memory = MemoryBudget::new(1_000_000);
+        let mut flows = vec![Lease::default(); 20];
         for _ in 0..200 {
             for flow in &mut flows {
                 // Half of it is used up, and as much granted anew as there may be.
-                let used = Share { granted: flow.granted / 2, ..*flow };
+                let used = Lease { granted: flow.granted / 2, ..*flow };
                 memory.change(*flow, used);
-                let granted = Share { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
+                let granted = Lease { granted: memory.to_grant(used.granted, u64::MAX).min(200_000), ..used };
                 memory.change(used, granted);
                 *flow = granted;
                 assert!(memory.granted.octets() <= 1_000_000);
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn one_flow_alone_has_half_of_the_limit_and_none_has_any_of_what_is_full() {
-        let held = Held::default();
+        let held = Pool::default();
         assert_eq!(held.room(1_000, 0, u64::MAX), 500);
         held.change(0, 400);
         assert_eq!((held.room(1_000, 400, u64::MAX), held.room(1_000, 0, u64::MAX)), (100, 333));
@@ -159,14 +159,14 @@ mod tests {
 
     #[test]
     fn many_that_hold_little_leave_one_that_wants_much_half_of_the_limit() {
-        let held = Held::default();
+        let held = Pool::default();
         (0..1_000).for_each(|_| held.change(0, 1));
         assert_eq!(held.room(1_000_000, 0, u64::MAX), 499_000);
     }
 
     #[test]
     fn a_flow_that_begins_where_much_is_held_has_more_only_as_it_gets_on() {
-        let (held, limit) = (Held::default(), 1 << 30);
+        let (held, limit) = (Pool::default(), 1 << 30);
         assert_eq!(held.room(limit, 0, 0), limit / 2);
         held.change(0, limit / 4);
         assert_eq!(held.room(limit, 0, 0), FIRST);

@@ -1,10 +1,10 @@
 //! Lanes that come: what they begin with, and the flow that each is attached to, be it here, in the store, or new.
 
+use super::inner::{ServerInner, lock};
 use super::parking::unpack;
-use super::{Ends, lock};
 use crate::flow::{Carried, Shared, Signals, first_options, machine_options};
-use crate::intake::{Intake, Piece};
 use crate::lane::{self, RECEIVE_MAX};
+use crate::memory::intake::{Intake, Piece};
 use bytes::Bytes;
 use hoop_carrier::Lane;
 use hoop_flow::frame::{Frame, FrameError, Open, Refusal, Resume};
@@ -27,7 +27,7 @@ const BUSY_SECS: u64 = 5;
 /// Lanes of a flow at once, those included that close: a device that attaches it again and again, and lets none of them go, is told to wait.
 const LANES_HERE_MAX: usize = 2 * LANES_MAX;
 
-pub(super) async fn accept_lanes(server: Weak<Ends>, on: Carried, greetings: usize) {
+pub(super) async fn accept_lanes(server: Weak<ServerInner>, on: Carried, greetings: usize) {
     let greeting = Arc::new(Semaphore::new(greetings.max(1)));
     loop {
         let Ok(permit) = greeting.clone().acquire_owned().await else { break };
@@ -101,7 +101,7 @@ impl Greeting<'_> {
 /// A lane that a flow was attached to.
 type Started = (Arc<Shared>, LaneId, Arc<Signals>);
 
-impl Ends {
+impl ServerInner {
     async fn greet(self: Arc<Self>, on: Carried, mut lane: Lane) {
         let mut intake = Intake::default();
         let Ok(Some(greeting)) = timeout(GREETING_MAX, greeting(&mut lane, &mut intake)).await else { return };

@@ -24,21 +24,21 @@ enum Whose {
 
 /// How many there may be at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub(super) struct Most {
     /// Carriers.
-    pub(crate) all: usize,
+    pub(super) all: usize,
     /// Those of them that are WebSockets.
-    pub(crate) websockets: usize,
+    pub(super) websockets: usize,
     /// Those of strangers.
-    pub(crate) strangers: usize,
+    pub(super) strangers: usize,
     /// Those of strangers at one address.
-    pub(crate) of_address: usize,
+    pub(super) of_address: usize,
 }
 
 /// The carriers that there are, within bounds. Strangers have what devices leave, and no more than a share of all: when their places are taken, or those of an address, one
 /// makes way of the address that has most, which has been there longest.
 #[derive(Default)]
-pub(crate) struct Carriers {
+pub(super) struct Carriers {
     all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Whose)>,
     /// How many strangers each address has; those without one are of none.
     strangers: HashMap<Option<DeviceId>, usize>,
@@ -56,7 +56,7 @@ fn is_websocket(carrier: &Arc<dyn Carrier>) -> bool {
 
 impl Carriers {
     /// Takes one in, with a higher number than any so far. Gives what is to be closed: the one that makes way, or itself.
-    pub(crate) fn add(&mut self, id: CarrierId, carrier: &Arc<dyn Carrier>, most: Most) -> Option<Arc<dyn Carrier>> {
+    pub(super) fn add(&mut self, id: CarrierId, carrier: &Arc<dyn Carrier>, most: Most) -> Option<Arc<dyn Carrier>> {
         let address = carrier.peer().map(DeviceId::from_ip);
         let mut out = None;
         // Who holds carriers idle and has no key must not keep devices of the same address out.
@@ -95,7 +95,7 @@ impl Carriers {
     }
 
     /// A flow of this device was attached over it; it is told so if it is one of the first [`WIDE`]. Gives it back, to be closed, if the device has `most` others.
-    pub(crate) fn is_a_devices(&mut self, id: CarrierId, host: HostId, most: usize) -> Option<Arc<dyn Carrier>> {
+    pub(super) fn is_a_devices(&mut self, id: CarrierId, host: HostId, most: usize) -> Option<Arc<dyn Carrier>> {
         let (carrier, whose) = self.all.get_mut(&id)?;
         if matches!(whose, Whose::Device(_)) {
             return None;
@@ -111,7 +111,7 @@ impl Carriers {
     }
 
     /// It is gone.
-    pub(crate) fn remove(&mut self, id: CarrierId) -> Option<Arc<dyn Carrier>> {
+    pub(super) fn remove(&mut self, id: CarrierId) -> Option<Arc<dyn Carrier>> {
         let (carrier, whose) = self.all.remove(&id)?;
         self.forget(whose);
         self.websockets -= usize::from(is_websocket(&carrier));
@@ -129,18 +129,18 @@ impl Carriers {
     }
 
     /// How many there are.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
     /// Closes those of a device.
-    pub(crate) fn close_of(&self, host: HostId) {
+    pub(super) fn close_of(&self, host: HostId) {
         let own = self.all.values().filter(|(_, whose)| *whose == Whose::Device(host));
         own.for_each(|(carrier, _)| carrier.close());
     }
 
     /// Closes them all.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         self.all.values().for_each(|(carrier, _)| carrier.close());
     }
 }

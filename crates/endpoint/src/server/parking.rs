@@ -1,8 +1,9 @@
 //! What a server has its store keep: flows that are written down, parked, found again and expired.
 
-use super::{Ends, lock, shutting_down};
+use super::inner::{ServerInner, lock};
 use crate::flow::Shared;
 use crate::options::FlowEvent;
+use crate::park::{ParkError, shutting_down};
 use bytes::Bytes;
 use hoop_flow::{FlowName, Record, ended};
 use hoop_flow_store::{Due, FlowStore, Found, Kept, Life, StoreError, When};
@@ -19,26 +20,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// After so many seconds it is asked though nothing was put there: flows expire.
 const TICKS_IDLE: u32 = 60;
 
-/// Why a flow is not parked. It goes on.
-#[derive(Debug, thiserror::Error)]
-pub enum ParkError {
-    /// The server has no store.
-    #[error("the server has no store")]
-    NoStore,
-    /// The flow is over.
-    #[error("the flow is over")]
-    Over,
-    /// The attachment is too long.
-    #[error("an attachment has at most {} octets", crate::ATTACHMENT_MAX)]
-    Attachment,
-    /// Octets were acknowledged that nobody has read.
-    #[error("octets were acknowledged that nobody has read")]
-    Unread,
-    /// The store does not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// What the store keeps beside the record: `len (1) | service (len) | attachment`.
 fn pack(service: &str, attachment: &[u8]) -> Vec<u8> {
     // A service's name has at most 255 octets.
@@ -53,7 +34,7 @@ pub(super) fn unpack(packed: &[u8]) -> Option<(String, Bytes)> {
 }
 
 /// Has the store do what time brings, once a second while something is put there.
-pub(super) async fn tick(server: Weak<Ends>, store: Arc<dyn FlowStore>) {
+pub(super) async fn tick(server: Weak<ServerInner>, store: Arc<dyn FlowStore>) {
     let mut idle = 0;
     loop {
         tokio::time::sleep(TICK).await;
@@ -72,7 +53,7 @@ pub(super) async fn tick(server: Weak<Ends>, store: Arc<dyn FlowStore>) {
     }
 }
 
-impl Ends {
+impl ServerInner {
     /// Parks a flow that has been quiet and offline for long; says when it will have been.
     pub(super) fn park_offline(&self, flow: &Arc<Shared>) -> Option<Timestamp> {
         let since = flow.peek().offline_since.filter(|_| self.config.parks)?;

@@ -1,0 +1,130 @@
+//! What a server is given: [`ServerConfig`], its [`ServerLimits`], and the keys of its devices ([`DeviceKeys`]).
+
+use super::carriers::Most;
+use crate::clock::Clock;
+use crate::options::FlowOptions;
+use hoop_carrier::Pending;
+use hoop_flow::{DeviceKey, HostId};
+use hoop_flow_store::{FlowStore, OctetStore};
+use hoop_units::Duration;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Whose keys a server knows, and what it offers.
+pub trait DeviceKeys: Send + Sync {
+    /// The key of a device; None if it is not known. A device is told nothing of which it was.
+    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>>;
+
+    /// Whether there is such a service for the device. By default there is.
+    fn offers(&self, host: HostId, service: &str) -> bool {
+        let _ = (host, service);
+        true
+    }
+}
+
+/// One key for each of these devices.
+impl DeviceKeys for HashMap<HostId, DeviceKey> {
+    fn key(&self, host: HostId) -> Pending<'_, Option<DeviceKey>> {
+        Box::pin(std::future::ready(self.get(&host).copied()))
+    }
+}
+
+/// What a server's end may hold. What is beyond is refused with the code in brackets; none of it harms flows that are there.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// Flows that are not parked, in all (4, busy). Default 65,536.
+    pub flows: usize,
+    /// The same of one device (5, full). Default 1,024.
+    pub flows_of_device: usize,
+    /// Lanes of one carrier that have not said OPEN or RESUME yet; more are not accepted until one has, or [`GREETING_MAX`] has passed. Default 16.
+    pub greetings: usize,
+    /// Carriers at once. When there is no room, one over which no flow was attached yet is closed, as with `carriers_of_strangers`; if there is none, the new one. Default 16,384.
+    pub carriers: usize,
+    /// Those of them that are WebSockets, which take a descriptor each. When there is no room, the oldest of them is closed over which no flow was attached yet; if there is none, the new one.
+    /// Default 16,384.
+    pub websockets: usize,
+    /// Carriers over which no flow was attached yet, whose some 100 to 400 KB of memory each no device's account has. When there are as many, one is closed for each that comes: the oldest of
+    /// the address that has most. A device's is one for some round trips. Default 1,024.
+    pub carriers_of_strangers: usize,
+    /// Carriers from one address (IPv6: one /64) over which no flow was attached yet; more are closed. Default 64.
+    pub carriers_of_stranger: usize,
+    /// Carriers of one device; more are closed. Default 1,024: each program under `hoop run` has its own. Beyond the first 32 one brings no more at once than 128 KiB.
+    pub carriers_of_device: usize,
+    /// Flows that nobody has accepted yet (4, busy). Default 1,024.
+    pub backlog: usize,
+    /// Octets of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
+    /// that holds any has its part, and of half of it whoever wants it has what is free; whoever writes waits while its flow has no more. Devices, too, are told that they may send no
+    /// more than this in all, shared out in the same way. A flow may write 64 KiB if it holds none, and be sent 64 KiB, nevertheless. So there is never more than twice this and 128 KiB
+    /// for each flow, and one window for each that was parked, outlived a restart, or has [`Keeps::Stored`]; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
+    pub octets: u64,
+    /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, or sends what is not read, takes no more of the memory than that, with the same exceptions. Default 128 MiB.
+    pub octets_of_device: u64,
+    /// Flows of which it is remembered how they ended; the oldest are forgotten first. Default 65,536.
+    pub ended: usize,
+    /// The same of one device, so that none has those of others forgotten. Default 1,024.
+    pub ended_of_device: usize,
+    /// For so long a flow may be offline that is not parked and has no deadline; then it ends as expired. Default 30 days.
+    pub offline: Duration,
+}
+
+impl ServerLimits {
+    pub(super) const fn carriers_most(&self) -> Most {
+        Most {
+            all: self.carriers,
+            websockets: self.websockets,
+            strangers: self.carriers_of_strangers,
+            of_address: self.carriers_of_stranger,
+        }
+    }
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            flows: 65_536,
+            flows_of_device: 1_024,
+            greetings: 16,
+            carriers: 16_384,
+            websockets: 16_384,
+            carriers_of_strangers: 1_024,
+            carriers_of_stranger: 64,
+            carriers_of_device: 1_024,
+            backlog: 1_024,
+            octets: 1 << 30,
+            octets_of_device: 128 << 20,
+            ended: 65_536,
+            ended_of_device: 1_024,
+            offline: Duration::from_secs(30 * 24 * 3_600),
+        }
+    }
+}
+
+/// What a server's end is given.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Whose flows it takes.
+    pub keys: Arc<dyn DeviceKeys>,
+    /// Where flows are that are not here. Without one, flows cannot be parked, and do not outlive the server.
+    pub store: Option<Arc<dyn FlowStore>>,
+    /// Where octets of devices are before they are acknowledged, for flows with [`Keeps::Stored`]: that of the same store, which forgets them with their flow.
+    pub octets: Option<Arc<dyn OctetStore>>,
+    /// Whether flows that outlive a restart are [parked](FlowStream::park) without their application, with the attachment that it [set](FlowStream::set_attachment): when nothing of
+    /// them is under way, all that has come is kept (consumed, with [`Keeps::Stored`]), and the store says that they have been quiet for long or that memory is wanted; and once
+    /// they have been so and offline for 30 s. Who reads or writes such a flow is told [`FlowError::Gone`], and [`Server::accept`] gives it again. Default false: the
+    /// application is told [`FlowEvent::MayPark`](crate::FlowEvent::MayPark).
+    pub parks: bool,
+    /// What each flow is given.
+    pub options: FlowOptions,
+    /// What it may hold.
+    pub limits: ServerLimits,
+    /// The time.
+    pub clock: Clock,
+}
+
+impl ServerConfig {
+    /// With everything else as it is by default.
+    pub fn new(keys: Arc<dyn DeviceKeys>) -> Self {
+        let (options, limits, clock) = (FlowOptions::default(), ServerLimits::default(), Clock::system());
+        Self { keys, store: None, octets: None, parks: false, options, limits, clock }
+    }
+}
