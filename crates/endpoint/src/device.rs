@@ -50,7 +50,7 @@ impl DeviceConfig {
 /// Why a flow is not opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The service's name has more than [`SERVICE_MAX`] octets.
+    /// The service's name has more than [`SERVICE_MAX`] bytes.
     #[error("the name of a service has at most {SERVICE_MAX} octets")]
     Service,
     /// There are as many flows as may be.
@@ -164,8 +164,8 @@ impl Device {
         self.add_flow(machine, service.to_owned(), options)
     }
 
-    /// Goes on with a flow that an earlier process [saved](FlowStream::record). The application's octets are the application's: it writes again from
-    /// [`FlowStream::written`] on, and reads from [`FlowStream::position`] on. `kept`: how many octets of what came outlive the earlier process; it
+    /// Goes on with a flow that an earlier process [saved](FlowStream::record). The application's bytes are the application's: it writes again from
+    /// [`FlowStream::written`] on, and reads from [`FlowStream::position`] on. `kept`: how many bytes of what came outlive the earlier process; it
     /// may be more than the record says, where that is older ([`Keeps::WhenTold`](crate::Keeps::WhenTold)).
     ///
     /// # Errors
@@ -229,9 +229,13 @@ impl Device {
         let told = carriers.into_iter().map(|(on, since)| CarrierStatus {
             kind: on.carrier.kind(),
             age: now.since(since),
-            heard: flows.iter().filter_map(|flow| flow.peek().heard_on(on.id)).max().map(|heard| now.since(heard)),
+            heard: flows
+                .iter()
+                .filter_map(|flow| flow.peek().lanes.heard_on(on.id))
+                .max()
+                .map(|heard| now.since(heard)),
             rtt: on.carrier.rtt(),
-            is_silent: flows.iter().any(|flow| flow.peek().is_silent(on.id, now)),
+            is_silent: flows.iter().any(|flow| flow.peek().lanes.is_silent(on.id, now)),
             network: on.network,
         });
         told.collect()
@@ -267,7 +271,7 @@ impl Device {
 
     /// Whether any flow is under way: neither over nor parked with nothing to say.
     pub fn is_busy(&self) -> bool {
-        self.shared.all().iter().any(|flow| flow.act(|state, _| !state.is_parked || state.has_to_say()))
+        self.shared.all().iter().any(|flow| flow.act(|state, _| !state.contact.is_parked || state.has_to_say()))
     }
 
     /// The clock that events are told by.
@@ -366,7 +370,7 @@ impl DeviceInner {
     fn silent(&self, id: CarrierId) {
         for flow in self.all() {
             flow.act(|state, now| {
-                if state.lane_on(id).is_some() {
+                if state.lanes.on(id).is_some() {
                     state.set_silent(id, now);
                 }
             });
@@ -383,10 +387,10 @@ impl DeviceInner {
         gone.on.carrier.close();
         for flow in self.all() {
             flow.act(|state, _| {
-                state.forget(id);
-                for (lane, _) in state.open_lanes().filter(|(_, on)| *on == id).collect::<Vec<_>>() {
+                state.lanes.forget(id);
+                for (lane, _) in state.lanes.open().filter(|(_, on)| *on == id).collect::<Vec<_>>() {
                     state.machine.detach(lane);
-                    state.close(lane);
+                    state.lanes.close(lane);
                 }
             });
             self.reconcile(&flow);
@@ -397,15 +401,15 @@ impl DeviceInner {
         let carriers = self.carriers();
         let fits = carriers.entries.iter().filter(|entry| match &state.options.networks {
             Networks::Only(network) => *network == entry.on.network,
-            Networks::Any | Networks::Prefer(_) => !state.is_waiting(entry.on.id, now),
+            Networks::Any | Networks::Prefer(_) => !state.lanes.is_waiting(entry.on.id, now),
         });
-        fits.filter(|entry| !state.is_waiting(entry.on.id, now))
+        fits.filter(|entry| !state.lanes.is_waiting(entry.on.id, now))
             .map(|entry| Candidate {
                 id: entry.on.id,
                 is_normal: entry.carrier_use == Use::Normal,
                 is_preferred: matches!(&state.options.networks, Networks::Prefer(network) if *network == entry.on.network),
-                is_silent: state.is_silent(entry.on.id, now),
-                has_lane: state.lane_on(entry.on.id).is_some() || state.opening.contains(&entry.on.id),
+                is_silent: state.lanes.is_silent(entry.on.id, now),
+                has_lane: state.lanes.on(entry.on.id).is_some() || state.lanes.opening.contains(&entry.on.id),
             })
             .collect()
     }
@@ -414,7 +418,7 @@ impl DeviceInner {
     fn plan(&self, flow: &Arc<Shared>, state: &mut State, now: Timestamp) -> Vec<CarrierId> {
         let candidates = self.candidates(state, now);
         // Who is parked and has nothing to say stays so.
-        if state.is_parked {
+        if state.contact.is_parked {
             return Vec::new();
         }
         let chosen = choose(&candidates, state.options.multipath);
@@ -423,17 +427,17 @@ impl DeviceInner {
         if state.want_carrier(!is_served, flow) {
             self.wants.send_modify(|count| *count += 1);
         }
-        let is_up = |id: &CarrierId| state.lane_on(*id).is_some_and(|(_, is_up)| is_up);
+        let is_up = |id: &CarrierId| state.lanes.on(*id).is_some_and(|(_, is_up)| is_up);
         if chosen.iter().any(is_up) {
-            let others = state.open_lanes().filter(|(_, on)| !chosen.contains(on)).collect::<Vec<_>>();
+            let others = state.lanes.open().filter(|(_, on)| !chosen.contains(on)).collect::<Vec<_>>();
             for (lane, _) in others {
                 state.machine.detach(lane);
-                state.close(lane);
+                state.lanes.close(lane);
             }
         }
-        let missing = |id: &CarrierId| state.lane_on(*id).is_none() && !state.opening.contains(id);
+        let missing = |id: &CarrierId| state.lanes.on(*id).is_none() && !state.lanes.opening.contains(id);
         let open = chosen.into_iter().filter(missing).collect::<Vec<_>>();
-        state.opening.extend(&open);
+        state.lanes.opening.extend(&open);
         open
     }
 
@@ -454,19 +458,20 @@ impl DeviceInner {
             None => None,
         };
         let started = flow.act(|state, now| {
-            state.opening.retain(|opening| *opening != id);
+            state.lanes.opening.retain(|opening| *opening != id);
             let (on, carrier_use) = found?;
             if lane.is_none() {
                 state.fail(id, Duration::ZERO, now);
                 return None;
             }
             // What has happened meanwhile decides.
-            if state.machine.ended().is_some() || state.lane_on(id).is_some() {
+            if state.machine.ended().is_some() || state.lanes.on(id).is_some() {
                 return None;
             }
-            let works =
-                |(_, on): (_, CarrierId)| !state.is_silent(on, now) && state.lane_on(on).is_some_and(|lane| lane.1);
-            let replaces = !state.options.multipath && !state.open_lanes().any(works);
+            let works = |(_, on): (_, CarrierId)| {
+                !state.lanes.is_silent(on, now) && state.lanes.on(on).is_some_and(|lane| lane.1)
+            };
+            let replaces = !state.options.multipath && !state.lanes.open().any(works);
             let lane_use = if state.options.multipath { carrier_use } else { Use::Normal };
             let (binding, rtt) = (on.carrier.binding(), on.carrier.rtt());
             let (lane_id, signals) = state.add_lane(on, now);
@@ -485,7 +490,7 @@ impl DeviceInner {
     /// Whether a flow is over and has nothing to tell the server any more.
     fn is_done(state: &State) -> bool {
         // A flow that was given up before the server can have heard of it needs no answer.
-        let unheard = || state.machine.record().epoch == 0 && !state.has_lanes() && state.opening.is_empty();
+        let unheard = || state.machine.record().epoch == 0 && state.lanes.is_empty() && state.lanes.opening.is_empty();
         match state.over {
             None => false,
             Some(FlowError::Reset(_)) => state.machine.ended().is_some() || unheard(),
@@ -548,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_stays_where_it_is_unless_it_is_silent_there_or_likes_another_better() {
+    fn a_flow_leaves_its_carrier_only_for_a_better_one_or_when_it_is_silent() {
         let here = Candidate { has_lane: true, ..candidate(1) };
         let best = |candidates: &[Candidate]| choose(candidates, false)[0].0;
         assert_eq!(best(&[here, candidate(2)]), 1);

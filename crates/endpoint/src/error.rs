@@ -28,7 +28,7 @@ impl FlowError {
     }
 
     /// `TimedOut`: its deadline has passed. `ConnectionRefused`: the server does not take it. `BrokenPipe`: it has ended in order, or here.
-    /// `InvalidData`: octets are lost, or an end broke the protocol. `ConnectionReset`: an application gave it up.
+    /// `InvalidData`: bytes are lost, or an end broke the protocol. `ConnectionReset`: an application gave it up.
     const fn kind(self) -> io::ErrorKind {
         match self {
             Self::Ended(ended::FINISHED) | Self::Reset(_) => io::ErrorKind::BrokenPipe,

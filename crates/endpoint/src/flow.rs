@@ -1,21 +1,31 @@
-//! One flow at an endpoint: the machine, its octets, its lanes ([`Shared`]).
+//! One flow at an endpoint: the machine, its bytes, its lanes ([`Shared`]).
 
+mod contact;
 mod credit;
-mod durable;
+mod durability;
+mod keeping;
 mod lanes;
 mod silence;
 pub(crate) mod spool;
+mod statistics;
+mod transmit;
 
+pub(crate) use durability::Durable;
+pub use lanes::CarrierId;
+pub(crate) use lanes::{Carried, Signals};
+
+use self::contact::{Contact, Timing};
+use self::durability::Durability;
+use self::lanes::Lanes;
+use self::statistics::Statistics;
 use crate::clock::Clock;
 use crate::error::FlowError;
-use crate::flow::spool::Spool;
 use crate::memory::budget::{Lease, MemoryBudget};
 use crate::memory::buffer::{ReceiveBuffer, SendBuffer};
 use crate::memory::intake::Intake;
 use crate::memory::window::{WINDOW_MIN, Window};
-use crate::options::{FlowEvent, FlowOptions, FlowStats, Keeps, Network, NetworkStats, Status};
+use crate::options::{FlowEvent, FlowOptions, FlowStats, Keeps, Status};
 use bytes::Bytes;
-use hoop_carrier::Carrier;
 use hoop_flow::frame::{FrameError, Refusal};
 use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Violation, ended};
 use hoop_units::{Duration, Timestamp, UnixTime};
@@ -24,14 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, broadcast, watch};
 
-/// So much a flow that holds nothing may write however little memory there is, in octets.
+/// So much a flow that holds nothing may write however little memory there is, in bytes.
 const WRITE_MIN: u64 = 64 * 1024;
-
-/// Events that a subscriber may lag behind before it misses the oldest.
-const EVENTS_MAX: usize = 32;
-
-/// Networks that are counted apart; more are counted with the last. Devices have fewer.
-const NETWORKS_MAX: usize = 16;
 
 /// A parked flow is resumed to grant so much more credit, as one that is attached would.
 const CREDIT_NEWS: u64 = 64 * 1024;
@@ -41,18 +45,6 @@ const STEADY: Duration = Duration::from_secs(10);
 
 /// The longest wait that a busy server may ask for.
 const BUSY_MAX: Duration = Duration::from_secs(3_600);
-
-/// Which carrier, at its endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CarrierId(pub(crate) u64);
-
-/// A carrier as an endpoint knows it.
-#[derive(Clone, Debug)]
-pub(crate) struct Carried {
-    pub(crate) id: CarrierId,
-    pub(crate) carrier: Arc<dyn Carrier>,
-    pub(crate) network: Network,
-}
 
 /// The endpoint that a flow belongs to.
 pub(crate) trait Owner: Send + Sync {
@@ -70,30 +62,6 @@ pub(crate) trait Owner: Send + Sync {
     fn is_down(&self) -> bool;
 }
 
-/// What wakes the writer of a lane.
-#[derive(Default, Debug)]
-pub(crate) struct Signals {
-    /// There may be something to send.
-    pub(crate) wake: Notify,
-    /// The lane is closing.
-    pub(crate) stop: Notify,
-}
-
-#[derive(Debug)]
-struct LaneEntry {
-    id: LaneId,
-    on: Carried,
-    signals: Arc<Signals>,
-    /// Whether its writer waits, and until when at most.
-    idle: Option<Option<Timestamp>>,
-    began: Timestamp,
-    heard: Timestamp,
-    up: Option<Timestamp>,
-    is_closing: bool,
-    /// The other end, or the carrier, has ended it.
-    is_broken: bool,
-}
-
 /// What a flow's owner finds when it looks.
 pub(crate) struct State {
     pub(crate) machine: Flow,
@@ -104,43 +72,18 @@ pub(crate) struct State {
     lease: Lease,
     /// What a device may send: at a server.
     window: Option<Window>,
-    lanes: Vec<LaneEntry>,
-    next_lane: u64,
     reader: Option<Waker>,
     writer: Option<Waker>,
     pub(crate) over: Option<FlowError>,
     /// The application has dropped its end: what comes is thrown away.
     is_abandoned: bool,
-    /// Carriers on which a lane is being opened.
-    pub(crate) opening: Vec<CarrierId>,
-    pub(crate) was_attached: bool,
-    pub(crate) is_parked: bool,
-    /// Carriers that did not answer, and when that was noticed.
-    silent: Vec<(CarrierId, Timestamp)>,
-    failures: Vec<Failure>,
-    pub(crate) offline_since: Option<Timestamp>,
-    network: Option<Network>,
-    /// When the owner looks after the flow again by itself, at the latest; None: never.
-    watched: Option<Timestamp>,
-    /// Whether it was active when a device's owner looked last.
-    was_active: bool,
-    /// When something came last.
-    data_at: Option<Timestamp>,
-    /// When the last ACK is to be said again.
-    pause_at: Option<Timestamp>,
-    /// What is to be written down before it is told; None: nothing ever is.
-    pub(crate) durable: Option<Durable>,
-    /// What goes to disk before it is acknowledged; None: nothing does.
-    pub(crate) spool: Option<Spool>,
-    /// The deadline or the size was told to the machine, and no lane has been attached since.
-    has_news: bool,
-    /// It is in the store, and not here: what still comes is thrown away, and not acknowledged.
-    pub(crate) is_put_away: bool,
+    pub(crate) lanes: Lanes,
+    pub(crate) contact: Contact,
+    timing: Timing,
+    pub(crate) durability: Durability,
+    statistics: Statistics,
     /// What the owner is to do once the lock is released.
     todo: Todo,
-    events: Option<broadcast::Sender<FlowEvent>>,
-    networks: Vec<(Network, NetworkStats)>,
-    wants_carrier: bool,
 }
 
 /// One flow, shared by its application, its lanes and its endpoint.
@@ -157,41 +100,6 @@ pub(crate) struct Shared {
     status: watch::Sender<Status>,
     /// Tells that nobody is writing it down any more.
     rested: Notify,
-}
-
-/// A carrier on which attaching failed.
-#[derive(Clone, Copy, Debug)]
-struct Failure {
-    on: CarrierId,
-    /// How often in a row.
-    times: u32,
-    /// Not again before.
-    until: Timestamp,
-}
-
-/// What of a flow is written down before it is told.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Durable {
-    /// What the application wants to find again with it.
-    pub(crate) attachment: Vec<u8>,
-    /// Somebody is writing it down.
-    is_busy: bool,
-    /// Something is to be written down, if only at leisure.
-    is_stale: bool,
-    /// The application writes no more, and that is not written down.
-    finishes: bool,
-    /// What the application has kept beyond what is written down.
-    keeps: Option<u64>,
-    /// Whether it is to be written down as quiet: see [`State::is_quiet`].
-    is_quiet: bool,
-}
-
-impl Durable {
-    /// To be written down.
-    pub(crate) fn new(attachment: Vec<u8>) -> Self {
-        // A flow that begins is written down by who accepts it.
-        Self { attachment, is_stale: true, is_busy: true, ..Self::default() }
-    }
 }
 
 /// What is to be written down: the record, the attachment, and whether it is to be synced.
@@ -241,8 +149,8 @@ impl std::fmt::Debug for Shared {
         let mut debug = f.debug_struct("Flow");
         debug.field("name", &self.name);
         if let Ok(state) = self.state.try_lock() {
-            debug.field("machine", &state.machine).field("lanes", &state.lanes).field("failures", &state.failures);
-            debug.field("opening", &state.opening).field("silent", &state.silent).field("over", &state.over);
+            debug.field("machine", &state.machine).field("lanes", &state.lanes);
+            debug.field("over", &state.over);
         }
         debug.finish_non_exhaustive()
     }
@@ -274,31 +182,16 @@ impl Shared {
             options,
             lease: Lease::default(),
             window,
-            lanes: Vec::new(),
-            next_lane: 0,
             reader: None,
             writer: None,
             over: None,
             is_abandoned: false,
-            opening: Vec::new(),
-            was_attached: machine.record().opening.is_none(),
-            is_parked: false,
-            silent: Vec::new(),
-            failures: Vec::new(),
-            offline_since: Some(now),
-            network: None,
-            watched: Some(now),
-            was_active: false,
-            data_at: None,
-            pause_at: None,
-            durable: None,
-            spool: None,
-            has_news: false,
-            is_put_away: false,
+            lanes: Lanes::default(),
+            contact: Contact::new(machine.record().opening.is_none(), now),
+            timing: Timing::new(now),
+            durability: Durability::default(),
+            statistics: Statistics::default(),
             todo: Todo::default(),
-            events: None,
-            networks: Vec::new(),
-            wants_carrier: false,
             machine,
         };
         let (status, _) = watch::channel(Status { offline_since: Some(now), ..Status::default() });
@@ -383,11 +276,11 @@ impl Shared {
     /// The other end, or the carrier, has ended a lane.
     pub(crate) fn lane_gone(self: &Arc<Self>, lane: LaneId) {
         self.act(|state, _| {
-            if let Some(entry) = state.lanes.iter_mut().find(|entry| entry.id == lane) {
+            if let Some(entry) = state.lanes.get_mut(lane) {
                 entry.is_broken = !entry.is_closing;
             }
             state.machine.detach(lane);
-            state.close(lane);
+            state.lanes.close(lane);
         });
     }
 
@@ -395,12 +288,12 @@ impl Shared {
     pub(crate) fn lane_ended(self: &Arc<Self>, lane: LaneId) {
         self.act(|state, now| {
             state.machine.detach(lane);
-            let Some(at) = state.lanes.iter().position(|entry| entry.id == lane) else { return };
-            let entry = state.lanes.remove(at);
+            let Some(at) = state.lanes.entries.iter().position(|entry| entry.id == lane) else { return };
+            let entry = state.lanes.entries.remove(at);
             state.machine.tell_news_again();
-            add_attached(&mut state.networks, &entry, now);
+            state.statistics.add_attached(&entry, now);
             match entry.up {
-                Some(up) if now.since(up) >= STEADY => state.failures.retain(|failure| failure.on != entry.on.id),
+                Some(up) if now.since(up) >= STEADY => state.lanes.forgive(entry.on.id),
                 _ if entry.is_broken && self.is_device => state.fail(entry.on.id, Duration::ZERO, now),
                 _ => {}
             }
@@ -415,7 +308,7 @@ impl Shared {
 
     // ---- the application ----
 
-    /// Takes what has come, at most `most` octets, into `chunks`.
+    /// Takes what has come, at most `most` bytes, into `chunks`.
     pub(crate) fn poll_read(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
@@ -448,7 +341,7 @@ impl Shared {
         })
     }
 
-    /// Takes octets over as far as there is room for them: `take` is told how much, and puts it into the buffer.
+    /// Takes bytes over as far as there is room for them: `take` is told how much, and puts it into the buffer.
     ///
     /// There is room as far as [the memory](MemoryBudget) goes, or [`WRITE_MIN`] if it holds nothing.
     pub(crate) fn poll_write(
@@ -462,7 +355,7 @@ impl Shared {
             }
             // What a restarted end supplies again it may, though it said before that it was all.
             let outgoing = state.machine.outgoing();
-            let most = match outgoing.is_finished() || state.durable.as_ref().is_some_and(|durable| durable.finishes) {
+            let most = match outgoing.is_finished() || state.durability.finishes() {
                 true => outgoing.end() - outgoing.ready(),
                 false => u64::MAX,
             };
@@ -518,7 +411,7 @@ impl Shared {
         }
         let is_finished = self.act(|state, _| {
             state.is_abandoned = true;
-            state.machine.outgoing().is_finished() || state.durable.as_ref().is_some_and(|durable| durable.finishes)
+            state.machine.outgoing().is_finished() || state.durability.finishes()
         });
         if !is_finished {
             self.reset(ended::GIVEN_UP);
@@ -538,7 +431,13 @@ impl Shared {
     pub(crate) async fn stop_commits(&self) {
         loop {
             let rested = self.rested.notified();
-            if self.peek().durable.as_mut().is_none_or(|durable| !std::mem::replace(&mut durable.is_busy, true)) {
+            if self
+                .peek()
+                .durability
+                .durable
+                .as_mut()
+                .is_none_or(|durable| !std::mem::replace(&mut durable.is_busy, true))
+            {
                 return;
             }
             rested.await;
@@ -547,7 +446,7 @@ impl Shared {
 
     /// Nobody is writing the flow down any more.
     pub(crate) fn rest(self: &Arc<Self>) {
-        self.act(|state, _| state.rest());
+        self.act(|state, _| state.durability.rest());
         self.rested.notify_waiters();
     }
 
@@ -560,12 +459,12 @@ impl Shared {
     /// be put away, or since more was acknowledged.
     pub(crate) fn put_away(self: &Arc<Self>, only_quiet: bool, kept: u64) -> bool {
         self.act(|state, _| {
-            let is_behind = state.spool.is_none() && state.machine.incoming().kept() != kept;
+            let is_behind = state.durability.spool.is_none() && state.machine.incoming().kept() != kept;
             if is_behind || state.over.is_some() || (only_quiet && !state.is_quiet()) {
-                state.make_stale();
+                state.durability.make_stale();
                 return false;
             }
-            state.is_put_away = true;
+            state.durability.is_put_away = true;
             state.machine.park();
             state.end(FlowError::Gone, self);
             true
@@ -576,23 +475,20 @@ impl Shared {
     pub(crate) fn dismiss(self: &Arc<Self>, why: FlowError) {
         self.act(|state, _| {
             state.end(why, self);
-            for lane in state.lanes.iter().map(|entry| entry.id).collect::<Vec<_>>() {
+            for lane in state.lanes.ids() {
                 state.machine.detach(lane);
-                state.close(lane);
+                state.lanes.close(lane);
             }
         });
     }
 
     pub(crate) fn events(&self) -> broadcast::Receiver<FlowEvent> {
-        self.peek().events.get_or_insert_with(|| broadcast::channel(EVENTS_MAX).0).subscribe()
+        self.peek().statistics.subscribe()
     }
 
     pub(crate) fn stats(&self) -> FlowStats {
         let (state, now) = (self.peek(), self.clock.now());
-        let mut networks = state.networks.clone();
-        for entry in &state.lanes {
-            add_attached(&mut networks, entry, now);
-        }
+        let networks = state.statistics.networks(state.lanes.entries.iter(), now);
         let outgoing = state.machine.outgoing();
         FlowStats { networks, written: outgoing.end(), acknowledged: outgoing.acked(), read: state.receive.read() }
     }
@@ -612,24 +508,6 @@ fn register(place: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-fn counted<'a>(networks: &'a mut Vec<(Network, NetworkStats)>, network: &Network) -> &'a mut NetworkStats {
-    let at = match networks.iter().position(|(known, _)| known == network) {
-        Some(at) => at,
-        None if networks.len() < NETWORKS_MAX => {
-            networks.push((network.clone(), NetworkStats::default()));
-            networks.len() - 1
-        }
-        None => NETWORKS_MAX - 1,
-    };
-    &mut networks[at].1
-}
-
-fn add_attached(networks: &mut Vec<(Network, NetworkStats)>, entry: &LaneEntry, now: Timestamp) {
-    if let Some(up) = entry.up {
-        counted(networks, &entry.on.network).attached += now.since(up);
-    }
-}
-
 impl State {
     /// Everything that follows from what the machine was told.
     fn settle(&mut self, flow: &Shared, now: Timestamp) -> Todo {
@@ -641,29 +519,27 @@ impl State {
             wake(&mut self.reader);
         }
         self.grant(flow, now);
-        self.wake_lanes();
+        self.lanes.wake(&mut self.machine);
         let lease = self.lease();
         flow.takes(std::mem::replace(&mut self.lease, lease), lease);
         if flow.is_device && self.is_to_be_watched(now) {
             self.todo.set_timer = true;
         }
         if self.todo.set_timer {
-            self.watched = Some(now);
+            self.timing.watched = Some(now);
         }
-        if self.is_parked && self.has_to_say() {
-            (self.is_parked, self.todo.reconcile) = (false, true);
+        if self.contact.is_parked && self.has_to_say() {
+            (self.contact.is_parked, self.todo.reconcile) = (false, true);
         }
         // Whoever is offline and has something to say now asks for a carrier, once.
-        let asks = self.over.is_none() && !self.wants_carrier && self.lanes.is_empty() && self.opening.is_empty();
-        self.todo.reconcile |= flow.is_device && asks && !self.is_parked && self.has_to_say();
+        let asks = self.over.is_none()
+            && !self.contact.wants_carrier
+            && self.lanes.is_empty()
+            && self.lanes.opening.is_empty();
+        self.todo.reconcile |= flow.is_device && asks && !self.contact.is_parked && self.has_to_say();
         let is_quiet = self.is_quiet();
-        self.todo.commit = self.durable.as_mut().is_some_and(|durable| {
-            durable.is_stale |= std::mem::replace(&mut durable.is_quiet, is_quiet) != is_quiet;
-            let begins = durable.is_stale && !durable.is_busy && self.machine.ended().is_none();
-            durable.is_busy |= begins;
-            begins
-        });
-        if let Some(spool) = self.spool.as_mut().filter(|_| self.over.is_none()) {
+        self.todo.commit = self.durability.begins(is_quiet, self.machine.ended().is_some());
+        if let Some(spool) = self.durability.spool.as_mut().filter(|_| self.over.is_none()) {
             self.todo.spool = spool.begins();
             self.todo.load = spool.begins_to_load(self.receive.whole(), self.receive.len());
         }
@@ -673,13 +549,16 @@ impl State {
     /// What comes for an application that is gone is thrown away.
     fn pass_over(&mut self, now: Timestamp) {
         let incoming = self.machine.incoming();
-        let told = if self.spool.is_some() { incoming.consumed() } else { incoming.kept() };
-        if !self.is_abandoned || self.is_put_away || (!self.receive.has_ready() && told >= self.receive.read()) {
+        let told = if self.durability.spool.is_some() { incoming.consumed() } else { incoming.kept() };
+        if !self.is_abandoned
+            || self.durability.is_put_away
+            || (!self.receive.has_ready() && told >= self.receive.read())
+        {
             return;
         }
         self.receive.skip();
         let read = self.receive.read();
-        match &mut self.spool {
+        match &mut self.durability.spool {
             // An earlier server may have said that it is kept, and a later one goes by what is on disk.
             Some(spool) => spool.consume(read),
             None => self.keep_read(read, now),
@@ -698,22 +577,22 @@ impl State {
                 self.attached(lane, flow, now);
                 self.todo.reconcile = true;
             }
-            Event::Close(lane) => self.close(lane),
+            Event::Close(lane) => self.lanes.close(lane),
             Event::Offline => {
                 self.went_offline(flow, now);
                 self.todo.reconcile = true;
             }
             Event::Parked => {
-                self.is_parked = true;
-                self.tell(FlowEvent::Parked);
+                self.contact.is_parked = true;
+                self.statistics.tell(FlowEvent::Parked);
             }
             Event::Deadline(at) => {
                 // What is in the store expires by it.
-                self.make_stale();
-                self.tell(FlowEvent::Deadline(at));
+                self.durability.make_stale();
+                self.statistics.tell(FlowEvent::Deadline(at));
                 self.todo.set_timer = true;
             }
-            Event::Size(size) => self.tell(FlowEvent::Size(size)),
+            Event::Size(size) => self.statistics.tell(FlowEvent::Size(size)),
             Event::Refused { lane, refusal } => {
                 self.refused(lane, refusal, now);
                 self.todo.reconcile = true;
@@ -721,9 +600,9 @@ impl State {
             Event::Ended { code } => {
                 self.end(FlowError::Ended(code), flow);
                 if flow.is_device {
-                    for lane in self.lanes.iter().map(|entry| entry.id).collect::<Vec<_>>() {
+                    for lane in self.lanes.ids() {
                         self.machine.detach(lane);
-                        self.close(lane);
+                        self.lanes.close(lane);
                     }
                 }
                 self.todo.reconcile = true;
@@ -734,23 +613,16 @@ impl State {
     fn publish(&self, flow: &Shared) {
         flow.status.send_if_modified(|status| {
             let new = Status {
-                network: self.network.clone().filter(|_| self.offline_since.is_none()),
-                offline_since: self.offline_since,
+                network: self.contact.network.clone().filter(|_| self.contact.offline_since.is_none()),
+                offline_since: self.contact.offline_since,
                 is_delivered: self.machine.outgoing().is_done(),
-                wants_carrier: self.wants_carrier,
+                wants_carrier: self.contact.wants_carrier,
                 over: self.over,
             };
             let is_new = *status != new;
             *status = new;
             is_new
         });
-    }
-
-    pub(crate) fn tell(&self, event: FlowEvent) {
-        if let Some(events) = &self.events {
-            // Nobody may be listening any more.
-            let _ = events.send(event);
-        }
     }
 
     fn acked(&mut self, flow: &Shared) {
@@ -762,24 +634,24 @@ impl State {
     }
 
     fn attached(&mut self, lane: LaneId, flow: &Shared, now: Timestamp) {
-        let Some(entry) = self.lanes.iter_mut().find(|entry| entry.id == lane) else { return };
+        let Some(entry) = self.lanes.get_mut(lane) else { return };
         (entry.up, entry.heard) = (Some(now), now);
         let network = entry.on.network.clone();
         if let Some(rtt) = entry.on.carrier.rtt() {
             self.machine.set_rtt(lane, rtt);
         }
-        (self.was_attached, self.is_parked, self.wants_carrier) = (true, false, false);
+        (self.contact.was_attached, self.contact.is_parked, self.contact.wants_carrier) = (true, false, false);
         // The store thinks that it is parked.
-        self.make_stale();
-        self.has_news = false;
-        let offline_since = self.offline_since.take();
-        let before = self.network.replace(network.clone());
-        self.tell(FlowEvent::Attached { network: network.clone() });
+        self.durability.make_stale();
+        self.contact.has_news = false;
+        let offline_since = self.contact.offline_since.take();
+        let before = self.contact.network.replace(network.clone());
+        self.statistics.tell(FlowEvent::Attached { network: network.clone() });
         if let (Some(since), Some(_)) = (offline_since, &before) {
-            self.tell(FlowEvent::Resumed { after: now.since(since) });
+            self.statistics.tell(FlowEvent::Resumed { after: now.since(since) });
         }
         if let Some(from) = before.filter(|from| *from != network) {
-            self.tell(FlowEvent::CarrierChanged { from, to: network });
+            self.statistics.tell(FlowEvent::CarrierChanged { from, to: network });
         }
         self.publish(flow);
     }
@@ -790,12 +662,12 @@ impl State {
     }
 
     fn went_offline(&mut self, flow: &Shared, now: Timestamp) {
-        if self.offline_since.is_none() {
-            self.offline_since = Some(now);
-            self.pause_at = None;
+        if self.contact.offline_since.is_none() {
+            self.contact.offline_since = Some(now);
+            self.timing.pause_at = None;
             self.todo.set_timer = true;
-            self.make_stale();
-            self.tell(FlowEvent::Offline { since: now });
+            self.durability.make_stale();
+            self.statistics.tell(FlowEvent::Offline { since: now });
             self.publish(flow);
         }
     }
@@ -803,7 +675,7 @@ impl State {
     fn refused(&mut self, lane: LaneId, refusal: Refusal, now: Timestamp) {
         let is_final = match refusal {
             Refusal::Unknown | Refusal::NoService | Refusal::Version => true,
-            Refusal::Full => !self.was_attached,
+            Refusal::Full => !self.contact.was_attached,
             Refusal::Stale { .. } | Refusal::Ended { .. } | Refusal::Busy { .. } => false,
         };
         if is_final && !self.machine.is_attached() {
@@ -814,16 +686,16 @@ impl State {
             Refusal::Busy { secs } => Duration::from_secs(secs.max(1)).min(BUSY_MAX),
             _ => Duration::ZERO,
         };
-        if let Some(entry) = self.lanes.iter().find(|entry| entry.id == lane) {
+        if let Some(entry) = self.lanes.entries.iter().find(|entry| entry.id == lane) {
             self.fail(entry.on.id, wait, now);
         }
     }
 
     fn end(&mut self, why: FlowError, flow: &Shared) {
         let over = *self.over.get_or_insert(why);
-        self.tell(FlowEvent::Over(over));
+        self.statistics.tell(FlowEvent::Over(over));
         self.send.clear();
-        self.wants_carrier = false;
+        self.contact.wants_carrier = false;
         wake(&mut self.reader);
         wake(&mut self.writer);
         self.publish(flow);
@@ -831,15 +703,38 @@ impl State {
 
     /// Whether the flow could use a carrier that is not there.
     pub(crate) fn want_carrier(&mut self, wants: bool, flow: &Shared) -> bool {
-        if self.wants_carrier == wants {
+        if self.contact.wants_carrier == wants {
             return false;
         }
-        self.wants_carrier = wants;
+        self.contact.wants_carrier = wants;
         if wants {
-            self.tell(FlowEvent::WantsCarrier);
+            self.statistics.tell(FlowEvent::WantsCarrier);
         }
         self.publish(flow);
         wants
+    }
+
+    /// An attempt to attach on a carrier came to nothing, or did not last; it is not repeated before `least` has passed.
+    pub(crate) fn fail(&mut self, on: CarrierId, least: Duration, now: Timestamp) {
+        self.lanes.fail(on, least, now);
+        (self.todo.reconcile, self.todo.set_timer) = (true, true);
+    }
+
+    /// A carrier owes an answer and does not give it.
+    pub(crate) fn set_silent(&mut self, on: CarrierId, now: Timestamp) {
+        self.lanes.set_silent(on, now);
+        (self.todo.reconcile, self.todo.set_timer) = (true, true);
+    }
+
+    /// A lane is to be attached; its owner tells the machine.
+    pub(crate) fn add_lane(&mut self, on: Carried, now: Timestamp) -> (LaneId, Arc<Signals>) {
+        self.todo.set_timer = true;
+        self.lanes.add(on, now)
+    }
+
+    /// Tells the application what has happened.
+    pub(crate) fn tell(&self, event: FlowEvent) {
+        self.statistics.tell(event);
     }
 
     /// Whether there is something to say that a server which parked the flow is to hear.
@@ -847,28 +742,28 @@ impl State {
         let (outgoing, incoming) = (self.machine.outgoing(), self.machine.incoming());
         let sends = outgoing.acked() < outgoing.end() || (outgoing.is_finished() && !outgoing.is_done());
         let wants = incoming.consumed().min(incoming.kept()) + self.options.window >= incoming.granted() + CREDIT_NEWS;
-        sends || self.has_news || self.over.is_some() || (wants && incoming.end().is_none())
+        sends || self.contact.has_news || self.over.is_some() || (wants && incoming.end().is_none())
     }
 
-    /// The offset of the next octet to be read.
+    /// The offset of the next byte to be read.
     pub(crate) const fn position(&self) -> u64 {
         self.receive.read()
     }
 
-    /// The offset of the next octet to be written.
+    /// The offset of the next byte to be written.
     pub(crate) const fn written_to(&self) -> u64 {
         self.send.end()
     }
 
     pub(crate) fn set_deadline(&mut self, at: Option<UnixTime>) {
         self.machine.set_deadline(at);
-        self.has_news = true;
+        self.contact.has_news = true;
         self.todo.set_timer = true;
     }
 
     pub(crate) fn set_size(&mut self, size: Option<u64>) {
         self.machine.set_size(size);
-        self.has_news = true;
+        self.contact.has_news = true;
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 /// How much is received at once, at most.
 pub(crate) const RECEIVE_MAX: usize = 256 * 1024;
 
-/// How many chunks are taken in at once, at most: of QUIC, a packet's octets are one. Few, since a lane that waits has room for them.
+/// How many chunks are taken in at once, at most: of QUIC, a packet's bytes are one. Few, since a lane that waits has room for them.
 const GATHER_MAX: usize = 16;
 
-/// How long a lane that closes has for its last octets: a carrier that still works needs far less, and one that does not holds up nothing longer.
+/// How long a lane that closes has for its last bytes: a carrier that still works needs far less, and one that does not holds up nothing longer.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs a lane that the machine knows until it is done with. `intake` has what came before.

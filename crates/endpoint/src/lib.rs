@@ -1,6 +1,6 @@
 //! Flows over carriers: byte streams between a device and a server that outlive the connections which carry them.
 //!
-//! A *flow* is two streams of octets and a name (`docs/flow.md`). *Carriers* ([`hoop_carrier::Carrier`]) are connections, and come and go: a
+//! A *flow* is two streams of bytes and a name (`docs/flow.md`). *Carriers* ([`hoop_carrier::Carrier`]) are connections, and come and go: a
 //! [`Device`] opens flows and attaches them to what carriers there are, a [`Server`] takes carriers and gives the flows that come over them. To the
 //! application a flow is a [`FlowStream`], which reads and writes like a TCP connection, and does not break when the network does.
 //!
@@ -46,9 +46,9 @@
 //!
 //! # What is where
 //!
-//! [`hoop_flow::Flow`] is the machine: it knows offsets, lanes and frames, and no octets, clock or socket. Here each flow has its machine and its two
+//! [`hoop_flow::Flow`] is the machine: it knows offsets, lanes and frames, and no bytes, clock or socket. Here each flow has its machine and its two
 //! buffers under one lock, which is never held while anything is waited for; each lane has two tasks, one that reads and one that writes; and each end
-//! has one task that looks after flows as time passes. Octets stay in the buffers that they came in.
+//! has one task that looks after flows as time passes. Bytes stay in the buffers that they came in.
 //!
 //! # Which carrier
 //!
@@ -59,7 +59,7 @@
 //! # Restarts
 //!
 //! What a process had in memory is gone with it. An application whose flows are to go on keeps what it has read, says so
-//! ([`FlowStream::keep`]), and can give what it wrote again: see [`Device::restore`]. A server may leave the keeping to a store ([`Keeps::Stored`]): octets are
+//! ([`FlowStream::keep`]), and can give what it wrote again: see [`Device::restore`]. A server may leave the keeping to a store ([`Keeps::Stored`]): bytes are
 //! on disk before they are acknowledged, and the application of the next server reads what that of the last had not done with.
 //!
 //! Rooms, each importing only those before it: `error`, `options`, `clock`, `memory`, `flow`, `park`, `stream`, `timers`, `lane`, `device`, `server`.

@@ -32,7 +32,7 @@ pub enum Keeps {
     #[default]
     OnArrival,
     /// Once the application has said that it outlives a restart ([`FlowStream::keep`](crate::FlowStream::keep)). A server that has a store writes such a
-    /// flow down, and each octet is sent once it is written down that it may be: the flow outlives a restart of the server, whose application writes
+    /// flow down, and each byte is sent once it is written down that it may be: the flow outlives a restart of the server, whose application writes
     /// again what was not acknowledged.
     WhenTold,
     /// At a server that has stores for both ([`ServerConfig::store`](crate::ServerConfig), [`ServerConfig::octets`](crate::ServerConfig)): once it is on disk and synced there. The
@@ -47,14 +47,14 @@ pub enum Keeps {
 pub struct FlowOptions {
     /// When it should be done. It ends by itself then, and at the server [`DEADLINE_GRACE`] later. Of the device's choosing: at a server it has no effect.
     pub deadline: Option<UnixTime>,
-    /// How many octets this end will send, as far as it knows.
+    /// How many bytes this end will send, as far as it knows.
     pub size: Option<u64>,
-    /// How many octets of what came wait to be read, at most. Default 2 MiB: 168 Mbit/s at 100 ms.
+    /// How many bytes of what came wait to be read, at most. Default 2 MiB: 168 Mbit/s at 100 ms.
     pub window: u64,
-    /// Once the window is full no more is asked for until so few octets wait to be read: the radio sleeps meanwhile. Default: more is asked for as
+    /// Once the window is full no more is asked for until so few bytes wait to be read: the radio sleeps meanwhile. Default: more is asked for as
     /// soon as something is read.
     pub low: Option<u64>,
-    /// How many octets that are written wait to be acknowledged, at most; all of them are in memory. Fewer at a server that is short of memory (`ServerLimits::octets`). Default 2 MiB.
+    /// How many bytes that are written wait to be acknowledged, at most; all of them are in memory. Fewer at a server that is short of memory (`ServerLimits::octets`). Default 2 MiB.
     pub send_buffer: u64,
     /// Which networks it is carried by. A device's choice.
     pub networks: Networks,
@@ -127,7 +127,7 @@ pub enum FlowEvent {
     MayPark,
     /// The device has said when it should be done.
     Deadline(Option<UnixTime>),
-    /// The peer has said how many octets it will send.
+    /// The peer has said how many bytes it will send.
     Size(Option<u64>),
     /// It goes on no more.
     Over(FlowError),
@@ -136,9 +136,9 @@ pub enum FlowEvent {
 /// What a network has carried of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NetworkStats {
-    /// Octets of the stream that were sent over it, those that were sent again included.
+    /// Bytes of the stream that were sent over it, those that were sent again included.
     pub sent: u64,
-    /// Octets of the stream that came over it, those that came again included.
+    /// Bytes of the stream that came over it, those that came again included.
     pub received: u64,
     /// How long it was attached, of several carriers together.
     pub attached: Duration,
@@ -149,10 +149,10 @@ pub struct NetworkStats {
 pub struct FlowStats {
     /// In the order in which they were used first.
     pub networks: Vec<(Network, NetworkStats)>,
-    /// How many octets were written.
+    /// How many bytes were written.
     pub written: u64,
     /// How many of these the peer has acknowledged.
     pub acknowledged: u64,
-    /// How many octets were read.
+    /// How many bytes were read.
     pub read: u64,
 }

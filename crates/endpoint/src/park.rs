@@ -5,7 +5,7 @@ use hoop_carrier::Pending;
 use hoop_flow_store::StoreError;
 use std::sync::Arc;
 
-/// The longest attachment of an application's, in octets: what the store takes, less the name of the service.
+/// The longest attachment of an application's, in bytes: what the store takes, less the name of the service.
 pub const ATTACHMENT_MAX: usize = 768;
 
 /// An endpoint that has a store for flows.
@@ -26,7 +26,7 @@ pub enum ParkError {
     /// The attachment is too long.
     #[error("an attachment has at most {} octets", ATTACHMENT_MAX)]
     Attachment,
-    /// Octets were acknowledged that nobody has read.
+    /// Bytes were acknowledged that nobody has read.
     #[error("octets were acknowledged that nobody has read")]
     Unread,
     /// The store does not take it.

@@ -67,7 +67,7 @@ impl Server {
         Self { shared, opened: tokio::sync::Mutex::new(opened) }
     }
 
-    /// Takes a carrier, of whatever listener, and serves its lanes until it is gone. `network`: what its octets are counted under.
+    /// Takes a carrier, of whatever listener, and serves its lanes until it is gone. `network`: what its bytes are counted under.
     pub fn serve(&self, carrier: Arc<dyn Carrier>, network: impl Into<Network>) {
         let shared = &self.shared;
         let id = CarrierId(shared.next_carrier.fetch_add(1, Ordering::Relaxed));
@@ -137,7 +137,7 @@ impl Server {
         lock(&self.shared.flows).here.len()
     }
 
-    /// How many octets are held of all flows: see [`ServerLimits::octets`].
+    /// How many bytes are held of all flows: see [`ServerLimits::octets`].
     pub fn octets(&self) -> u64 {
         self.shared.memory.octets()
     }

@@ -16,17 +16,17 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{broadcast, watch};
 
-/// How many octets a reader takes over at once, so that small chunks cost no lock each.
+/// How many bytes a reader takes over at once, so that small chunks cost no lock each.
 const TAKE_MAX: usize = 64 * 1024;
 
-/// The most octets that one call of [`AsyncWrite::poll_write`] copies.
+/// The most bytes that one call of [`AsyncWrite::poll_write`] copies.
 const COPY_MAX: usize = 64 * 1024;
 
 /// A flow: read from it and write to it; what happens to its connections it survives.
 ///
 /// * Reading gives what came, once and in order, and nothing once the peer has [shut down](tokio::io::AsyncWriteExt::shutdown) its end. What came
 ///   before the flow ended can be read after that.
-/// * Writing takes octets into memory, at most [`FlowOptions::send_buffer`](crate::FlowOptions) of them, where they stay until the peer has
+/// * Writing takes bytes into memory, at most [`FlowOptions::send_buffer`](crate::FlowOptions) of them, where they stay until the peer has
 ///   acknowledged them; `flush` waits for nothing ([`FlowStream::finished`] does).
 /// * Errors are [`FlowError`]s within an [`io::Error`].
 /// * Dropped after it was shut down, it goes on by itself until the peer has everything, and what comes is thrown away. Dropped before that, it is
@@ -140,12 +140,12 @@ impl FlowStream {
         FlowMeter(Arc::downgrade(self.flow()))
     }
 
-    /// The offset of the next octet to be read.
+    /// The offset of the next byte to be read.
     pub fn position(&self) -> u64 {
         self.read.position()
     }
 
-    /// The offset of the next octet to be written. 0 for a new flow; one that is restored, or goes on after it was parked, is written again from here.
+    /// The offset of the next byte to be written. 0 for a new flow; one that is restored, or goes on after it was parked, is written again from here.
     pub fn written(&self) -> u64 {
         self.write.written()
     }
@@ -160,12 +160,12 @@ impl FlowStream {
         self.flow().act(|state, _| state.set_deadline(at));
     }
 
-    /// Says how many octets this end will send.
+    /// Says how many bytes this end will send.
     pub fn set_size(&self, size: Option<u64>) {
         self.flow().act(|state, _| state.set_size(size));
     }
 
-    /// Sets how many octets of what came wait to be read, at most, and to how few that must fall before more is asked for
+    /// Sets how many bytes of what came wait to be read, at most, and to how few that must fall before more is asked for
     /// ([`FlowOptions::low`](crate::FlowOptions::low)). What was asked for before still comes.
     pub fn set_window(&self, window: u64, low: Option<u64>) {
         self.flow().act(|state, now| state.set_window(window, low, now));
@@ -181,18 +181,18 @@ impl FlowStream {
     /// again with it; written down soon.
     ///
     /// # Errors
-    /// If it has more than [`ATTACHMENT_MAX`] octets.
+    /// If it has more than [`ATTACHMENT_MAX`] bytes.
     pub fn set_attachment(&self, attachment: impl Into<Vec<u8>>) -> Result<(), ParkError> {
         let attachment = attachment.into();
         if attachment.len() > ATTACHMENT_MAX {
             return Err(ParkError::Attachment);
         }
-        self.flow().act(|state, _| state.set_attachment(attachment));
+        self.flow().act(|state, _| state.durability.set_attachment(attachment));
         Ok(())
     }
 
     /// At a server with a store: puts the flow there, and closes its lanes; nothing of it stays in memory but what the store keeps. Once the device has
-    /// something to say, or resumes it, [`Server::accept`](crate::Server::accept) gives it again, with this attachment of at most [`ATTACHMENT_MAX`] octets. What was
+    /// something to say, or resumes it, [`Server::accept`](crate::Server::accept) gives it again, with this attachment of at most [`ATTACHMENT_MAX`] bytes. What was
     /// written and is not acknowledged is to be written again then, from [`FlowStream::written`] on.
     ///
     /// # Errors
@@ -200,7 +200,7 @@ impl FlowStream {
     pub async fn park(self, attachment: &[u8]) -> Result<(), (Self, ParkError)> {
         let parked = match &self.write.handle.server {
             None => Err(ParkError::NoStore),
-            Some(_) if self.read.taken() > 0 && self.flow().peek().spool.is_none() => Err(ParkError::Unread),
+            Some(_) if self.read.taken() > 0 && self.flow().peek().durability.spool.is_none() => Err(ParkError::Unread),
             Some(_) if attachment.len() > ATTACHMENT_MAX => Err(ParkError::Attachment),
             Some(server) => {
                 let (server, flow, attachment) = (server.clone(), self.flow().clone(), attachment.to_vec());
@@ -214,7 +214,7 @@ impl FlowStream {
 
     /// What outlives a restart of this process, as of now: see [`Device::restore`](crate::Device::restore). Written down at leisure it may be out of
     /// date: what is missing then is asked for, or sent, again. But whoever does not know from it that a stream has ended may be told that the flow is lost, if the peer had all: so it
-    /// is to be written down once this end is shut down, and before the last of the peer's octets is kept.
+    /// is to be written down once this end is shut down, and before the last of the peer's bytes is kept.
     pub fn record(&self) -> Record {
         self.read.record()
     }
@@ -233,7 +233,7 @@ impl FlowStream {
         self.write.finished().await
     }
 
-    /// The next octets that came, as they lie in memory, at most `most`; none: the stream is at its end.
+    /// The next bytes that came, as they lie in memory, at most `most`; none: the stream is at its end.
     ///
     /// # Errors
     /// As reading.
@@ -241,7 +241,7 @@ impl FlowStream {
         self.read.read_chunk(most).await
     }
 
-    /// Writes octets without copying them, all of them.
+    /// Writes bytes without copying them, all of them.
     ///
     /// # Errors
     /// As writing.
@@ -278,7 +278,7 @@ impl FlowReader {
         self.handle.flow.peek().record()
     }
 
-    /// How many octets were taken over and are not given out.
+    /// How many bytes were taken over and are not given out.
     fn taken(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
     }

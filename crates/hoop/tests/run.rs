@@ -172,7 +172,7 @@ fn the_status_says_what_is_waited_for_and_that_nothing_runs() {
 }
 
 #[test]
-fn of_a_program_that_takes_no_library_in_it_is_said_that_nothing_of_it_is_carried() {
+fn it_says_that_nothing_is_carried_of_a_program_that_loads_no_library() {
     let folder = tempfile::tempdir().unwrap();
     let _relay = relay(folder.path());
     std::fs::write(folder.path().join("main.c"), "int main(void) { return 3; }").unwrap();

@@ -10,7 +10,7 @@ impl State {
     /// The application has read: more is asked for, unless it wants to let the window run empty first.
     pub(super) fn consumed(&mut self, now: Timestamp) {
         // What is on disk is consumed when the application says so.
-        if self.spool.is_some() {
+        if self.durability.spool.is_some() {
             return;
         }
         let read = self.receive.read();
@@ -22,14 +22,14 @@ impl State {
 
     /// Up to where the application or the disk has what came: the device may send on from there.
     fn used_to(&self) -> u64 {
-        let on_disk = self.spool.as_ref().map_or(0, |_| self.machine.incoming().kept());
+        let on_disk = self.durability.spool.as_ref().map_or(0, |_| self.machine.incoming().kept());
         self.receive.read().max(on_disk)
     }
 
     /// Up to where what came takes no memory: it is read, and on disk if it is to be.
     fn freed_to(&self) -> u64 {
         let read = self.receive.read();
-        self.spool.as_ref().map_or(read, |_| read.min(self.machine.incoming().kept()))
+        self.durability.spool.as_ref().map_or(read, |_| read.min(self.machine.incoming().kept()))
     }
 
     /// Grants as much as is of use, and as there is memory for; 64 KiB in any case.
@@ -39,7 +39,7 @@ impl State {
         let incoming = self.machine.incoming();
         let from = incoming.consumed().min(incoming.kept());
         // What is on disk, or read and not kept, may be as much again; but between its thresholds a flow asks for nothing.
-        let waits = self.options.low.is_some() && self.spool.is_none();
+        let waits = self.options.low.is_some() && self.durability.spool.is_none();
         let free_to = if waits { incoming.consumed() } else { used_to };
         if window.is_due(used_to) || free_to + window.size() > window.granted_to() {
             let most = flow.least(|memory| memory.to_grant(granted, used_to));
@@ -47,7 +47,7 @@ impl State {
             if window.is_due(used_to) {
                 // Who lets it run empty at times wants it whole, and so do several lanes: all waits for what one is late with.
                 let wants_whole = self.options.low.is_some() || self.lanes.len() > 1;
-                let rtt = || self.lanes.first().and_then(|entry| entry.on.carrier.rtt()).unwrap_or_default();
+                let rtt = || self.lanes.entries.first().and_then(|entry| entry.on.carrier.rtt()).unwrap_or_default();
                 window.grow(used_to, (!wants_whole).then(rtt), now);
             }
             window.cut(self.options.window.min(most));
@@ -61,7 +61,7 @@ impl State {
 
     /// What it takes of the memory.
     pub(super) fn lease(&self) -> Lease {
-        let spooled = self.spool.as_ref().map_or(0, Spool::len);
+        let spooled = self.durability.spool.as_ref().map_or(0, Spool::len);
         let held = self.send.len() + self.receive.held() + spooled;
         let freed_to = self.freed_to();
         let granted_to = match &self.window {

@@ -1,21 +1,11 @@
-//! The lanes of a flow: which there are, which failed, what each says and hears.
+//! The lanes of a flow: which there are, on which carriers, which failed and which are silent. [`Lanes`] knows nothing of the streams.
 
-use super::{Carried, CarrierId, Failure, LaneEntry, LaneError, Next, Signals, State, counted};
-use crate::memory::intake::{Intake, Piece};
-use bytes::{Bytes, BytesMut};
-use hoop_flow::frame::{DATA_MAX, Frame, put_data_head};
-use hoop_flow::{LaneId, Transmit, Violation};
-use hoop_units::{ByteRange, Duration, Timestamp};
+use crate::options::Network;
+use hoop_carrier::{Carrier, SILENCE};
+use hoop_flow::{Flow, LaneId};
+use hoop_units::{Duration, Timestamp};
 use std::sync::Arc;
-
-/// How much a writer takes from the machine at once, where a flow has one lane: a few DATA frames to a send.
-const BATCH: usize = 256 * 1024;
-
-/// The same where it has several: what a slow lane has been given others must wait for.
-const BATCH_SHARED: usize = 32 * 1024;
-
-/// When nothing has come for so long after something had, the last ACK is said again: whoever only receives would not notice that nothing can.
-const PAUSE: Duration = Duration::from_millis(500);
+use tokio::sync::Notify;
 
 /// The wait after the second failure in a row; it doubles up to [`RETRY_MAX`].
 const RETRY_FIRST: Duration = Duration::from_millis(200);
@@ -23,17 +13,73 @@ const RETRY_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait after a failure on a carrier that is there: a server that comes back is found within it.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// Adjoining pieces of a stream that the machine is told of at once.
-#[derive(Default)]
-struct Run {
-    offset: u64,
-    len: u64,
-    pieces: Vec<Bytes>,
+/// A lane is silent if nothing came for so many round trips, and for [`SILENCE`], while something waits to be acknowledged.
+const SILENT_ROUND_TRIPS: u32 = 3;
+
+/// How long a carrier that was silent is thought to be so.
+const SILENT_MEMORY: Duration = Duration::from_secs(30);
+
+/// Which carrier, at its endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CarrierId(pub(crate) u64);
+
+/// A carrier as an endpoint knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Carried {
+    pub(crate) id: CarrierId,
+    pub(crate) carrier: Arc<dyn Carrier>,
+    pub(crate) network: Network,
 }
 
-impl State {
+/// What wakes the writer of a lane.
+#[derive(Default, Debug)]
+pub(crate) struct Signals {
+    /// There may be something to send.
+    pub(crate) wake: Notify,
+    /// The lane is closing.
+    pub(crate) stop: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct LaneEntry {
+    pub(super) id: LaneId,
+    pub(super) on: Carried,
+    pub(super) signals: Arc<Signals>,
+    /// Whether its writer waits, and until when at most.
+    pub(super) idle: Option<Option<Timestamp>>,
+    pub(super) began: Timestamp,
+    pub(super) heard: Timestamp,
+    pub(super) up: Option<Timestamp>,
+    pub(super) is_closing: bool,
+    /// The other end, or the carrier, has ended it.
+    pub(super) is_broken: bool,
+}
+
+/// A carrier on which attaching failed.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    on: CarrierId,
+    /// How often in a row.
+    times: u32,
+    /// Not again before.
+    until: Timestamp,
+}
+
+/// The lanes of a flow, and what is known of carriers on which it has none.
+#[derive(Default, Debug)]
+pub(crate) struct Lanes {
+    pub(super) entries: Vec<LaneEntry>,
+    next: u64,
+    /// Carriers on which a lane is being opened.
+    pub(crate) opening: Vec<CarrierId>,
+    /// Carriers that did not answer, and when that was noticed.
+    silent: Vec<(CarrierId, Timestamp)>,
+    failures: Vec<Failure>,
+}
+
+impl Lanes {
     /// An attempt to attach came to nothing, or did not last. The first time it is repeated at once.
-    pub(crate) fn fail(&mut self, on: CarrierId, least: Duration, now: Timestamp) {
+    pub(super) fn fail(&mut self, on: CarrierId, least: Duration, now: Timestamp) {
         self.failures.retain(|failure| failure.on == on || now.since(failure.until) < RETRY_MAX);
         let at = self.failures.iter().position(|failure| failure.on == on).unwrap_or_else(|| {
             self.failures.push(Failure { on, times: 0, until: now });
@@ -46,7 +92,6 @@ impl State {
             times => RETRY_FIRST.saturating_mul(1 << (times - 2).min(16)).min(RETRY_MAX),
         };
         failure.until = now + wait.max(least);
-        (self.todo.reconcile, self.todo.set_timer) = (true, true);
     }
 
     /// Whether a carrier is not to be tried again yet.
@@ -55,8 +100,8 @@ impl State {
     }
 
     /// How many lanes there are, with those that close.
-    pub(crate) fn lanes(&self) -> usize {
-        self.lanes.len()
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// A carrier is gone.
@@ -66,11 +111,11 @@ impl State {
     }
 
     /// A lane is to be attached; its owner tells the machine.
-    pub(crate) fn add_lane(&mut self, on: Carried, now: Timestamp) -> (LaneId, Arc<Signals>) {
-        let id = LaneId(self.next_lane);
-        self.next_lane += 1;
+    pub(super) fn add(&mut self, on: Carried, now: Timestamp) -> (LaneId, Arc<Signals>) {
+        let id = LaneId(self.next);
+        self.next += 1;
         let signals = Arc::<Signals>::default();
-        self.lanes.push(LaneEntry {
+        self.entries.push(LaneEntry {
             id,
             on,
             signals: signals.clone(),
@@ -81,39 +126,38 @@ impl State {
             is_closing: false,
             is_broken: false,
         });
-        self.todo.set_timer = true;
         (id, signals)
     }
 
     /// A lane was not attached after all.
-    pub(crate) fn drop_lane(&mut self, lane: LaneId) {
-        self.lanes.retain(|entry| entry.id != lane);
+    pub(crate) fn remove(&mut self, lane: LaneId) {
+        self.entries.retain(|entry| entry.id != lane);
     }
 
-    /// Whether lanes are there still, attached or closing.
-    pub(crate) fn has_lanes(&self) -> bool {
-        !self.lanes.is_empty()
+    /// Whether there is none, not even one that closes.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// What lane there is on a carrier, and whether it is attached.
-    pub(crate) fn lane_on(&self, carrier: CarrierId) -> Option<(LaneId, bool)> {
-        let mut open = self.lanes.iter().filter(|entry| !entry.is_closing && entry.on.id == carrier);
+    pub(crate) fn on(&self, carrier: CarrierId) -> Option<(LaneId, bool)> {
+        let mut open = self.entries.iter().filter(|entry| !entry.is_closing && entry.on.id == carrier);
         open.next().map(|entry| (entry.id, entry.up.is_some()))
     }
 
     /// When a carrier brought something of this flow last; None: it has no lane there.
     pub(crate) fn heard_on(&self, carrier: CarrierId) -> Option<Timestamp> {
-        self.lanes.iter().filter(|entry| entry.on.id == carrier).map(|entry| entry.heard).max()
+        self.entries.iter().filter(|entry| entry.on.id == carrier).map(|entry| entry.heard).max()
     }
 
     /// The lanes that are not closing, and the carriers they are on.
-    pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (LaneId, CarrierId)> {
-        self.lanes.iter().filter(|entry| !entry.is_closing).map(|entry| (entry.id, entry.on.id))
+    pub(crate) fn open(&self) -> impl Iterator<Item = (LaneId, CarrierId)> {
+        self.entries.iter().filter(|entry| !entry.is_closing).map(|entry| (entry.id, entry.on.id))
     }
 
     /// Closes a lane: what was taken from the machine for it still goes out.
     pub(crate) fn close(&mut self, lane: LaneId) {
-        if let Some(entry) = self.lanes.iter_mut().find(|entry| entry.id == lane && !entry.is_closing) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.id == lane && !entry.is_closing) {
             entry.is_closing = true;
             entry.signals.stop.notify_one();
             entry.signals.wake.notify_one();
@@ -121,135 +165,83 @@ impl State {
     }
 
     /// Wakes the writers that have something to do before they would look again.
-    pub(super) fn wake_lanes(&mut self) {
-        for entry in &mut self.lanes {
+    pub(super) fn wake(&mut self, machine: &mut Flow) {
+        for entry in &mut self.entries {
             let Some(until) = entry.idle else { continue };
-            let at = self.machine.lane_timeout(entry.id);
+            let at = machine.lane_timeout(entry.id);
             let sooner = at.is_some_and(|at| until.is_none_or(|until| at < until));
-            if sooner || self.machine.wants(entry.id) {
+            if sooner || machine.wants(entry.id) {
                 entry.idle = None;
                 entry.signals.wake.notify_one();
             }
         }
     }
 
-    pub(super) fn next_output(&mut self, lane: LaneId, chunks: &mut Vec<Bytes>, now: Timestamp) -> Next {
-        let Some(at) = self.lanes.iter().position(|entry| entry.id == lane) else { return Next::Close };
-        if self.lanes[at].is_closing {
-            return Next::Close;
-        }
-        let is_shared = self.lanes.len() > 1;
-        let batch = if is_shared { BATCH_SHARED } else { BATCH };
-        if is_shared && let Some(rtt) = self.lanes[at].on.carrier.rtt() {
-            self.machine.set_rtt(lane, rtt);
-        }
-        let (mut heads, mut head, mut octets, mut data) = (BytesMut::new(), Vec::new(), 0, 0);
-        while octets < batch {
-            match self.machine.poll_transmit(lane, DATA_MAX.min(batch), now) {
-                None => break,
-                Some(Transmit::Frames(frames)) => {
-                    octets += frames.len();
-                    chunks.push(frames.into());
-                }
-                Some(Transmit::Data(range)) => {
-                    head.clear();
-                    put_data_head(&mut head, range.start, range.len() as usize);
-                    heads.extend_from_slice(&head);
-                    chunks.push(heads.split().freeze());
-                    self.send.slices(range, chunks);
-                    octets += range.len() as usize;
-                    data += range.len();
-                }
-            }
-        }
-        if data > 0 {
-            counted(&mut self.networks, &self.lanes[at].on.network).sent += data;
-        }
-        let entry = &mut self.lanes[at];
-        if octets > 0 {
-            entry.idle = None;
-            return Next::Send;
-        }
-        // What the machine has not now it has a moment later at the earliest: a writer never spins.
-        let until = self.machine.lane_timeout(lane).map(|at| at.max(now + Duration::from_millis(1)));
-        entry.idle = Some(until);
-        Next::Wait(until)
+    /// A lane by its name.
+    pub(super) fn get_mut(&mut self, lane: LaneId) -> Option<&mut LaneEntry> {
+        self.entries.iter_mut().find(|entry| entry.id == lane)
     }
 
-    pub(super) fn take_in(&mut self, lane: LaneId, intake: &mut Intake, now: Timestamp) -> Result<bool, LaneError> {
-        let Some(at) = self.lanes.iter().position(|entry| entry.id == lane) else { return Ok(false) };
-        if self.is_put_away {
-            while intake.next()?.is_some() {}
-            return Ok(true);
-        }
-        self.lanes[at].heard = now;
-        if !self.silent.is_empty() {
-            let on = self.lanes[at].on.id;
-            self.silent.retain(|(id, _)| *id != on);
-        }
-        let mut data = 0;
-        match self.take_pieces(lane, intake, &mut data, now) {
-            Ok(()) => {}
-            // This end has closed it; what still came goes over another, if it is wanted.
-            Err(LaneError::Violation(Violation::NoLane)) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        if data > 0 {
-            counted(&mut self.networks, &self.lanes[at].on.network).received += data;
-            // A device that only receives is to notice if no more comes.
-            self.data_at = Some(now);
-            self.pause_at = (!self.machine.incoming().is_done()).then_some(now + PAUSE);
-        }
-        Ok(true)
+    /// The names of all.
+    pub(super) fn ids(&self) -> Vec<LaneId> {
+        self.entries.iter().map(|entry| entry.id).collect()
     }
 
-    fn take_pieces(
-        &mut self,
-        lane: LaneId,
-        intake: &mut Intake,
-        data: &mut u64,
-        now: Timestamp,
-    ) -> Result<(), LaneError> {
-        let mut run = Run::default();
-        while let Some(piece) = intake.next()? {
-            match piece {
-                Piece::Data { offset, octets } => {
-                    *data += octets.len() as u64;
-                    if run.offset + run.len != offset {
-                        self.take_run(lane, &mut run, now)?;
-                        run.offset = offset;
-                    }
-                    run.len += octets.len() as u64;
-                    run.pieces.push(octets);
-                }
-                Piece::Frame(octets) => {
-                    self.take_run(lane, &mut run, now)?;
-                    let frame = Frame::take(&mut &octets[..])?.ok_or(Violation::Unexpected)?;
-                    self.machine.handle(lane, &frame, now)?;
-                }
-            }
-        }
-        Ok(self.take_run(lane, &mut run, now)?)
+    /// A carrier carried a lane for long: what failed on it before does not count.
+    pub(super) fn forgive(&mut self, on: CarrierId) {
+        self.failures.retain(|failure| failure.on != on);
     }
 
-    fn take_run(&mut self, lane: LaneId, run: &mut Run, now: Timestamp) -> Result<(), Violation> {
-        if run.len == 0 {
-            return Ok(());
-        }
-        let mut at = run.offset;
-        run.offset += std::mem::take(&mut run.len);
-        let news = self.machine.handle_data(lane, ByteRange::new(at, run.offset), now)?;
-        for octets in run.pieces.drain(..) {
-            let piece = ByteRange::new(at, at + octets.len() as u64);
-            for new in news.iter().map(|new| new.intersect(piece)).filter(|new| !new.is_empty()) {
-                let octets = octets.slice((new.start - at) as usize..(new.end - at) as usize);
-                if let Some(spool) = &mut self.spool {
-                    spool.insert(new.start, octets.clone());
-                }
-                self.receive.insert(new.start, octets);
+    /// Whether any carrier failed, and when the next of them may be tried again.
+    pub(super) fn retry(&self, now: Timestamp) -> (bool, Option<Timestamp>) {
+        let until = self.failures.iter().map(|failure| failure.until).filter(|until| *until > now).min();
+        (!self.failures.is_empty(), until)
+    }
+
+    /// How many carriers are silent.
+    pub(super) const fn count_silent(&self) -> usize {
+        self.silent.len()
+    }
+
+    /// Something came over a carrier.
+    pub(super) fn heard(&mut self, on: CarrierId) {
+        self.silent.retain(|(id, _)| *id != on);
+    }
+
+    /// Whether a carrier did not answer a moment ago.
+    pub(crate) fn is_silent(&self, carrier: CarrierId, now: Timestamp) -> bool {
+        self.silent.iter().any(|(id, at)| *id == carrier && now.since(*at) < SILENT_MEMORY)
+    }
+
+    /// A carrier owes an answer and does not give it.
+    pub(super) fn set_silent(&mut self, on: CarrierId, now: Timestamp) {
+        self.silent.retain(|(id, _)| *id != on);
+        self.silent.push((on, now));
+    }
+
+    /// Which lanes are silent; when the next may be.
+    pub(super) fn listen(&mut self, machine: &mut Flow, now: Timestamp) -> Option<Timestamp> {
+        let mut next = None;
+        self.silent.retain(|(_, at)| now.since(*at) < SILENT_MEMORY);
+        for entry in self.entries.iter().filter(|entry| !entry.is_closing) {
+            let rtt = entry.on.carrier.rtt();
+            if let Some(rtt) = rtt {
+                machine.set_rtt(entry.id, rtt);
             }
-            at = piece.end;
+            let waits = match entry.up {
+                None => Some(entry.began),
+                Some(_) => machine.waits_since(entry.id),
+            };
+            let Some(waits) = waits else { continue };
+            let patience = (rtt.unwrap_or_default() * SILENT_ROUND_TRIPS).max(SILENCE);
+            let at = waits.max(entry.heard) + patience;
+            if at > now {
+                next = next.into_iter().chain([at]).min();
+            } else if !self.silent.iter().any(|(id, _)| *id == entry.on.id) {
+                self.silent.push((entry.on.id, now));
+            }
         }
-        Ok(())
+        let forgotten = self.silent.iter().map(|(_, at)| *at + SILENT_MEMORY).min();
+        next.into_iter().chain(forgotten).min()
     }
 }

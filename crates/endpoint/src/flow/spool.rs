@@ -57,7 +57,7 @@ impl Spool {
         }
     }
 
-    /// Octets that have not come before.
+    /// Bytes that have not come before.
     pub(crate) fn insert(&mut self, offset: u64, octets: Bytes) {
         self.queue.insert(offset, octets);
     }
@@ -68,7 +68,7 @@ impl Spool {
         self.consumed = self.consumed.max(offset);
     }
 
-    /// How many octets wait.
+    /// How many bytes wait.
     pub(crate) fn len(&self) -> u64 {
         self.queue.read() - self.offset + self.queue.held()
     }
@@ -111,7 +111,7 @@ impl Spool {
         (self.is_busy, self.is_stuck) = (false, is_stuck);
     }
 
-    /// What is to be read of what an earlier server has left, where the application has come to `whole` and `ready` octets wait for it.
+    /// What is to be read of what an earlier server has left, where the application has come to `whole` and `ready` bytes wait for it.
     pub(crate) fn begins_to_load(&mut self, whole: u64, ready: u64) -> bool {
         let begins = !self.is_loading && whole < self.left && ready < LOAD_MAX / 2;
         self.is_loading |= begins;

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What a flow may hold that begins where memory is not plenty, in octets: what a lane takes at once.
+/// What a flow may hold that begins where memory is not plenty, in bytes: what a lane takes at once.
 const FIRST: u64 = 256 * 1024;
 
-/// What one flow takes of the memory, in octets.
+/// What one flow takes of the memory, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Lease {
     /// Written and not acknowledged, or come and not read.
@@ -25,7 +25,7 @@ pub(crate) struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// So many octets of either.
+    /// So many bytes of either.
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, held: Pool::default(), granted: Pool::default() }
     }
@@ -46,19 +46,19 @@ impl MemoryBudget {
         self.octets() >= self.limit
     }
 
-    /// How much more a flow may hold that holds `held` and of which `acked` octets were acknowledged.
+    /// How much more a flow may hold that holds `held` and of which `acked` bytes were acknowledged.
     pub(crate) fn room_to_write(&self, held: u64, acked: u64) -> u64 {
         self.held.room(self.limit, held, acked)
     }
 
-    /// How much may be granted of a flow of which `granted` is, and `read` octets were read: less, where others want it.
+    /// How much may be granted of a flow of which `granted` is, and `read` bytes were read: less, where others want it.
     pub(crate) fn to_grant(&self, granted: u64, read: u64) -> u64 {
         let free = self.limit.saturating_sub(self.granted.octets());
         self.granted.part(self.limit, granted, read).min(granted + free)
     }
 }
 
-/// Octets of flows that share a limit.
+/// Bytes of flows that share a limit.
 #[derive(Default, Debug)]
 struct Pool {
     octets: AtomicI64,
@@ -67,7 +67,7 @@ struct Pool {
 }
 
 impl Pool {
-    /// One flow holds `now` octets, and held `before`.
+    /// One flow holds `now` bytes, and held `before`.
     fn change(&self, before: u64, now: u64) {
         self.octets.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
         self.holders.fetch_add(i64::from(now > 0) - i64::from(before > 0), Ordering::Relaxed);
@@ -77,12 +77,12 @@ impl Pool {
         u64::try_from(self.octets.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// How many octets more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`: what is missing of its [part](Self::part).
+    /// How many bytes more a flow that holds `held` may have once `acked` were acknowledged, where all together may hold `limit`: what is missing of its [part](Self::part).
     fn room(&self, limit: u64, held: u64, acked: u64) -> u64 {
         self.part(limit, held, acked).saturating_sub(held).min(limit.saturating_sub(self.octets()))
     }
 
-    /// How many octets a flow may have.
+    /// How many bytes a flow may have.
     ///
     /// Each flow that holds any has its part of the limit, and of the half of the limit that is free whoever wants it. So a few flows have all that they can use beside any number of those
     /// that hold little; among many each has about the same, and who came first has no more memory, and with it no more of the rate, than who comes last.

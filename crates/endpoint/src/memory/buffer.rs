@@ -1,4 +1,4 @@
-//! The octets of a flow: what is sent and not acknowledged ([`SendBuffer`]), and what has come and is not read ([`ReceiveBuffer`]).
+//! The bytes of a flow: what is sent and not acknowledged ([`SendBuffer`]), and what has come and is not read ([`ReceiveBuffer`]).
 
 use bytes::{Bytes, BytesMut};
 use hoop_units::ByteRange;
@@ -10,10 +10,10 @@ const PIECE_MIN: usize = 1024;
 /// How much is copied together into one piece.
 const PIECE_OWN: usize = 64 * 1024;
 
-/// Up to which length a piece grows at its front, where each octet moves all others.
+/// Up to which length a piece grows at its front, where each byte moves all others.
 const PIECE_PREPEND: usize = 4 * 1024;
 
-/// The longest buffer that octets come in: a carrier's, or one of QUIC's packets.
+/// The longest buffer that bytes come in: a carrier's, or one of QUIC's packets.
 const BUFFER: usize = 64 * 1024;
 
 /// A shorter piece holds a buffer that is much longer. One that comes before its turn is copied out of it.
@@ -23,7 +23,7 @@ const PIECE_WHOLE: usize = BUFFER / 2;
 /// application that keeps up.
 const BUFFERS_MAX: usize = 16;
 
-/// Octets that lie together.
+/// Bytes that lie together.
 #[derive(Debug)]
 enum Piece {
     /// As they were given.
@@ -70,22 +70,22 @@ impl SendBuffer {
         Self { start: offset, end: offset, pieces: VecDeque::new() }
     }
 
-    /// How many octets it holds.
+    /// How many bytes it holds.
     pub(crate) const fn len(&self) -> u64 {
         self.end - self.start
     }
 
-    /// The offset of the first octet.
+    /// The offset of the first byte.
     pub(crate) const fn start(&self) -> u64 {
         self.start
     }
 
-    /// The offset of the next octet.
+    /// The offset of the next byte.
     pub(crate) const fn end(&self) -> u64 {
         self.end
     }
 
-    /// Takes octets over as they are; short ones are copied.
+    /// Takes bytes over as they are; short ones are copied.
     pub(crate) fn push(&mut self, octets: Bytes) {
         if octets.len() < PIECE_MIN {
             return self.copy(&octets);
@@ -94,7 +94,7 @@ impl SendBuffer {
         self.pieces.push_back(Piece::Shared(octets));
     }
 
-    /// Copies octets.
+    /// Copies bytes.
     pub(crate) fn copy(&mut self, octets: &[u8]) {
         self.end += octets.len() as u64;
         match self.pieces.back_mut() {
@@ -104,7 +104,7 @@ impl SendBuffer {
         }
     }
 
-    /// Appends the octets of `range`, all of which it holds.
+    /// Appends the bytes of `range`, all of which it holds.
     pub(crate) fn slices(&self, range: ByteRange, out: &mut Vec<Bytes>) {
         let mut at = self.start;
         for piece in &self.pieces {
@@ -150,7 +150,7 @@ struct Ready {
 /// What has come and is not read.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
-    /// The offset of the next octet to be read.
+    /// The offset of the next byte to be read.
     read: u64,
     /// All before it is in order.
     whole: u64,
@@ -165,7 +165,7 @@ pub(crate) struct ReceiveBuffer {
     tail: BytesMut,
     /// What came before its turn, by offset. No two overlap.
     early: BTreeMap<u64, Piece>,
-    /// Octets of that.
+    /// Bytes of that.
     early_len: u64,
 }
 
@@ -190,7 +190,7 @@ impl ReceiveBuffer {
         Self { buffers_max: 0, ..Self::new(offset) }
     }
 
-    /// The offset of the next octet to be read.
+    /// The offset of the next byte to be read.
     pub(crate) const fn read(&self) -> u64 {
         self.read
     }
@@ -205,7 +205,7 @@ impl ReceiveBuffer {
         self.read < self.whole
     }
 
-    /// Takes in octets that have not come before.
+    /// Takes in bytes that have not come before.
     pub(crate) fn insert(&mut self, offset: u64, octets: Bytes) {
         if offset != self.whole {
             return self.insert_early(offset, octets);
@@ -265,7 +265,7 @@ impl ReceiveBuffer {
         self.early.insert(offset, Piece::Own(own));
     }
 
-    /// The next octets, at most `most`.
+    /// The next bytes, at most `most`.
     pub(crate) fn next(&mut self, most: usize) -> Option<Bytes> {
         let octets = match self.ready.front_mut() {
             Some(first) if first.octets.len() > most => first.octets.split_to(most),
@@ -287,12 +287,12 @@ impl ReceiveBuffer {
         self.read = self.whole;
     }
 
-    /// How many octets it holds that are ready.
+    /// How many bytes it holds that are ready.
     pub(crate) const fn len(&self) -> u64 {
         self.whole - self.read
     }
 
-    /// How many octets it holds, those included that came before their turn.
+    /// How many bytes it holds, those included that came before their turn.
     pub(crate) const fn held(&self) -> u64 {
         self.len() + self.early_len
     }
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// How many buffers are held of those that pieces of `len` octets came in, one in each, if they come in this order.
+    /// How many buffers are held of those that pieces of `len` bytes came in, one in each, if they come in this order.
     fn buffers_held(len: usize, order: impl Iterator<Item = u64>, buffer: &mut ReceiveBuffer) -> usize {
         let mut buffers = Vec::new();
         for at in order {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn short_pieces_that_wait_do_not_hold_the_buffers_they_came_in_whatever_order_they_come_in() {
+    fn short_pieces_that_wait_hold_no_large_buffers_in_any_order() {
         const PIECES: u64 = 200;
         for len in [1, PIECE_MIN, 6_400, PIECE_WHOLE - 1] {
             let mut buffer = ReceiveBuffer::new(0);

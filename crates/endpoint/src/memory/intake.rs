@@ -1,4 +1,4 @@
-//! Chunks of a lane to frames: [`Intake`]. Octets of the stream stay where they lie.
+//! Chunks of a lane to frames: [`Intake`]. Bytes of the stream stay where they lie.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use hoop_flow::frame::{Frame, FrameError, Front, take_data_head};
@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 /// What came over a lane.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Piece {
-    /// Octets of the stream: a DATA frame, or a part of one.
+    /// Bytes of the stream: a DATA frame, or a part of one.
     Data {
         /// Where the first of them belongs.
         offset: u64,
         /// At least one.
         octets: Bytes,
     },
-    /// The octets of another frame, whole.
+    /// The bytes of another frame, whole.
     Frame(Bytes),
 }
 
@@ -118,7 +118,7 @@ impl Intake {
         true
     }
 
-    /// Adds an octet to what is there of a frame. Few frames lie across two chunks, and none of these is long.
+    /// Adds a byte to what is there of a frame. Few frames lie across two chunks, and none of these is long.
     fn complete(&mut self) -> Result<Option<Piece>, FrameError> {
         self.part.extend_from_slice(&self.chunk.split_to(1));
         let mut rest = &self.part[..];

@@ -3,7 +3,7 @@
 use hoop_flow::CREDIT_FIRST;
 use hoop_units::{Duration, Timestamp};
 
-/// What any device may send of any flow, in octets: it may of itself when a flow begins.
+/// What any device may send of any flow, in bytes: it may of itself when a flow begins.
 pub(crate) const WINDOW_MIN: u64 = CREDIT_FIRST;
 
 /// A window of which half is used up within this time, or within two round trips, is too small: disks take their time to keep what came, too.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_shrinks_where_there_is_less_memory_and_never_below_what_all_may_send() {
+    fn a_window_shrinks_with_the_memory_but_not_below_what_all_may_send() {
         assert_eq!(after(3, MS, MS, 3 * WINDOW_MIN), 3 * WINDOW_MIN);
         let (now, mut window) = (Timestamp::ZERO, Window::new(7, WINDOW_MIN, Timestamp::ZERO));
         window.grow(WINDOW_MIN, Some(MS), now);

@@ -207,7 +207,7 @@ impl ServerInner {
         let mut machine = Flow::restore(&record, machine_options(&options));
         machine.supply_again();
         let flow = self.flow(machine, service, Some(attachment), options, kept.spools);
-        flow.peek().rest();
+        flow.peek().durability.rest();
         let started = Self::attach_to(flow.clone(), greeting, on)?;
         self.admit(&flow, permit);
         Ok(started)
@@ -217,7 +217,7 @@ impl ServerInner {
     fn attach_to(flow: Arc<Shared>, greeting: &Greeting<'_>, on: &Carried) -> Result<Started, Refusal> {
         let (binding, rtt) = (on.carrier.binding(), on.carrier.rtt());
         let (lane, signals) = flow.act(|state, now| {
-            if state.lanes() >= LANES_HERE_MAX {
+            if state.lanes.len() >= LANES_HERE_MAX {
                 return Err(match greeting.is_proven(&state.machine.record().key, on) {
                     true => Refusal::Busy { secs: 1 },
                     false => Refusal::Unknown,
@@ -236,7 +236,7 @@ impl ServerInner {
                     Ok((lane, signals))
                 }
                 Err(refusal) => {
-                    state.drop_lane(lane);
+                    state.lanes.remove(lane);
                     Err(refusal)
                 }
             }
@@ -267,7 +267,7 @@ impl ServerInner {
                 StoreError::DeviceFull(_) => Refusal::Full,
                 _ => Refusal::Busy { secs: BUSY_SECS },
             })?;
-            flow.act(|state, _| state.rest());
+            flow.act(|state, _| state.durability.rest());
         }
         self.admit(&flow, permit);
         flow.act(|_, _| ());

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_of_many_addresses_have_their_share_and_make_way_where_most_are() {
+    fn the_address_with_most_strangers_makes_way_when_their_share_is_full() {
         let mut carriers = Carriers::default();
         let mut id = 0;
         let mut add = |carriers: &mut Carriers, address: &str| {

@@ -52,7 +52,7 @@ pub struct ServerLimits {
     pub carriers_of_device: usize,
     /// Flows that nobody has accepted yet (4, busy). Default 1,024.
     pub backlog: usize,
-    /// Octets of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
+    /// Bytes of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
     /// that holds any has its part, and of half of it whoever wants it has what is free; whoever writes waits while its flow has no more. Devices, too, are told that they may send no
     /// more than this in all, shared out in the same way. A flow may write 64 KiB if it holds none, and be sent 64 KiB, nevertheless. So there is never more than twice this and 128 KiB
     /// for each flow, and one window for each that was parked, outlived a restart, or has [`Keeps::Stored`]; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
@@ -106,7 +106,7 @@ pub struct ServerConfig {
     pub keys: Arc<dyn DeviceKeys>,
     /// Where flows are that are not here. Without one, flows cannot be parked, and do not outlive the server.
     pub store: Option<Arc<dyn FlowStore>>,
-    /// Where octets of devices are before they are acknowledged, for flows with [`Keeps::Stored`]: that of the same store, which forgets them with their flow.
+    /// Where bytes of devices are before they are acknowledged, for flows with [`Keeps::Stored`]: that of the same store, which forgets them with their flow.
     pub octets: Option<Arc<dyn OctetStore>>,
     /// Whether flows that outlive a restart are [parked](FlowStream::park) without their application, with the attachment that it [set](FlowStream::set_attachment): when nothing of
     /// them is under way, all that has come is kept (consumed, with [`Keeps::Stored`]), and the store says that they have been quiet for long or that memory is wanted; and once

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 /// Flows are found and put away one after another where their names fall together; few enough that each costs nothing.
 pub(super) const GATES: usize = 64;
 
-/// Fewer devices are not looked through for those that can be forgotten: they have 100 octets each.
+/// Fewer devices are not looked through for those that can be forgotten: they have 100 bytes each.
 const SWEEP_MIN: usize = 1_024;
 
 /// What a device has here.
@@ -102,7 +102,7 @@ pub(crate) struct ServerInner {
     pub(super) next_carrier: AtomicU64,
     pub(super) memory: Arc<MemoryBudget>,
     pub(super) opened: mpsc::Sender<Arc<Shared>>,
-    /// To who brings octets to disk.
+    /// To who brings bytes to disk.
     pub(super) jobs: Option<mpsc::UnboundedSender<Job>>,
     pub(super) gates: [tokio::sync::Mutex<()>; GATES],
     pub(super) watch: Arc<Watch<Shared>>,
@@ -130,7 +130,7 @@ impl ServerInner {
         Look { next: next.into_iter().chain(self.park_offline(flow)).min(), is_active: false }
     }
 
-    /// A flow that is here from now on. `spools`: an earlier server has left octets of it.
+    /// A flow that is here from now on. `spools`: an earlier server has left bytes of it.
     pub(super) fn flow(
         &self,
         machine: Flow,
@@ -147,7 +147,7 @@ impl ServerInner {
         let memory = [self.memory.clone(), lock(&self.flows).device(machine.name().host).memory.clone()];
         let flow = Shared::new(machine, service, attachment, options, Some(memory), self.config.clock, owner);
         if is_durable {
-            flow.peek().durable = Some(Durable::new(found.to_vec()));
+            flow.peek().durability.durable = Some(Durable::new(found.to_vec()));
         }
         if spools {
             flow.peek().begin_spool();
@@ -161,7 +161,7 @@ impl ServerInner {
 
     /// How a flow has ended, once it has no lane any more.
     fn is_done(state: &State) -> Option<u64> {
-        state.machine.ended().filter(|_| !state.has_lanes())
+        state.machine.ended().filter(|_| state.lanes.is_empty())
     }
 }
 
@@ -175,10 +175,10 @@ impl Owner for ServerInner {
     fn reconcile(&self, flow: &Arc<Shared>) {
         let (ended, done, key, spools) = {
             let state = flow.peek();
-            if state.is_put_away {
+            if state.durability.is_put_away {
                 return;
             }
-            (state.machine.ended(), Self::is_done(&state), state.machine.record().key, state.spool.is_some())
+            (state.machine.ended(), Self::is_done(&state), state.machine.record().key, state.durability.spool.is_some())
         };
         let Some(code) = ended else { return };
         let mut flows = lock(&self.flows);
@@ -192,7 +192,7 @@ impl Owner for ServerInner {
         let Some(myself) = self.myself.upgrade() else { return };
         let (flow, name) = (flow.clone(), flow.name);
         tokio::spawn(async move {
-            // Behind what of it is being written down, which would bring it back, and what is being brought of its octets.
+            // Behind what of it is being written down, which would bring it back, and what is being brought of its bytes.
             let _gate = myself.gate(name).lock().await;
             flow.stop_commits().await;
             match myself.jobs.as_ref().filter(|_| spools) {

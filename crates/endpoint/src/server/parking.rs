@@ -22,7 +22,7 @@ const TICKS_IDLE: u32 = 60;
 
 /// What the store keeps beside the record: `len (1) | service (len) | attachment`.
 fn pack(service: &str, attachment: &[u8]) -> Vec<u8> {
-    // A service's name has at most 255 octets.
+    // A service's name has at most 255 bytes.
     let len = u8::try_from(service.len()).unwrap_or(0);
     [&[len], &service.as_bytes()[..len.into()], attachment].concat()
 }
@@ -56,7 +56,7 @@ pub(super) async fn tick(server: Weak<ServerInner>, store: Arc<dyn FlowStore>) {
 impl ServerInner {
     /// Parks a flow that has been quiet and offline for long; says when it will have been.
     pub(super) fn park_offline(&self, flow: &Arc<Shared>) -> Option<Timestamp> {
-        let since = flow.peek().offline_since.filter(|_| self.config.parks)?;
+        let since = flow.peek().contact.offline_since.filter(|_| self.config.parks)?;
         let (at, now) = (since + OFFLINE_QUIET, self.config.clock.now());
         if at > now {
             return Some(at);
@@ -121,7 +121,7 @@ impl ServerInner {
         when: When,
     ) -> Result<(), StoreError> {
         let Some(store) = self.config.store.clone() else { return Ok(()) };
-        let spools = flow.peek().spool.is_some();
+        let spools = flow.peek().durability.spool.is_some();
         let kept = Kept { record, attachment: pack(&flow.service, attachment), spools };
         let put = tokio::task::spawn_blocking(move || store.put(&kept, life, when)).await;
         self.is_touched.store(true, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl ServerInner {
         while let Some((record, attachment, syncs)) = flow.take_commit() {
             let life = {
                 let state = flow.peek();
-                match state.offline_since {
+                match state.contact.offline_since {
                     Some(_) => Life::Parked,
                     None if state.is_quiet() => Life::Quiet,
                     None => Life::Live,
@@ -146,7 +146,7 @@ impl ServerInner {
                     tracing::warn!(flow = %flow.name.flow, %error, "a flow cannot be written down");
                     // Nothing of it is told meanwhile.
                     tokio::time::sleep(TICK).await;
-                    flow.peek().make_stale();
+                    flow.peek().durability.make_stale();
                 }
             }
         }
@@ -206,10 +206,11 @@ impl ServerInner {
             }
             let record = state.record();
             // What was acknowledged and nobody has read would be lost, if it is not on disk.
-            if record.kept > state.position() && state.spool.is_none() {
+            if record.kept > state.position() && state.durability.spool.is_none() {
                 return Err(ParkError::Unread);
             }
-            let set = || state.durable.as_ref().map(|durable| durable.attachment.clone()).unwrap_or_default();
+            let set =
+                || state.durability.durable.as_ref().map(|durable| durable.attachment.clone()).unwrap_or_default();
             (record, given.map_or_else(set, <[u8]>::to_vec))
         };
         self.consume_now(flow).await?;
@@ -227,7 +228,7 @@ impl ServerInner {
 
     /// Tells the store what the application needs no more: whoever takes a parked flow from there goes on behind it.
     async fn consume_now(&self, flow: &Shared) -> Result<(), StoreError> {
-        let consumed = flow.peek().spool.as_mut().map(|spool| spool.take_consumed());
+        let consumed = flow.peek().durability.spool.as_mut().map(|spool| spool.take_consumed());
         let (Some(offset), Some(octets), name) = (consumed, self.config.octets.clone(), flow.name) else {
             return Ok(());
         };

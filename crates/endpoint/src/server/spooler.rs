@@ -49,7 +49,7 @@ pub(super) async fn spool(
             count = jobs.recv_many(&mut round, usize::MAX) => if count == 0 { return },
             () = sleep_until(again), if !stuck.is_empty() => {
                 for flow in stuck.drain(..) {
-                    flow.act(|state, _| if let Some(spool) = &mut state.spool { spool.try_again() });
+                    flow.act(|state, _| if let Some(spool) = &mut state.durability.spool { spool.try_again() });
                 }
                 continue;
             }
@@ -64,7 +64,7 @@ pub(super) async fn spool(
         for Brought { flow, start, end, is_stuck } in brought {
             let (end, is_stuck) = if synced.is_ok() { (end, is_stuck) } else { (start, true) };
             flow.act(|state, now| {
-                if let Some(spool) = &mut state.spool {
+                if let Some(spool) = &mut state.durability.spool {
                     spool.done(end, is_stuck);
                     state.machine.keep(end, now);
                 }
@@ -120,7 +120,7 @@ fn bring(round: Vec<Job>, flows: &dyn FlowStore, octets: &dyn OctetStore) -> (Ve
 fn append(name: FlowName, portion: &Portion, octets: &dyn OctetStore) -> (u64, Result<(), StoreError>) {
     let consume = |at| {
         if let Err(error) = octets.consume(name, portion.consumed.min(at)) {
-            // The octets are gone nevertheless.
+            // The bytes are gone nevertheless.
             tracing::warn!(flow = %name.flow, %error, "the store of octets cannot be written");
         }
     };
@@ -171,7 +171,7 @@ pub(super) async fn load(octets: Arc<dyn OctetStore>, flow: Arc<Shared>) {
 fn take_portion(flow: &Shared) -> Option<Portion> {
     let mut state = flow.peek();
     let is_over = state.machine.ended().is_some() || state.over.is_some();
-    let spool = state.spool.as_mut()?;
+    let spool = state.durability.spool.as_mut()?;
     if is_over {
         return None;
     }

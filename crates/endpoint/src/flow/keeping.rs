@@ -1,4 +1,4 @@
-//! What of a flow outlives its endpoint: its record, and what came and is on disk.
+//! How a flow outlives its endpoint: by its record, and by what came and is on disk.
 
 use super::{State, ToCommit};
 use crate::flow::spool::Spool;
@@ -10,9 +10,9 @@ use hoop_units::Timestamp;
 impl State {
     /// Of a flow that outlives a restart: whether nothing is under way, and the application has done with all that has come. Then it could be parked.
     pub(crate) fn is_quiet(&self) -> bool {
-        let Some(durable) = &self.durable else { return false };
+        let Some(durable) = &self.durability.durable else { return false };
         let (outgoing, incoming) = (self.machine.outgoing(), self.machine.incoming());
-        let done = if self.spool.is_some() { incoming.consumed() } else { incoming.kept() };
+        let done = if self.durability.spool.is_some() { incoming.consumed() } else { incoming.kept() };
         let is_read = incoming.kept() == incoming.whole() && done == incoming.whole() && !self.receive.has_ready();
         let is_sent = outgoing.ready() == outgoing.end() && self.send.end() == outgoing.end() && !durable.finishes;
         let is_here = self.over.is_none() && !self.is_abandoned && self.machine.ended().is_none();
@@ -23,27 +23,27 @@ impl State {
     pub(crate) fn begin_spool(&mut self) {
         let incoming = self.machine.incoming();
         self.receive = ReceiveBuffer::new(incoming.consumed());
-        self.spool = Some(Spool::new(incoming.kept()));
+        self.durability.spool = Some(Spool::new(incoming.kept()));
         self.machine.end_once_consumed();
     }
 
     /// What is to be read of what an earlier server has left: from where, and how much.
     pub(crate) fn to_load(&self) -> (u64, usize) {
         let whole = self.receive.whole();
-        (whole, self.spool.as_ref().map_or(0, |spool| spool.to_load(whole)))
+        (whole, self.durability.spool.as_ref().map_or(0, |spool| spool.to_load(whole)))
     }
 
     /// That was read.
     pub(crate) fn loaded(&mut self, from: u64, octets: Bytes) {
         self.receive.insert(from, octets);
-        if let Some(spool) = &mut self.spool {
+        if let Some(spool) = &mut self.durability.spool {
             spool.loaded();
         }
     }
 
     pub(crate) fn keep(&mut self, offset: u64, now: Timestamp) {
         let offset = offset.min(self.receive.read());
-        if let Some(spool) = &mut self.spool {
+        if let Some(spool) = &mut self.durability.spool {
             spool.consume(offset);
             return self.machine.consume(offset, now);
         }
@@ -52,22 +52,22 @@ impl State {
 
     /// What was read outlives a restart, once that is written down where something is.
     pub(super) fn keep_read(&mut self, offset: u64, now: Timestamp) {
-        match &mut self.durable {
+        match &mut self.durability.durable {
             None => self.machine.keep(offset, now),
             Some(durable) if durable.keeps.is_some_and(|keeps| keeps >= offset) => {}
             Some(durable) => (durable.keeps, durable.is_stale) = (Some(offset), true),
         }
     }
 
-    /// Octets were added to the buffer: the machine may send those that are written down.
+    /// Bytes were added to the buffer: the machine may send those that are written down.
     pub(super) fn written(&mut self) {
         let outgoing = self.machine.outgoing();
         let (new, known) = (self.send.end() - outgoing.ready(), outgoing.end() - outgoing.ready());
-        match self.durable.is_some() && new > known {
+        match self.durability.durable.is_some() && new > known {
             false => self.machine.write(new),
             true => {
                 self.machine.write(known);
-                self.make_stale();
+                self.durability.make_stale();
             }
         }
         // What is supplied again the other end may have already.
@@ -75,7 +75,7 @@ impl State {
     }
 
     pub(super) fn finish(&mut self) {
-        match &mut self.durable {
+        match &mut self.durability.durable {
             None => self.machine.finish(),
             Some(durable) => {
                 durable.finishes |= !self.machine.outgoing().is_finished();
@@ -84,31 +84,10 @@ impl State {
         }
     }
 
-    /// What the application wants to find again.
-    pub(crate) fn set_attachment(&mut self, attachment: Vec<u8>) {
-        if let Some(durable) = &mut self.durable {
-            durable.attachment = attachment;
-            durable.is_stale = true;
-        }
-    }
-
-    /// Nobody is writing the flow down.
-    pub(crate) fn rest(&mut self) {
-        if let Some(durable) = &mut self.durable {
-            durable.is_busy = false;
-        }
-    }
-
-    pub(crate) fn make_stale(&mut self) {
-        if let Some(durable) = &mut self.durable {
-            durable.is_stale = true;
-        }
-    }
-
     pub(super) fn take_commit(&mut self) -> Option<ToCommit> {
         let mut record = self.record();
-        let durable = self.durable.as_mut()?;
-        if !durable.is_stale || self.machine.ended().is_some() || self.is_put_away {
+        let durable = self.durability.durable.as_mut()?;
+        if !durable.is_stale || self.machine.ended().is_some() || self.durability.is_put_away {
             durable.is_busy = false;
             return None;
         }
@@ -116,7 +95,7 @@ impl State {
         record.written = record.written.max(self.send.end());
         record.finished |= durable.finishes;
         record.kept = record.kept.max(durable.keeps.unwrap_or(0));
-        if self.spool.is_none() {
+        if self.durability.spool.is_none() {
             record.consumed = record.consumed.max(record.kept);
         }
         durable.is_stale = false;
@@ -131,7 +110,7 @@ impl State {
             self.machine.finish();
         }
         self.machine.keep(record.kept, now);
-        if let Some(durable) = &mut self.durable {
+        if let Some(durable) = &mut self.durability.durable {
             durable.finishes &= !record.finished;
             durable.keeps = durable.keeps.filter(|kept| *kept > record.kept);
         }
@@ -140,7 +119,7 @@ impl State {
     /// What outlives a restart: of what came, no more than was read.
     pub(crate) fn record(&self) -> Record {
         let mut record = self.machine.record();
-        if self.spool.is_none() {
+        if self.durability.spool.is_none() {
             record.consumed = record.consumed.max(self.receive.read().min(record.kept));
         }
         record
