@@ -28,7 +28,6 @@ KNOWN_EXCEPTIONS = {
     "crates/gateway",
     "crates/relay",
     "crates/service",
-    "crates/spool",
 }
 
 ROOMS = re.compile(r"Rooms, each importing only those before it: ((?:`\w+`(?:, | and |,? ?)?)+)")

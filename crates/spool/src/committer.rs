@@ -5,35 +5,12 @@
 //! company: who is alone commits at once. Who does not lead never touches the index, so that a group is not as many turns at its lock.
 
 use crate::error::StoreError;
-use crate::index::{Index, Rules};
+use crate::index::{Index, Rules, Step, Turn};
 use rusqlite::Connection;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// So many are committed in one transaction: a log of a megabyte or so, which a slow disk takes in a fraction of a second.
 const GROUP_MAX: usize = 64;
-
-/// What is committed whole or not at all.
-pub trait Step: Send + Sync {
-    /// Does it within a transaction; whether it could be done. If the transaction fails, it is done again in another.
-    fn run(&self, tx: &Connection, rules: &Rules) -> bool;
-
-    /// Notes that it could not be committed.
-    fn fail(&self, error: StoreError);
-
-    /// Wakes whoever waits for it.
-    fn tell(&self, turn: Turn);
-}
-
-/// Where whoever brought a step stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
-    /// It waits.
-    Waits,
-    /// It commits what waits, its own step first.
-    Leads,
-    /// Its step is done.
-    Done,
-}
 
 /// Commits what waits.
 #[derive(Default)]

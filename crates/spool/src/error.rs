@@ -103,7 +103,7 @@ pub enum WriteError {
     Store(#[from] StoreError),
 }
 
-/// Stored octets could not be read.
+/// Stored bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// What the disk gives back is not what was written, or it gives nothing back.

@@ -5,13 +5,11 @@
 //! length of the queue.
 
 use crate::KEEP_SECS;
-use crate::committer::Step;
-use crate::ended::ENDED;
+use crate::checksums::{self, Checksums, Part};
 use crate::error::StoreError;
 use crate::life::Overdue;
-use crate::resource::{RESOURCES, TAILS};
+use crate::schema::{FORMAT, STEPS};
 use crate::state::State;
-use crate::sums::{self, Part, Sums};
 use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
@@ -21,13 +19,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The format's number, kept in `user_version`.
-pub const FORMAT: u32 = STEPS.len() as u32;
-
-/// What each format changes in the one before it, the first included. A folder of format *n* is brought to the latest by the steps
-/// after its own, in one transaction; a new one by all of them.
-const STEPS: [&str; 10] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED, AWAY, TAILS];
-
 /// Uploads shorter than this are in [`Queue::Small`] too.
 pub const SMALL_BYTES: u64 = 1 << 20;
 
@@ -35,141 +26,8 @@ pub const SMALL_BYTES: u64 = 1 << 20;
 /// was put off before the clock was set back, and is due now.
 const LONGEST_WAIT_SECS: u32 = 6 * 60 * 60;
 
-/// What format 2 has more than format 1: uploads whose prelude has not come. A version that knows only format 1 would take
-/// an empty prelude for one.
-const EARLY: &str = "CREATE INDEX upload_early ON upload (id) WHERE prelude = x'';";
-
-/// What format 3 has more than format 2: the sums by state, for whoever looks at the gateway. Triggers keep them, so that no
-/// statement can forget to.
-const TALLY: &str = "
-CREATE TABLE tally (state INTEGER PRIMARY KEY, uploads INTEGER NOT NULL, bytes INTEGER NOT NULL);
-INSERT INTO tally SELECT state, count(*), sum(total) FROM upload GROUP BY state;
-CREATE TRIGGER tally_new AFTER INSERT ON upload BEGIN
-    INSERT INTO tally VALUES (NEW.state, 1, NEW.total)
-    ON CONFLICT (state) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.total;
-END;
-CREATE TRIGGER tally_moved AFTER UPDATE OF state ON upload WHEN NEW.state <> OLD.state BEGIN
-    UPDATE tally SET uploads = uploads - 1, bytes = bytes - OLD.total WHERE state = OLD.state;
-    INSERT INTO tally VALUES (NEW.state, 1, NEW.total)
-    ON CONFLICT (state) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.total;
-END;
-CREATE TRIGGER tally_gone AFTER DELETE ON upload BEGIN
-    UPDATE tally SET uploads = uploads - 1, bytes = bytes - OLD.total WHERE state = OLD.state;
-END;
-";
-
-/// What format 4 has more than format 3: whose an upload is and when it should arrive, what is due in that order, and what each device
-/// has here. `ready` divides what is due now from what waits for a time, so that the order can be another than that of times.
-const DEVICES: &str = "
-ALTER TABLE upload ADD COLUMN device BLOB NOT NULL DEFAULT x'00000000000000000000000000000000'; -- zeros: not known
-ALTER TABLE upload ADD COLUMN deadline INTEGER NOT NULL DEFAULT 4294967296;                     -- after all times: none
-ALTER TABLE upload ADD COLUMN ready INTEGER NOT NULL DEFAULT 0;                                 -- 1: `due` has come
-DROP INDEX upload_due;
-CREATE INDEX upload_waits ON upload (due) WHERE due IS NOT NULL AND ready = 0;
-CREATE INDEX upload_ready_send ON upload (device, deadline, seq) WHERE due IS NOT NULL AND ready = 1 AND state < 3;
-CREATE INDEX upload_ready_small ON upload (device, deadline, seq) WHERE due IS NOT NULL AND ready = 1 AND state < 3 AND total < 1048576;
-CREATE INDEX upload_ready_ask ON upload (device, deadline, seq) WHERE due IS NOT NULL AND ready = 1 AND state >= 3;
-CREATE TABLE holding (device BLOB PRIMARY KEY, uploads INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO holding SELECT device, count(*), sum(stored_bytes) FROM upload WHERE payload = 1 GROUP BY device;
-CREATE TRIGGER holding_new AFTER INSERT ON upload WHEN NEW.payload = 1 BEGIN
-    INSERT INTO holding VALUES (NEW.device, 1, NEW.stored_bytes)
-    ON CONFLICT (device) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.stored_bytes;
-END;
-CREATE TRIGGER holding_grown AFTER UPDATE OF stored_bytes ON upload WHEN NEW.payload = 1 AND OLD.payload = 1 BEGIN
-    UPDATE holding SET bytes = bytes + NEW.stored_bytes - OLD.stored_bytes WHERE device = NEW.device;
-END;
-CREATE TRIGGER holding_let_go AFTER UPDATE OF payload ON upload WHEN NEW.payload = 0 AND OLD.payload = 1 BEGIN
-    UPDATE holding SET uploads = uploads - 1, bytes = bytes - OLD.stored_bytes WHERE device = OLD.device;
-    DELETE FROM holding WHERE device = OLD.device AND uploads = 0;
-END;
-CREATE TRIGGER holding_gone AFTER DELETE ON upload WHEN OLD.payload = 1 BEGIN
-    UPDATE holding SET uploads = uploads - 1, bytes = bytes - OLD.stored_bytes WHERE device = OLD.device;
-    DELETE FROM holding WHERE device = OLD.device AND uploads = 0;
-END;
-";
-
-/// What format 6 has more than format 5: checksums of records, see sums.rs. They go with the payload.
-const CHECKSUMS: &str = "
-CREATE TABLE sums (upload INTEGER NOT NULL, part INTEGER NOT NULL, sums BLOB NOT NULL, PRIMARY KEY (upload, part)) WITHOUT ROWID;
-CREATE TRIGGER sums_let_go AFTER UPDATE OF payload ON upload WHEN NEW.payload = 0 AND OLD.payload = 1 BEGIN
-    DELETE FROM sums WHERE upload = OLD.seq;
-END;
-CREATE TRIGGER sums_gone AFTER DELETE ON upload BEGIN
-    DELETE FROM sums WHERE upload = OLD.seq;
-END;
-";
-
-/// What format 7 has less than format 6: the indexes of an order by time alone, which nothing asks for since there is that by device. Each
-/// was a page more to write whenever an upload's state changed.
-const FEWER: &str = "
-DROP INDEX upload_due_send;
-DROP INDEX upload_due_small;
-DROP INDEX upload_due_ask;
-";
-
-/// What format 9 has more than format 8: how many uploads of each device are at their services and have not ended (states below 5). They keep nothing here but their rows.
-const AWAY: &str = "
-ALTER TABLE holding ADD COLUMN away INTEGER NOT NULL DEFAULT 0;
-INSERT INTO holding SELECT device, 0, 0, count(*) FROM upload WHERE payload = 0 AND state < 5 GROUP BY device
-    ON CONFLICT (device) DO UPDATE SET away = excluded.away;
-DROP TRIGGER holding_new;
-DROP TRIGGER holding_let_go;
-DROP TRIGGER holding_gone;
-CREATE TRIGGER holding_new AFTER INSERT ON upload WHEN NEW.payload = 1 BEGIN
-    INSERT INTO holding VALUES (NEW.device, 1, NEW.stored_bytes, 0)
-    ON CONFLICT (device) DO UPDATE SET uploads = uploads + 1, bytes = bytes + NEW.stored_bytes;
-END;
-CREATE TRIGGER holding_let_go AFTER UPDATE OF payload ON upload WHEN NEW.payload = 0 AND OLD.payload = 1 BEGIN
-    UPDATE holding SET uploads = uploads - 1, bytes = bytes - OLD.stored_bytes, away = away + (NEW.state < 5) WHERE device = OLD.device;
-    DELETE FROM holding WHERE device = OLD.device AND uploads = 0 AND away = 0;
-END;
-CREATE TRIGGER holding_over AFTER UPDATE OF state ON upload WHEN OLD.payload = 0 AND OLD.state < 5 AND NEW.state >= 5 BEGIN
-    UPDATE holding SET away = away - 1 WHERE device = OLD.device;
-    DELETE FROM holding WHERE device = OLD.device AND uploads = 0 AND away = 0;
-END;
-CREATE TRIGGER holding_gone AFTER DELETE ON upload WHEN OLD.payload = 1 OR OLD.state < 5 BEGIN
-    UPDATE holding SET uploads = uploads - OLD.payload, bytes = bytes - OLD.payload * OLD.stored_bytes, away = away - (1 - OLD.payload)
-    WHERE device = OLD.device;
-    DELETE FROM holding WHERE device = OLD.device AND uploads = 0 AND away = 0;
-END;
-";
-
 /// So many uploads at once are moved from those that wait to those that are due: one transaction of some 100 KiB.
 const RIPEN_BATCH: usize = 512;
-
-const SCHEMA: &str = "
-CREATE TABLE upload (
-    seq          INTEGER PRIMARY KEY,
-    id           BLOB NOT NULL UNIQUE,      -- 16 octets
-    prelude      BLOB NOT NULL,             -- empty: it has not come yet
-    total        INTEGER NOT NULL,
-    dest         TEXT NOT NULL,
-    expires      INTEGER NOT NULL,          -- of the ticket; without a prelude, when the row goes. This and all other times: seconds since 1970, UTC
-    state        INTEGER NOT NULL,          -- a position in State::ALL
-    payload      INTEGER NOT NULL,          -- 1: the file is there and counts
-    stored       BLOB NOT NULL,             -- ranges, see upload.rs
-    stored_bytes INTEGER NOT NULL,
-    delivered    BLOB NOT NULL,
-    created      INTEGER NOT NULL,
-    updated      INTEGER NOT NULL,
-    stored_at    INTEGER,
-    received_at  INTEGER,
-    finished_at  INTEGER,
-    attempts     INTEGER NOT NULL,
-    due          INTEGER,                   -- NULL: nothing is to be done
-    forget_at    INTEGER NOT NULL,          -- when it expires; once final, when the row goes
-    reason_code  TEXT,
-    reason       TEXT,
-    answer       BLOB
-);
-CREATE INDEX upload_due ON upload (due) WHERE due IS NOT NULL;
-CREATE INDEX upload_due_send ON upload (due) WHERE due IS NOT NULL AND state < 3;
-CREATE INDEX upload_due_small ON upload (due) WHERE due IS NOT NULL AND state < 3 AND total < 1048576;
-CREATE INDEX upload_due_ask ON upload (due) WHERE due IS NOT NULL AND state >= 3;
-CREATE INDEX upload_forget ON upload (forget_at);
-CREATE TABLE room (kept INTEGER NOT NULL);  -- one row: the sum of stored_bytes where payload = 1
-INSERT INTO room VALUES (0);
-";
 
 /// So many statements are kept compiled: all that are run again and again, some 40, of 7 KiB each. With fewer places than statements
 /// each would be thrown out before it comes round again, and to compile one takes longer than to run it.
@@ -191,7 +49,7 @@ pub enum Queue {
 pub struct Tally {
     /// Uploads.
     pub uploads: u64,
-    /// The sum of their lengths, in octets of Z.
+    /// The sum of their lengths, in bytes of Z.
     pub bytes: u64,
 }
 
@@ -222,7 +80,7 @@ pub struct DueOf {
     pub deadline: Option<UnixTime>,
     /// When its ticket ends.
     pub expires: UnixTime,
-    /// When its first octets were recorded.
+    /// When its first bytes were recorded.
     pub created: UnixTime,
     /// Its place in the order of arrival.
     pub seq: u64,
@@ -233,7 +91,7 @@ pub struct DueOf {
 /// What a device has here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
-    /// Uploads that keep their octets.
+    /// Uploads that keep their bytes.
     pub uploads: u64,
     /// Bytes of them.
     pub bytes: u64,
@@ -251,7 +109,7 @@ pub struct Over {
     pub early: bool,
 }
 
-/// Octets that are on disk and synced, to be recorded.
+/// Bytes that are on disk and synced, to be recorded.
 pub struct Stored {
     pub offer: Offer,
     pub total: u64,
@@ -260,7 +118,7 @@ pub struct Stored {
     /// How many they are.
     pub added: u64,
     /// The checksums of records that they complete.
-    pub sums: Sums,
+    pub sums: Checksums,
     pub now: UnixTime,
 }
 
@@ -287,6 +145,29 @@ pub struct Changed {
 pub struct Index {
     db: Connection,
     rules: Rules,
+}
+
+/// What is committed whole or not at all.
+pub trait Step: Send + Sync {
+    /// Does it within a transaction; whether it could be done. If the transaction fails, it is done again in another.
+    fn run(&self, tx: &Connection, rules: &Rules) -> bool;
+
+    /// Notes that it could not be committed.
+    fn fail(&self, error: StoreError);
+
+    /// Wakes whoever waits for it.
+    fn tell(&self, turn: Turn);
+}
+
+/// Where whoever brought a step stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It waits.
+    Waits,
+    /// It commits what waits, its own step first.
+    Leads,
+    /// Its step is done.
+    Done,
 }
 
 /// What rows are changed by.
@@ -710,7 +591,7 @@ fn end_one(
     Ok(change(tx, rules, over.id, &expired, now)?.and_then(|changed| changed.freed))
 }
 
-/// Records within a transaction that octets are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
+/// Records within a transaction that bytes are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
 pub fn record(tx: &Connection, rules: &Rules, now_stored: &Stored) -> Outcome {
     let Stored { offer, total, stored, added, sums, now } = now_stored;
     let id = offer.id.as_bytes().as_slice();
@@ -846,15 +727,15 @@ pub fn change(
     Ok(Some(Changed { state, freed, ended: state.is_final() }))
 }
 
-fn write_sums(tx: &Connection, seq: i64, sums: &Sums, more: bool) -> Result<(), rusqlite::Error> {
+fn write_sums(tx: &Connection, seq: i64, sums: &Checksums, more: bool) -> Result<(), rusqlite::Error> {
     for (number, new) in sums.parts() {
         // A row that is new has none.
-        let mut part = if more { read_sums(tx, seq, number)? } else { sums::decode(&[]) };
+        let mut part = if more { read_sums(tx, seq, number)? } else { checksums::decode(&[]) };
         part.iter_mut().zip(new.iter()).filter(|(_, new)| **new != 0).for_each(|(sum, new)| *sum = *new);
         tx.prepare_cached("INSERT OR REPLACE INTO sums VALUES (?1, ?2, ?3)")?.execute(params![
             seq,
             signed(number),
-            sums::encode(&part)
+            checksums::encode(&part)
         ])?;
     }
     Ok(())
@@ -863,7 +744,7 @@ fn write_sums(tx: &Connection, seq: i64, sums: &Sums, more: bool) -> Result<(), 
 fn read_sums(db: &Connection, seq: i64, part: u64) -> Result<Part, rusqlite::Error> {
     let mut statement = db.prepare_cached(SUMS)?;
     let octets = statement.query_row(params![seq, signed(part)], |row| row.get::<_, Vec<u8>>(0)).optional()?;
-    Ok(sums::decode(&octets.unwrap_or_default()))
+    Ok(checksums::decode(&octets.unwrap_or_default()))
 }
 
 /// A row: its `seq`, whether its file counts, and the upload.

@@ -5,19 +5,19 @@
 //! the upload's lock, so that a byte counts as written only when it is in the file.
 
 use crate::SPANS_MAX;
+use crate::checksums::{self, Checksums, Running};
 use crate::error::{CommitError, StoreError, WriteError};
 use crate::index::{Held, Stored};
-use crate::spool::Shared;
+use crate::live::{Live, LiveState};
+use crate::shared::Shared;
 use crate::state::State;
-use crate::sums::{self, Running, Sums};
 use crate::sys::{self, Disk, Source};
-use crate::upload::Offer;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// After so many bytes a sender is to wait until the disk has them ([`Intake::behind`]): large enough for sequential writes, small enough that
 /// whoever else has something synced does not wait for long. What a sender leaves in the page cache, their syncs would wait for.
@@ -35,64 +35,6 @@ const PROMISE_STEP: u64 = 4 << 20;
 /// The most that an upload is promised before it comes: to name a length costs a sender nothing. Photos are sure of their room from their
 /// first byte on; what is longer may find the spool full in the middle, if others fill it meanwhile.
 pub const PROMISED_MAX: u64 = 64 << 20;
-
-/// An upload that is being received: shared by its senders, gone with the last.
-pub struct Live {
-    pub id: UploadId,
-    pub file: File,
-    /// One commit at a time; what changes `stored` otherwise waits for it, too.
-    commit: Mutex<()>,
-    state: Mutex<LiveState>,
-}
-
-pub struct LiveState {
-    /// What its senders said of it. The prelude may come later than the first of them.
-    pub offer: Offer,
-    pub total: Option<u64>,
-    /// On disk, synced, recorded. Only a commit changes it, and there is one at a time.
-    pub stored: RangeSet,
-    /// In the file, `stored` included.
-    pub written: RangeSet,
-    /// The checksums of records that are written and not recorded.
-    pub sums: Sums,
-    /// Bytes that room is promised for.
-    pub promised: u64,
-    /// Pens there are. The first is counted, and each leaves, while the map of what is being received is locked, so that the last to leave
-    /// knows it.
-    pub senders: usize,
-    /// There is a row for it, whatever that says is stored: a repair may have left nothing.
-    pub recorded: bool,
-    /// The file's name is on disk.
-    named: bool,
-    /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
-    broken: bool,
-}
-
-impl Live {
-    /// `recorded`: the index knows it, and its file has its name.
-    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, recorded: bool) -> Self {
-        let (id, total) = (offer.id, offer.total);
-        let (promised, senders, sums) = (0, 0, Sums::default());
-        let (named, broken) = (recorded, false);
-        let state = LiveState { offer, total, stored, written, sums, promised, senders, recorded, named, broken };
-        Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
-    }
-
-    /// Until this is dropped, nobody else commits.
-    pub fn one_at_a_time(&self) -> MutexGuard<'_, ()> {
-        self.commit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A later message may bring another deadline.
-    pub fn set_deadline(&self, offer: &Offer) {
-        let mut state = self.state();
-        state.offer.deadline = offer.deadline.or(state.offer.deadline);
-    }
-
-    pub fn state(&self) -> MutexGuard<'_, LiveState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// One sender's pen on one upload. Dropped without [`Intake::commit`], what it wrote is as if it had never come.
 pub struct Intake {
@@ -137,7 +79,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Writes the next `len` octets of a source at `offset` of Z; those that somebody has written already are dropped.
+    /// Writes the next `len` bytes of a source at `offset` of Z; those that somebody has written already are dropped.
     ///
     /// # Errors
     /// As [`Intake::write_at`]. Then the source may hold some that are lost.
@@ -149,7 +91,7 @@ impl Intake {
         for gap in gaps(&state, range)? {
             source.skip(gap.start - at)?;
             let (grid, total) = (self.shared.grid, state.total);
-            let (mut seen, mut running, mut sums) = (gap.start, self.running.clone(), Sums::default());
+            let (mut seen, mut running, mut sums) = (gap.start, self.running.clone(), Checksums::default());
             self.fill(&mut state, gap, |disk, file| {
                 disk.write_from(source, file, gap, &mut |bytes| {
                     running.feed(grid, total, seen, bytes, &mut sums);
@@ -184,7 +126,7 @@ impl Intake {
     }
 
     /// What this sender has written since it waited last, if that is so much that it should wait again. Without, it would fill the page cache as
-    /// fast as the network brings octets, and then each write and each sync of others would wait until the disk has caught up.
+    /// fast as the network brings bytes, and then each write and each sync of others would wait until the disk has caught up.
     pub fn behind(&mut self) -> Option<Behind> {
         // Who does not sync leaves it to the kernel.
         let range = self.unsettled.filter(|range| range.len() >= BEHIND_BYTES && self.shared.sync)?;
@@ -252,7 +194,7 @@ impl Intake {
     }
 
     /// Waits until `range` is on disk and records it. When this returns, the range is stored, whatever happens next.
-    /// The prelude's own octets, if it has come, are recorded with it.
+    /// The prelude's own bytes, if it has come, are recorded with it.
     ///
     /// # Errors
     /// If it could not be made sure. Then nothing of it counts as stored.
@@ -320,8 +262,8 @@ impl Intake {
         stored.insert(range);
         stored.insert(ByteRange::new(0, state.offer.prelude.len() as u64));
         let added = stored.len() - state.stored.len();
-        let (mut sums, mut unknown) = (Sums::default(), Vec::new());
-        for record in sums::newly_whole(self.shared.grid, total, &state.stored, &stored, range) {
+        let (mut sums, mut unknown) = (Checksums::default(), Vec::new());
+        for record in checksums::newly_whole(self.shared.grid, total, &state.stored, &stored, range) {
             match state.sums.get(record) {
                 Some(sum) => sums.insert(record, sum),
                 None => unknown.push(record),
@@ -338,7 +280,7 @@ impl Intake {
             let octets = self.shared.grid.record(*number, record.total);
             buffer.resize(octets.len() as usize, 0);
             self.live.file.read_exact_at(&mut buffer, octets.start)?;
-            record.sums.insert(*number, sums::sum_of(&buffer));
+            record.sums.insert(*number, checksums::sum_of(&buffer));
         }
         Ok(())
     }
@@ -355,10 +297,10 @@ impl Intake {
         Ok(())
     }
 
-    /// Fills `buffer` with octets that have been written, recorded or not, at `offset` of Z.
+    /// Fills `buffer` with bytes that have been written, recorded or not, at `offset` of Z.
     ///
     /// # Errors
-    /// If the disk fails, or so many octets are not there.
+    /// If the disk fails, or so many bytes are not there.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.live.file.read_exact_at(buffer, offset)
     }

@@ -1,6 +1,6 @@
 //! Durable store of uploads: what a gateway has taken on and not yet got rid of.
 //!
-//! A folder with an index (SQLite) and one sparse file per upload that holds Z's octets at their own offsets. What is
+//! A folder with an index (SQLite) and one sparse file per upload that holds Z's bytes at their own offsets. What is
 //! *stored* is on disk and synced; only that is ever told to anyone. `docs/spool.md` has the format, what acknowledges,
 //! what deletes, and what recovery does.
 //!
@@ -13,32 +13,37 @@
 //! The API blocks. [`Intake::write_at`] and [`Intake::write_from`] write into the page cache, good enough to call from an event loop
 //! that waits for the disk now and then ([`Intake::behind`]); everything else waits for the disk.
 
+mod checksums;
 mod committer;
 #[cfg(test)]
 mod cost;
 mod ended;
 mod error;
+mod fsck;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
 mod intake;
+mod leaving;
 mod life;
+mod live;
 mod lives;
-mod outside;
+mod lock;
 mod payload;
 mod resource;
 mod room;
+mod schema;
+mod shared;
 mod spool;
 mod state;
-mod sums;
 mod sys;
 mod upload;
 
 pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
+pub use fsck::{Checked, Damage, Finding, View, check};
 pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
 pub use intake::{Behind, Intake};
 pub use life::{LIFE_SECS, Overdue, late_by, ticket_end};
-pub use outside::{Checked, Damage, Finding, View, check};
 pub use payload::Payload;
 pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
 pub use spool::{Begin, HeldBy, Settings, Spool};

@@ -1,14 +1,9 @@
-//! Which uploads somebody is at: [`Lives`] and [`Leaving`].
-//!
-//! A file that goes, a hole that is punched, and a row that is deleted may each take as long as a slow disk does. So nobody holds the map's lock
-//! over them: an upload is marked as *leaving*, the lock is given back, and the mark is taken away when all is done. Whoever begins with
-//! such an upload waits for that; everybody else goes on.
+//! Which uploads somebody is at: [`Lives`].
 
-use crate::intake::Live;
-use crate::spool::Shared;
+use crate::live::Live;
 use hoop_units::UploadId;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Which uploads somebody is at.
 #[derive(Default)]
@@ -16,67 +11,12 @@ pub struct Lives {
     /// What is being received. As many as there are senders at most.
     pub receiving: BTreeMap<UploadId, Arc<Live>>,
     /// Whose file or row is going. At most one of each sender and each request, and a batch of those whose time is over.
-    leaving: BTreeSet<UploadId>,
+    pub leaving: BTreeSet<UploadId>,
 }
 
 impl Lives {
     /// Whether somebody receives it, or takes it away.
     pub fn is_busy(&self, id: UploadId) -> bool {
         self.receiving.contains_key(&id) || self.leaving.contains(&id)
-    }
-}
-
-/// Uploads that are leaving, until this is dropped.
-pub struct Leaving<'a> {
-    shared: &'a Shared,
-    ids: Vec<UploadId>,
-}
-
-impl Leaving<'_> {
-    /// Which they are, in the order in which they were asked for.
-    pub fn ids(&self) -> &[UploadId] {
-        &self.ids
-    }
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        let mut lives = self.shared.lives();
-        self.ids.iter().for_each(|id| _ = lives.leaving.remove(id));
-        drop(lives);
-        self.shared.left.notify_all();
-    }
-}
-
-impl Shared {
-    pub fn lives(&self) -> MutexGuard<'_, Lives> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The same, once `id` is not leaving.
-    pub fn lives_without(&self, id: UploadId) -> MutexGuard<'_, Lives> {
-        let is_leaving = |lives: &mut Lives| lives.leaving.contains(&id);
-        self.left.wait_while(self.lives(), is_leaving).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Marks those of `ids` that nobody is at as leaving.
-    pub fn leave(&self, ids: impl IntoIterator<Item = UploadId>) -> Leaving<'_> {
-        let mut lives = self.lives();
-        let ids = ids.into_iter().filter(|id| !lives.receiving.contains_key(id) && lives.leaving.insert(*id));
-        let ids = ids.collect();
-        Leaving { shared: self, ids }
-    }
-
-    /// One sender of an upload goes. It is marked as leaving if that was the last.
-    pub fn leave_after(&self, live: &Live) -> Option<Leaving<'_>> {
-        let mut lives = self.lives();
-        let mut state = live.state();
-        state.senders -= 1;
-        if state.senders > 0 {
-            return None;
-        }
-        lives.leaving.insert(live.id);
-        drop((state, lives));
-        Some(Leaving { shared: self, ids: vec![live.id] })
     }
 }

@@ -1,8 +1,8 @@
-//! The stored octets of an upload, for reading: [`Payload`].
+//! The stored bytes of an upload, for reading: [`Payload`].
 
+use crate::checksums::{self, Grid, PART_RECORDS, Part};
 use crate::error::{ReadError, StoreError};
 use crate::index::KeptFile;
-use crate::sums::{self, Grid, PART_RECORDS, Part};
 use hoop_units::{ByteRange, RangeSet};
 use std::fmt;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The stored octets of an upload, for reading. They stay readable while this is held, even if the upload ends.
+/// The stored bytes of an upload, for reading. They stay readable while this is held, even if the upload ends.
 ///
 /// What is read is what was written: every record is compared with its checksum, and the prelude is the index's. A record that
 /// was stored before checksums were (formats 1 to 5) is read as it is.
@@ -33,11 +33,11 @@ impl Payload {
         Self { sealed, file, kept, part: Mutex::default() }
     }
 
-    /// Fills `buffer` with the octets of Z at `offset`. Cheapest from one border of records to another
+    /// Fills `buffer` with the bytes of Z at `offset`. Cheapest from one border of records to another
     /// ([`Payload::border_before_end`]); of a record that is asked for in part, the rest is read besides.
     ///
     /// # Errors
-    /// If the disk has spoilt some of it, or so many octets are not there: the first such record. Then the buffer is not to be used.
+    /// If the disk has spoilt some of it, or so many bytes are not there: the first such record. Then the buffer is not to be used.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let range = ByteRange::new(offset, offset + buffer.len() as u64);
         if let Err(error) = self.file.read_exact_at(buffer, offset) {
@@ -51,7 +51,9 @@ impl Payload {
             let octets = self.sealed.grid().record(record, self.kept.total);
             let Some(expected) = self.sum(record)? else { continue };
             let found = match range.intersect(octets) == octets && !octets.is_empty() {
-                true => Some(sums::sum_of(&buffer[(octets.start - offset) as usize..(octets.end - offset) as usize])),
+                true => {
+                    Some(checksums::sum_of(&buffer[(octets.start - offset) as usize..(octets.end - offset) as usize]))
+                }
                 false => self.sum_on_disk(octets),
             };
             if found != Some(expected) {
@@ -76,7 +78,7 @@ impl Payload {
         Ok(spoilt)
     }
 
-    /// Where the record begins that an octet is in; of the prelude, Z itself.
+    /// Where the record begins that a byte is in; of the prelude, Z itself.
     pub(crate) fn border_at(&self, offset: u64) -> u64 {
         let grid = self.sealed.grid();
         grid.record_at(offset).map_or(0, |record| grid.record(record, self.kept.total).start)
@@ -92,7 +94,7 @@ impl Payload {
     /// `None`: it cannot be read.
     fn sum_on_disk(&self, octets: ByteRange) -> Option<u32> {
         let mut record = vec![0; octets.len() as usize];
-        self.file.read_exact_at(&mut record, octets.start).ok().map(|()| sums::sum_of(&record))
+        self.file.read_exact_at(&mut record, octets.start).ok().map(|()| checksums::sum_of(&record))
     }
 
     fn sum(&self, record: u64) -> Result<Option<u32>, StoreError> {

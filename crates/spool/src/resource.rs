@@ -1,7 +1,7 @@
 //! Uploads that come in pieces of any length: [`Resource`], what is kept of one besides its records.
 //!
 //! Clients of the IETF draft "Resumable Uploads for HTTP" know an upload by a URL that they were given before its id was known, and
-//! expect that every octet counts that they were told of. So a row in the index leads from the URL's token to the upload,
+//! expect that every byte counts that they were told of. So a row in the index leads from the URL's token to the upload,
 //! and others hold what has come of a record that is not whole (`docs/protocol.md` §6).
 //!
 //! These are *pieces*. A part adds one of its own length, which takes in those before it that are less than twice as long. So a byte is
@@ -19,32 +19,6 @@ pub const RESOURCES_MAX: usize = 256;
 
 /// The most resources of one device: more than anything uploads at once.
 pub const RESOURCES_OF_DEVICE_MAX: usize = 64;
-
-/// The table of resources.
-pub const RESOURCES: &str = "
-CREATE TABLE resource (
-    token   BLOB PRIMARY KEY,   -- 16 octets
-    device  BLOB NOT NULL,
-    dest    TEXT NOT NULL,
-    total   INTEGER,            -- NULL: not known yet
-    upload  BLOB,               -- its id; NULL: the prelude has not come yet
-    tail_at INTEGER NOT NULL,   -- where in Z the tail begins: all before is in the upload's file
-    tail    BLOB NOT NULL,      -- less than a record and a prelude
-    done    INTEGER NOT NULL,   -- 1: all of Z has come
-    expires INTEGER NOT NULL
-);
-CREATE INDEX resource_expires ON resource (expires);
-";
-
-/// What format 10 has more than format 9: the tails of resources, in pieces. A resource's row had all of its tail, and each part wrote it anew.
-pub const TAILS: &str = "
-CREATE TABLE tail (token BLOB NOT NULL, at INTEGER NOT NULL, octets BLOB NOT NULL, PRIMARY KEY (token, at)) WITHOUT ROWID;
-INSERT INTO tail SELECT token, tail_at, tail FROM resource WHERE length(tail) > 0;
-ALTER TABLE resource DROP COLUMN tail;
-CREATE TRIGGER tail_gone AFTER DELETE ON resource BEGIN
-    DELETE FROM tail WHERE token = OLD.token;
-END;
-";
 
 /// The oldest that is done, of one device or of all.
 const DROP_DONE: &str = "
@@ -124,7 +98,7 @@ pub fn add(tx: &Connection, token: Token, new: &Resource, over: Over) -> Result<
     Ok(true)
 }
 
-/// Records what a resource is now; `false` if it is gone. A tail that begins where the one before did begins with its octets.
+/// Records what a resource is now; `false` if it is gone. A tail that begins where the one before did begins with its bytes.
 pub fn keep(tx: &Connection, token: Token, now: &Resource) -> Result<bool, StoreError> {
     let mut statement = tx.prepare_cached(
         "UPDATE resource SET total = ?2, upload = ?3, tail_at = ?4, done = ?5, expires = ?6 WHERE token = ?1",

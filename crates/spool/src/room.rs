@@ -1,10 +1,13 @@
 //! How much may still come in: [`Room`].
 //!
-//! Sums of their own, since the disk and the quota count differently: bytes *promised* to senders are not on the disk yet, bytes
+//! Checksums of their own, since the disk and the quota count differently: bytes *promised* to senders are not on the disk yet, bytes
 //! *written* are and may still be lost, bytes *kept* are recorded in the index, and what has *ended* is in the index itself.
 
-use crate::ended::ENDED_MAX;
 use crate::sys::Free;
+
+/// The most that rows and answers of ended uploads take, in bytes: some 100,000 rows with short answers, as many as there may be
+/// uploads. With a quota of less than four times as much, a quarter of that.
+pub const ENDED_MAX: u64 = 64 << 20;
 
 /// A file system is made with a file for so many bytes, as ext4 is unless it is told otherwise. So a reserve of bytes is one of files, too.
 const BYTES_A_FILE: u64 = 16 << 10;

@@ -1,25 +1,24 @@
 //! The store: [`Spool`].
 
+use crate::checksums::Grid;
 use crate::committer::Committer;
 use crate::error::{BeginError, OpenError, StoreError};
-use crate::index::{
-    self, Changed, DueOf, FORMAT, Held, Index, IndexOpenError, Outcome, Over, Place, Queue, Rules, Stored, Tally,
-    Unfinished,
-};
-use crate::intake::{Intake, Live, PAYLOAD_GONE, PROMISED_MAX};
+use crate::index::{self, Changed, DueOf, Held, Index, IndexOpenError, Over, Place, Queue, Tally, Unfinished};
+use crate::intake::{Intake, PAYLOAD_GONE, PROMISED_MAX};
 use crate::life::Overdue;
+use crate::live::Live;
 use crate::lives::Lives;
-use crate::payload::{Payload, Sealed};
+use crate::lock::Lock;
+use crate::payload::Payload;
 use crate::resource::{self, Resource, Token};
 use crate::room::Room;
+use crate::schema::FORMAT;
+use crate::shared::Shared;
 use crate::state::State;
-use crate::sums::{Grid, Part};
 use crate::sys::{self, Disk};
 use crate::upload::{Change, Offer, Reason, Upload};
 use crate::{EARLY_MAX, SPANS_MAX};
-use hoop_files::LockError;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
-use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -27,7 +26,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// How many uploads are read at a time by who looks at many: each may have a thousand spans.
@@ -54,7 +53,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// No quota, no reserve, synced, sent when whole, records from the first octet on.
+    /// No quota, no reserve, synced, sent when whole, records from the first byte on.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -76,26 +75,6 @@ pub struct Spool {
 /// Tells what a device has here.
 pub type HeldBy<'a> = dyn Fn(DeviceId) -> Result<Held, StoreError> + 'a;
 
-/// What the spool and its intakes share. Locks are taken in this order: `lives`, an upload's own, `index`, `room`, `early`.
-pub struct Shared {
-    pub folder: PathBuf,
-    pub sync: bool,
-    pub disk: Disk,
-    pub grid: Grid,
-    pub lives: Mutex<Lives>,
-    /// Something is not leaving any more.
-    pub left: Condvar,
-    index: Mutex<Index>,
-    pub committer: Committer,
-    room: Mutex<Room>,
-    /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
-    early: Mutex<BTreeMap<UploadId, DeviceId>>,
-    /// Counts what is recorded.
-    pub revision: AtomicU64,
-    /// The folder is ours as long as this is open.
-    _lock: Lock,
-}
-
 /// The beginning of an intake.
 #[derive(Debug)]
 pub enum Begin {
@@ -103,118 +82,6 @@ pub enum Begin {
     Take(Intake),
     /// All of it was stored before.
     Complete(Box<Upload>),
-}
-
-impl Sealed for Shared {
-    fn grid(&self) -> Grid {
-        self.grid
-    }
-
-    fn sums(&self, seq: i64, part: u64) -> Result<Part, StoreError> {
-        self.index().sums(seq, part)
-    }
-}
-
-impl Shared {
-    pub fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records octets that are on disk and synced, together with what others have that waits.
-    pub fn record(&self, stored: &Arc<Stored>) -> Outcome {
-        let stored = stored.clone();
-        self.commit(move |tx, rules| index::record(tx, rules, &stored))
-    }
-
-    /// Makes a change, together with what others have that waits.
-    fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
-        let change = change.clone();
-        self.commit(move |tx, rules| index::change(tx, rules, id, &change, now))
-    }
-
-    /// Commits what `work` does, together with what others have that waits.
-    fn commit<T: Send + 'static>(
-        &self,
-        work: impl Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync + 'static,
-    ) -> Result<T, StoreError> {
-        self.committer.commit(&self.index, work, || self.disk.recorded())
-    }
-
-    pub fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn early(&self) -> MutexGuard<'_, BTreeMap<UploadId, DeviceId>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What `device` has here, early uploads other than `but` counted.
-    pub fn held_of(&self, lives: &Lives, device: DeviceId, but: Option<UploadId>) -> Result<Held, StoreError> {
-        let mut held = self.index().held_by(device)?;
-        for live in lives.receiving.values() {
-            let state = live.state();
-            if state.offer.device == device {
-                held.uploads += u64::from(!state.recorded);
-                held.bytes += state.written.len() - state.stored.len() + state.promised;
-            }
-        }
-        let early = self.early();
-        held.early = early.iter().filter(|(id, other)| **other == device && Some(**id) != but).count();
-        Ok(held)
-    }
-
-    /// Something was recorded.
-    pub fn changed(&self) {
-        self.revision.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The folder that an upload's file is in.
-    pub fn shard(&self, id: UploadId) -> PathBuf {
-        self.folder.join("uploads").join(&id.to_hex()[..2])
-    }
-
-    fn file(&self, id: UploadId) -> PathBuf {
-        self.shard(id).join(format!("{id}.z"))
-    }
-
-    /// Removes an upload's file. Should that fail, or never come about, the sweep finds it.
-    fn remove(&self, id: UploadId) {
-        self.disk.remove(&self.file(id));
-    }
-
-    /// One sender has gone; after the last, what it wrote and did not commit no longer counts, and is not to stay, either. It may take as long
-    /// as the disk does to write that much: who begins with this upload waits meanwhile, and nobody else.
-    pub fn release(&self, live: &Live) {
-        let Some(_leaving) = self.leave_after(live) else { return };
-        let is_recorded = self.give_back(live);
-        let mut lives = self.lives();
-        lives.receiving.remove(&live.id);
-        let state = live.state();
-        if !is_recorded {
-            self.early().remove(&live.id);
-        }
-        let mut room = self.room();
-        room.promised -= state.promised;
-        room.written -= state.written.len() - state.stored.len();
-    }
-
-    /// Removes what nobody recorded of an upload that nobody sends any more; the file, too, if it is not recorded. Whether it is.
-    fn give_back(&self, live: &Live) -> bool {
-        let state = live.state();
-        if !state.recorded {
-            drop(state);
-            self.remove(live.id);
-            return false;
-        }
-        if state.written.len() > state.stored.len() {
-            // Gaps that nobody wrote are holes already.
-            let end = state.written.iter().last().map_or(0, |span| span.end);
-            let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
-            drop(state);
-            gaps.into_iter().for_each(|gap| self.disk.punch(&live.file, gap));
-        }
-        true
-    }
 }
 
 impl Spool {
@@ -416,7 +283,7 @@ impl Spool {
         self.shared.index().get(id)
     }
 
-    /// The stored octets of an upload that keeps them.
+    /// The stored bytes of an upload that keeps them.
     ///
     /// # Errors
     /// If there is no such file, or the index fails.
@@ -679,7 +546,7 @@ impl Spool {
         Ok(if room.has_files(disk) { room.free(disk) } else { 0 })
     }
 
-    /// Octets of uploads that are recorded and kept.
+    /// Bytes of uploads that are recorded and kept.
     pub fn kept_bytes(&self) -> u64 {
         self.shared.room().kept
     }
@@ -791,28 +658,6 @@ fn gone(error: io::Error) -> StoreError {
     }
 }
 
-/// The folder's lock, released by the kernel however the process ends.
-pub struct Lock(File);
-
-impl Lock {
-    pub fn take(folder: &Path) -> Result<Self, OpenError> {
-        let failed = |source| OpenError::Folder { path: folder.to_owned(), source };
-        let path = folder.join("hoop.lock");
-        match hoop_files::lock(&path) {
-            Ok(file) => Ok(Self(file)),
-            Err(LockError::Held) => Err(OpenError::Locked(folder.to_owned())),
-            Err(LockError::File(source)) => Err(failed(source)),
-        }
-    }
-}
-
-impl Drop for Lock {
-    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
 /// Makes the folder if absent, and puts its name on disk, and those of the folders above it that were made with it.
 fn make_folder(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
     let folder = std::path::absolute(folder)?;
@@ -839,10 +684,12 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::committer::{Job, Step};
+    use crate::committer::Job;
     use crate::error::CommitError;
+    use crate::index::{Rules, Step, Stored};
     use crate::sys::Act;
     use crate::upload::Offer;
+    use rusqlite::Connection;
 
     const NOW: UnixTime = UnixTime(1_000_000);
 
@@ -1113,7 +960,7 @@ mod tests {
             total,
             stored: [ByteRange::new(0, 50)].into_iter().collect(),
             added: 50,
-            sums: crate::sums::Sums::default(),
+            sums: crate::checksums::Checksums::default(),
             now: NOW,
         };
         // A range set that means nothing, as a damaged row has.

@@ -77,13 +77,13 @@ impl State {
         self.rank() == FINAL
     }
 
-    /// Whether Z's octets are kept: not once the state is final, and not while the service, which has them all, waits
+    /// Whether Z's bytes are kept: not once the state is final, and not while the service, which has them all, waits
     /// for a person.
     pub const fn keeps_payload(self) -> bool {
         self.rank() < Self::Held.rank()
     }
 
-    /// Whether octets of it are of use here: until the service has all of it.
+    /// Whether bytes of it are of use here: until the service has all of it.
     pub const fn takes_octets(self) -> bool {
         self.rank() < Self::Received.rank()
     }

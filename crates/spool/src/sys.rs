@@ -16,15 +16,15 @@ use libc::statvfs as statvfs_call;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use libc::statvfs64 as statvfs_call;
 
-/// Where octets come from that are not in memory.
+/// Where bytes come from that are not in memory.
 pub trait Source {
-    /// Moves the next `len` octets to `offset` of a file, and shows them to `look`, in order.
+    /// Moves the next `len` bytes to `offset` of a file, and shows them to `look`, in order.
     ///
     /// # Errors
     /// If the file does not take all of them.
     fn put(&mut self, file: &File, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> io::Result<()>;
 
-    /// Drops the next `len` octets.
+    /// Drops the next `len` bytes.
     ///
     /// # Errors
     /// If they cannot be had.
@@ -46,27 +46,27 @@ pub struct Disk {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[cfg_attr(not(test), allow(dead_code, reason = "noted in tests only"))]
 pub enum Act {
-    /// Octets were written into a payload.
+    /// Bytes were written into a payload.
     Write,
     /// A payload was synced.
     SyncPayload,
     /// A folder's names were synced.
     SyncFolder(std::path::PathBuf),
-    /// Octets of a payload were waited for.
+    /// Bytes of a payload were waited for.
     WriteOut(ByteRange),
     /// The index has committed.
     Record,
 }
 
 impl Disk {
-    /// Writes octets into a payload.
+    /// Writes bytes into a payload.
     pub fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)?;
         self.note(|| Act::Write);
         Ok(())
     }
 
-    /// Has somebody else write octets into a payload.
+    /// Has somebody else write bytes into a payload.
     pub fn write_from(
         &self,
         source: &mut impl Source,
@@ -86,7 +86,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Waits until a payload's octets are on disk.
+    /// Waits until a payload's bytes are on disk.
     pub fn sync_payload(&self, file: &File) -> io::Result<()> {
         file.sync_data()?;
         self.note(|| Act::SyncPayload);

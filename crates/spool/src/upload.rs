@@ -9,7 +9,7 @@ use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 pub struct Offer {
     /// Its name.
     pub id: UploadId,
-    /// The octets of Z before the first record; empty: the sender does not have them yet.
+    /// The bytes of Z before the first record; empty: the sender does not have them yet.
     pub prelude: Vec<u8>,
     /// The length of Z; `None` as long as the sender has not told (a chunked body).
     pub total: Option<u64>,
@@ -56,7 +56,7 @@ impl Reason {
 pub struct Upload {
     /// Its name.
     pub id: UploadId,
-    /// The octets of Z before the first record; empty: they are still to come.
+    /// The bytes of Z before the first record; empty: they are still to come.
     pub prelude: Vec<u8>,
     /// The length of Z.
     pub total: u64,
@@ -64,7 +64,7 @@ pub struct Upload {
     pub dest: String,
     /// When its ticket ends; without a prelude, when it is dropped.
     pub expires: UnixTime,
-    /// Who sent its first octets; [`DeviceId::UNKNOWN`] for those taken by a version that did not write it down.
+    /// Who sent its first bytes; [`DeviceId::UNKNOWN`] for those taken by a version that did not write it down.
     pub device: DeviceId,
     /// When it should be at the service.
     pub deadline: Option<UnixTime>,
@@ -137,7 +137,7 @@ pub struct Change {
     pub answer: Option<Vec<u8>>,
 }
 
-/// A set of ranges in the index: pairs of first byte and byte after the last, eight octets each, big-endian, ascending.
+/// A set of ranges in the index: pairs of first byte and byte after the last, eight bytes each, big-endian, ascending.
 pub fn encode_ranges(set: &RangeSet) -> Vec<u8> {
     set.iter().flat_map(|range| [range.start, range.end]).flat_map(u64::to_be_bytes).collect()
 }

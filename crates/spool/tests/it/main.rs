@@ -7,7 +7,7 @@ mod devices;
 mod early;
 mod ended;
 mod formats;
+mod fsck;
 mod model;
-mod outside;
 mod resources;
 mod spool;

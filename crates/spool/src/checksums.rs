@@ -16,23 +16,23 @@ pub const PART_RECORDS: u64 = 128;
 /// Where records begin and end: behind the prelude, each [`RECORD_BYTES`] long, the last shorter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
-    /// The octets before the first record.
+    /// The bytes before the first record.
     pub prelude: u64,
 }
 
 impl Grid {
-    /// The record that an octet is in; `None`: it is in the prelude.
+    /// The record that a byte is in; `None`: it is in the prelude.
     pub fn record_at(self, offset: u64) -> Option<u64> {
         Some(offset.checked_sub(self.prelude)? / RECORD_BYTES)
     }
 
-    /// The octets of a record of a Z with `total` of them.
+    /// The bytes of a record of a Z with `total` of them.
     pub fn record(self, number: u64, total: u64) -> ByteRange {
         let start = self.prelude + number * RECORD_BYTES;
         ByteRange::new(start.min(total), (start + RECORD_BYTES).min(total))
     }
 
-    /// The records that have an octet in `range`, in order.
+    /// The records that have a byte in `range`, in order.
     pub fn records_in(self, range: ByteRange) -> impl Iterator<Item = u64> {
         let first = self.record_at(range.start.max(self.prelude)).unwrap_or(0);
         let end = range.end.saturating_sub(self.prelude).div_ceil(RECORD_BYTES);
@@ -42,12 +42,12 @@ impl Grid {
 
 /// Checksums of some of an upload's records. Zero stands for none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Sums(BTreeMap<u64, Part>);
+pub struct Checksums(BTreeMap<u64, Part>);
 
 /// Those of [`PART_RECORDS`] records one after the other.
 pub type Part = Box<[u32; PART_RECORDS as usize]>;
 
-impl Sums {
+impl Checksums {
     /// Notes a record's checksum.
     pub fn insert(&mut self, record: u64, sum: u32) {
         let part = self.0.entry(record / PART_RECORDS).or_insert_with(|| Box::new([0; PART_RECORDS as usize]));
@@ -86,7 +86,7 @@ impl Sums {
     }
 }
 
-/// A part as the index keeps it: four octets each, big-endian; behind the last that is known nothing.
+/// A part as the index keeps it: four bytes each, big-endian; behind the last that is known nothing.
 pub fn encode(part: &Part) -> Vec<u8> {
     let len = part.iter().rposition(|sum| *sum != 0).map_or(0, |last| last + 1);
     part[..len].iter().flat_map(|sum| sum.to_be_bytes()).collect()
@@ -110,7 +110,7 @@ const fn finish(sum: u32) -> u32 {
     if sum == 0 { 1 } else { sum }
 }
 
-/// The records that are whole in `after` and were not in `before`, where only octets of `range` came.
+/// The records that are whole in `after` and were not in `before`, where only bytes of `range` came.
 pub fn newly_whole(grid: Grid, total: u64, before: &RangeSet, after: &RangeSet, range: ByteRange) -> Vec<u64> {
     let is_new = |record: &u64| {
         let octets = grid.record(*record, total);
@@ -119,16 +119,16 @@ pub fn newly_whole(grid: Grid, total: u64, before: &RangeSet, after: &RangeSet, 
     grid.records_in(range).filter(is_new).collect()
 }
 
-/// Sums up what one sender writes in order. A record of which it did not write everything, from first to last, has no sum from it.
+/// Checksums up what one sender writes in order. A record of which it did not write everything, from first to last, has no sum from it.
 #[derive(Clone, Debug, Default)]
 pub struct Running {
-    /// Where the next octet is expected, and the sum of the record's octets before it.
+    /// Where the next byte is expected, and the sum of the record's bytes before it.
     at: Option<(u64, u32)>,
 }
 
 impl Running {
-    /// Takes octets that were written at `offset`. Notes the checksums of records that end among them.
-    pub fn feed(&mut self, grid: Grid, total: Option<u64>, mut offset: u64, mut bytes: &[u8], sums: &mut Sums) {
+    /// Takes bytes that were written at `offset`. Notes the checksums of records that end among them.
+    pub fn feed(&mut self, grid: Grid, total: Option<u64>, mut offset: u64, mut bytes: &[u8], sums: &mut Checksums) {
         // The prelude has none: the index has the prelude itself.
         let skipped = grid.prelude.saturating_sub(offset).min(bytes.len() as u64);
         (offset, bytes) = (offset + skipped, &bytes[skipped as usize..]);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_crc_32c() {
-        // RFC 3720 §B.4: 32 octets of zeros, and of ones.
+        // RFC 3720 §B.4: 32 bytes of zeros, and of ones.
         assert_eq!((sum_of(&[0; 32]), sum_of(&[0xff; 32])), (0x8a91_36aa, 0x62a8_ab43));
     }
 
@@ -177,7 +177,7 @@ mod tests {
     fn what_comes_in_order_is_summed_up_however_it_is_cut() {
         let z = z();
         for step in [1_000, 65_536, 65_537, 200_000] {
-            let (mut running, mut sums) = (Running::default(), Sums::default());
+            let (mut running, mut sums) = (Running::default(), Checksums::default());
             for start in (0..z.len()).step_by(step) {
                 let end = (start + step).min(z.len());
                 running.feed(GRID, Some(TOTAL), start as u64, &z[start..end], &mut sums);
@@ -191,10 +191,10 @@ mod tests {
     #[test]
     fn a_record_that_was_not_written_in_one_go_has_no_sum() {
         let z = z();
-        let (mut running, mut sums) = (Running::default(), Sums::default());
+        let (mut running, mut sums) = (Running::default(), Checksums::default());
         running.feed(GRID, Some(TOTAL), 500, &z[500..], &mut sums);
         assert_eq!([0, 1, 2].map(|record| sums.get(record)), [None, Some(expected(1)), Some(expected(2))]);
-        let (mut running, mut sums) = (Running::default(), Sums::default());
+        let (mut running, mut sums) = (Running::default(), Checksums::default());
         running.feed(GRID, Some(TOTAL), 10, &z[10..500], &mut sums);
         running.feed(GRID, Some(TOTAL), 501, &z[501..70_000], &mut sums);
         assert_eq!(sums.get(0), None, "an octet is missing");
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_part_survives_its_octets_and_damaged_ones_know_less() {
-        let mut sums = Sums::default();
+        let mut sums = Checksums::default();
         [(0, 7), (3, 9), (PART_RECORDS, 8)].into_iter().for_each(|(record, sum)| sums.insert(record, sum));
         let parts: Vec<_> = sums.parts().map(|(number, part)| (number, encode(part))).collect();
         assert_eq!(parts.iter().map(|(number, bytes)| (*number, bytes.len())).collect::<Vec<_>>(), [(0, 16), (1, 4)]);

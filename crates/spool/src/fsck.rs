@@ -3,11 +3,12 @@
 //! A view is of a *copy* of the index, made so that it is whole even while a gateway writes: the gateway's own index admits nobody
 //! else. So looking changes nothing in the folder, whatever its format. Only mending does, and needs the folder for itself.
 
+use crate::checksums::{Grid, Part};
 use crate::error::{OpenError, StoreError};
-use crate::index::{FORMAT, Index, IndexOpenError};
+use crate::index::{Index, IndexOpenError};
+use crate::lock::Lock;
 use crate::payload::{Payload, Sealed};
-use crate::spool::Lock;
-use crate::sums::{Grid, Part};
+use crate::schema::FORMAT;
 use crate::upload::{Reason, Upload};
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
@@ -100,7 +101,7 @@ impl View {
         }
     }
 
-    /// The stored octets of an upload that keeps them.
+    /// The stored bytes of an upload that keeps them.
     ///
     /// # Errors
     /// If there is no such file, or the index fails.
@@ -243,7 +244,7 @@ impl Damage {
 pub struct Checked {
     /// Uploads in the index.
     pub uploads: u64,
-    /// Octets of them that are stored here.
+    /// Bytes of them that are stored here.
     pub stored: u64,
     /// Things that are not as they should be.
     pub findings: u64,
@@ -251,7 +252,7 @@ pub struct Checked {
     pub repaired: u64,
 }
 
-/// Compares everything in a folder with everything else: the index with itself, files with rows, octets with checksums, sums with what they
+/// Compares everything in a folder with everything else: the index with itself, files with rows, bytes with checksums, sums with what they
 /// sum up. Reads all that is stored. With `repair`, what can be is put right; without, nothing in the folder changes. `on` is
 /// told each finding.
 ///

@@ -1,0 +1,65 @@
+//! An upload that is being received: [`Live`].
+
+use crate::checksums::Checksums;
+use crate::upload::Offer;
+use hoop_units::{RangeSet, UploadId};
+use std::fs::File;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An upload that is being received: shared by its senders, gone with the last.
+pub struct Live {
+    pub id: UploadId,
+    pub file: File,
+    /// One commit at a time; what changes `stored` otherwise waits for it, too.
+    commit: Mutex<()>,
+    state: Mutex<LiveState>,
+}
+
+pub struct LiveState {
+    /// What its senders said of it. The prelude may come later than the first of them.
+    pub offer: Offer,
+    pub total: Option<u64>,
+    /// On disk, synced, recorded. Only a commit changes it, and there is one at a time.
+    pub stored: RangeSet,
+    /// In the file, `stored` included.
+    pub written: RangeSet,
+    /// The checksums of records that are written and not recorded.
+    pub sums: Checksums,
+    /// Bytes that room is promised for.
+    pub promised: u64,
+    /// Pens there are. The first is counted, and each leaves, while the map of what is being received is locked, so that the last to leave
+    /// knows it.
+    pub senders: usize,
+    /// There is a row for it, whatever that says is stored: a repair may have left nothing.
+    pub recorded: bool,
+    /// The file's name is on disk.
+    pub named: bool,
+    /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
+    pub broken: bool,
+}
+
+impl Live {
+    /// `recorded`: the index knows it, and its file has its name.
+    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, recorded: bool) -> Self {
+        let (id, total) = (offer.id, offer.total);
+        let (promised, senders, sums) = (0, 0, Checksums::default());
+        let (named, broken) = (recorded, false);
+        let state = LiveState { offer, total, stored, written, sums, promised, senders, recorded, named, broken };
+        Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
+    }
+
+    /// Until this is dropped, nobody else commits.
+    pub fn one_at_a_time(&self) -> MutexGuard<'_, ()> {
+        self.commit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A later message may bring another deadline.
+    pub fn set_deadline(&self, offer: &Offer) {
+        let mut state = self.state();
+        state.offer.deadline = offer.deadline.or(state.offer.deadline);
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, LiveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
