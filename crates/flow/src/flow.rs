@@ -222,7 +222,7 @@ struct Lane {
     /// It owed one for too long, while another lane did not, and nothing came over it since. What it had under way is lost, for now.
     is_dark: bool,
     left: Left,
-    news: News,
+    news: Announcement,
     pace: Pace,
     /// What is to be said on this lane before all else.
     greeting: Option<Vec<u8>>,
@@ -234,7 +234,7 @@ struct Lane {
 
 /// What was said of the deadline and the size on a lane since it was heard last.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum News {
+enum Announcement {
     #[default]
     None,
     Said,
@@ -580,8 +580,8 @@ impl Flow {
     }
 
     fn age_news(&mut self) {
-        let said = self.lanes.iter_mut().filter(|lane| lane.news == News::Said);
-        said.for_each(|lane| lane.news = News::Old);
+        let said = self.lanes.iter_mut().filter(|lane| lane.news == Announcement::Said);
+        said.for_each(|lane| lane.news = Announcement::Old);
     }
 
     /// Gives the flow up. A server's end is final; a device's is once the server knows, or the device forgets the flow. Code 0 becomes 4: nobody can say that streams are whole
@@ -725,7 +725,7 @@ impl Flow {
             usual: None,
             is_dark: false,
             left: Left::default(),
-            news: News::default(),
+            news: Announcement::default(),
             pace: Pace::NONE,
             greeting,
             parks: false,
@@ -903,7 +903,7 @@ impl Flow {
         let lane = self.lane(lane).ok_or(Violation::NoLane)?;
         (lane.heard, lane.owes, lane.missed, lane.is_dark) = (Some(now), None, None, false);
         let (stage, news) = (lane.stage, core::mem::take(&mut lane.news));
-        if news == News::Old {
+        if news == Announcement::Old {
             self.tell_news_again();
             self.news_again = Some((now + NEWS_AGAIN, NEWS_AGAIN));
         }
@@ -1080,8 +1080,8 @@ impl Flow {
         if due.reset {
             return Frame::Reset { code: self.reset.unwrap_or_default() }.put(out);
         }
-        if (due.deadline || due.size) && self.lanes[at].news == News::None {
-            self.lanes[at].news = News::Said;
+        if (due.deadline || due.size) && self.lanes[at].news == Announcement::None {
+            self.lanes[at].news = Announcement::Said;
         }
         if due.deadline {
             Frame::Deadline(self.deadline).put(out);
