@@ -39,6 +39,13 @@ class Promises(unittest.TestCase):
         self.assertGreater(len(named), 50)
         self.assertEqual([name for name in named if name not in known], [])
 
+    def test_each_source_file_that_a_page_names_exists(self):
+        pages = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+        for page in pages:
+            named = set(re.findall(r"`((?:crates/[\w-]+|capi|bench|web)/(?:src|tests)/[\w/-]+\.(?:rs|ts))`", page.read_text()))
+            with self.subTest(page.name):
+                self.assertEqual(sorted(name for name in named if not (ROOT / name).exists()), [])
+
 
 if __name__ == "__main__":
     unittest.main()
