@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Writes `folder/name` for its owner alone, whole or not at all; makes the folder if need be.
 pub(crate) fn write_private(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let temporary = folder.join(format!(".{}", hex::encode(hoop_http::Dice.octets::<8>())));
+    let temporary = folder.join(format!(".{}", hex::encode(hoop_http::Rng.octets::<8>())));
     let mut options = fs::File::options();
     options.write(true).create_new(true);
     #[cfg(unix)]

@@ -10,7 +10,7 @@
 
 use crate::devices::DeviceLimits;
 use crate::monitor::Form;
-use hoop_http::{Code, Crowd, Inbound, Place, Places, Problem, Share};
+use hoop_http::{Code, Crowd, Place, Places, Problem, RequestBody, Share};
 use http::Method;
 use http::request::Parts;
 use std::net::IpAddr;
@@ -54,7 +54,7 @@ pub fn crowd(connections: usize, device: DeviceLimits) -> Crowd {
 
 impl Use {
     /// What a request is for.
-    pub fn of(head: &Parts, body: &Inbound) -> Self {
+    pub fn of(head: &Parts, body: &RequestBody) -> Self {
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         match body.is_over() {
             false => Self::Upload,

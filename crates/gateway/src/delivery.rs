@@ -3,7 +3,7 @@
 use crate::shared::Shared;
 use crate::transfer::{Ended, attempt, put_off};
 use hoop_dispatch::{Dispatcher, Entry, Failure, List, Output};
-use hoop_http::{Code, Dice, Shutdown};
+use hoop_http::{Code, Rng, Shutdown};
 use hoop_spool::{DueOf, Place, Queue, Reason, SMALL_BYTES, StoreError};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use std::collections::BTreeMap;
@@ -197,7 +197,7 @@ impl Conductor {
             self.shared.metrics.failed(&reason.code);
             tracing::info!(%id, code = reason.code, detail = reason.detail, "to be tried again");
         }
-        let delay = self.dispatcher.handle_failure(id, failure, Dice.roll(), self.shared.clock.now());
+        let delay = self.dispatcher.handle_failure(id, failure, Rng.roll(), self.shared.clock.now());
         let recorded = self.shared.blocking(move |shared| {
             let now = shared.clock.unix();
             shared.spool.change(id, &put_off(failure, reason, delay, now), now)

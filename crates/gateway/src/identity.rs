@@ -6,7 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::Dice;
+use hoop_http::Rng;
 use hoop_seal::signing::GatewayKey;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -36,7 +36,7 @@ fn parse(text: &str) -> Option<GatewayKey> {
 
 /// Written beside, synced, then put in place: a crash leaves a whole key or none.
 fn make(folder: &Path) -> io::Result<GatewayKey> {
-    let seed = Dice.octets();
+    let seed = Rng.octets();
     let fresh = folder.join("gateway.new");
     let mut file = hoop_files::create(&fresh)?;
     file.write_all(format!("{FORM}{}\n", URL_SAFE_NO_PAD.encode(seed)).as_bytes())?;

@@ -4,7 +4,7 @@ use crate::open_ended::OpenEnded;
 use crate::shared::{Shared, full_problem, store_problem};
 use crate::steps::Steps;
 use bytes::{Bytes, BytesMut};
-use hoop_http::{Code, Inbound, Piped, Problem};
+use hoop_http::{Code, Problem, RequestBody, SpliceChunk};
 use hoop_seal::{Prelude, PreludeError};
 use hoop_spool::{Intake, Source, WriteError};
 use std::collections::VecDeque;
@@ -178,7 +178,7 @@ pub enum Came {
 }
 
 /// From a socket to the file.
-struct Socket(Piped);
+struct Socket(SpliceChunk);
 
 impl Source for Socket {
     fn put(&mut self, file: &File, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> io::Result<()> {
@@ -219,7 +219,7 @@ impl Default for Patience {
 
 /// A body's frames, with limits to how long each may stay away and how slowly they come.
 pub struct Frames<'a> {
-    pub body: &'a mut Inbound,
+    pub body: &'a mut RequestBody,
     shared: Arc<Shared>,
     /// Read while looking for the prelude.
     pub ahead: Option<Bytes>,
@@ -231,7 +231,7 @@ pub struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    pub fn new(shared: &Arc<Shared>, body: &'a mut Inbound) -> Self {
+    pub fn new(shared: &Arc<Shared>, body: &'a mut RequestBody) -> Self {
         Self { body, shared: shared.clone(), ahead: None, looked_at: VecDeque::new(), came: 0, waited: Duration::ZERO }
     }
 
@@ -276,7 +276,7 @@ impl<'a> Frames<'a> {
     }
 
     /// What has come to the socket, at most so many octets; `None`: nothing has, after all.
-    fn piped(&mut self, most: u64) -> Result<Option<Piped>, Problem> {
+    fn piped(&mut self, most: u64) -> Result<Option<SpliceChunk>, Problem> {
         let piped = self.body.piped(most).map_err(|error| Problem::new(Code::BodyTruncated, error))?;
         if let Some(piped) = &piped {
             self.count(piped.len());

@@ -20,7 +20,7 @@ use crate::steps::Steps;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use hoop_http::{Code, Inbound, Problem};
+use hoop_http::{Code, Problem, RequestBody};
 use hoop_seal::{Layout, Prelude, RECORD_SIZE, TICKET_LEN, TicketLabel};
 use hoop_spool::{
     Begin, BeginError, Change, CommitError, EARLY_SECS, Held, HeldBy, Intake, KEEP_SECS, Offer, Reason, State,
@@ -116,7 +116,7 @@ pub async fn offload(
     query: Option<&str>,
     headers: &HeaderMap,
     device: DeviceId,
-    mut body: Inbound,
+    mut body: RequestBody,
 ) -> Result<Taken, Problem> {
     let result = match announced(shared, id, query, headers, device) {
         Ok(announced) => match announced.vet(shared).await {
@@ -220,7 +220,7 @@ fn early_problem(detail: impl std::fmt::Display) -> Problem {
 }
 
 /// Everything from the first byte of the body on.
-async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut Inbound) -> Result<Taken, Problem> {
+async fn take(shared: &Arc<Shared>, announced: Announced, body: &mut RequestBody) -> Result<Taken, Problem> {
     let Announced { device, dest, permit, deadline, length, part, expects_continue } = announced;
     let mut frames = Frames::new(shared, body);
     let (offer, range) = match part {

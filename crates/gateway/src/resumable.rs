@@ -26,7 +26,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fields::Fields;
 pub use fields::begins;
-use hoop_http::{Body, Code, Dice, Inbound, Interim, Problem, empty, full};
+use hoop_http::{Body, Code, Interim, Problem, RequestBody, Rng, empty, full};
 use hoop_spool::{Resource, Token, Upload};
 use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, DeviceId, UnixTime};
@@ -119,7 +119,7 @@ pub async fn answer(
     base: &str,
     device: DeviceId,
     head: &Parts,
-    body: Inbound,
+    body: RequestBody,
 ) -> Result<Response<Body>, Problem> {
     let fields = Fields::of(&head.headers);
     let interim = fields.interop.and_then(|_| Interim::of(&head.extensions));
@@ -156,7 +156,7 @@ impl Call<'_> {
     }
 
     /// `POST /offload` with `Upload-Complete`.
-    async fn create(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
+    async fn create(&self, head: &Parts, body: &mut Option<RequestBody>) -> Result<Response<Body>, Refusal> {
         let total = self.fields.total(0).map_err(inconsistent)?;
         let (query, whole) = (head.uri.query(), self.fields.complete == Some(true));
         // A resource is of no use to whoever cannot hear of it, and nothing can be resumed whose length is not known.
@@ -172,7 +172,7 @@ impl Call<'_> {
         self.shared.devices.begin_resource(self.device, self.shared.clock.now())?;
         let now = self.shared.clock.unix();
         let (token, resource) =
-            (Token(Dice.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
+            (Token(Rng.octets()), Resource::new(self.device, dest, total, now.plus_secs(EMPTY_SECS)));
         let new = resource.clone();
         let added = self.shared.blocking(move |shared| {
             let over = shared.clock.over(RESOURCE_LIFE).unwrap_or(Over::NOTHING);
@@ -207,7 +207,7 @@ impl Call<'_> {
     }
 
     /// Takes all of Z at once, as from any other sender.
-    async fn plain(&self, head: &Parts, body: &mut Option<Inbound>) -> Result<Response<Body>, Refusal> {
+    async fn plain(&self, head: &Parts, body: &mut Option<RequestBody>) -> Result<Response<Body>, Refusal> {
         let body = body.take().expect("it is taken once");
         let taken = offload(self.shared, None, head.uri.query(), &head.headers, self.device, body).await?;
         Ok(self.whole(&taken, &dest_of(head.uri.query())?))
@@ -273,7 +273,7 @@ impl Call<'_> {
         &self,
         token: Token,
         headers: &HeaderMap,
-        body: &mut Option<Inbound>,
+        body: &mut Option<RequestBody>,
     ) -> Result<Response<Body>, Refusal> {
         let turn = self.shared.turns.take(token).await;
         let (mut resource, upload) = self.known(token).await?;
@@ -334,7 +334,7 @@ impl Call<'_> {
         upload: Option<Upload>,
         turn: Turn,
         headers: &HeaderMap,
-        body: &mut Option<Inbound>,
+        body: &mut Option<RequestBody>,
     ) -> Result<Appended, Refusal> {
         let Some(total) = resource.total else {
             let detail =
@@ -482,7 +482,7 @@ fn tail_of(kept: Option<ByteRange>, start: u64, end: u64) -> ByteRange {
     ByteRange::new(kept.map_or(start, |kept| kept.end), end)
 }
 
-fn is_empty(body: &Option<Inbound>) -> bool {
+fn is_empty(body: &Option<RequestBody>) -> bool {
     body.as_ref().is_none_or(|body| body.is_over())
 }
 

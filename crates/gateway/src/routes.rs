@@ -7,7 +7,7 @@ use crate::pages::{self, Admission, Page};
 use crate::shared::{FULL_RETRY_AFTER, Shared, store_problem};
 use crate::status::{CUT_THROUGH, write_headers, write_wait};
 use crate::{bridge, hosts, presence, resumable};
-use hoop_http::{Body, Code, Inbound, Peer, Problem, Shutdown, empty, json};
+use hoop_http::{Body, Code, Peer, Problem, RequestBody, Shutdown, empty, json};
 use hoop_seal::signing::GatewayId;
 use hoop_spool::{State, Upload};
 use hoop_units::{DeviceId, UploadId};
@@ -50,7 +50,7 @@ struct Receipt {
 /// Answers one request.
 pub async fn answer(shared: Arc<Shared>, shutdown: Shutdown, request: Request<Incoming>, peer: Peer) -> Response<Body> {
     let place = request.extensions().get::<hoop_http::Place>().cloned();
-    let (head, body) = Inbound::of(request);
+    let (head, body) = RequestBody::of(request);
     let admission = shared.pages.get().admit(&head.method, head.uri.path(), head.uri.query(), &head.headers);
     let answer = async |page: Option<&Page>| {
         let answered = match crowd::enter(place.as_ref(), Use::of(&head, &body), peer.address.ip()).await {
@@ -77,7 +77,7 @@ async fn route(
     shutdown: &Shutdown,
     page: Option<&Page>,
     head: Parts,
-    body: Inbound,
+    body: RequestBody,
     peer: Peer,
 ) -> Result<Response<Body>, Problem> {
     let base = base(shared, &head.headers, peer);

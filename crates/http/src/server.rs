@@ -1,14 +1,23 @@
 //! A bounded HTTP/1.1 server loop: [`Server`].
 
-use crate::body::{Body, until_gone};
-use crate::gate::{Gate, HeadLimits, Watch};
-use crate::inbound::{Direct, SharedStream};
-use crate::interim::{InterimIo, Outbox};
-use crate::pace::LeastRate;
-use crate::paced::Paced;
+pub(crate) mod events;
+mod gate;
+pub(crate) mod interim;
+pub mod metrics;
+pub(crate) mod pace;
+pub(crate) mod paced;
+pub(crate) mod request_body;
+pub(crate) mod splice;
+
+use crate::message::body::{Body, until_gone};
+use crate::message::problem::{Code, Problem};
 use crate::places::{Place, Places, Share};
-use crate::problem::{Code, Problem};
-use crate::shutdown::Shutdown;
+use crate::process::shutdown::Shutdown;
+use crate::server::gate::{Gate, HeadLimits, Watch};
+use crate::server::interim::{InterimIo, Outbox};
+use crate::server::pace::LeastRate;
+use crate::server::paced::Paced;
+use crate::server::request_body::{RawSocket, SharedStream};
 use hoop_units::Prefix;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -164,7 +173,7 @@ impl Server {
     /// Serves until `shutdown`, then lets requests under way finish within the drain time.
     ///
     /// Upgrades (WebSocket and the like) are possible: the handler may take `hyper::upgrade::on(request)`. Bodies are
-    /// read with [`Inbound`](crate::Inbound), or as hyper has them.
+    /// read with [`RequestBody`](crate::RequestBody), or as hyper has them.
     pub async fn run<H, F>(self, handler: H, mut shutdown: Shutdown)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
@@ -274,7 +283,7 @@ async fn accept(
     };
     let (stream, address) = listener.accept().await?;
     // An error here means that the client has gone already; the connection will say so.
-    let _ = crate::connect::watch(&stream);
+    let _ = crate::client::connect::watch(&stream);
     Ok((stream, address, permit))
 }
 
@@ -294,7 +303,7 @@ fn refuse(stream: &TcpStream) {
 struct Way {
     peer: Peer,
     /// The connection itself, if it is not TLS.
-    direct: Option<Direct>,
+    direct: Option<RawSocket>,
     /// No request has come over it before.
     is_new: bool,
 }
@@ -384,7 +393,7 @@ where
                 // A request that has come, and was not read yet, may get a place of its own.
                 let mut ended = tokio::time::timeout(LAST_MOMENT, &mut connection).await;
                 for _ in 1..LAST_MOMENTS {
-                    let is_unread = !watch.is_asked() && direct.is_some_and(Direct::has_unread);
+                    let is_unread = !watch.is_asked() && direct.is_some_and(RawSocket::has_unread);
                     if ended.is_ok() || !is_unread {
                         break;
                     }
@@ -394,7 +403,7 @@ where
                     break (result, true);
                 }
                 if place.as_ref().is_none_or(Place::is_gone) {
-                    direct.filter(|_| watch.is_asked()).into_iter().for_each(Direct::forgets);
+                    direct.filter(|_| watch.is_asked()).into_iter().for_each(RawSocket::forgets);
                     tracing::debug!(peer = %peer.address, "a connection makes room for another");
                     return false;
                 }
@@ -406,7 +415,7 @@ where
         }
     };
     if let Err(error) = &result {
-        direct.filter(|_| watch.is_asked()).into_iter().for_each(Direct::forgets);
+        direct.filter(|_| watch.is_asked()).into_iter().for_each(RawSocket::forgets);
         tracing::debug!(%error, "connection ended early");
     }
     result.is_ok() && of_itself

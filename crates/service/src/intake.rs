@@ -12,7 +12,7 @@ use crate::core::{Core, store_problem};
 use crate::owner::Tag;
 use crate::room::{self, Payer, Wants};
 use crate::state::{Changed, Facts, LINGER_SECS, Sealed, State, Store, StoreError, Upload, blocking};
-use hoop_http::{Code, Dice, Problem};
+use hoop_http::{Code, Problem, Rng};
 use hoop_seal::Layout;
 use hoop_units::{Backoff, ByteRange, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
@@ -253,7 +253,7 @@ fn unbegun(admission: &Admission, now: UnixTime, code: Code) -> Upload {
 pub fn refused(code: Code, paused_secs: u32) -> Problem {
     let problem = Problem::new(code, "");
     match code {
-        Code::UploadPaused => problem.retry_after(paused_wait(paused_secs, Dice.roll())),
+        Code::UploadPaused => problem.retry_after(paused_wait(paused_secs, Rng.roll())),
         _ => problem,
     }
 }

@@ -11,7 +11,7 @@ use crate::room::Payer;
 use crate::token::Credentials;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::{Body, Code, Dice, Problem, json};
+use hoop_http::{Body, Code, Problem, Rng, json};
 use hoop_seal::signing::GatewayId;
 use hoop_seal::{Grant, RECORD_SIZE, Route, Suite, UploadKey};
 use hoop_units::UnixTime;
@@ -74,7 +74,7 @@ pub async fn issue(core: &Core, request: Request<Incoming>, address: IpAddr) -> 
     let caller = Caller::of_ticket(core, credentials).await?;
     core.room.take_tickets(Payer::of(&core.policy(), &caller.credentials), wanted.count)?;
     let tickets = (0..wanted.count).map(|_| {
-        let key = given.clone().unwrap_or_else(|| UploadKey(Dice.octets()));
+        let key = given.clone().unwrap_or_else(|| UploadKey(Rng.octets()));
         let grant = Grant { key, not_before: now, max_bytes: limit, route, suite };
         let permit = core.permits().of_ticket(&core.policy(), grant.key.upload_id(), limit, expires, gateway);
         ticket(&core.policy(), &caller.credentials, &grant, expires, permit)
@@ -143,7 +143,7 @@ fn ticket(
     permit: Option<String>,
 ) -> Value {
     let id = grant.key.upload_id();
-    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Dice.octets());
+    let ticket = policy.keys.seal_ticket(&policy.origin, id, expires, grant, Rng.octets());
     let token = credentials.seal(&policy.keys, &policy.origin, id);
     json!({
         "upload_id": id.to_hex(),

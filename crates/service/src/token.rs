@@ -1,7 +1,7 @@
 //! What is inside T: [`Credentials`], on whose behalf an upload is.
 
 use crate::owner::Tag;
-use hoop_http::Dice;
+use hoop_http::Rng;
 use hoop_seal::{Keyring, TOKEN_CONTENT_STEP};
 use hoop_units::{UnixTime, UploadId};
 use http::{HeaderMap, header};
@@ -117,7 +117,7 @@ impl Credentials {
         let len = self.cookie.as_ref().map_or(0, String::len) + self.authorization.as_ref().map_or(0, String::len);
         let padded = hoop_seal::token_content_len(len).max(content.len().next_multiple_of(TOKEN_CONTENT_STEP));
         content.resize(padded, b' ');
-        keys.seal_token(origin, id, &content, Dice.octets())
+        keys.seal_token(origin, id, &content, Rng.octets())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::routes::{OnFailure, OnUnknown};
 use crate::rules::{Hold, Seen, Verdict, judge, judge_head};
 use crate::state::{Change, Reason, State, Upload};
 use crate::wire::Answer;
-use hoop_http::{Code, Dice, retry_after};
+use hoop_http::{Code, Rng, retry_after};
 use hoop_seal::signing::{self, Receipt, RequestSalt};
 use hoop_seal::{Prelude, UploadKey, answer};
 use hoop_units::UnixTime;
@@ -143,7 +143,7 @@ pub fn again(core: &Core, upload: &Upload, reason: Reason, least: Option<Duratio
 /// When it is tried again: so many steps of the back-off later than after a first attempt, and no sooner than in `least`.
 fn next(core: &Core, upload: &Upload, steps: u32, least: Option<Duration>) -> UnixTime {
     let attempt = upload.attempts.saturating_sub(1).saturating_add(steps);
-    let wait = core.backoff.delay(attempt, Dice.roll()).max(least.unwrap_or_default());
+    let wait = core.backoff.delay(attempt, Rng.roll()).max(least.unwrap_or_default());
     // Rounded up: the index keeps whole seconds.
     let secs = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     core.clock.unix().plus_secs(u32::try_from(secs).unwrap_or(u32::MAX))
@@ -183,5 +183,5 @@ fn sealed(core: &Core, upload: &Upload, answer: &Answer, state: State) -> Vec<u8
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(&answer.body[..answer.body.len().min(ANSWER_BODY_MAX)]);
     let key = content_key(core, upload);
-    key.map(|key| answer::seal(&key, upload.id, &text, Dice.octets())).unwrap_or_default()
+    key.map(|key| answer::seal(&key, upload.id, &text, Rng.octets())).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use crate::request::upload::{Upload, UploadError};
 use crate::ticket::cache::fit;
 use crate::ticket::{self, IssuedTicket, TICKETS_MAX, TicketRequest, TicketsError};
 use crate::wire::{Link, Refusal};
-use hoop_http::{Dice, Origin};
+use hoop_http::{Origin, Rng};
 use hoop_seal::{Suite, UploadKey};
 use hoop_units::Backoff;
 use std::io;
@@ -110,7 +110,7 @@ impl Client {
             if !passing || attempt == TICKET_ATTEMPTS {
                 return Err(error);
             }
-            let mut wait = TICKET_BACKOFF.delay(attempt - 1, Dice.roll());
+            let mut wait = TICKET_BACKOFF.delay(attempt - 1, Rng.roll());
             if let TicketsError::Refused(Refusal { retry_after: Some(asked), .. }) = &error {
                 wait = wait.max((*asked).min(TICKET_WAIT_MAX));
                 on_wait(&format!("{error}; waiting {} s", wait.as_secs()));

@@ -7,7 +7,7 @@ use crate::wire::{Link, LinkError};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use hoop_http::{Dice, Origin, empty};
+use hoop_http::{Origin, Rng, empty};
 use hoop_seal::signing::GatewayId;
 use hoop_seal::word::{Nonce, StoredReceipt, StoredState, who};
 use hoop_units::{Backoff, UploadId};
@@ -72,7 +72,7 @@ pub(crate) async fn meet(link: &mut Link, timeout: Duration) -> Met {
         match ask(link, timeout).await {
             Ok(met) => break met,
             Err(LinkError::Connect(_) | LinkError::Broken { .. }) if begun.elapsed() < STARTING.min(timeout) => {
-                tokio::time::sleep(BACKOFF.delay(failures, Dice.roll())).await;
+                tokio::time::sleep(BACKOFF.delay(failures, Rng.roll())).await;
                 failures = failures.saturating_add(1);
             }
             Err(_) => break Met { place: Place::itself(link.origin()), shown: Shown::Nothing(None) },
@@ -92,7 +92,7 @@ pub(crate) async fn place(link: &mut Link) -> Result<Place, LinkError> {
 
 async fn ask(link: &mut Link, timeout: Duration) -> Result<Met, LinkError> {
     let here = asked_at(link).await?;
-    let nonce = Nonce(Dice.octets());
+    let nonce = Nonce(Rng.octets());
     let mut request = link.request(Method::GET, &format!("/test?nonce={}", nonce.to_text()), empty());
     let host = HeaderValue::from_str(here.authority()).expect("an authority is ASCII");
     request.headers_mut().insert(header::HOST, host);

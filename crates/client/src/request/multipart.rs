@@ -11,7 +11,7 @@
 
 use crate::request::plaintext::Plaintext;
 use crate::request::source::{Content, Segment, SourceError};
-use hoop_http::Dice;
+use hoop_http::Rng;
 use std::path::Path;
 
 /// One field of a form.
@@ -58,7 +58,7 @@ impl Part {
 ///
 /// # Errors
 /// If a file cannot be opened or measured.
-pub(crate) fn lay_out(parts: &[Part], dice: Dice) -> Result<(Plaintext, String), SourceError> {
+pub(crate) fn lay_out(parts: &[Part], dice: Rng) -> Result<(Plaintext, String), SourceError> {
     let boundary = boundary(dice);
     let mut body = Plaintext::default();
     for part in parts {
@@ -71,7 +71,7 @@ pub(crate) fn lay_out(parts: &[Part], dice: Dice) -> Result<(Plaintext, String),
 }
 
 /// 24 dashes and 16 random bytes in hexadecimal: that no file holds it by chance is all that RFC 2046 §5.1.1 asks.
-fn boundary(dice: Dice) -> String {
+fn boundary(dice: Rng) -> String {
     format!("{:->24}{}", "", hex::encode(dice.octets::<16>()))
 }
 
@@ -143,7 +143,7 @@ mod tests {
             Part::file("f", &path),
             Part { content_type: Some("text/x".into()), ..Part::text("note", "ü") },
         ];
-        let (body, content_type) = lay_out(&parts, Dice).unwrap();
+        let (body, content_type) = lay_out(&parts, Rng).unwrap();
         let boundary = content_type.strip_prefix("multipart/form-data; boundary=").unwrap();
         let body = read_all(&body);
         assert_eq!(
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn two_bodies_never_share_a_boundary() {
-        assert_ne!(boundary(Dice), boundary(Dice));
-        assert!(boundary(Dice).len() <= 70, "RFC 2046 §5.1.1");
+        assert_ne!(boundary(Rng), boundary(Rng));
+        assert!(boundary(Rng).len() <= 70, "RFC 2046 §5.1.1");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::request::pieces::{self, BodyPiece};
 use crate::request::plaintext::Plaintext;
 use crate::request::source::{Content, Segment, SourceError};
 use crate::wire::USER_AGENT;
-use hoop_http::{Dice, Origin, OriginError};
+use hoop_http::{Origin, OriginError, Rng};
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Method};
 use std::fmt;
@@ -134,7 +134,7 @@ impl Upload {
     ///
     /// # Errors
     /// If the request cannot be made of what was given.
-    pub fn measure(&self, dice: Dice) -> Result<Measured, UploadError> {
+    pub fn measure(&self, dice: Rng) -> Result<Measured, UploadError> {
         let origin = self.origin()?;
         if ![Method::POST, Method::PUT, Method::PATCH].contains(&self.method) {
             return Err(UploadError::Method(self.method.clone()));
@@ -261,7 +261,7 @@ mod tests {
         let mut upload = upload();
         upload.credentials.cookie = Some(HeaderValue::from_static("session=secret"));
         upload.headers.push((header::ACCEPT, HeaderValue::from_static("application/json")));
-        let plaintext = upload.measure(Dice).unwrap().into_plaintext("dG9rZW4").unwrap();
+        let plaintext = upload.measure(Rng).unwrap().into_plaintext("dG9rZW4").unwrap();
         let expected = format!(
             "POST /a?j HTTP/1.1\r\nHost: photos.example\r\nUser-Agent: {USER_AGENT}\r\naccept: application/json\r\n\
              Content-Length: 5\r\nHoop-Token: dG9rZW4\r\n\r\nhello"
@@ -273,16 +273,16 @@ mod tests {
     fn what_cannot_travel_sealed_is_refused_by_name() {
         let mut with_host = upload();
         with_host.headers.push((header::HOST, HeaderValue::from_static("other.example")));
-        assert!(with_host.measure(Dice).unwrap_err().to_string().starts_with("the header host cannot be set"));
+        assert!(with_host.measure(Rng).unwrap_err().to_string().starts_with("the header host cannot be set"));
         let get = Upload { method: Method::GET, ..upload() };
-        assert!(matches!(get.measure(Dice), Err(UploadError::Method(_))));
+        assert!(matches!(get.measure(Rng), Err(UploadError::Method(_))));
         let mut long = upload();
         long.headers.push(("x-long".parse().unwrap(), "x".repeat(HEAD_MAX).parse().unwrap()));
-        assert!(matches!(long.measure(Dice).unwrap().into_plaintext(""), Err(UploadError::Head { .. })));
+        assert!(matches!(long.measure(Rng).unwrap().into_plaintext(""), Err(UploadError::Head { .. })));
         let far = Upload { url: format!("https://photos.example/{}", "x".repeat(70_000)).parse().unwrap(), ..upload() };
-        assert!(matches!(far.measure(Dice), Err(UploadError::Head { .. })), "nor in a request that is not sealed");
+        assert!(matches!(far.measure(Rng), Err(UploadError::Head { .. })), "nor in a request that is not sealed");
         let many = Upload { payload: Payload::Form(vec![Part::text("a", "b"); PARTS_MAX + 1]), ..upload() };
-        assert!(matches!(many.measure(Dice), Err(UploadError::Parts(_))));
+        assert!(matches!(many.measure(Rng), Err(UploadError::Parts(_))));
     }
 
     #[test]

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::request::plaintext::tests::Numbers;
     use crate::request::source::Segment;
-    use hoop_http::Dice;
+    use hoop_http::Rng;
     use hoop_seal::{Opener, RECORD_SIZE, Suite, UploadKey};
     use http_body_util::BodyExt as _;
 
@@ -390,7 +390,7 @@ mod tests {
     async fn a_stream_of_any_range_equals_that_range_of_the_whole() {
         let (sealed, _) = sealed(700_000);
         let z = whole(&sealed);
-        let seed = u64::from(Dice.roll()) + 1;
+        let seed = u64::from(Rng.roll()) + 1;
         let mut numbers = Numbers(seed);
         for _ in 0..30 {
             let start = numbers.below(z.len());

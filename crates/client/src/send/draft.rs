@@ -15,7 +15,7 @@ use crate::ticket::IssuedTicket;
 use crate::ticket::target::Target;
 use crate::wire::Link;
 use bytes::Bytes;
-use hoop_http::{Dice, Origin};
+use hoop_http::{Origin, Rng};
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, SALT_LEN, Suite, TICKET_LEN, UploadKey, token_len};
 use hoop_units::RangeSet;
 use http::Response;
@@ -58,7 +58,7 @@ impl Draft {
         let credentials = [&upload.credentials.cookie, &upload.credentials.authorization];
         let credentials_len: usize = credentials.into_iter().flatten().map(|value| value.as_bytes().len()).sum();
         let token_len = (token_len(credentials_len) * 4).div_ceil(3);
-        let salt = Dice.octets();
+        let salt = Rng.octets();
         // Nothing of these two is ever sealed or sent: they have the right lengths.
         let plaintext = measured.clone().into_plaintext(&"-".repeat(token_len)).ok()?;
         let prelude = Prelude::new(salt, RECORD_SIZE, &[0; TICKET_LEN]).expect("a ticket is shorter than a key id");
@@ -191,7 +191,7 @@ mod tests {
 
     fn draft(len: usize) -> Option<Draft> {
         let upload = upload(len);
-        Draft::new(UploadKey([3; 32]), Suite::Aes256Gcm, &upload, &upload.measure(Dice).unwrap())
+        Draft::new(UploadKey([3; 32]), Suite::Aes256Gcm, &upload, &upload.measure(Rng).unwrap())
     }
 
     /// The ticket that the service would issue for the draft.

@@ -22,7 +22,7 @@ use crate::ticket::target::Target;
 use crate::wire::told::{NotTold, Told};
 use crate::wire::{self, Link, LinkError, Refusal, field};
 use bytes::Bytes;
-use hoop_http::{Code, Dice, SendError, empty};
+use hoop_http::{Code, Rng, SendError, empty};
 use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -183,7 +183,7 @@ impl Transfer<'_> {
             }
             (self.on_break)(&setback.reason);
             let retry_after = setback.refusal.and_then(|refusal| refusal.retry_after);
-            let wait = BACKOFF.delay(failures, Dice.roll()).max(retry_after.unwrap_or_default());
+            let wait = BACKOFF.delay(failures, Rng.roll()).max(retry_after.unwrap_or_default());
             tokio::time::sleep(wait.min(RETRY_AFTER_MAX).min(self.patience)).await;
             failures = failures.saturating_add(1);
         }
@@ -203,7 +203,7 @@ impl Transfer<'_> {
                 self.link.close();
                 (self.on_break)(&setback.reason);
                 // Meanwhile the other end writes down what has come, and need not be sent it again.
-                tokio::time::sleep(BACKOFF.delay(0, Dice.roll())).await;
+                tokio::time::sleep(BACKOFF.delay(0, Rng.roll())).await;
                 Ok(None)
             }
         }

@@ -6,7 +6,7 @@ use crate::intake::{Frames, Sink};
 use crate::offload::{Taken, begin, commit_problem, layout, record, sealed_offer, whole_records, with_deadline};
 use crate::shared::{Shared, store_problem};
 use bytes::{Bytes, BytesMut};
-use hoop_http::{Code, Inbound, Interim, Problem};
+use hoop_http::{Code, Interim, Problem, RequestBody};
 use hoop_seal::{Layout, Prelude, PreludeError};
 use hoop_spool::{Begin, Intake, Offer, Resource, State, Token, Upload};
 use hoop_units::{ByteRange, UnixTime};
@@ -58,7 +58,7 @@ pub fn resumption_supported(interim: &Interim, headers: &HeaderMap) {
 
 impl Append {
     /// Takes the part to its end, and records what came of it, whole or not.
-    pub async fn run(mut self, mut body: Inbound) -> Result<Appended, Refusal> {
+    pub async fn run(mut self, mut body: RequestBody) -> Result<Appended, Refusal> {
         let result = self.take(&mut body).await;
         if let Err(refusal) = &result {
             if refusal.complete {
@@ -71,7 +71,7 @@ impl Append {
         result
     }
 
-    async fn take(&mut self, body: &mut Inbound) -> Result<Appended, Refusal> {
+    async fn take(&mut self, body: &mut RequestBody) -> Result<Appended, Refusal> {
         let layout = layout(&self.shared, self.total)?;
         let (start, tail) = self.remaining();
         let ahead = (!tail.is_empty()).then(|| Bytes::copy_from_slice(tail));

@@ -5,7 +5,7 @@ use super::flags::{OpenFlags, RawFlags};
 use crate::base::exit::{Exit, Failure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_http::Dice;
+use hoop_http::Rng;
 use hoop_seal::{ContentKey, Opener, Prelude, PreludeError, Sealer, Suite};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ const PIECE: usize = 256 * 1024;
 pub fn seal(flags: &RawFlags, suite: Suite) -> Result<Exit, Failure> {
     let ikm = keying_material(flags.key.as_deref(), flags.key_file.as_deref())?;
     let salt = match &flags.salt {
-        None => Dice.octets(),
+        None => Rng.octets(),
         Some(text) => decode(text, "--salt")?
             .try_into()
             .map_err(|_| Failure::usage("--salt must have 16 octets (22 characters of base64url)"))?,

@@ -2,7 +2,7 @@
 
 use crate::base::exit::{Exit, Failure};
 use clap::Args;
-use hoop_http::Dice;
+use hoop_http::Rng;
 use hoop_seal::{Keyring, KwsId, ServiceKey};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -20,7 +20,7 @@ pub struct KeygenFlags {
 
 /// Runs it.
 pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
-    let key = ServiceKey::new(KwsId(Dice.octets()), Dice.octets());
+    let key = ServiceKey::new(KwsId(Rng.octets()), Rng.octets());
     let line = format!("{}\n", key.to_line());
     match (&flags.output, &flags.rotate) {
         (None, None) => print!("{line}"),

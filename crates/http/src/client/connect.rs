@@ -1,7 +1,7 @@
 //! Connections to an [`Origin`]: [`Connector`].
 
-use crate::body::Body;
-use crate::origin::Origin;
+use crate::message::body::Body;
+use crate::message::origin::Origin;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -438,7 +438,8 @@ mod tests {
             }
             sent
         });
-        let mut connection = Connector::new(crate::tls::client_config(&[]).unwrap()).connect(&origin).await.unwrap();
+        let mut connection =
+            Connector::new(crate::client::tls::client_config(&[]).unwrap()).connect(&origin).await.unwrap();
         let request = Request::get("/").header("host", "there").body(crate::empty()).unwrap();
         let answer = connection.send(request).await;
         assert!(matches!(answer, Err(SendError::Interim)), "{answer:?}");

@@ -1,7 +1,7 @@
 //! TLS by rustls with ring, for both sides; HTTP/1.1 is the one protocol offered.
 
-use crate::current::Current;
-use crate::shutdown::Shutdown;
+use crate::process::current::Current;
+use crate::process::shutdown::Shutdown;
 use hoop_files::Print;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use rustls::server::{ClientHello, ResolvesServerCert};

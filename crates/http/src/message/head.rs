@@ -9,7 +9,7 @@
 //! Request targets are the exception. Browsers and curl send `<`, `"`, a backtick or raw UTF-8 in them, every application server takes these,
 //! and the URI type behind us does not. They are percent-encoded, which means the same (RFC 3986 §2.1).
 
-use crate::problem::{Code, Problem};
+use crate::message::problem::{Code, Problem};
 use std::fmt::Write as _;
 
 /// The longest target, encoded: what `http::Uri` takes.

@@ -1,6 +1,6 @@
 //! Refusals that cross the wire: [`Problem`] (RFC 9457) and the one table of [`Code`]s.
 
-use crate::body::{Body, full};
+use crate::message::body::{Body, full};
 use hoop_units::plain;
 use http::{HeaderMap, Response, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn every_code_stands_in_the_protocol_with_its_status_and_meaning() {
-        let page = include_str!("../../../docs/protocol.md");
+        let page = include_str!("../../../../docs/protocol.md");
         let table: String = Code::ALL
             .iter()
             .map(|code| {

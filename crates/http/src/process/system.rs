@@ -1,6 +1,6 @@
 //! The operating system's dice; its clock, looked at while a server runs.
 
-use crate::shutdown::Shutdown;
+use crate::process::shutdown::Shutdown;
 use hoop_clock::Clock;
 use hoop_units::UnixTime;
 use http::{HeaderMap, header};
@@ -34,10 +34,10 @@ pub fn date(headers: &HeaderMap) -> Option<UnixTime> {
 
 /// The operating system's cryptographic random numbers.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Dice;
+pub struct Rng;
 
-impl Dice {
-    /// So many random octets.
+impl Rng {
+    /// So many random bytes.
     ///
     /// # Panics
     /// If the operating system has none, which leaves nothing safe to do.

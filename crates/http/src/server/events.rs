@@ -1,7 +1,7 @@
 //! Server-sent events (HTML, "Server-sent events"): [`events`] makes the answer, [`Events`] is the pen that writes them.
 
-use crate::body::{Body, BodyError, streamed};
-use crate::shutdown::Shutdown;
+use crate::message::body::{Body, BodyError, streamed};
+use crate::process::shutdown::Shutdown;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, header};
 use http_body::Frame;
@@ -134,7 +134,7 @@ impl http_body::Body for EventBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shutdown::shutdown;
+    use crate::process::shutdown::shutdown;
     use http_body_util::BodyExt as _;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Weak};

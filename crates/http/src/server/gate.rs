@@ -11,10 +11,10 @@
 //!
 //! Bounds: one head in memory, and what came behind it in the same read.
 
-use crate::head::{Extent, Framing, Head, extent, inspect};
-use crate::lines::Lines;
+use crate::message::head::{Extent, Framing, Head, extent, inspect};
+use crate::message::lines::Lines;
+use crate::message::problem::{Code, Problem};
 use crate::places::Place;
-use crate::problem::{Code, Problem};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

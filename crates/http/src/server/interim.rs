@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most octets of interim answers that wait on one connection; more are dropped. One has 300 or so, and a peer that reads none of them
+/// The most bytes of interim answers that wait on one connection; more are dropped. One has 300 or so, and a peer that reads none of them
 /// must not make them pile up.
 const WAITING_MAX: usize = 4096;
 
@@ -187,7 +187,7 @@ mod tests {
         interim.send(StatusCode::from_u16(104).unwrap(), "Upload Resumption Supported", &headers);
     }
 
-    /// Answers `/N/bytes` with an interim answer that names N, and then so many octets; or `late` with one that comes too late.
+    /// Answers `/N/bytes` with an interim answer that names N, and then so many bytes; or `late` with one that comes too late.
     async fn answer(request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let (number, bytes) = path[1..].split_once('/').unwrap();
@@ -202,7 +202,7 @@ mod tests {
         Response::new(full(vec![number.as_bytes()[0]; bytes.parse().unwrap()]))
     }
 
-    /// All that comes back for these octets, read only after they were sent and the server has begun to answer.
+    /// All that comes back for these bytes, read only after they were sent and the server has begun to answer.
     async fn exchange(octets: &str) -> String {
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), None, ServerLimits::default()).await.unwrap();
         let address = server.address();
@@ -233,7 +233,7 @@ mod tests {
         assert!(answers.starts_with("HTTP/1.0 200 OK\r\n"), "{answers}");
     }
 
-    /// A body of two octets; between them it tries to send an interim answer, and lets the connection flush.
+    /// A body of two bytes; between them it tries to send an interim answer, and lets the connection flush.
     struct Late(Option<Interim>, u8);
 
     impl http_body::Body for Late {

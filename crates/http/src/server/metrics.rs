@@ -2,10 +2,10 @@
 //!
 //! Written by hand: it is some lines of text. Labels are states and codes of our own alone; no id, name, address, key, token, cookie or URL may stand in one.
 
-use crate::body::{Body, full};
-use crate::problem::{Code, Problem};
+use crate::message::body::{Body, full};
+use crate::message::problem::{Code, Problem};
+use crate::process::shutdown::Shutdown;
 use crate::server::{Crowd, Peer, Server, ServerLimits};
-use crate::shutdown::Shutdown;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! A stream whose reader may not sleep, [`Paced`], and a body whose sender may not, [`PacedBody`].
 
-use crate::body::BodyError;
-use crate::pace::{LeastRate, Pace};
+use crate::message::body::BodyError;
 use crate::places::Place;
+use crate::server::pace::{LeastRate, Pace};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::io;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A stream that fails when what is written to it is read more slowly than the least rate, so that a reader that takes an octet a minute holds
+/// A stream that fails when what is written to it is read more slowly than the least rate, so that a reader that takes a byte a minute holds
 /// its connection, and what waits for it, no longer than [`LeastRate::within`].
 pub(crate) struct Paced<S> {
     stream: S,

@@ -1,22 +1,22 @@
-//! A request's body: [`Inbound`].
+//! A request's body: [`RequestBody`].
 //!
 //! hyper keeps a buffer for each connection as large as its reads, and large reads are what makes intake fast; 64 senders at once would make that 16 MiB and more, on
 //! machines that have 32. So a long body that did not come over TLS is read from the socket itself, with one buffer that a thread shares among all its connections:
 //!
 //! ```text
-//!  head and the body's beginning ──▶ hyper ──▶ handler: Inbound
+//!  head and the body's beginning ──▶ hyper ──▶ handler: RequestBody
 //!                                                 │ takes over: hyper reads nothing more
 //!  what hyper had read by then ◀── drained ◀──────┤
 //!  the rest of the body ◀───────── the socket ◀───┘
 //! ```
 //!
-//! Whoever puts the body into a file takes it from the socket without a copy ([`Inbound::piped`]).
+//! Whoever puts the body into a file takes it from the socket without a copy ([`RequestBody::piped`]).
 //!
 //! hyper never learns that the body came to its end, so it ends what it takes for the connection with the answer. If all of the body was read by then, the socket
 //! lives on: the next request is read by a new hyper. If not, the answer says `Connection: close`.
 
-use crate::pipe::{self, Piped};
 use crate::places::Place;
+use crate::server::splice::{self, SpliceChunk};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::request::Parts;
 use http::{Request, header};
@@ -54,7 +54,7 @@ const LINGER_TIME: Duration = Duration::from_secs(5);
 
 /// The body of a request.
 #[derive(Debug)]
-pub struct Inbound {
+pub struct RequestBody {
     body: Incoming,
     /// Its sender waits for leave to send it, which the first look at it gives (RFC 9110 §10.1.1).
     waits: bool,
@@ -66,8 +66,8 @@ pub struct Inbound {
 
 #[derive(Debug)]
 struct Long {
-    direct: Direct,
-    /// Octets that are still to come.
+    direct: RawSocket,
+    /// Bytes that are still to come.
     left: u64,
     /// hyper holds nothing of it any more.
     drained: bool,
@@ -77,11 +77,11 @@ struct Long {
     place: Option<Place>,
 }
 
-impl Inbound {
+impl RequestBody {
     /// A request's head, and its body. The [`Place`] of its connection, if it has one among its extensions, is told how the body comes.
     pub fn of(request: Request<Incoming>) -> (Parts, Self) {
         let (mut head, body) = request.into_parts();
-        let direct = head.extensions.remove::<Direct>();
+        let direct = head.extensions.remove::<RawSocket>();
         let waits = head.headers.contains_key(header::EXPECT);
         let left = body.size_hint().exact().unwrap_or(0);
         let long = direct.filter(|_| left >= LONG_BYTES);
@@ -100,7 +100,7 @@ impl Inbound {
         self.long.as_ref().map_or_else(|| self.body.is_end_stream(), |long| long.left == 0)
     }
 
-    /// The next octets; `None` at the end. May be dropped while it waits. Write them or copy them soon: as long as they are held, the thread's other connections read into
+    /// The next bytes; `None` at the end. May be dropped while it waits. Write them or copy them soon: as long as they are held, the thread's other connections read into
     /// buffers of their own.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Inbound {
     }
 }
 
-impl Inbound {
+impl RequestBody {
     /// Reads on for a while what nobody needs, so that its sender gets to see the answer; not of one that waits for leave to send.
     pub async fn linger(&mut self) {
         let until = Instant::now() + LINGER_TIME;
@@ -161,12 +161,12 @@ impl Inbound {
         tokio::spawn(async move { self.linger().await });
     }
 
-    /// Whether what comes next waits in the socket, so that [`Inbound::piped`] may have it.
+    /// Whether what comes next waits in the socket, so that [`RequestBody::piped`] may have it.
     pub fn is_in_socket(&self) -> bool {
-        pipe::is_possible() && self.long.as_ref().is_some_and(|long| long.drained && long.left > 0)
+        splice::is_possible() && self.long.as_ref().is_some_and(|long| long.drained && long.left > 0)
     }
 
-    /// Waits until octets have come to the socket, where [`Inbound::is_in_socket`]. May be dropped while it waits.
+    /// Waits until bytes have come to the socket, where [`RequestBody::is_in_socket`]. May be dropped while it waits.
     ///
     /// # Errors
     /// If the connection broke off.
@@ -184,18 +184,18 @@ impl Inbound {
         .await
     }
 
-    /// Takes what has come to the socket, at most so many octets, for whoever puts them into a file at once; `None`: nothing has, after all, or not in this way:
-    /// [`Inbound::is_in_socket`] is to be asked again.
+    /// Takes what has come to the socket, at most so many bytes, for whoever puts them into a file at once; `None`: nothing has, after all, or not in this way:
+    /// [`RequestBody::is_in_socket`] is to be asked again.
     ///
     /// # Errors
     /// If the connection broke off.
-    pub fn piped(&mut self, most: u64) -> io::Result<Option<Piped>> {
+    pub fn piped(&mut self, most: u64) -> io::Result<Option<SpliceChunk>> {
         let Some(long) = &mut self.long else { return Ok(None) };
         let most = most.min(long.left);
         let taken = {
             let half = long.direct.0.socket.read();
             let stream: &TcpStream = half.as_ref();
-            stream.try_io(Interest::READABLE, || Piped::take(stream, most))
+            stream.try_io(Interest::READABLE, || SpliceChunk::take(stream, most))
         };
         let piped = match taken {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -212,7 +212,7 @@ impl Inbound {
 }
 
 impl Long {
-    /// So many octets have come.
+    /// So many bytes have come.
     fn took(&mut self, octets: u64) {
         self.left = self.left.saturating_sub(octets);
         // What hyper gave, it knows of.
@@ -229,7 +229,7 @@ impl Long {
         io::Error::new(io::ErrorKind::UnexpectedEof, why)
     }
 
-    /// The next octets from the socket.
+    /// The next bytes from the socket.
     async fn rest(&mut self) -> io::Result<Option<Bytes>> {
         if self.left == 0 {
             return Ok(None);
@@ -249,7 +249,7 @@ impl Long {
     }
 }
 
-/// Tells a place how its client gets on, while the next octets are waited for.
+/// Tells a place how its client gets on, while the next bytes are waited for.
 async fn told(
     place: Option<&Place>,
     next: impl Future<Output = Option<io::Result<Bytes>>>,
@@ -267,7 +267,7 @@ async fn told(
     .await
 }
 
-/// The next octets that hyper has.
+/// The next bytes that hyper has.
 async fn frame(body: &mut Incoming) -> Option<io::Result<Bytes>> {
     loop {
         match body.frame().await? {
@@ -314,7 +314,7 @@ struct Inner {
 
 /// The plain TCP connection that a request came over.
 #[derive(Clone, Debug)]
-pub(crate) struct Direct(Arc<Inner>);
+pub(crate) struct RawSocket(Arc<Inner>);
 
 impl Inner {
     fn new(socket: Arc<Socket>) -> Self {
@@ -322,7 +322,7 @@ impl Inner {
         Self { socket, taken, whole, stays, drained: Notify::new() }
     }
 
-    /// Waits for octets, at most so many, and reads them into the thread's buffer; none at the end.
+    /// Waits for bytes, at most so many, and reads them into the thread's buffer; none at the end.
     fn poll_octets(&self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         let half = self.socket.read();
         let stream: &TcpStream = half.as_ref();
@@ -340,7 +340,7 @@ impl Inner {
     }
 }
 
-impl Direct {
+impl RawSocket {
     fn take_over(&self) {
         self.0.taken.store(true, Ordering::Relaxed);
     }
@@ -384,8 +384,8 @@ impl SharedStream {
         Self(Arc::new(Inner::new(Arc::new(Socket { read: Mutex::new(read), write: Mutex::new(write) }))))
     }
 
-    pub(crate) fn direct(&self) -> Direct {
-        Direct(self.0.clone())
+    pub(crate) fn direct(&self) -> RawSocket {
+        RawSocket(self.0.clone())
     }
 }
 
@@ -444,9 +444,9 @@ mod tests {
         (at % 251) as u8
     }
 
-    /// Answers with how many octets came in their right places, and whether any buffer was larger than one.
+    /// Answers with how many bytes came in their right places, and whether any buffer was larger than one.
     async fn count(request: Request<Incoming>) -> Response<Body> {
-        let (_, mut body) = Inbound::of(request);
+        let (_, mut body) = RequestBody::of(request);
         let (mut at, mut right, mut largest) = (0, 0, 0);
         while let Some(bytes) = body.data().await {
             let bytes = bytes.unwrap();
@@ -478,9 +478,9 @@ mod tests {
         answer
     }
 
-    /// Puts the body into a file, what can be straight from the socket. Answers with how many octets are in their right places, and whether any went so.
+    /// Puts the body into a file, what can be straight from the socket. Answers with how many bytes are in their right places, and whether any went so.
     async fn store(request: Request<Incoming>) -> Response<Body> {
-        let (_, mut body) = Inbound::of(request);
+        let (_, mut body) = RequestBody::of(request);
         let file = tempfile::tempfile().unwrap();
         let (mut at, mut piped, mut put) = (0, 0, Vec::new());
         while !body.is_over() {
@@ -587,7 +587,7 @@ mod tests {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
         let refuse = async |request| {
-            let (_, mut body) = Inbound::of(request);
+            let (_, mut body) = RequestBody::of(request);
             let mut read = 0;
             while read < LEN / 2 {
                 read += body.data().await.unwrap().unwrap().len();
@@ -611,7 +611,7 @@ mod tests {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, ServerLimits::default()).await.unwrap();
         let (address, (stop, stopped)) = (server.address(), shutdown());
         let refuse = async |request| {
-            let (_, body) = Inbound::of(request);
+            let (_, body) = RequestBody::of(request);
             body.linger_apart();
             Response::new(full("no true"))
         };

@@ -1,10 +1,10 @@
-//! From a socket into a file without a copy of ours: [`Piped`] (Linux, `splice(2)`).
+//! From a socket into a file without a copy of ours: [`SpliceChunk`] (Linux, `splice(2)`).
 //!
 //! A thread has one pipe for all its connections. It is filled from one socket and emptied into one file before anything else runs on the
-//! thread, so it never holds octets of two, and an idle connection has none. Whoever looks at what goes by reads it from a second pipe, which holds
+//! thread, so it never holds bytes of two, and an idle connection has none. Whoever looks at what goes by reads it from a second pipe, which holds
 //! the same pages (`tee(2)`): they are near the processor then, and the file's own need not be read back, which a small machine may have written out by then.
 //!
-//! Where the kernel, the file system or a sandbox cannot do that, octets are read and written ([`is_possible`]).
+//! Where the kernel, the file system or a sandbox cannot do that, bytes are read and written ([`is_possible`]).
 
 use std::cell::Cell;
 use std::fs::File;
@@ -30,15 +30,15 @@ pub(crate) fn is_possible() -> bool {
     !IS_IMPOSSIBLE.load(Ordering::Relaxed)
 }
 
-/// Octets that were taken from a socket, on their way. What is left when this is dropped is lost.
+/// Bytes that were taken from a socket, on their way. What is left when this is dropped is lost.
 #[derive(Debug)]
-pub struct Piped {
+pub struct SpliceChunk {
     pipes: Option<Pipes>,
     left: u64,
 }
 
-impl Piped {
-    /// Takes what has come, at most so many octets; none at the end. `WouldBlock`: nothing has, or this way is closed from now on ([`is_possible`]).
+impl SpliceChunk {
+    /// Takes what has come, at most so many bytes; none at the end. `WouldBlock`: nothing has, or this way is closed from now on ([`is_possible`]).
     pub(crate) fn take(socket: &impl std::os::fd::AsFd, most: u64) -> io::Result<Self> {
         Self::try_take(socket, most).map_err(|error| match is_closed_way(&error) {
             true => {
@@ -101,7 +101,7 @@ impl Piped {
     }
 }
 
-impl Drop for Piped {
+impl Drop for SpliceChunk {
     fn drop(&mut self) {
         // Those that still hold something are of no use to others.
         PIPES.set(self.pipes.take().filter(|_| self.left == 0));
@@ -118,7 +118,7 @@ mod system {
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::fs::FileExt as _;
 
-    /// The pipe that octets go through, and the one to look at them.
+    /// The pipe that bytes go through, and the one to look at them.
     #[derive(Debug)]
     pub struct Pipes {
         way: Pipe,
@@ -259,7 +259,7 @@ mod tests {
     use std::io::Write as _;
     use std::os::unix::net::UnixStream;
 
-    /// Octets that are worth looking for.
+    /// Bytes that are worth looking for.
     fn pattern() -> Vec<u8> {
         (0..200_000_u32).map(|at| (at % 251) as u8).collect()
     }
@@ -274,7 +274,7 @@ mod tests {
         let (mut at, mut seen) = (0, Vec::new());
         for piece in octets.chunks(50_000) {
             sender.write_all(piece).unwrap();
-            let mut piped = Piped::try_take(&socket, u64::MAX).unwrap();
+            let mut piped = SpliceChunk::try_take(&socket, u64::MAX).unwrap();
             let len = piped.len();
             assert_eq!(len, piece.len() as u64);
             piped.put(&file, at, len, |bytes| seen.extend_from_slice(bytes)).unwrap();
@@ -288,7 +288,7 @@ mod tests {
     fn what_cannot_be_spliced_from_is_no_broken_connection() {
         let folder = tempfile::tempdir().unwrap();
         let folder = File::open(folder.path()).unwrap();
-        let error = Piped::try_take(&folder, 1).unwrap_err();
+        let error = SpliceChunk::try_take(&folder, 1).unwrap_err();
         assert!(is_closed_way(&error), "{error}");
         let gone = io::Error::from_raw_os_error(rustix::io::Errno::CONNRESET.raw_os_error());
         assert!(!is_closed_way(&gone) && !is_closed_way(&io::ErrorKind::WouldBlock.into()));

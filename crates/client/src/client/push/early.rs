@@ -21,7 +21,7 @@ use crate::send::transfer::{Held, OnSent, Transfer, TransferError};
 use crate::ticket::IssuedTicket;
 use crate::ticket::target::Target;
 use crate::wire::Link;
-use hoop_http::{Connector, Dice, Origin};
+use hoop_http::{Connector, Origin, Rng};
 use hoop_seal::UploadKey;
 use hoop_units::{ByteRange, RangeSet, UploadId};
 use std::pin::pin;
@@ -99,7 +99,7 @@ impl Push<'_> {
             let gateway = self.found(search.join_next().await);
             return self.seal_for(ticket, measured, gateway);
         }
-        let key = UploadKey(Dice.octets());
+        let key = UploadKey(Rng.octets());
         let (ticket, begun) = {
             // Without a gateway nobody needs a key before the ticket.
             let sent_key = (client.config().gateway != GatewayChoice::None).then_some(&key);

@@ -7,7 +7,7 @@ use crate::seal::sealed::Sealed;
 use crate::state::store::{SecretText, UploadRecord};
 use crate::ticket::IssuedTicket;
 use crate::wire::status::State;
-use hoop_http::Dice;
+use hoop_http::Rng;
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE};
 use std::collections::BTreeMap;
 use url::Url;
@@ -15,13 +15,13 @@ use url::Url;
 /// Opens and measures on a thread that may block: pipes are copied.
 pub(super) async fn measure(upload: &Upload) -> Result<Measured, PushError> {
     let upload = upload.clone();
-    let measured = tokio::task::spawn_blocking(move || upload.measure(Dice)).await;
+    let measured = tokio::task::spawn_blocking(move || upload.measure(Rng)).await;
     Ok(measured.map_err(|_| PushError::Internal("reading the files panicked"))??)
 }
 
 pub(super) fn seal(ticket: &IssuedTicket, measured: Measured, guard: SealGuard) -> Result<Sealed, PushError> {
     let plaintext = measured.into_plaintext(&ticket.token)?;
-    let prelude = Prelude::new(Dice.octets(), RECORD_SIZE, &ticket.ticket).expect("a ticket is shorter than a key id");
+    let prelude = Prelude::new(Rng.octets(), RECORD_SIZE, &ticket.ticket).expect("a ticket is shorter than a key id");
     let key = ContentKey::new(ticket.suite, &ticket.key, prelude.salt());
     let len = plaintext.len();
     let sealed =

@@ -1,0 +1,5 @@
+//! Connections to others: guarded, over TCP or TLS.
+
+pub(crate) mod connect;
+pub(crate) mod location;
+pub mod tls;

@@ -1,0 +1,8 @@
+//! Messages and their parts: heads, bodies, problems, origins, pages.
+
+pub(crate) mod body;
+pub(crate) mod head;
+pub(crate) mod lines;
+pub(crate) mod origin;
+pub mod page;
+pub(crate) mod problem;

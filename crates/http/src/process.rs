@@ -1,0 +1,5 @@
+//! What a process has once: its shutdown, its clock and random numbers, and what may be exchanged while it is used.
+
+pub(crate) mod current;
+pub(crate) mod shutdown;
+pub(crate) mod system;
