@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help install setup demo demo-run demo-web screenshots bench figures test lint sbom fmt fuzz kill powercut vectors capi router static
+.PHONY: help install setup demo demo-run demo-web screenshots bench figures quick test lint sbom fmt fuzz kill powercut vectors capi router static
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -31,12 +31,15 @@ bench: setup ## Measures, each figure beside its limit (ONLY="…" for some of t
 figures: setup ## Draws the figures of docs/figures again (some minutes: they are measured)
 	@bench/run background budget
 
+quick: ## Checks format and lints, and runs unit and model tests: no root, no browser (two minutes when warm)
+	@tools/test format clippy tree quick
+
 test: ## Runs every test, and ends with the line `N passed, N failed`
 	@tools/setup || { echo '0 passed, 1 failed'; exit 1; }
 	@tools/test
 
-lint: ## Checks format, lints, scripts, licences, and known holes of what we depend on (cargo-deny, which needs the network)
-	@tools/test format clippy scripts licences
+lint: ## Checks format, lints, docs, scripts, licences, and known holes of what we depend on (cargo-deny, which needs the network)
+	@tools/test format clippy doc scripts licences
 	@command -v cargo-deny >/dev/null || { echo 'cargo-deny is missing: cargo install --locked cargo-deny'; exit 1; }
 	@cargo deny check
 

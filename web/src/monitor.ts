@@ -1,7 +1,7 @@
 // The gateway's pages, kept fresh. The page is whole without this: the gateway renders it, and sends the part that changes as
 // events named `page`. Here that part is put in the old one's place, and a link is copied or shared.
 
-/** The part of a page that changes (`Live` in crates/gateway/src/monitor/html.rs). */
+/** The part of a page that changes (`Live` in crates/gateway/src/web/monitor/html.rs). */
 interface Live {
   title: string;
   said: string;

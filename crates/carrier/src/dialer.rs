@@ -2,9 +2,10 @@
 
 use crate::light::{Answer, Probes};
 use crate::quic::is_answer;
-use crate::race::{Attempt, Memory, Race};
+use crate::race::{Attempt, Failure, Memory, Race};
 use crate::{Carrier, Kind, QuicDevice, WebSocketDevice};
 use hoop_units::Timestamp;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,6 +108,12 @@ impl Dialer {
     /// [link is up](Self::link_is_up), if until then nothing else has passed either.
     pub fn quic_is_silent(&self, network: &str) {
         self.memory().quic_is_silent(network, self.now());
+    }
+
+    /// The server has ended a carrier of QUIC, as one that was restarted does at the next packet ([`is_answer`]): on this network QUIC passes. What is dialled now tries WebSocket only after
+    /// five seconds, or twenty while the server refuses QUIC for want of places: all its devices come back together, and each handshake costs it a millisecond or two.
+    pub fn quic_answered(&self, network: &str) {
+        self.memory().quic_answered(network, self.now());
     }
 
     /// The server ended a carrier of WebSocket as soon as it was up, as one without places does: on this network QUIC is tried first from now on.
@@ -220,15 +227,16 @@ impl Dialer {
             }
             let due = race.poll_timeout().map(|due| self.origin + due.since(Timestamp::ZERO));
             tokio::select! {
-                Some(Ok((kind, done))) = running.join_next() => match done {
+                Some(Ok((attempt, done))) = running.join_next() => match done {
                     Ok(carrier) if carrier.kind() == Kind::Quic => return Ok((carrier, ByQuic::Answered)),
                     Ok(carrier) => return Ok((carrier, by_quic)),
                     Err(error) => {
-                        if kind == Kind::Quic && is_answer(&error) {
+                        let failure = if is_answer(&error) { Failure::Answer } else { Failure::Nothing };
+                        if (attempt.kind, failure) == (Kind::Quic, Failure::Answer) {
                             by_quic = ByQuic::Answered;
                         }
                         last = error;
-                        race.failed(kind, self.now());
+                        race.failed(attempt, failure, self.now(), roll());
                     }
                 },
                 () = sleep_until(due.unwrap_or_else(|| Instant::now() + ATTEMPT_MAX).into()) => {}
@@ -240,7 +248,7 @@ impl Dialer {
         &self,
         attempt: Attempt,
         name: String,
-    ) -> impl Future<Output = (Kind, io::Result<Arc<dyn Carrier>>)> + Send + use<> {
+    ) -> impl Future<Output = (Attempt, io::Result<Arc<dyn Carrier>>)> + Send + use<> {
         let (quic, websocket) = (self.quic.clone(), self.websocket.clone());
         async move {
             let connecting = async {
@@ -252,7 +260,15 @@ impl Dialer {
                 Ok(carrier)
             };
             let done = timeout(ATTEMPT_MAX, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            (attempt.kind, done)
+            (attempt, done)
         }
     }
+}
+
+/// Devices that were refused together do not come again together.
+fn roll() -> u32 {
+    let mut roll = [0; 4];
+    // Without dice they do.
+    let _ = SystemRandom::new().fill(&mut roll);
+    u32::from_ne_bytes(roll)
 }

@@ -2,6 +2,7 @@
 //! ([`Carrier::binding`]), and gives [`Lane`]s, which are streams of octets in both directions.
 
 mod dialer;
+mod goodbyes;
 mod light;
 mod lingering;
 mod listener;
@@ -29,7 +30,9 @@ use std::time::Duration;
 pub use dialer::{Dialer, Server};
 pub use listener::{Listener, descriptors};
 pub use memory::{MemoryCarrier, memory_pair};
-pub use quic::{Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions};
+pub use quic::{
+    Congestion, MTU_MAX, QUIC_ALPN, QuicCarrier, QuicDevice, QuicLimits, QuicListener, QuicOptions, is_answer,
+};
 pub use resets::ResetKey;
 pub use socket::Local;
 pub use tls::{device_tls, server_tls};
@@ -176,3 +179,8 @@ const RECEIVE_MAX: usize = 64 * 1024;
 fn broken_off() -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, "the lane was broken off")
 }
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

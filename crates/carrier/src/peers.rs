@@ -1,6 +1,7 @@
 //! The handshakes that are under way, and whose they are: [`Peers`].
 
 use crate::lingering::OfUse;
+use crate::tcp::Watch;
 use hoop_units::DeviceId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,6 +19,10 @@ const LONG: Duration = Duration::from_secs(2);
 /// So many at once, and so many of each address, IPv6 by its /64. When all places are taken, one of who has most makes way for who has fewer, first one that has said nothing yet, and the
 /// oldest: whoever comes from many addresses and never ends a handshake keeps nobody out who ends his. One network of IPv6 may be one sender with thousands of /64s: a /48 that has more places than an
 /// address may have makes way for all others first, and nobody else waits for its next.
+///
+/// Hundreds of addresses may each have one handshake, and answer nothing. Where each has its only one, two places are drawn at random. If both wait for their peers, the older one makes way. So
+/// the more of the places wait for strangers, the faster these go. Where the server itself is what all wait for, as after its restart, hardly any is drawn, and whoever comes waits in the kernel's queue.
+/// Nobody chooses who is drawn. An honest device whose answer takes `t` seconds ends its handshake with a probability of sech²(`t` · rate / places), whatever strangers claim of their round trips.
 #[derive(Clone, Debug)]
 pub(crate) struct Peers {
     all: usize,
@@ -40,9 +45,20 @@ struct Taken {
     is_its_own: bool,
     /// What a handshake begins with has come.
     has_spoken: bool,
+    /// Since when the server waits for what the peer answers.
+    awaited: Option<Instant>,
+    /// Tells whether that has come, and was not read yet.
+    watch: Option<Watch>,
     task: Option<AbortHandle>,
     /// Its connection, which is of no use once it makes way.
     of_use: Option<OfUse>,
+}
+
+impl Taken {
+    /// The server waits for the peer, whose answer has not come.
+    fn is_awaited(&self) -> bool {
+        self.awaited.is_some() && !self.watch.as_ref().is_some_and(Watch::has_unread)
+    }
 }
 
 /// There is no place.
@@ -61,8 +77,17 @@ pub(crate) struct Place {
     key: Key,
 }
 
-/// Which place.
+/// Who makes way no sooner than this.
 #[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// One of a peer that has several places.
+    several: Duration,
+    /// A peer's only one, which has said nothing.
+    silent: Duration,
+}
+
+/// Which place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key(DeviceId, u64);
 
 /// A network of IPv6: what one sender is given, a house or a server (RFC 6177), may be a /48.
@@ -92,16 +117,15 @@ impl Peers {
     /// A place, unless the peer has as many as it may and all of these have spoken, or all are taken and nobody has more than it has. `is_its_own`: whether the address was shown to be the
     /// peer's; otherwise it is not held against it.
     pub(crate) fn take(&self, peer: IpAddr, is_its_own: bool) -> Option<Place> {
-        self.take_of(peer, is_its_own, Duration::ZERO, LONG).ok()
+        self.take_of(peer, is_its_own, Patience { several: Duration::ZERO, silent: LONG }, None).ok()
     }
 
-    /// The same for a peer that has shown its address, while nobody who has just come makes way.
-    pub(crate) fn take_settled(&self, peer: IpAddr) -> Result<Place, Full> {
-        self.take_of(peer, true, MOMENT, MOMENT)
+    /// The same for a peer that has shown its address, while nobody who has just come makes way. `roll` is any number: by it one is drawn of those that answer nothing.
+    pub(crate) fn take_settled(&self, peer: IpAddr, roll: u64) -> Result<Place, Full> {
+        self.take_of(peer, true, Patience { several: MOMENT, silent: MOMENT }, Some(roll))
     }
 
-    /// `age`: who has several places makes way no sooner; `alone`: nor who has one, and has said nothing.
-    fn take_of(&self, peer: IpAddr, is_its_own: bool, age: Duration, alone: Duration) -> Result<Place, Full> {
+    fn take_of(&self, peer: IpAddr, is_its_own: bool, patience: Patience, roll: Option<u64>) -> Result<Place, Full> {
         let peer = DeviceId::from_ip(peer);
         let held = &mut *lock(&self.held);
         let has = held.peers.get(&peer).map_or(0, BTreeMap::len);
@@ -113,19 +137,18 @@ impl Peers {
             let crowd = held.crowd(self.of_peer);
             match crowd {
                 Some(crowd) if network(peer) == Some(crowd) => {
-                    held.make_way(has, now, age, alone).map_err(|_| Full::OfPeer)?;
+                    held.make_way(has, now, patience, roll).map_err(|_| Full::OfPeer)?;
                 }
-                Some(crowd) if held.make_crowds_way(crowd, now, age) => {}
-                _ => held.make_way(has, now, age, alone)?,
+                Some(crowd) if held.make_crowds_way(crowd, now, patience.several) => {}
+                _ => held.make_way(has, now, patience, roll)?,
             }
         }
         let key = Key(peer, held.next);
         held.next += 1;
         held.count += 1;
-        held.peers
-            .entry(peer)
-            .or_default()
-            .insert(key.1, Taken { since: now, is_its_own, has_spoken: false, task: None, of_use: None });
+        let taken =
+            Taken { since: now, is_its_own, has_spoken: false, awaited: None, watch: None, task: None, of_use: None };
+        held.peers.entry(peer).or_default().insert(key.1, taken);
         Ok(Place { held: self.held.clone(), key })
     }
 
@@ -193,9 +216,9 @@ impl Held {
         true
     }
 
-    /// One of a peer that has more than so many makes way, if it has been there for so long. A peer's only one that has begun does so no sooner than after [`LONG`]: when all devices come at once, as
-    /// after a restart, those who have begun end what they have begun, and the others come again.
-    fn make_way(&mut self, than: usize, now: Instant, age: Duration, alone: Duration) -> Result<(), Full> {
+    /// One of a peer that has more than so many makes way, if it has been there for so long. A peer's only one that has begun does so no sooner than after [`LONG`], unless it is [drawn](Self::draw):
+    /// when all devices come at once, as after a restart, those who have begun end what they have begun, and the others come again.
+    fn make_way(&mut self, than: usize, now: Instant, patience: Patience, roll: Option<u64>) -> Result<(), Full> {
         let all = self.peers.iter().filter(|(_, places)| places.len() > than);
         let all = all.flat_map(|(peer, places)| {
             places
@@ -206,21 +229,37 @@ impl Held {
         // else whoever begins many from a few addresses sets the pace for everybody.
         let first =
             |(len, silent, at, ..): &(usize, bool, std::cmp::Reverse<u64>, DeviceId, Instant)| (*len, *silent, *at);
-        let is_old = |since: Instant| now.saturating_duration_since(since) >= age;
+        let is_old = |since: Instant| now.saturating_duration_since(since) >= patience.several;
         let chosen = all.clone().max_by_key(first).ok_or(Full::OfPeer)?;
         let of_several = || all.filter(|(len, .., since)| *len > 1 && is_old(*since)).max_by_key(first);
         let least = match chosen {
             (1, false, ..) => LONG,
-            (1, true, ..) => alone,
-            _ => age,
+            (1, true, ..) => patience.silent,
+            _ => patience.several,
         };
         let is_free = now.saturating_duration_since(chosen.4) >= least;
         let chosen = if is_free { Some(chosen) } else { of_several() };
-        let (.., std::cmp::Reverse(at), peer, _) = chosen.ok_or(Full::ForAMoment)?;
-        if let Some(task) = self.free(Key(peer, at)) {
+        let chosen = chosen.map(|(.., std::cmp::Reverse(at), peer, _)| Key(peer, at));
+        let chosen = chosen.or_else(|| self.draw(than, now, roll?)).ok_or(Full::ForAMoment)?;
+        if let Some(task) = self.free(chosen) {
             task.abort();
         }
         Ok(())
+    }
+
+    /// Of two places that are drawn the older one, if both wait for their peers: of those of peers that have more than so many, and none that has come, or was answered, just now.
+    fn draw(&self, than: usize, now: Instant, roll: u64) -> Option<Key> {
+        let is_old = |since: Instant| now.saturating_duration_since(since) >= MOMENT;
+        let may_go = |taken: &Taken| is_old(taken.awaited.unwrap_or(taken.since));
+        let places = || self.peers.iter().filter(|(_, places)| places.len() > than);
+        let all = || places().flat_map(|(peer, places)| places.iter().map(|(at, taken)| (Key(*peer, *at), taken)));
+        let all = || all().filter(|(_, taken)| may_go(taken));
+        let count = all().count();
+        let drawn = |roll: u64| all().nth(usize::try_from(roll).ok()?.checked_rem(count)?);
+        let drawn = [drawn(roll & u64::from(u32::MAX))?, drawn(roll >> 32)?];
+        let are_awaited = drawn.iter().all(|(_, taken)| taken.is_awaited());
+        let older = drawn.into_iter().map(|(key, _)| key).min_by_key(|Key(_, at)| *at);
+        older.filter(|_| are_awaited)
     }
 
     /// The place is free; what had it, if that was told.
@@ -247,6 +286,20 @@ impl Place {
         }
     }
 
+    /// The server has answered what came, and waits for its peer.
+    pub(crate) fn is_answered(&self, watch: Watch) {
+        if let Some(taken) = lock(&self.held).taken(self.key) {
+            (taken.awaited, taken.watch) = (Some(Instant::now()), Some(watch));
+        }
+    }
+
+    /// Its handshake has ended well: nothing is awaited of the peer.
+    pub(crate) fn is_done(&self) {
+        if let Some(taken) = lock(&self.held).taken(self.key) {
+            taken.awaited = None;
+        }
+    }
+
     /// What its connection is counted by, which goes on.
     pub(crate) fn take_use(&self) -> Option<OfUse> {
         lock(&self.held).taken(self.key)?.of_use.take()
@@ -262,6 +315,9 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand_core::{Rng as _, SeedableRng as _};
+    use rand_pcg::Pcg64Mcg;
+    use std::collections::VecDeque;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -289,17 +345,17 @@ mod tests {
         let peer = ip("192.0.2.1");
         // What somebody else may have sent in its name is not its own.
         let _forged: Vec<_> = (0..9).map(|_| peers.take(peer, false).unwrap()).collect();
-        let [first, second] = [0; 2].map(|_| peers.take_settled(peer).unwrap());
+        let [first, second] = [0; 2].map(|_| peers.take_settled(peer, 0).unwrap());
         first.speaks();
-        let third = peers.take_settled(peer).unwrap();
+        let third = peers.take_settled(peer, 0).unwrap();
         let has = |place: &Place| lock(&peers.held).taken(place.key()).is_some();
         assert_eq!([&first, &second, &third].map(has), [true, false, true]);
         third.speaks();
         tokio::time::advance(MOMENT).await;
-        assert_eq!(peers.take_settled(peer).unwrap_err(), Full::OfPeer, "both are in a handshake");
+        assert_eq!(peers.take_settled(peer, 0).unwrap_err(), Full::OfPeer, "both are in a handshake");
         assert_eq!(peers.taken(), 11);
         tokio::time::advance(LONG).await;
-        let _fourth = peers.take_settled(peer).unwrap();
+        let _fourth = peers.take_settled(peer, 0).unwrap();
         assert_eq!([&first, &third].map(has), [false, true], "the older one takes too long");
     }
 
@@ -308,15 +364,15 @@ mod tests {
         let peers = Peers::new(3, 3);
         let [first, _second, _third] = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|peer| peers.take(ip(peer), true));
         first.as_ref().unwrap().speaks();
-        assert_eq!(peers.take_settled(ip("192.0.2.4")).unwrap_err(), Full::ForAMoment);
+        assert_eq!(peers.take_settled(ip("192.0.2.4"), 0).unwrap_err(), Full::ForAMoment);
         tokio::time::advance(MOMENT).await;
-        let _fourth = peers.take_settled(ip("192.0.2.4")).unwrap();
-        let _fifth = peers.take_settled(ip("192.0.2.5")).unwrap();
+        let _fourth = peers.take_settled(ip("192.0.2.4"), 0).unwrap();
+        let _fifth = peers.take_settled(ip("192.0.2.5"), 0).unwrap();
         assert!(lock(&peers.held).taken(first.as_ref().unwrap().key()).is_some(), "the silent ones made way");
-        assert_eq!(peers.take_settled(ip("192.0.2.6")).unwrap_err(), Full::ForAMoment);
-        assert_eq!(peers.take_settled(ip("192.0.2.1")).unwrap_err(), Full::OfPeer, "nobody has more");
+        assert_eq!(peers.take_settled(ip("192.0.2.6"), 0).unwrap_err(), Full::ForAMoment);
+        assert_eq!(peers.take_settled(ip("192.0.2.1"), 0).unwrap_err(), Full::OfPeer, "nobody has more");
         tokio::time::advance(MOMENT).await;
-        let _sixth = peers.take_settled(ip("192.0.2.6")).unwrap();
+        let _sixth = peers.take_settled(ip("192.0.2.6"), 0).unwrap();
         assert_eq!(peers.taken(), 3);
     }
 
@@ -328,17 +384,102 @@ mod tests {
             for address in ["192.0.2.1", "192.0.2.2", "192.0.2.3"] {
                 for _ in 0..4 {
                     // A greeting that was heard elsewhere; what comes of it takes its time.
-                    held.extend(peers.take_settled(ip(address)).inspect(Place::speaks));
+                    held.extend(peers.take_settled(ip(address), 0).inspect(Place::speaks));
                 }
             }
             // They have just come, and say nothing yet.
-            held.extend((0..2).filter_map(|_| peers.take_settled(ip("192.0.2.1")).ok()));
+            held.extend((0..2).filter_map(|_| peers.take_settled(ip("192.0.2.1"), 0).ok()));
             if round > 10 {
-                let other = peers.take_settled(ip(&format!("198.51.100.{round}")));
+                let other = peers.take_settled(ip(&format!("198.51.100.{round}")), 0);
                 assert!(other.is_ok(), "round {round}: {other:?}");
             }
             tokio::time::advance(MOMENT / 3).await;
         }
+    }
+
+    /// What strangers and devices do to each other in five seconds.
+    #[derive(Default, Debug)]
+    struct Crowd {
+        begun: usize,
+        ended: usize,
+        /// How long a device waited at most, in milliseconds, before the server took its connection.
+        waited: u64,
+    }
+
+    /// A server of 512 places, to which so many strangers come a second, each of 2,048 addresses in turn, and answer nothing; and 20 devices a second, whose answers take `round_trip`.
+    async fn crowd(strangers: u64, round_trip: u64) -> Crowd {
+        let (peers, mut dice) = (Peers::new(512, 32), Pcg64Mcg::seed_from_u64(1));
+        let (mut crowd, mut queue, mut strange, mut rests) = (Crowd::default(), VecDeque::new(), Vec::new(), 0);
+        let mut devices: Vec<(u64, Place)> = Vec::new();
+        let nobody = Watch::of_nobody();
+        for now in 0..5_000_u64 {
+            for number in now * strangers / 1_000..(now + 1) * strangers / 1_000 {
+                queue.push_back((now, false, number as u32 % 2_048));
+            }
+            if now % 50 == 0 {
+                queue.push_back((now, true, now as u32));
+            }
+            devices.retain(|(until, place)| {
+                let is_there = lock(&peers.held).taken(place.key()).is_some();
+                crowd.ended += usize::from(is_there && *until <= now);
+                is_there && now < *until
+            });
+            while rests <= now
+                && let Some((since, is_device, number)) = queue.front().copied()
+            {
+                let place = peers.take_settled(std::net::Ipv4Addr::from(number + (1 << 24)).into(), dice.next_u64());
+                if place.as_ref().is_err_and(|full| *full == Full::ForAMoment) {
+                    rests = now + 5;
+                    break;
+                }
+                queue.pop_front();
+                place.iter().for_each(Place::speaks);
+                place.iter().for_each(|place| place.is_answered(nobody.clone()));
+                match place {
+                    Ok(place) if is_device => {
+                        crowd.waited = crowd.waited.max(now - since);
+                        // The last ones have no time to end.
+                        crowd.begun += usize::from(now + round_trip < 5_000);
+                        devices.push((now + round_trip, place));
+                    }
+                    Ok(place) => strange.push(place),
+                    Err(_) => {}
+                }
+            }
+            strange.retain(|place: &Place| lock(&peers.held).taken(place.key()).is_some());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        crowd
+    }
+
+    /// Each had two seconds: at 260 a second whoever came waited longer and longer.
+    #[tokio::test(start_paused = true)]
+    async fn strangers_of_hundreds_of_addresses_keep_no_device_waiting() {
+        // The share of devices that end their handshakes; the others come again.
+        let cases = [(260, 100, 0.95), (260, 600, 0.9), (1_000, 100, 0.9), (1_000, 600, 0.2), (2_000, 100, 0.8)];
+        for (strangers, round_trip, least) in cases {
+            let crowd = crowd(strangers, round_trip).await;
+            let share = crowd.ended as f64 / crowd.begun as f64;
+            assert!(crowd.begun > 50 && share >= least, "{strangers} a second, {round_trip} ms: {crowd:?}");
+            assert!(crowd.waited <= 50, "{strangers} a second: {crowd:?}");
+        }
+    }
+
+    /// The server is busy with all, as after its restart: a twentieth of them were answered, and will be heard.
+    #[tokio::test(start_paused = true)]
+    async fn few_make_way_where_the_server_itself_is_what_all_wait_for() {
+        let (peers, mut dice) = (Peers::new(500, 32), Pcg64Mcg::seed_from_u64(1));
+        let peer = |at: u32| IpAddr::from(std::net::Ipv4Addr::from(at + (1 << 24)));
+        let all: Vec<_> = (0..500).map(|at| peers.take_settled(peer(at), 0).unwrap()).collect();
+        all.iter().for_each(Place::speaks);
+        all[..25].iter().for_each(|place| place.is_answered(Watch::of_nobody()));
+        tokio::time::advance(2 * MOMENT).await;
+        // Whoever accepts looks again after 5 ms: for half a second.
+        let more: Vec<_> =
+            (0..100).filter_map(|at| peers.take_settled(peer(1_000 + at), dice.next_u64()).ok()).collect();
+        assert!(more.len() <= 2, "{}", more.len());
+        all[..25].iter().for_each(Place::is_done);
+        assert_eq!(peers.take_settled(peer(2_000), 0).unwrap_err(), Full::ForAMoment, "they have ended theirs");
     }
 
     /// Else all who come at once after a restart would make way for each other, and none would ever get in.
@@ -351,7 +492,7 @@ mod tests {
         let has = |places: &[Place]| places.iter().all(|place| lock(&peers.held).taken(place.key()).is_some());
         for takes in [
             (&|peers: &Peers, peer| peers.take(peer, true)) as &dyn Fn(&Peers, IpAddr) -> Option<Place>,
-            &|peers, peer| peers.take_settled(peer).ok().inspect(Place::speaks),
+            &|peers, peer| peers.take_settled(peer, 0).ok().inspect(Place::speaks),
         ] {
             let first = come(1, takes);
             tokio::time::advance(2 * MOMENT).await;
@@ -368,7 +509,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_network_of_many_addresses_has_nobody_else_wait() {
         let peers = Peers::new(64, 8);
-        let begin = |peer: &str| peers.take_settled(ip(peer)).inspect(Place::speaks);
+        let begin = |peer: &str| peers.take_settled(ip(peer), 0).inspect(Place::speaks);
         let few: Vec<_> = (0..8).map(|at| begin(&format!("2001:db8:1:{at}::1")).unwrap()).collect();
         let many: Vec<_> = (0..56).map(|at| begin(&format!("2001:db8:2:{at}::1")).unwrap()).collect();
         let has = |place: &Place| lock(&peers.held).taken(place.key()).is_some();
@@ -383,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_all_places_are_taken_the_oldest_of_who_has_most_makes_way_for_who_has_fewer() {
+    async fn the_oldest_of_the_peer_with_most_makes_way_once_all_is_taken() {
         let peers = Peers::new(4, 3);
         let take = |peer: &str| {
             let place = peers.take(ip(peer), true)?;

@@ -615,8 +615,8 @@ fn gone(error: ConnectionError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// Whether an attempt failed by what a server said: that it has no room, or does not want this device. Then QUIC passes.
-pub(crate) fn is_answer(error: &io::Error) -> bool {
+/// Whether an attempt by QUIC failed, or a carrier of QUIC ended, by what a server said: that it has no room, or does not know the connection, as after its restart. Then QUIC passes.
+pub fn is_answer(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|inner| inner.downcast_ref());
     error.is_some_and(|error| match error {
         ConnectionError::VersionMismatch
@@ -730,7 +730,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_was_not_shown_gets_nothing_but_a_retry_once_there_are_many_handshakes() {
+    fn an_unproven_address_gets_only_a_retry_among_many_handshakes() {
         let limits = QuicLimits { retry_from: 2, handshakes: 4, connections: 10, ..QuicLimits::default() };
         assert_eq!(limits.admission(1, 9, false), Admission::Accept);
         assert_eq!(limits.admission(2, 9, false), Admission::Retry);

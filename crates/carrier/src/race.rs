@@ -4,9 +4,12 @@
 //! QUIC        v6 ──250 ms── v4 ──250 ms── v6 …          the first that is up ends the race, and the others are closed;
 //! WebSocket        250 ms── v6 ──250 ms── v4 …          one that fails brings the next of its row forward, the last of a row the other row
 //! ```
+//!
+//! A server that was restarted ends its devices' connections of QUIC by a reset. All come back at once then, and QUIC is known to pass: WebSocket as well would cost the server as much again, when it has
+//! least to spare. So QUIC alone is tried for some seconds, again and again where the server refuses for want of places.
 
 use crate::Kind;
-use hoop_units::Timestamp;
+use hoop_units::{Backoff, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,6 +19,15 @@ const STAGGER: Duration = Duration::from_millis(250);
 
 /// How much later WebSocket is tried where QUIC is known to pass: so that a slow start does not cost its place.
 const KNOWN_STAGGER: Duration = Duration::from_millis(750);
+
+/// How much later WebSocket is tried where the server has just ended a connection by QUIC, or refused one since: a handshake of QUIC with two lost packets.
+const ANSWERED_STAGGER: Duration = Duration::from_secs(5);
+
+/// And no later than this, however often the server refuses. It is what 10,000 devices take to come back to a relay of two cores.
+const ANSWERED_MAX: Duration = Duration::from_secs(20);
+
+/// When QUIC is tried again meanwhile, after a refusal.
+const REFUSED: Backoff = Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(4) };
 
 /// Addresses of one server that are tried, of each kind; beyond them lies nothing that the first would not tell.
 const ADDRESSES_MAX: usize = 8;
@@ -35,6 +47,8 @@ pub(crate) enum Known {
     Nothing,
     /// QUIC has passed.
     Quic,
+    /// QUIC has brought the end of a connection, just now.
+    Answered,
     /// QUIC did not pass, a short while ago.
     NoQuic,
     /// A carrier of QUIC fell silent: UDP is shut, or the server was restarted.
@@ -46,6 +60,15 @@ pub(crate) enum Known {
 pub(crate) struct Attempt {
     pub kind: Kind,
     pub address: SocketAddr,
+}
+
+/// How an attempt failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// By what a server said: that it has no room, say.
+    Answer,
+    /// Nothing came, or there is no way.
+    Nothing,
 }
 
 /// The addresses for one kind.
@@ -83,6 +106,10 @@ fn in_turns(addresses: &[SocketAddr]) -> VecDeque<SocketAddr> {
 #[derive(Debug)]
 pub(crate) struct Race {
     rows: [Row; 2],
+    /// Until when WebSocket may wait for QUIC's sake.
+    patience: Option<Timestamp>,
+    /// How often the server has refused QUIC meanwhile.
+    refused: u32,
 }
 
 impl Race {
@@ -90,11 +117,14 @@ impl Race {
         let (first, other) = match known {
             Known::Nothing => (now, now + STAGGER),
             Known::Quic => (now, now + KNOWN_STAGGER),
+            Known::Answered => (now, now + ANSWERED_STAGGER),
             // QUIC's turn comes once all else has failed.
             Known::NoQuic => (Timestamp::MAX, now),
             Known::Silent => (now, now),
         };
-        let mut race = Self { rows: [Row::new(Kind::Quic, quic, first), Row::new(Kind::WebSocket, websocket, other)] };
+        let rows = [Row::new(Kind::Quic, quic, first), Row::new(Kind::WebSocket, websocket, other)];
+        let patience = (known == Known::Answered).then(|| now + ANSWERED_MAX);
+        let mut race = Self { rows, patience, refused: 0 };
         race.hurry(now);
         race
     }
@@ -113,13 +143,25 @@ impl Race {
         self.rows.iter().filter(|row| !row.addresses.is_empty()).map(|row| row.due).min()
     }
 
-    /// One that was begun has failed: its row's next is due.
-    pub(crate) fn failed(&mut self, kind: Kind, now: Timestamp) {
-        for row in self.rows.iter_mut().filter(|row| row.kind == kind) {
+    /// One that was begun has failed: its row's next is due. Where WebSocket still waits for QUIC's sake, one that the server refuses is tried again later; `roll` is any number.
+    pub(crate) fn failed(&mut self, attempt: Attempt, failure: Failure, now: Timestamp, roll: u32) {
+        for row in self.rows.iter_mut().filter(|row| row.kind == attempt.kind) {
             row.running = row.running.saturating_sub(1);
             row.due = row.due.min(now);
         }
+        if (attempt.kind, failure) == (Kind::Quic, Failure::Answer) {
+            self.wait(attempt.address, now, roll);
+        }
         self.hurry(now);
+    }
+
+    fn wait(&mut self, refused: SocketAddr, now: Timestamp, roll: u32) {
+        let [quic, websocket] = &mut self.rows;
+        let Some(until) = self.patience.filter(|_| now < websocket.due) else { return };
+        quic.addresses.push_back(refused);
+        quic.due = now + REFUSED.delay(self.refused, roll);
+        websocket.due = websocket.due.max(now + ANSWERED_STAGGER).min(until);
+        self.refused += 1;
     }
 
     /// Whether all have failed.
@@ -146,6 +188,14 @@ struct Entry {
     no_quic: Option<(Timestamp, Duration)>,
     /// Whether that is only thought so because QUIC fell silent, and nothing has passed since.
     is_guess: bool,
+    /// When QUIC brought the end of a connection.
+    answered: Option<Timestamp>,
+}
+
+impl Entry {
+    const fn passes(now: Timestamp) -> Self {
+        Self { used: now, no_quic: None, is_guess: false, answered: None }
+    }
 }
 
 /// What worked, on each network.
@@ -158,6 +208,9 @@ impl Memory {
     pub(crate) fn known(&self, network: &str, now: Timestamp) -> Known {
         match self.entries.get(network) {
             None => Known::Nothing,
+            Some(Entry { no_quic: None, answered: Some(at), .. }) if now.since(*at) < ANSWERED_STAGGER => {
+                Known::Answered
+            }
             Some(Entry { no_quic: None, .. }) => Known::Quic,
             Some(Entry { no_quic: Some((until, _)), is_guess, .. }) if now < *until => {
                 if *is_guess {
@@ -171,7 +224,12 @@ impl Memory {
     }
 
     pub(crate) fn quic_passed(&mut self, network: &str, now: Timestamp) {
-        self.note(network, Entry { used: now, no_quic: None, is_guess: false });
+        self.note(network, Entry::passes(now));
+    }
+
+    /// The server has ended a connection by QUIC, as one that was restarted does: QUIC passes, and WebSocket need not be tried soon.
+    pub(crate) fn quic_answered(&mut self, network: &str, now: Timestamp) {
+        self.note(network, Entry { answered: Some(now), ..Entry::passes(now) });
     }
 
     /// WebSocket passes where QUIC was not tried: if that was for its silence, it is QUIC that does not pass.
@@ -211,7 +269,7 @@ impl Memory {
             Some((_, wait)) => (now + (2 * wait).min(AGAIN_MAX), (2 * wait).min(AGAIN_MAX)),
             None => (now + AGAIN_MIN, AGAIN_MIN),
         };
-        self.note(network, Entry { used: now, no_quic: Some((until, wait)), is_guess: false });
+        self.note(network, Entry { no_quic: Some((until, wait)), ..Entry::passes(now) });
     }
 
     fn note(&mut self, network: &str, entry: Entry) {
@@ -242,22 +300,32 @@ mod tests {
         websocket: &[&str],
         fails: impl Fn(Attempt) -> Option<u64>,
     ) -> Vec<(u64, Kind, String)> {
+        run_till(5_000, known, quic, websocket, |attempt| Some((fails(attempt)?, Failure::Nothing)))
+    }
+
+    fn run_till(
+        end: u64,
+        known: Known,
+        quic: &[&str],
+        websocket: &[&str],
+        fails: impl Fn(Attempt) -> Option<(u64, Failure)>,
+    ) -> Vec<(u64, Kind, String)> {
         let addresses = |texts: &[&str]| texts.iter().map(|text| address(text)).collect::<Vec<_>>();
         let mut race = Race::new(at(0), known, &addresses(quic), &addresses(websocket));
-        let (mut begun, mut failing, mut failed) = (Vec::new(), Vec::new(), 0);
-        for now in 0..5_000 {
-            let (due, later): (Vec<_>, Vec<_>) = failing.into_iter().partition(|(then, _)| *then <= now);
+        let (mut begun, mut failing, mut failed) = (Vec::new(), Vec::<(u64, Attempt, Failure)>::new(), 0);
+        for now in 0..end {
+            let (due, later): (Vec<_>, Vec<_>) = failing.into_iter().partition(|(then, ..)| *then <= now);
             failing = later;
             failed += due.len();
-            due.into_iter().for_each(|(_, kind)| race.failed(kind, at(now)));
+            due.into_iter().for_each(|(_, attempt, failure)| race.failed(attempt, failure, at(now), u32::MAX));
             while let Some(attempt) = race.poll(at(now)) {
                 begun.push((now, attempt.kind, attempt.address.ip().to_string()));
-                failing.extend(fails(attempt).map(|after| (now + after, attempt.kind)));
+                failing.extend(fails(attempt).map(|(after, failure)| (now + after, attempt, failure)));
             }
             assert!(race.poll_timeout().is_none_or(|due| due > at(now)));
         }
         let attempts = quic.len() + websocket.len();
-        assert_eq!(race.is_lost(), begun.len() == attempts && failing.is_empty() && failed == attempts);
+        assert_eq!(race.is_lost(), begun.len() >= attempts && failing.is_empty() && failed == begun.len());
         begun
     }
 
@@ -277,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn where_quic_does_not_pass_websocket_goes_at_once_and_quic_only_when_that_has_failed() {
+    fn where_quic_lost_websocket_goes_first_and_quic_once_it_has_failed() {
         assert_eq!(told(run(Known::NoQuic, &[V4], &[V4], |_| None)), [(0, WebSocket)]);
         assert_eq!(told(run(Known::NoQuic, &[V4], &[V4], |_| Some(40))), [(0, WebSocket), (40, Quic)]);
     }
@@ -287,6 +355,25 @@ mod tests {
         assert_eq!(told(run(Known::Nothing, &[V4], &[V4], |_| Some(10))), [(0, Quic), (10, WebSocket)]);
         assert_eq!(told(run(Known::Nothing, &[], &[V4], |_| None)), [(0, WebSocket)]);
         assert_eq!(told(run(Known::NoQuic, &[V4], &[], |_| None)), [(0, Quic)]);
+    }
+
+    #[test]
+    fn after_an_answer_by_quic_websocket_waits_for_five_seconds() {
+        let begun =
+            |fails: fn(Attempt) -> Option<(u64, Failure)>| told(run_till(30_000, Known::Answered, &[V4], &[V4], fails));
+        assert_eq!(begun(|_| None), [(0, Quic), (5_000, WebSocket)]);
+        let is_lost = |attempt: Attempt| (attempt.kind == Quic).then_some((40, Failure::Nothing));
+        assert_eq!(begun(is_lost), [(0, Quic), (40, WebSocket)], "it passes no more");
+    }
+
+    #[test]
+    fn a_server_that_refuses_quic_is_asked_again_before_websocket() {
+        let refuses = |attempt: Attempt| (attempt.kind == Quic).then_some((10, Failure::Answer));
+        let begun = told(run_till(60_000, Known::Answered, &[V4], &[V4], refuses));
+        let at = [0, 1_010, 3_020, 7_030, 11_040, 15_050, 19_060].map(|at| (at, Quic));
+        assert_eq!(begun, [&at[..], &[(20_000, WebSocket), (23_070, Quic)]].concat());
+        let once = told(run_till(60_000, Known::Quic, &[V4], &[V4], refuses));
+        assert_eq!(once, [(0, Quic), (10, WebSocket)], "without a restart WebSocket follows at once");
     }
 
     #[test]
@@ -306,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn quic_is_tried_first_again_after_a_minute_then_two_and_at_last_every_hour() {
+    fn quic_is_tried_first_again_later_and_later_and_at_last_hourly() {
         let (mut memory, mut now) = (Memory::default(), at(0));
         let mut waits = Vec::new();
         for _ in 0..9 {
@@ -331,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_quic_is_tried_first_and_where_only_websocket_passed_it_is_not() {
+    fn after_an_outage_quic_goes_first_unless_only_websocket_passed() {
         let mut memory = Memory::default();
         for network in ["outage", "blocked"] {
             memory.quic_passed(network, at(0));
@@ -358,6 +445,23 @@ mod tests {
         assert_eq!(memory.known("wifi", at(1)), Known::NoQuic);
         memory.websocket_is_ended("wifi");
         assert_eq!(memory.known("wifi", at(2)), Known::Quic);
+    }
+
+    #[test]
+    fn what_a_server_has_said_by_quic_counts_for_five_seconds() {
+        let mut memory = Memory::default();
+        memory.quic_lost("wifi", at(0));
+        memory.quic_answered("wifi", at(1_000));
+        assert_eq!(memory.known("wifi", at(5_999)), Known::Answered);
+        assert_eq!(memory.known("wifi", at(6_000)), Known::Quic);
+        memory.quic_answered("wifi", at(7_000));
+        memory.quic_is_silent("wifi", at(8_000));
+        assert_eq!(memory.known("wifi", at(8_000)), Known::Silent);
+        memory.link_is_up();
+        assert_eq!(memory.known("wifi", at(8_000)), Known::Quic);
+        memory.quic_answered("wifi", at(9_000));
+        memory.quic_passed("wifi", at(9_500));
+        assert_eq!(memory.known("wifi", at(9_500)), Known::Quic, "the device is back");
     }
 
     #[test]

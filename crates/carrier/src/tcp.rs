@@ -4,6 +4,7 @@ use crate::silence::Sample;
 use bytes::{Buf as _, BytesMut};
 use socket2::SockRef;
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -33,6 +34,11 @@ impl Tcp {
     pub(crate) fn watch(&self) -> Watch {
         Watch(Arc::downgrade(&self.stream))
     }
+}
+
+/// Whether the other end of a connection says no more.
+pub(crate) fn is_left(stream: &TcpStream) -> bool {
+    system::is_left(stream)
 }
 
 impl AsyncRead for Tcp {
@@ -92,9 +98,21 @@ impl AsyncWrite for Tcp {
 pub(crate) struct Watch(Weak<TcpStream>);
 
 impl Watch {
+    /// Of a connection that is gone.
+    #[cfg(test)]
+    pub(crate) fn of_nobody() -> Self {
+        Self(Weak::new())
+    }
+
     /// The smoothed round-trip time (RFC 6298).
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.counters().map(|counters| counters.rtt)
+    }
+
+    /// Whether something has come that nobody has read, if only the end.
+    pub(crate) fn has_unread(&self) -> bool {
+        let Some(stream) = self.0.upgrade() else { return false };
+        SockRef::from(&*stream).peek(&mut [MaybeUninit::uninit()]).is_ok()
     }
 
     fn counters(&self) -> Option<Counters> {
@@ -140,17 +158,26 @@ mod system {
     use std::os::fd::AsRawFd;
     use std::time::Duration;
 
-    pub(super) fn counters(socket: &impl AsRawFd) -> Option<Counters> {
+    /// Linux calls that CLOSE-WAIT (RFC 9293 §3.3.2), and CLOSE once the connection was reset.
+    pub(super) fn is_left(socket: &impl AsRawFd) -> bool {
+        const CLOSE: u8 = 7;
+        const CLOSE_WAIT: u8 = 8;
+        info(socket).is_some_and(|info| matches!(info.tcpi_state, CLOSE | CLOSE_WAIT))
+    }
+
+    fn info(socket: &impl AsRawFd) -> Option<libc::tcp_info> {
         let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
         // SAFETY: all zero is a valid value of that struct of integers; the kernel writes at most `len` octets into it.
-        let info = unsafe {
+        unsafe {
             let mut info: libc::tcp_info = zeroed();
             let at = (&raw mut info).cast();
-            if libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len) < 0 {
-                return None;
-            }
-            info
-        };
+            let asked = libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, at, &raw mut len);
+            (asked >= 0).then_some(info)
+        }
+    }
+
+    pub(super) fn counters(socket: &impl AsRawFd) -> Option<Counters> {
+        let info = info(socket)?;
         Some(Counters {
             rtt: Duration::from_micros(info.tcpi_rtt.into()),
             unacknowledged: info.tcpi_unacked,
@@ -161,6 +188,10 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
+    pub(super) fn is_left<T>(_: &T) -> bool {
+        false
+    }
+
     pub(super) fn counters<T>(_: &T) -> Option<super::Counters> {
         None
     }

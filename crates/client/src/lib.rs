@@ -56,3 +56,8 @@ pub use state::store::{SecretText, UploadRecord};
 pub use ticket::{IssuedTicket, TICKETS_MAX, TicketsError};
 pub use wire::status::{Answer, Reason, State, Status};
 pub use wire::{LinkError, Refusal};
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

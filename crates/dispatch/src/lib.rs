@@ -33,3 +33,8 @@ pub const BACKOFF: Backoff = Backoff { base: Duration::from_secs(1), cap: Durati
 
 /// The longest wait that a service's `Retry-After` can ask for. A mistaken "next year" must not lose an upload.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -86,3 +86,8 @@ pub use options::{DEADLINE_GRACE, FlowEvent, FlowOptions, FlowStats, Keeps, Netw
 pub use park::{ATTACHMENT_MAX, ParkError};
 pub use server::{DeviceKeys, GREETING_MAX, Server, ServerConfig, ServerLimits};
 pub use stream::{FlowMeter, FlowReader, FlowStream, FlowWriter};
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1221,8 +1221,8 @@ impl Flow {
         self.outgoing.has_next() && !self.yields(lane) && (self.outgoing.has_lost() || may_go())
     }
 
-    /// Whether new bytes are left to faster lanes. This is so where there are few, and a faster lane has nothing under way. It is also so where the faster lanes would use up all credit before
-    /// what goes over this one could be acknowledged, and would then wait for it (BLEST: Ferlin et al., IFIP Networking 2016).
+    /// Whether this lane leaves new bytes to faster lanes: where there are few and a faster lane has nothing under way, or where the faster lanes would soon have no more to send and would wait
+    /// for this one. They have no more to send once all credit is used up (BLEST: Ferlin et al., IFIP Networking 2016), or once all of a finished stream is sent.
     fn yields(&self, lane: &Lane) -> bool {
         let faster = |other: &&Lane| other.id != lane.id && self.carries_data(other) && other.rtt * 5 / 4 < lane.rtt;
         let mut faster = self.lanes.iter().filter(faster).peekable();
@@ -1230,14 +1230,18 @@ impl Flow {
             return false;
         }
         let is_little = self.outgoing.end() - self.outgoing.acked() <= LITTLE;
-        let room = self.outgoing.credit().saturating_sub(self.outgoing.sent());
+        let (credit, end) = (self.outgoing.credit(), self.outgoing.end());
+        let is_ending = self.outgoing.is_finished() && end <= credit;
+        let left = if is_ending { end } else { credit }.saturating_sub(self.outgoing.sent());
         let (mut rate, mut rests) = (0_u64, false);
         for other in faster {
             rests |= self.waits_on(other).is_none();
             rate = rate.saturating_add(other.pace.at(self.now));
         }
-        let meanwhile = u128::from(rate) * lane.rtt.as_micros() / 1_000_000;
-        (is_little && rests) || meanwhile > u128::from(room)
+        // Credit comes back with the ACK. At the end, what this lane's carrier has taken and not sent yet goes out first: half a round trip's worth.
+        let until = if is_ending { lane.rtt * 3 / 2 } else { lane.rtt };
+        let meanwhile = u128::from(rate) * until.as_micros() / 1_000_000;
+        (is_little && rests) || meanwhile > u128::from(left)
     }
 
     /// Whether as many ranges are under way as may be.

@@ -34,3 +34,8 @@ pub use receive::{GAPS_MAX, Incoming};
 pub use record::Record;
 pub use send::{CREDIT_FIRST, Outgoing};
 pub use varint::{VARINT_MAX, VarintError, put_varint, take_varint};
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -88,6 +88,28 @@ fn while_there_is_more_to_come_a_fast_lane_brings_of_a_slow_ones_what_all_waits_
 }
 
 #[test]
+fn the_last_bytes_of_a_finished_stream_are_left_to_the_fast_lane() {
+    let (mut device, _) = attached(4 << 20);
+    let piece = DATA_MAX as u64;
+    device.write(20 * piece);
+    device.finish();
+    let next = |device: &mut Flow, lane, millis| device.poll_transmit(lane, DATA_MAX, at(millis));
+    // The fast lane takes 20 pieces a second, which is 6 in 1.5 round trips of the slow one.
+    for _ in 0..4 {
+        assert!(next(&mut device, FAST, 0).is_some());
+    }
+    assert!(next(&mut device, FAST, 200).is_some());
+    assert!(device.wants(SLOW) && next(&mut device, SLOW, 200).is_some(), "fourteen are left");
+    for _ in 0..8 {
+        assert!(next(&mut device, FAST, 200).is_some());
+    }
+    assert!(device.wants(SLOW) && next(&mut device, SLOW, 200).is_some(), "six are left");
+    assert!(!device.wants(SLOW) && next(&mut device, SLOW, 200).is_none(), "five are left");
+    device.detach(FAST);
+    assert!(next(&mut device, SLOW, 200).is_some(), "no lane is faster");
+}
+
+#[test]
 fn the_end_of_a_stream_does_not_wait_for_a_slow_lane() {
     let (mut device, _) = attached(1 << 20);
     device.write(500_000);

@@ -4,7 +4,7 @@ use crate::input::{self, Input};
 use hoop_http::{Origin, Peer, Problem};
 use hoop_service::Routes;
 use hoop_service::fuzzing::{
-    Answer, AnswerError, BODY_KEPT, Client, Form, Note, Seen, Settings, WantedForm, action, hoop_version, judge,
+    Answer, AnswerError, BODY_KEPT, Client, Form, Note, Representation, Seen, Settings, action, hoop_version, judge,
     judge_head, own_form, own_page, read_answer, wait,
 };
 use http::header;
@@ -72,7 +72,7 @@ pub fn front(octets: &[u8]) {
     }
     assert_eq!(hoop_version(headers).is_ok(), headers.get("hoop-version").is_some_and(|value| value == "1"));
     assert!(wait(headers).as_secs() <= 30);
-    let _ = WantedForm::by(headers);
+    let _ = Representation::by(headers);
     let near = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let peer = Peer { address: (near, 9).into(), local: (near, 80).into(), tls };
     let trusted = if trusts { vec![near.into()] } else { Vec::new() };

@@ -1,6 +1,6 @@
 //! Being found on the LAN: `hoop.local` and `_hoop._tcp` by multicast DNS ([`Announcement`]; RFC 6762, RFC 6763).
 
-use crate::config::DEFAULT_PORT;
+use crate::core::config::DEFAULT_PORT;
 use mdns_sd::{ServiceDaemon, ServiceInfo};
 use std::fmt;
 

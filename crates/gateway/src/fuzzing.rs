@@ -1,13 +1,15 @@
 //! Doors to this crate's parsers of foreign bytes, for `hoop-fuzz` alone: nothing here is part of the API.
 
-use crate::destination::{Dest, Destinations};
-use crate::hosts::Hosts;
-use crate::pages::{Admission, Pages};
-use crate::resumable::fields::Fields;
-use crate::service::{Answer, Word};
-use crate::status::ServiceStatus;
-use crate::well_known::WellKnown;
-use crate::{message, offload, service, status};
+use crate::access::cors::{Admission, Cors};
+use crate::access::host_check::Hosts;
+use crate::core::wire;
+use crate::delivery::message;
+use crate::intake::request;
+use crate::intake::resumable::fields::Fields;
+use crate::peer::destination::{Dest, Destinations};
+use crate::peer::status::{self, ServiceStatus};
+use crate::peer::verdict::{self, Answer, ServiceVerdict};
+use crate::peer::well_known::WellKnown;
 use bytes::Bytes;
 use hoop_http::{Origin, Problem};
 use hoop_seal::{Layout, Prelude};
@@ -45,7 +47,7 @@ pub fn admit(
     query: Option<&str>,
     headers: &HeaderMap,
 ) -> Result<Option<&'static str>, Problem> {
-    let admission = Pages::default().admit(method, path, query, headers)?;
+    let admission = Cors::default().admit(method, path, query, headers)?;
     Ok(match admission {
         Admission::Own => None,
         Admission::Page(_) => Some("page"),
@@ -59,7 +61,7 @@ pub fn admit(
 /// # Errors
 /// As the gateway answers.
 pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
-    offload::dest_of(query)
+    wire::dest_of(query)
 }
 
 /// What the headers of a message to `/offload/{id}` say of its part: the upload, the range, the prelude if it is there.
@@ -67,8 +69,8 @@ pub fn dest_of(query: Option<&str>) -> Result<String, Problem> {
 /// # Errors
 /// As the gateway answers.
 pub fn part(id: &str, headers: &HeaderMap) -> Result<(UploadId, ContentRange, Option<Prelude>), Problem> {
-    offload::content_length(headers)?;
-    let part = offload::part(id, headers)?;
+    request::content_length(headers)?;
+    let part = request::part(id, headers)?;
     Ok((part.id, part.range, part.prelude))
 }
 
@@ -79,10 +81,14 @@ pub fn upload_fields(headers: &HeaderMap) -> Fields {
 
 /// What a service's answer means: the state that it stands in and what the service has, or `None` if it is to be asked again.
 pub fn judge(status: StatusCode, headers: HeaderMap, body: Bytes, total: u64) -> Option<(State, RangeSet)> {
-    match service::judge(&Answer { status, headers, body }, total, SystemTime::UNIX_EPOCH) {
-        Word::Stands { state, has, status: _ } => Some((state, has)),
-        Word::Ends { state, .. } => Some((state, RangeSet::new())),
-        Word::Unknown | Word::AskHow | Word::Corrupt { .. } | Word::TooLong | Word::Again(_) => None,
+    match verdict::judge(&Answer { status, headers, body }, total, SystemTime::UNIX_EPOCH) {
+        ServiceVerdict::Stands { state, has, status: _ } => Some((state, has)),
+        ServiceVerdict::Ends { state, .. } => Some((state, RangeSet::new())),
+        ServiceVerdict::Unknown
+        | ServiceVerdict::AskHow
+        | ServiceVerdict::Corrupt { .. }
+        | ServiceVerdict::TooLong
+        | ServiceVerdict::Retry(_) => None,
     }
 }
 

@@ -1,11 +1,23 @@
 //! Opening and running: [`Gateway`].
 
+use crate::access::consent::Consent;
 use crate::announce::Announcement;
-use crate::config::Config;
-use crate::offload::PRELUDE_LEN;
+use crate::core::blocking::blocking;
+use crate::core::config::{Config, Permits};
+use crate::core::identity;
+use crate::core::state::Core;
+use crate::core::wire::PRELUDE_LEN;
+use crate::delivery::pacing::Pacer;
+use crate::delivery::scheduler;
+use crate::delivery::state::Delivery;
+use crate::housekeeping;
+use crate::intake::state::Receiver;
+use crate::peer::probes::ServiceProbes;
+use crate::peer::services::Services;
 use crate::reload::{self, Reload};
-use crate::shared::Shared;
-use crate::{admin, delivery, house, identity, routes};
+use crate::web::connections::crowd;
+use crate::web::state::Web;
+use crate::web::{admin, router};
 use hoop_http::{Connector, ServeError, Server, ServerLimits, Shutdown, tls};
 use hoop_spool::{Settings, Spool};
 use std::fmt;
@@ -20,7 +32,11 @@ pub struct Gateway {
     server: Server,
     /// The owner's page.
     admin: Option<Server>,
-    shared: Arc<Shared>,
+    core: Arc<Core>,
+    services: Arc<Services>,
+    probes: Arc<ServiceProbes>,
+    delivery: Arc<Delivery>,
+    web: Arc<Web>,
     /// The name to announce.
     instance: Option<String>,
     reload: Reload,
@@ -68,7 +84,7 @@ impl Gateway {
         let spool = spool.map_err(|error| OpenError::Runtime(error.into()))??;
         // The folder is there, and ours.
         config.clock = config.clock.keep(&config.spool.join("clock"));
-        let limits = config.server_limits();
+        let limits = server_limits(&config);
         let server = bind(&config, limits).await?;
         let admin = match config.admin {
             None => None,
@@ -76,9 +92,20 @@ impl Gateway {
             Some(address) => Some(Server::bind(address, None, hoop_http::metrics::limits()).await?),
         };
         let key = identity::open(&config.spool).map_err(OpenError::Key)?;
-        let shared = Shared::new(&config, spool, connector, key);
-        let reload = Reload::new(&shared, reload::fixed(&config));
-        Ok(Self { server, admin, shared, reload, instance: config.mdns.then_some(config.instance) })
+        let pacer = Pacer::new(config.pacing.clone(), &config.spool, config.clock.clone());
+        let watch = pacer.clone();
+        let connector = connector.watched(Arc::new(move |stream| watch.watch(stream)));
+        let core = Arc::new(Core::new(spool, config.clock.clone(), key, config.cut_through));
+        let services = Arc::new(Services::new(&config, connector));
+        let probes = ServiceProbes::new(services.clone(), config.device);
+        let required = config.permits == Permits::Required;
+        let consent = Consent::new(core.clone(), services.clone(), probes.clone(), required);
+        let receiver = Receiver::new(&config, core.clone(), consent.clone());
+        let delivery = Delivery::new(&config, core.clone(), services.clone(), pacer);
+        let web = Web::new(&config, core.clone(), consent, receiver, delivery.clone());
+        let reload = Reload::new(&web, reload::fixed(&config));
+        let instance = config.mdns.then_some(config.instance);
+        Ok(Self { server, admin, core, services, probes, delivery, web, instance, reload })
     }
 
     /// The address that was bound.
@@ -108,30 +135,30 @@ impl Gateway {
         if let Some(Err(error)) = &announcement {
             tracing::warn!(%error, "cannot announce hoop.local; devices need this gateway's address");
         }
-        let shared = self.shared.clone();
-        let stop = shutdown.clone();
-        let handler = move |request, peer| routes::answer(shared.clone(), stop.clone(), request, peer);
-        let deliver = delivery::run(self.shared.clone(), shutdown.clone());
-        let keep_house = house::run(self.shared.clone(), shutdown.clone());
-        let admin = admin::run(self.admin, self.shared.clone(), shutdown.clone());
-        let pace = self.shared.pacer.clone().run(shutdown.clone());
-        let time = self.shared.clock.clone();
-        let keep = hoop_http::keep_time(&time, shutdown.clone());
-        tokio::join!(self.server.run(handler, shutdown), deliver, keep_house, admin, pace, keep);
-        self.shared.looks.stop();
-        self.shared.blocking(|shared| shared.well_known.keep(shared.clock.now())).await;
-        release(self.shared).await;
+        let Self { server, admin, core, services, probes, delivery, web, .. } = self;
+        let (own, stop) = (web.clone(), shutdown.clone());
+        let handler = move |request, peer| router::answer(own.clone(), stop.clone(), request, peer);
+        let deliver = scheduler::run(delivery.clone(), shutdown.clone());
+        let keep_house = housekeeping::run(core.clone(), services.clone(), shutdown.clone());
+        let admin = admin::run(admin, web.clone(), shutdown.clone());
+        let pace = delivery.pacer.clone().run(shutdown.clone());
+        let keep = hoop_http::keep_time(&core.clock, shutdown.clone());
+        tokio::join!(server.run(handler, shutdown), deliver, keep_house, admin, pace, keep);
+        probes.stop();
+        blocking(&services, |services| services.well_known.keep(services.clock.now())).await;
+        drop((delivery, web, probes));
+        release(core, services).await;
     }
 }
 
 /// How long a stopped gateway waits for its last write to the disk.
 const RELEASE_TIME: Duration = Duration::from_secs(5);
 
-/// Waits until nobody else holds the spool, so that whoever opens the folder next finds it free: a write to the disk that was
+/// Waits until nobody else holds the spool, or what services said, so that whoever opens the folder next finds it free: a write to the disk that was
 /// under way cannot be called off.
-async fn release(shared: Arc<Shared>) {
+async fn release(core: Arc<Core>, services: Arc<Services>) {
     let until = Instant::now() + RELEASE_TIME;
-    while Arc::strong_count(&shared) > 1 && Instant::now() < until {
+    while (Arc::strong_count(&core) > 1 || Arc::strong_count(&services) > 1) && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -153,6 +180,11 @@ async fn bind(config: &Config, limits: ServerLimits) -> Result<Server, ServeErro
     }
 }
 
+/// The HTTP server's bounds, with what each device may take of them.
+fn server_limits(config: &Config) -> ServerLimits {
+    ServerLimits { crowd: Some(crowd(config.limits.connections, config.device)), ..config.limits.clone() }
+}
+
 fn is_taken(error: &ServeError) -> bool {
     matches!(error.source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
 }
@@ -160,7 +192,7 @@ fn is_taken(error: &ServeError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intake::DISK_TURNS;
+    use crate::intake::state::DISK_TURNS;
     use hoop_http::shutdown;
     use hoop_seal::{Prelude, RECORD_SIZE, TICKET_LEN};
     use hoop_spool::{Begin, Offer};
@@ -189,10 +221,10 @@ mod tests {
         let mut socket = TcpStream::connect(gateway).await.unwrap();
         socket.write_all(&[head.as_bytes(), &prelude].concat()).await.unwrap();
         sent.store(prelude.len(), Ordering::Relaxed);
-        let octets = vec![seed; 64 << 10];
+        let bytes = vec![seed; 64 << 10];
         while sent.load(Ordering::Relaxed) < total {
             let left = total - sent.load(Ordering::Relaxed);
-            let written = socket.write(&octets[..left.min(octets.len())]).await.unwrap();
+            let written = socket.write(&bytes[..left.min(bytes.len())]).await.unwrap();
             sent.fetch_add(written, Ordering::Relaxed);
         }
         let (mut answer, mut buffer) = (Vec::new(), [0; 1024]);
@@ -210,12 +242,12 @@ mod tests {
         const LONG: usize = 64 << 20;
         let folder = tempfile::tempdir().unwrap();
         let gateway = open(folder.path()).await;
-        let (address, shared) = (gateway.address(), gateway.shared.clone());
+        let (address, disk_turns) = (gateway.address(), gateway.web.receiver.disk_turns.clone());
         let (stop, shutdown) = shutdown();
         let running = tokio::spawn(gateway.run(shutdown));
         for (seed, fields) in [(1, ""), (2, "Upload-Complete: ?1\r\nUpload-Draft-Interop-Version: 8\r\n")] {
             // As if the disk had enough to do with others.
-            let turns = shared.disk_turns.acquire_many(DISK_TURNS.try_into().unwrap()).await.unwrap();
+            let turns = disk_turns.acquire_many(DISK_TURNS.try_into().unwrap()).await.unwrap();
             let sent = Arc::new(AtomicUsize::new(0));
             let own = sent.clone();
             let long = tokio::spawn(async move { hand_over(address, seed, fields, LONG, &own).await });
@@ -242,22 +274,22 @@ mod tests {
     async fn all_that_is_over_ends_though_a_sender_is_at_one_of_it() {
         const UPLOADS: u8 = 200;
         let folder = tempfile::tempdir().unwrap();
-        let shared = open(folder.path()).await.shared;
-        let now = shared.clock.unix();
+        let core = open(folder.path()).await.core;
+        let now = core.clock.unix();
         let begin = |number, expires| {
             let dest = "https://photos.example/hoop/post".to_owned();
             let (id, device) = (UploadId([number; 16]), DeviceId::UNKNOWN);
             let prelude = if number == 0 { Vec::new() } else { vec![1] };
             let offer = Offer { id, prelude, total: Some(100), dest, expires, device, deadline: None };
-            let Begin::Take(mut intake) = shared.spool.begin(&offer).unwrap() else { panic!("it is new") };
+            let Begin::Take(mut intake) = core.spool.begin(&offer).unwrap() else { panic!("it is new") };
             intake.write_at(50, &[7; 50]).unwrap();
             intake.commit(ByteRange::new(50, 100), now).unwrap();
             intake
         };
         let _sender = begin(0, UnixTime(1));
         (1..UPLOADS).for_each(|number| drop(begin(number, UnixTime(1))));
-        crate::house::end_all(&shared, |_| UnixTime(u32::MAX - 1).into()).await;
-        let open = shared.spool.tally().unwrap().remove(&hoop_spool::State::Receiving).unwrap_or_default();
+        crate::housekeeping::end_all(&core, |_| UnixTime(u32::MAX - 1).into()).await;
+        let open = core.spool.tally().unwrap().remove(&hoop_spool::State::Receiving).unwrap_or_default();
         assert_eq!(open.uploads, 1, "the one whose sender is at it");
     }
 }

@@ -2,53 +2,42 @@
 //!
 //! A [`Gateway`] is opened with a [`Config`] and runs until it is told to stop. Two of them, with two spools, live in one
 //! process. `docs/gateway.md` is the operator's page.
+//!
+//! The crate has rooms. Each imports only rooms below it, and no two files import each other:
+//!
+//! ```text
+//!  web           resources, monitor, owner's page, metrics
+//!  intake        taking uploads          delivery   sending them
+//!  access        who may do what, consent, receipts
+//!  peer          services: destinations, exchanges, verdicts
+//!  core          configuration, spool, clock, key, counters, names on the wire
+//! ```
+//!
+//! Intake and delivery do not know of each other. They meet in the spool and in two notifications (`core::state`). Each room has its own state;
+//! `gateway` opens the rooms one after the other, and runs them.
 
-mod address;
-mod admin;
+mod access;
 mod announce;
-mod bridge;
-mod config;
-mod crowd;
+mod core;
 mod delivery;
-mod destination;
-mod devices;
-mod door;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gateway;
-mod hosts;
-mod house;
-mod identity;
+mod housekeeping;
 mod intake;
-mod message;
-mod metrics;
-mod monitor;
-mod offload;
-mod open_ended;
-mod pacing;
-mod pages;
-mod pause;
-mod presence;
-mod progress;
+mod peer;
 mod reload;
-mod resumable;
-mod routes;
-mod service;
-mod shared;
-mod slots;
-mod status;
-mod steps;
-mod transfer;
-mod well_known;
+mod web;
 
+pub use crate::core::allow_dest::{AllowDest, AllowDestError};
+pub use crate::core::body_timeouts::BodyTimeouts;
+pub use crate::core::config::{CONNECTIONS, Config, DEFAULT_PORT, Permits};
+pub use crate::core::device_limits::DeviceLimits;
+pub use crate::core::pacing::{BudgetConfig, Pacing};
 pub use announce::Announcement;
-pub use config::{CONNECTIONS, Config, DEFAULT_PORT, Permits};
-pub use destination::{AllowDest, AllowDestError};
-pub use devices::DeviceLimits;
+pub use delivery::pacing::is_interface;
 pub use gateway::{Gateway, OpenError};
-pub use intake::Patience;
-pub use pacing::{BudgetConfig, Pacing, is_interface};
 pub use reload::Reload;
 
 /// Where Z's first record begins, in every upload that a gateway takes.
-pub const FIRST_RECORD: u64 = offload::PRELUDE_LEN as u64;
+pub const FIRST_RECORD: u64 = crate::core::wire::PRELUDE_LEN as u64;

@@ -1,9 +1,8 @@
 //! A configuration that is read again while the gateway runs: [`Reload`].
 
-use crate::config::{Config, Permits};
-use crate::destination::Destinations;
-use crate::pages::Pages;
-use crate::shared::Shared;
+use crate::access::cors::Cors;
+use crate::core::config::{Config, Permits};
+use crate::web::state::Web;
 use hoop_http::tls::{self, TlsError};
 use std::sync::{Arc, Weak};
 
@@ -12,7 +11,7 @@ use std::sync::{Arc, Weak};
 #[derive(Clone)]
 pub struct Reload {
     /// A gateway that has stopped lets go of its spool, whoever may still reload it.
-    shared: Weak<Shared>,
+    web: Weak<Web>,
     /// What cannot change, as it was at the beginning.
     fixed: Arc<[Setting]>,
 }
@@ -21,8 +20,8 @@ pub struct Reload {
 type Setting = (&'static str, String);
 
 impl Reload {
-    pub(crate) fn new(shared: &Arc<Shared>, fixed: Vec<Setting>) -> Self {
-        Self { shared: Arc::downgrade(shared), fixed: fixed.into() }
+    pub(crate) fn new(web: &Arc<Web>, fixed: Vec<Setting>) -> Self {
+        Self { web: Arc::downgrade(web), fixed: fixed.into() }
     }
 
     /// Takes over what can be, and returns the flags that differ and need a restart. May wait for a disk.
@@ -31,13 +30,11 @@ impl Reload {
     /// If a file of certificates cannot be used: then all is as it was.
     pub fn adopt(&self, config: &Config) -> Result<Vec<&'static str>, TlsError> {
         let trust = tls::client_config(&config.ca)?;
-        let Some(shared) = self.shared.upgrade() else { return Ok(Vec::new()) };
-        let destinations = Destinations::new(config.allow_dest.clone(), &config.own_names());
-        let connector = (*shared.connector.get()).clone().trusting(trust).guarded(destinations.guard());
-        shared.connector.set(connector.with_addresses(config.resolve.clone()));
-        shared.destinations.set(destinations);
-        shared.pages.set(Pages::new(&config.hosts, config.public_url.as_ref()));
-        shared.permits_required.set(config.permits == Permits::Required);
+        let Some(web) = self.web.upgrade() else { return Ok(Vec::new()) };
+        let connector = (*web.consent.services.connector.get()).clone().trusting(trust);
+        web.consent.services.adopt(config, connector);
+        web.cors.set(Cors::new(&config.hosts, config.public_url.as_ref()));
+        web.consent.permits_required.set(config.permits == Permits::Required);
         let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
         Ok(differ.map(|((flag, _), _)| flag).collect())
     }
@@ -56,7 +53,7 @@ pub fn fixed(config: &Config) -> Vec<Setting> {
         reserve_bytes,
         max_uploads,
         device,
-        patience: _,
+        body_timeouts: _,
         permits: _,
         admin,
         max_upload_bytes,

@@ -13,7 +13,7 @@ use crate::gateway::{GatewayFlags, spool::SpoolFlags};
 use crate::service::{ServiceFlags, keygen::KeygenFlags};
 use clap::{Parser, Subcommand};
 
-/// Drop an upload at the gateway and walk away.
+/// Hand an upload to a gateway nearby, and leave while the gateway delivers it.
 #[derive(Parser)]
 #[command(name = "hoop", version, about, disable_help_subcommand = true, arg_required_else_help = true)]
 pub struct Flags {
@@ -38,25 +38,25 @@ pub enum Command {
     #[cfg(feature = "device")]
     #[command(flatten)]
     Device(DeviceCommand),
-    /// Run a gateway: takes sealed uploads on the LAN and delivers them
+    /// Run a gateway, which takes sealed uploads on the LAN and delivers them
     #[cfg(feature = "gateway")]
     Gateway(GatewayFlags),
-    /// Look into a gateway's folder: list, check, export
+    /// List, check or export the uploads in a gateway's folder
     #[cfg(feature = "gateway")]
     Spool(SpoolFlags),
-    /// Run the sidecar in front of a web application
+    /// Run the service, which stands in front of a web application and opens uploads for it
     #[cfg(feature = "service")]
     Service(ServiceFlags),
-    /// Make a service's key
+    /// Make or rotate the key of a service
     #[cfg(feature = "service")]
     Keygen(KeygenFlags),
-    /// Run a program whose TCP connections outlive addresses and outages
+    /// Run a program, and keep its TCP connections through outages and changes of address
     #[cfg(feature = "flow")]
     Run(RunFlags),
-    /// Run the server that those connections go by
+    /// Run a relay, the server at the other end of `hoop run`
     #[cfg(feature = "flow")]
     Relay(RelayFlags),
-    /// Add a device to a relay, and print what it is to be told
+    /// Add a device to a relay, and print the file that the device needs
     #[cfg(feature = "flow")]
     Introduce(IntroduceFlags),
     /// Print the version

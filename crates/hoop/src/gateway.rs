@@ -25,117 +25,117 @@ use url::Url;
 #[derive(Args, Deserialize, Clone, Default)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GatewayFlags {
-    /// Where to listen [default: [::]:4667]
+    /// Listen on this address and port [default: [::]:4667]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// The folder of what waits for delivery (needed)
+    /// Keep uploads that wait for delivery in this folder (required)
     #[arg(long, value_name = "FOLDER")]
     spool: Option<PathBuf>,
-    /// The most that the spool may hold [default: as much as the disk has]
+    /// The most that the spool may hold [default: the size of the disk]
     #[arg(long, value_name = "SIZE")]
     quota: Option<Size>,
-    /// How much of the disk to leave free, and a file (inode) for each 16 KiB of it [default: 64M]
+    /// Leave this much of the disk free, and one inode for each 16 KiB of it [default: 64M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
-    /// The longest upload [default: 64G]
+    /// The largest upload to accept [default: 64G]
     #[arg(long, value_name = "SIZE")]
     max_upload: Option<Size>,
-    /// The most uploads that the spool may hold; 0: any number [default: 100000]
+    /// The most uploads that the spool may hold; 0 means no limit [default: 100000]
     #[arg(long, value_name = "COUNT")]
     max_uploads: Option<u64>,
-    /// The most bytes that one device may have here; 0: any number [default: three quarters of what there is]
+    /// The most that one device may store; 0 means no limit [default: three quarters of the space]
     #[arg(long, value_name = "SIZE")]
     device_quota: Option<Size>,
-    /// The most uploads that one device may have here; 0: any number [default: 2000]
+    /// The most uploads that one device may store; 0 means no limit [default: 2000]
     #[arg(long, value_name = "COUNT")]
     device_uploads: Option<u64>,
-    /// Uploads that one device may begin in a minute; 0: any number [default: 600]
+    /// The most uploads that one device may begin in a minute; 0 means no limit [default: 600]
     #[arg(long, value_name = "COUNT")]
     device_begun: Option<u32>,
-    /// Requests a second that one device may make; 0: any number [default: 100]
+    /// The most requests that one device may make in a second; 0 means no limit [default: 100]
     #[arg(long, value_name = "COUNT")]
     device_requests: Option<u32>,
-    /// Connections of one device that are served at once; 0: any number [default: 16]
+    /// The most connections of one device to serve at once; 0 means no limit [default: 16]
     #[arg(long, value_name = "COUNT")]
     device_connections: Option<usize>,
-    /// Whether uploads are taken without their service's permit: offered (where the service allows it) or required [default: offered]
+    /// Which uploads need a permit from their service: those whose service requires it (offered), or all (required) [default: offered]
     #[arg(long, value_name = "WHEN", value_parser = permits)]
     permits: Option<String>,
-    /// Where to serve the owner's page and /metrics, on this machine alone, such as 127.0.0.1:4672 [default: nowhere]
+    /// Serve the owner's page and /metrics on this loopback address, such as 127.0.0.1:4672 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<SocketAddr>,
-    /// A PEM file of certificates to trust besides the system's
+    /// Trust the certificates in this PEM file, in addition to the system's
     #[arg(long, visible_alias = "cacert", value_name = "FILE")]
     ca: Vec<PathBuf>,
-    /// Deliver to this place although it is not public or not HTTPS: host, host:port, address or network
+    /// Allow this destination although it is not public or does not use HTTPS: host, host:port, address or network
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<AllowDest>().map(|_| text.to_owned()))]
     allow_dest: Vec<String>,
-    /// Use this address for that name and port
+    /// Use this address for this host and port, and do not look up the name
     #[arg(long, value_name = "HOST:PORT:ADDRESS")]
     resolve: Vec<Resolve>,
-    /// Where people reach this gateway, for links to the monitor page
+    /// Use this URL in links to the monitor page; people reach the gateway there
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
-    /// A further name by which this gateway may be called
+    /// Also accept requests for this host name
     #[arg(long, value_name = "NAME", value_parser = host)]
     host: Vec<String>,
     /// Do not announce hoop.local and _hoop._tcp by multicast DNS
     #[arg(long)]
     no_mdns: bool,
-    /// Take no records before the upload's ticket has come
+    /// Refuse records that arrive before their upload's ticket
     #[arg(long)]
     no_early: bool,
-    /// Send an upload only once all of it is stored
+    /// Begin to send an upload only when all of it is stored
     #[arg(long)]
     no_cut_through: bool,
-    /// The name that is announced to people
+    /// Announce the gateway to people by this name
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Answer before the disk has it: only to measure what syncing costs
+    /// Answer before the data is synced; only to measure what syncing costs
     #[arg(long, hide = true)]
     no_sync: bool,
-    /// Uploads sent at once [default: 4]
+    /// Send this many uploads at once [default: 4]
     #[arg(long, value_name = "COUNT")]
     transfers: Option<usize>,
-    /// The most of the uplink that all uploads together may use: 500kbit, 1.15Mbit
+    /// The most that all uploads together may use of the uplink, such as 500kbit or 1.15Mbit
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
-    /// Send in this daily window alone, in local time: 22:00-06:30, or with a rate, 08:00-18:00=500kbit
+    /// Send only in this daily window, in local time: 22:00-06:30, or with a rate, 08:00-18:00=500kbit
     #[arg(long, value_name = "FROM-TO[=RATE]")]
     window: Vec<Window>,
-    /// Stay out of the household's way: keep the uplink's delay low
+    /// Keep the uplink's delay low for other traffic
     #[arg(long)]
     background: bool,
-    /// The delay that --background may add, beside the time that two packets take [default: 10ms]
+    /// The delay that --background may add, on top of the time that two packets take [default: 10ms]
     #[arg(long, value_name = "TIME")]
     background_target: Option<Span>,
-    /// A line billed by its 95th percentile: the rate that is paid for anyway
+    /// The rate that you pay for in any case, on a line billed by its 95th percentile
     #[arg(long, value_name = "RATE")]
     budget: Option<Rate>,
-    /// The day of the month on which the month of the bill begins, 1 to 28 [default: 1]
+    /// The day on which each billing month begins, 1 to 28 [default: 1]
     #[arg(long, value_name = "DAY")]
     billing_day: Option<u8>,
-    /// The interface to the uplink, whose counters say what the whole household sends
+    /// The interface to the uplink; its counters show what the whole household sends
     #[arg(long, value_name = "NAME")]
     uplink_interface: Option<String>,
-    /// Uploads that would miss their deadline wait for the window and keep to the budget all the same
+    /// Keep to the window and the budget even if an upload then misses its deadline
     #[arg(long)]
     deadlines_wait: bool,
-    /// Become this user before anything is opened; for root alone, as to listen at a port below 1024
+    /// Become this user before opening any file. Only root can do this, for example to listen on a port below 1024
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Do not confine the process to its own files (Landlock)
     #[arg(long)]
     no_landlock: bool,
-    /// A TOML file with these flags
+    /// Read these flags from a TOML file
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
-    /// Say where it listens as JSON
+    /// Print the listening address as JSON
     #[arg(long)]
     #[serde(skip)]
     json: bool,
-    /// Log as JSON
+    /// Write logs as JSON
     #[arg(long)]
     log_json: bool,
 }
@@ -158,7 +158,7 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     runtime.block_on(async {
         let shutdown = server::stop_on_signal()?;
         let mut gateway = Gateway::open(config).await.map_err(|error| {
-            let failure = Failure::new(Exit::Usage, "the gateway cannot be opened", &error);
+            let failure = Failure::new(Exit::Usage, "cannot start the gateway", &error);
             let OpenError::Listen(listen) = error else { return failure };
             server::hint_at_ports(failure, &listen)
         })?;
@@ -176,8 +176,7 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
             again.ca.iter().chain(&file.ca).try_for_each(|path| server::is_whole(Some(path)))?;
             let waiting = powers.waiting(&self::powers(&again, &file));
             let adopted = reload.adopt(&self::config(again.clone(), file)?);
-            let fixed =
-                adopted.map_err(|error| Failure::new(Exit::Usage, "the configuration cannot be used", error))?;
+            let fixed = adopted.map_err(|error| Failure::new(Exit::Usage, "cannot use the configuration", error))?;
             Ok([fixed, waiting].concat())
         })?;
         server::announce(gateway.address(), false, as_json);
@@ -191,8 +190,10 @@ fn powers(flags: &GatewayFlags, file: &GatewayFlags) -> Powers {
 }
 
 fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
-    let spool =
-        flags.spool.or(file.spool).ok_or_else(|| Failure::usage("the spool is missing").hint("--spool FOLDER"))?;
+    let spool = flags
+        .spool
+        .or(file.spool)
+        .ok_or_else(|| Failure::usage("--spool is missing").hint("name the folder: --spool FOLDER"))?;
     let mut config = Config::new(spool);
     config.pacing = Limits {
         rate: flags.rate.or(file.rate),
@@ -230,11 +231,12 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     config.resolve = values::addresses(&[file.resolve, flags.resolve].concat());
     let allowed = [file.allow_dest, flags.allow_dest].concat();
     let allowed = allowed.iter().map(|text| text.parse()).collect::<Result<_, _>>();
-    config.allow_dest = allowed.map_err(|error| Failure::new(Exit::Usage, "allow-dest means no place", error))?;
+    config.allow_dest =
+        allowed.map_err(|error| Failure::new(Exit::Usage, "allow-dest is not a valid destination", error))?;
     config.public_url = flags.public_url.or(file.public_url).map(|text| public_url(&text)).transpose()?;
     config.hosts = [file.host, flags.host].concat();
     if let Some(wrong) = config.hosts.iter().find_map(|name| host(name).err()) {
-        return Err(Failure::usage(format!("host is no name: {wrong}")));
+        return Err(Failure::usage(format!("host is not a valid name: {wrong}")));
     }
     config.mdns = !(flags.no_mdns || file.no_mdns);
     config.early = !(flags.no_early || file.no_early);
@@ -243,7 +245,7 @@ fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
     config.instance = flags.instance.or(file.instance).unwrap_or(config.instance);
     config.transfers = flags.transfers.or(file.transfers).unwrap_or(config.transfers);
     if config.transfers == 0 {
-        return Err(Failure::usage("transfers must be one at least"));
+        return Err(Failure::usage("transfers must be at least 1"));
     }
     Ok(config)
 }
@@ -262,7 +264,7 @@ fn host(text: &str) -> Result<String, url::ParseError> {
 }
 
 fn public_url(text: &str) -> Result<Url, Failure> {
-    Url::parse(text).map_err(|error| Failure::new(Exit::Usage, "public-url is no URL", error))
+    Url::parse(text).map_err(|error| Failure::new(Exit::Usage, "public-url is not a valid URL", error))
 }
 
 #[cfg(test)]

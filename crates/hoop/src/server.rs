@@ -154,11 +154,11 @@ pub fn raise_descriptors() {
 pub fn read_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, Failure> {
     let Some(path) = path else { return Ok(T::default()) };
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error))?;
+        .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", path.display()), error))?;
     toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| hoop_files::line_at(&text, span.start));
         let cause = format!("line {line}: {}", error.message());
-        Failure::new(Exit::Usage, format!("{} is no configuration", path.display()), cause)
+        Failure::new(Exit::Usage, format!("{} is not a valid configuration", path.display()), cause)
     })
 }
 
@@ -166,7 +166,7 @@ pub fn read_file<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T
 pub fn hint_at_ports(failure: Failure, listen: &ServeError) -> Failure {
     match listen.source.kind() {
         io::ErrorKind::PermissionDenied if listen.address.port() < 1024 => {
-            failure.hint("--user NAME, begun by root, or the unit's drop-in in docs/operators.md: ports below 1024 are not anybody's")
+            failure.hint("ports below 1024 need root: start it as root with --user NAME, or use the unit's drop-in in docs/operators.md")
         }
         _ => failure,
     }
@@ -177,7 +177,7 @@ pub fn is_whole(path: Option<&Path>) -> Result<(), Failure> {
     let settled = path.map_or(Ok(()), hoop_files::settled);
     settled.map_err(|error| {
         let what = path.unwrap_or(Path::new("")).display();
-        Failure::new(Exit::File, format!("{what} is not taken"), error)
+        Failure::new(Exit::File, format!("cannot accept {what}"), error)
     })
 }
 
@@ -211,7 +211,7 @@ pub fn reload_on_hang_up(
     reload: impl Fn() -> Result<Vec<&'static str>, Failure> + Send + Sync + 'static,
 ) -> Result<(), Failure> {
     let caught = signal(SignalKind::hangup());
-    let mut hang_up = caught.map_err(|error| Failure::new(Exit::Unexpected, "signals cannot be caught", error))?;
+    let mut hang_up = caught.map_err(|error| Failure::new(Exit::Unexpected, "cannot catch signals", error))?;
     let reload = Arc::new(reload);
     tokio::spawn(async move {
         while hang_up.recv().await.is_some() {
@@ -221,12 +221,18 @@ pub fn reload_on_hang_up(
                 Ok(Ok(waiting)) => {
                     tracing::info!(target: "audit", act = "reload", outcome = "done", "the configuration was read again");
                     if !waiting.is_empty() {
-                        tracing::warn!(settings = waiting.join(", "), "these settings differ, and need a restart");
+                        tracing::warn!(
+                            settings = waiting.join(", "),
+                            "these settings have changed, and need a restart"
+                        );
                     }
                 }
                 Ok(Err(failure)) => {
                     let why = failure.to_string();
-                    tracing::error!("what cannot be used changes nothing: {}", why.trim_end());
+                    tracing::error!(
+                        "nothing was changed, since the new configuration cannot be used: {}",
+                        why.trim_end()
+                    );
                     tracing::info!(target: "audit", act = "reload", outcome = "refused", "the configuration was not taken");
                 }
                 Err(error) => tracing::error!(%error, "the configuration was not read"),
@@ -241,10 +247,10 @@ pub fn reload_on_hang_up(
 pub fn stop_on_signal() -> Result<Shutdown, Failure> {
     if rustix::process::geteuid().is_root() {
         tracing::warn!(
-            "running as root, which no role needs: give it a user of its own (--user, or the units in dist/systemd)"
+            "running as root, which no role needs; give it a user of its own (--user, or the units in dist/systemd)"
         );
     }
-    let fail = |error| Failure::new(Exit::Unexpected, "signals cannot be caught", error);
+    let fail = |error| Failure::new(Exit::Unexpected, "cannot catch signals", error);
     let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
     let (trigger, shutdown) = shutdown();

@@ -25,102 +25,102 @@ use url::Host;
 #[derive(Args, Deserialize, Clone, Default)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServiceFlags {
-    /// Where to listen [default: 127.0.0.1:4668]
+    /// Listen on this address and port [default: 127.0.0.1:4668]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Where to tell /metrics, on this machine alone: 127.0.0.1:4670
+    /// Serve /metrics on this loopback address, such as 127.0.0.1:4670 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin: Option<SocketAddr>,
-    /// A PEM file with the certificate chain, to speak HTTPS
+    /// The certificate chain, in a PEM file, to serve HTTPS
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// A PEM file with its private key
+    /// The private key, in a PEM file
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// The application: http://127.0.0.1:8000 (needed)
+    /// The application's origin, such as http://127.0.0.1:8000 (required)
     #[arg(long, value_name = "ORIGIN")]
     upstream: Option<String>,
-    /// The origin that users see: https://photos.example (needed)
+    /// The origin that users see, such as https://photos.example (required)
     #[arg(long, value_name = "ORIGIN")]
     origin: Option<String>,
-    /// The key file that `hoop keygen` made (needed)
+    /// The key file that `hoop keygen` made (required)
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// The folder of the index and the sealed bodies (needed)
+    /// Keep the index and the sealed bodies in this folder (required)
     #[arg(long, value_name = "FOLDER")]
     state_dir: Option<PathBuf>,
     /// A TOML file that says what the application's answers mean
     #[arg(long, value_name = "FILE")]
     routes: Option<PathBuf>,
-    /// Whether gateways are asked to take nothing for this service without its permit: offered or required [default: offered]
+    /// Whether gateways may take uploads for this service without its permit: they may (offered), or may not (required) [default: offered]
     #[arg(long, value_name = "offered|required", value_parser = ["offered", "required"])]
     permits: Option<String>,
-    /// The name of a gateway that may bring uploads; without any, every gateway may
+    /// Take uploads only from the gateways that you name. If you name none, any gateway may bring them
     #[arg(long, value_name = "NAME")]
     gateway: Vec<String>,
-    /// The longest sealed upload [default: 10G]
+    /// The largest sealed upload to accept [default: 10G]
     #[arg(long, value_name = "SIZE")]
     max_bytes: Option<Size>,
-    /// The most that all uploads may have together [default: 100G]
+    /// The most that all uploads together may store [default: 100G]
     #[arg(long, value_name = "SIZE")]
     max_stored: Option<Size>,
-    /// The most of that for one user whom the application names [default: a quarter of it]
+    /// The most that one user may store, where the application names its users [default: a quarter of --max-stored]
     #[arg(long, value_name = "SIZE")]
     owner_quota: Option<Size>,
-    /// The most of that for whoever is at one address and has no name [default: a quarter of it]
+    /// The most that one address may store, for users without a name [default: a quarter of --max-stored]
     #[arg(long, value_name = "SIZE")]
     address_quota: Option<Size>,
-    /// What of the disk stays free, and a file for each 16 KiB of it [default: 256M]
+    /// Leave this much of the disk free, and one inode for each 16 KiB of it [default: 256M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
-    /// The most that is kept of uploads that have ended: answers, receipts and notes [default: 1G]
+    /// The most to keep of ended uploads: answers, receipts and notes [default: 1G]
     #[arg(long, value_name = "SIZE")]
     max_ended: Option<Size>,
-    /// Tickets that one user, or one address, gets in a minute [default: 240]
+    /// The most tickets that one user, or one address, gets in a minute [default: 240]
     #[arg(long, value_name = "COUNT")]
     tickets_per_minute: Option<u32>,
-    /// How long a ticket is good for [default: 7d]
+    /// How long a ticket is valid [default: 7d]
     #[arg(long, value_name = "TIME")]
     ticket_lifetime: Option<Span>,
-    /// How long a connection to the application may take [default: 10s]
+    /// Wait this long for a connection to the application [default: 10s]
     #[arg(long, value_name = "TIME")]
     connect_timeout: Option<Span>,
-    /// How long the application may take to answer [default: 10m]
+    /// Wait this long for the application's answer [default: 10m]
     #[arg(long, value_name = "TIME")]
     answer_timeout: Option<Span>,
-    /// How long a sender may take for each 64 KiB [default: 60s]
+    /// Wait this long for each 64 KiB from a sender [default: 60s]
     #[arg(long, value_name = "TIME")]
     body_timeout: Option<Span>,
-    /// How long nothing may move in a WebSocket connection [default: 5m]
+    /// Close a WebSocket connection when it has been idle for this long [default: 5m]
     #[arg(long, value_name = "TIME")]
     tunnel_idle: Option<Span>,
-    /// Replays at once [default: 4]
+    /// Replay this many uploads at once [default: 4]
     #[arg(long, value_name = "COUNT")]
     replays: Option<usize>,
-    /// Sealed messages taken at once [default: 64]
+    /// Take in this many sealed messages at once [default: 64]
     #[arg(long, value_name = "COUNT")]
     intakes: Option<usize>,
-    /// Connections at once, shared out by what they are used for [default: 2560]
+    /// The most connections at once; each kind of use has a share of them [default: 2560]
     #[arg(long, value_name = "COUNT")]
     connections: Option<usize>,
-    /// Web servers in front, whose X-Forwarded-* and Forwarded are believed: 127.0.0.1, 10.9.2.0/24
+    /// Believe X-Forwarded-* and Forwarded from these web servers in front: 127.0.0.1, 10.9.2.0/24
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     trusted_proxy: Vec<Network>,
-    /// Become this user before anything is opened; for root alone, as to listen at a port below 1024
+    /// Become this user before opening any file. Only root can do this, for example to listen on a port below 1024
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Do not confine the process to its own files (Landlock)
     #[arg(long)]
     no_landlock: bool,
-    /// A TOML file with these flags
+    /// Read these flags from a TOML file
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
-    /// Say where it listens as JSON
+    /// Print the listening address as JSON
     #[arg(long)]
     #[serde(skip)]
     json: bool,
-    /// Log as JSON
+    /// Write logs as JSON
     #[arg(long)]
     log_json: bool,
 }
@@ -154,7 +154,7 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
     runtime.block_on(async {
         let shutdown = server::stop_on_signal()?;
         let service = Service::open(config).await.map_err(|error| {
-            let failure = Failure::new(Exit::Usage, "the service cannot be opened", &error);
+            let failure = Failure::new(Exit::Usage, "cannot start the service", &error);
             let OpenServiceError::Listen(listen) = error else { return failure };
             server::hint_at_ports(failure, &listen)
         })?;
@@ -167,7 +167,7 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
             }
             let waiting = powers.waiting(&self::powers(&again, &file));
             let adopted = reload.adopt(&self::config(again.clone(), file)?);
-            let fixed = adopted.map_err(|error| Failure::new(Exit::File, "the configuration cannot be used", error))?;
+            let fixed = adopted.map_err(|error| Failure::new(Exit::File, "cannot use the configuration", error))?;
             Ok([fixed, waiting].concat())
         })?;
         server::announce(service.address(), tls, as_json);
@@ -181,7 +181,7 @@ fn powers(flags: &ServiceFlags, file: &ServiceFlags) -> Powers {
 }
 
 fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
-    let missing = |flag: &str| Failure::usage(format!("{flag} is missing")).hint("`hoop service --help`");
+    let missing = |flag: &str| Failure::usage(format!("{flag} is missing")).hint("`hoop service --help` explains it");
     let upstream = origin("--upstream", flags.upstream.or(file.upstream).ok_or_else(|| missing("--upstream"))?)?;
     let public = origin("--origin", flags.origin.or(file.origin).ok_or_else(|| missing("--origin"))?)?;
     let keys = flags.keys.or(file.keys).ok_or_else(|| missing("--keys"))?;
@@ -193,7 +193,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.tls = match (flags.tls_cert.or(file.tls_cert), flags.tls_key.or(file.tls_key)) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         (None, None) => None,
-        (Some(_), None) | (None, Some(_)) => return Err(Failure::usage("tls-cert and tls-key go together")),
+        (Some(_), None) | (None, Some(_)) => return Err(Failure::usage("tls-cert and tls-key must be given together")),
     };
     if let Some(path) = flags.routes.or(file.routes) {
         config.routes = routes(&path)?;
@@ -201,7 +201,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.permits = permits(flags.permits.or(file.permits).as_deref(), [file.gateway, flags.gateway].concat())?;
     if is_in_the_open(&config.origin) {
         let origin = &config.origin;
-        tracing::warn!(%origin, "over http, anybody on the way reads and changes tickets and sign-ins, and no gateway delivers here");
+        tracing::warn!(%origin, "over http, anyone on the path can read and change tickets and sign-ins, and no gateway delivers here");
     }
     let room = |name, typed: Option<Size>, file: Option<Size>| values::room(name, typed.or(file));
     config.max_bytes = room("max-bytes", flags.max_bytes, file.max_bytes)?.unwrap_or(config.max_bytes);
@@ -214,7 +214,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.tickets_per_minute =
         flags.tickets_per_minute.or(file.tickets_per_minute).unwrap_or(config.tickets_per_minute);
     if config.tickets_per_minute == 0 {
-        return Err(Failure::usage("tickets-per-minute must be one at least"));
+        return Err(Failure::usage("tickets-per-minute must be at least 1"));
     }
     let span = |name, typed: Option<Span>, file: Option<Span>, default| match typed.or(file) {
         Some(Span(Duration::ZERO)) => Err(Failure::usage(format!("{name} must be more than 0"))),
@@ -224,7 +224,7 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
         span("ticket-lifetime", flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime)?;
     if !TICKET_LIFETIMES.contains(&config.ticket_lifetime) {
         return Err(Failure::usage(
-            "ticket-lifetime is a minute at least, and 30 days at most: gateways keep none for longer",
+            "ticket-lifetime must be between 1 minute and 30 days; gateways keep no ticket longer",
         ));
     }
     config.connect_timeout =
@@ -235,12 +235,12 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
     config.replays = flags.replays.or(file.replays).unwrap_or(config.replays);
     config.intakes = flags.intakes.or(file.intakes).unwrap_or(config.intakes);
     if config.replays == 0 || config.intakes == 0 {
-        return Err(Failure::usage("replays and intakes must be one at least"));
+        return Err(Failure::usage("replays and intakes must be at least 1"));
     }
     config.connections = flags.connections.or(file.connections).unwrap_or(config.connections);
     if config.connections < CONNECTIONS_MIN {
         return Err(Failure::usage(format!(
-            "connections must be {CONNECTIONS_MIN} at least, so that each use has some"
+            "connections must be at least {CONNECTIONS_MIN}, so that each kind of use has some"
         )));
     }
     let networks = file.trusted_proxy.into_iter().chain(flags.trusted_proxy);
@@ -252,14 +252,14 @@ fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
 fn no_keys(error: KeyFileError) -> Failure {
     let hint = match &error {
         KeyFileError::Read { source, .. } => match source.kind() {
-            io::ErrorKind::NotFound => Some("`hoop keygen -o FILE`, which makes one"),
-            io::ErrorKind::PermissionDenied => Some("`chown` it to the user whom the service runs as"),
+            io::ErrorKind::NotFound => Some("make one with `hoop keygen -o FILE`"),
+            io::ErrorKind::PermissionDenied => Some("`chown` it to the user that the service runs as"),
             _ => None,
         },
-        KeyFileError::Writable { .. } => Some("`chmod 600` it, and see that no key was put into it"),
-        KeyFileError::Content { .. } => Some("the file as it was: uploads under way need the key that was in it"),
+        KeyFileError::Writable { .. } => Some("check that nobody added a key to it, then `chmod 600` it"),
+        KeyFileError::Content { .. } => Some("restore the file; uploads under way need the key that was in it"),
     };
-    let failure = Failure::new(Exit::File, "the key file cannot be used", error);
+    let failure = Failure::new(Exit::File, "cannot use the key file", error);
     match hint {
         Some(hint) => failure.hint(hint),
         None => failure,
@@ -268,8 +268,8 @@ fn no_keys(error: KeyFileError) -> Failure {
 
 fn origin(flag: &str, text: String) -> Result<Origin, Failure> {
     text.parse().map_err(|error| {
-        Failure::new(Exit::Usage, format!("{flag} `{text}` is no origin"), error)
-            .hint("a form such as https://photos.example or http://127.0.0.1:8000")
+        Failure::new(Exit::Usage, format!("{flag} `{text}` is not an origin"), error)
+            .hint("use a form such as https://photos.example or http://127.0.0.1:8000")
     })
 }
 
@@ -278,15 +278,18 @@ fn permits(named: Option<&str>, gateways: Vec<String>) -> Result<Permits, Failur
     let required = match named {
         None | Some("offered") => false,
         Some("required") => true,
-        Some(other) => return Err(Failure::usage(format!("permits are `offered` or `required`, not `{other}`"))),
+        Some(other) => return Err(Failure::usage(format!("permits must be `offered` or `required`, not `{other}`"))),
     };
     if gateways.len() > GATEWAYS_MAX {
-        return Err(Failure::usage(format!("{} gateways are listed, and {GATEWAYS_MAX} is the most", gateways.len())));
+        return Err(Failure::usage(format!(
+            "{} gateways are listed, but at most {GATEWAYS_MAX} may be",
+            gateways.len()
+        )));
     }
     let parse = |name: &String| {
         name.parse().map_err(|error| {
-            Failure::new(Exit::Usage, format!("--gateway `{name}` is no gateway's name"), error)
-                .hint("what `GET /test` of the gateway calls `gateway`")
+            Failure::new(Exit::Usage, format!("--gateway `{name}` is not a gateway's name"), error)
+                .hint("use the value of `gateway` in the gateway's answer to `GET /test`")
         })
     };
     Ok(Permits { required, gateways: gateways.iter().map(parse).collect::<Result<_, _>>()? })
@@ -304,8 +307,8 @@ fn is_in_the_open(origin: &Origin) -> bool {
 
 fn routes(path: &Path) -> Result<Routes, Failure> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error))?;
-    Routes::parse(&text).map_err(|error| Failure::new(Exit::Usage, format!("{} has a mistake", path.display()), error))
+        .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", path.display()), error))?;
+    Routes::parse(&text).map_err(|error| Failure::new(Exit::Usage, format!("{} has an error", path.display()), error))
 }
 
 #[cfg(test)]

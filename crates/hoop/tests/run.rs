@@ -104,7 +104,7 @@ fn whoever_waits_is_told_what_for_and_how_to_give_up() {
     let line = line_with(&mut lines, "ended");
     assert_eq!(
         line,
-        "hoop run: bash has ended; 1 connection is still to be delivered, or held by another program: interrupt to give up\n"
+        "hoop run: bash has ended, but 1 connection is still being delivered or in use by another program; interrupt to give up\n"
     );
     let pid = waiting.0.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
@@ -133,7 +133,7 @@ fn connecting_waits_for_the_relay_until_it_is_interrupted_or_given_up() {
     let early = ["run", "--relay", "laptop.toml", "--early", "--give-up-after", "1s", "--"];
     let (code, _, error) = run(folder.path(), &[&early[..], &says[..]].concat());
     assert_eq!(code, 7, "{error}");
-    assert!(error.contains("hoop run: the relay was not reached: 1 connection is given up\n"), "{error}");
+    assert!(error.contains("hoop run: the relay could not be reached: 1 connection is given up\n"), "{error}");
 }
 
 /// `hoop run --status`, of what runs with this folder for temporary files: as [`run`].
@@ -166,7 +166,7 @@ fn the_status_says_what_is_waited_for_and_that_nothing_runs() {
     drop(waiting);
     let (code, told, error) = status(folder.path());
     assert_eq!((code, &told[..]), (7, ""));
-    assert!(error.contains("no `hoop run` of yours is under way"), "{error}");
+    assert!(error.contains("none of your `hoop run` processes is running"), "{error}");
     let (code, _, _) = run(folder.path(), &["run", "--status", "--", "true"]);
     assert_eq!(code, 2, "it runs nothing");
 }
@@ -176,7 +176,7 @@ fn it_says_that_nothing_is_carried_of_a_program_that_loads_no_library() {
     let folder = tempfile::tempdir().unwrap();
     let _relay = relay(folder.path());
     std::fs::write(folder.path().join("main.c"), "int main(void) { return 3; }").unwrap();
-    let words = "takes no library in";
+    let words = "did not load the library";
     for (linked, told) in [("-static", true), ("-pie", false)] {
         let cc = Command::new("cc").args([linked, "-o", "program", "main.c"]).current_dir(folder.path()).status();
         assert!(cc.unwrap().success());
@@ -243,7 +243,7 @@ fn a_folder_from_which_no_library_is_loaded_is_said() {
     let ended = run.output().unwrap();
     let error = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(3), "{error}");
-    assert!(error.contains("is mounted noexec, and no library is loaded from there: set TMPDIR"), "{error}");
+    assert!(error.contains("is mounted noexec, so the library cannot be loaded from there; set TMPDIR"), "{error}");
 }
 
 #[test]
@@ -254,7 +254,8 @@ fn a_relay_without_its_file_of_devices_says_what_makes_it() {
     let (code, _, error) = run(folder.path(), &arguments.split(' ').collect::<Vec<_>>());
     assert_eq!(code, 3);
     assert!(
-        error.contains("devices.toml") && error.contains("`hoop introduce NAME:PORT --devices FILE` makes it"),
+        error.contains("devices.toml")
+            && error.contains("make it, with a first device: `hoop introduce NAME:PORT --devices FILE`"),
         "{error}"
     );
 }
@@ -264,7 +265,7 @@ fn what_is_misspelt_is_no_program() {
     let folder = tempfile::tempdir().unwrap();
     let (code, _, error) = run(folder.path(), &["run", "--relay", "none", "--interfce", "wlan0", "--", "true"]);
     assert_eq!(code, 2);
-    assert!(error.contains("there is no option `--interfce`"), "{error}");
+    assert!(error.contains("unknown option `--interfce`"), "{error}");
 }
 
 #[test]
@@ -314,7 +315,7 @@ fn a_devices_file_is_shown_as_a_qr_code_and_that_it_holds_the_key_is_said() {
     let lines: Vec<Vec<char>> = shown.lines().map(|line| line.chars().collect()).collect();
     assert!(lines.len() > 20 && lines.iter().all(|line| line.len() == lines[0].len()), "{shown}");
     assert!(lines[0].iter().all(|letter| *letter == '█') && lines[0].len().div_ceil(2) == lines.len(), "{shown}");
-    assert_eq!(words, "This code holds the device's key: whoever sees or photographs it can be the device.\n");
+    assert_eq!(words, "This code holds the device's key: anyone who sees or photographs it can pose as the device.\n");
     // A relay's own certificate fits, and the file may be kept besides.
     let (code, _, words) = introduce(&["--cert", "cert.pem", "-o", "laptop.toml"]);
     assert_eq!((code, words.starts_with("This code")), (0, true), "{words}");
@@ -322,7 +323,7 @@ fn a_devices_file_is_shown_as_a_qr_code_and_that_it_holds_the_key_is_said() {
     let much = std::fs::read_to_string(folder.path().join("cert.pem")).unwrap().repeat(9);
     std::fs::write(folder.path().join("much.pem"), much).unwrap();
     let (code, told, words) = introduce(&["--cert", "much.pem"]);
-    assert_eq!((code, &words[..]), (0, "No QR code holds so much as the device's file.\n"));
+    assert_eq!((code, &words[..]), (0, "The device's file is too long for a QR code.\n"));
     assert!(told.contains("key = "), "{told}");
 }
 

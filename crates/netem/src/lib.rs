@@ -60,3 +60,8 @@ pub use packet::{Packet, Parcel};
 pub use rate::Rate;
 pub use schedule::{Change, Schedule};
 pub use trace::{OPPORTUNITY_BYTES, TRACE_OPPORTUNITIES_MAX, Trace, TraceError};
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_broken_off_reads_as_a_reset_after_all_that_came_and_what_ends_well_as_an_end() {
+    async fn a_broken_connection_reads_as_a_reset_and_a_good_end_as_an_end() {
         for (breaks, says) in [(true, &b""[..]), (true, b"a request"), (false, b""), (false, b"a request")] {
             let (mut program, mut ours) = pair().await;
             program.write_all(says).await.unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_close_is_noticed_behind_what_nobody_reads_and_an_end_of_writing_is_none() {
+    async fn a_close_is_noticed_behind_unread_bytes_and_a_shutdown_is_none() {
         let (mut program, mut ours) = pair().await;
         program.write_all(&[0; 1_000]).await.unwrap();
         program.shutdown().await.unwrap();

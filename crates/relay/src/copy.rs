@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_is_idle_holds_no_buffer_and_a_stuck_one_what_is_stuck() {
+    async fn an_idle_connection_holds_no_buffer_and_a_stuck_one_what_is_stuck() {
         let ((mut near, mut one), (mut other, mut far)) = (duplex(1_000), duplex(1_000));
         let mut way = Way::default();
         let mut step = async |way: &mut Way| {

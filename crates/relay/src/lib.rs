@@ -6,6 +6,7 @@ mod breakable;
 mod copy;
 mod introduction;
 mod link;
+mod lookups;
 mod metered;
 mod metrics;
 mod netlink;
@@ -13,6 +14,7 @@ mod relay;
 mod share;
 mod status;
 pub mod trouble;
+mod upkeep;
 mod verdicts;
 
 pub use hoop_endpoint::FlowOptions;

@@ -3,12 +3,13 @@
 use crate::introduction::{Introduction, IntroductionError};
 use crate::netlink::Changes;
 use crate::trouble::{Trouble, cause};
+use crate::upkeep::{Action, End, Event, Upkeep};
 use hoop_carrier::{
     Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, Server, WebSocketDevice,
-    WebSocketOptions, device_tls,
+    WebSocketOptions, device_tls, is_answer,
 };
 use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use};
-use hoop_units::Backoff;
+use hoop_units::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep_until, timeout};
-
-/// Waits between attempts to reach the server. A network that changes is tried at once.
-const RETRY: Backoff = Backoff { base: Duration::from_millis(250), cap: Duration::from_secs(15) };
-
-/// A carrier that lived so long was up. One that is closed sooner is dialled again as if it had not been reached: the server may close each, for want of room.
-const STEADY: Duration = Duration::from_secs(10);
+use tokio::time::{Instant, Interval, interval, sleep_until, timeout};
 
 /// Where nothing else is said, a carrier says something so often: routers forget a UDP flow after 30 s (RFC 4787 §4.3 has them wait for two minutes), and a carrier that
 /// is thought to be there and is not is noticed by it. It costs less than a carrier that ends for want of traffic, and is dialled again.
@@ -124,7 +119,7 @@ impl Link {
     /// If the introduction is malformed, or a way cannot be had.
     pub fn start(introduction: &Introduction, ways: Vec<Way>) -> Result<Self, LinkError> {
         let device = Device::new(DeviceConfig::new(introduction.host()?, introduction.key()?));
-        let (server, tls) = (introduction.server()?, device_tls(introduction.roots()?)?);
+        let (server, tls) = (Arc::new(introduction.server()?), device_tls(introduction.roots()?)?);
         let quic_options = QuicOptions { keep_alive: Some(KEEP_ALIVE), ..QuicOptions::device() };
         let websocket_options = WebSocketOptions { keep_alive: Some(KEEP_ALIVE), ..WebSocketOptions::default() };
         let mut keepers = JoinSet::new();
@@ -142,14 +137,17 @@ impl Link {
                 // From before the first flow.
                 wants: device.wants(),
                 device: device.clone(),
-                dialer: Dialer::new(Some(quic), Some(websocket())),
-                explainer: Dialer::new(None, Some(websocket())),
+                dialer: Arc::new(Dialer::new(Some(quic), Some(websocket()))),
+                explainer: Arc::new(Dialer::new(None, Some(websocket()))),
                 trouble: trouble.clone(),
                 reached: reached.clone(),
                 absence: absence.clone(),
                 server: server.clone(),
-                changes: Changes::listen().map_err(fail)?,
-                way,
+                changes: Some(Changes::listen().map_err(fail)?),
+                way: Arc::new(way),
+                upkeep: Upkeep::default(),
+                work: Work::default(),
+                origin: Instant::now(),
             };
             keepers.spawn(keeper.run());
         }
@@ -181,180 +179,184 @@ fn is_interface(name: &str) -> bool {
     nix::net::if_::if_nametoindex(name).is_ok()
 }
 
-/// Who keeps the carriers of one way.
+/// Who keeps the carriers of one way: gives [`Upkeep`] what has happened, and does what it says.
 struct Keeper {
+    upkeep: Upkeep,
+    work: Work,
     device: Device,
     wants: watch::Receiver<u64>,
-    dialer: Dialer,
+    dialer: Arc<Dialer>,
     /// Finds out why dialling takes so long.
-    explainer: Dialer,
+    explainer: Arc<Dialer>,
     trouble: watch::Sender<Option<Trouble>>,
     reached: Arc<AtomicBool>,
     absence: Arc<Absence>,
-    server: Server,
-    changes: Changes,
-    way: Way,
+    server: Arc<Server>,
+    /// None: the kernel tells no more; what flows want is left.
+    changes: Option<Changes>,
+    way: Arc<Way>,
+    /// The origin of its timestamps.
+    origin: Instant,
 }
 
-/// What came up: the kernel says so of interfaces, and a network that carried nothing carries again.
-enum Up {
-    Interface(io::Result<()>),
-    Network,
+/// What is under way. All of it goes on through whatever happens beside.
+#[derive(Default)]
+struct Work {
+    here: Option<Here>,
+    dialling: Option<Dialling>,
+    /// It ends when it is light again: from when a carrier is dialled until one is up.
+    light: Option<Pending<'static, ()>>,
 }
 
 /// A carrier that is being dialled.
-type Dialling<'a> = Pending<'a, io::Result<Arc<dyn Carrier>>>;
+struct Dialling {
+    carrier: Pending<'static, io::Result<Arc<dyn Carrier>>>,
+    /// Why that takes long.
+    explaining: Option<Pending<'static, io::Error>>,
+}
 
 /// The carrier that there is.
 struct Here {
     id: CarrierId,
     carrier: Arc<dyn Carrier>,
-    since: Instant,
-    /// It ends when the carrier is gone. Both go on through all that happens beside: what the carrier owes counts from when it began to.
+    /// It ends when the carrier is gone. What the carrier owes counts from when it began to.
     gone: Pending<'static, io::Error>,
-    /// It ends when the carrier is silent; then another is dialled, and the silence is not asked after again.
+    /// It ends when the carrier is silent; then the silence is not asked after again.
     silent: Option<Pending<'static, ()>>,
+}
+
+/// What has happened, and what it brings.
+enum Happened {
+    Alone(Event),
+    With(Event, io::Error),
+    Up(Arc<dyn Carrier>),
+    /// The device is gone.
+    Over,
 }
 
 impl Keeper {
     async fn run(mut self) {
-        let mut wants = self.wants.clone();
-        let (mut here, mut attempt): (Option<Here>, _) = (None, 0);
-        // How many carriers in a row were closed as soon as they were up.
-        let mut closed_soon = 0_u32;
-        // When to dial next, and what is being dialled.
-        let (mut due, mut dialling): (Option<Instant>, Option<Dialling<'_>>) = (None, None);
-        // Why that takes long, once until a carrier is up.
-        let (mut explaining, mut is_explained): (Option<Pending<'_, io::Error>>, _) = (None, false);
-        // When it is light again, while a carrier is being dialled and until it is up.
-        let mut light: Option<Pending<'_, ()>> = None;
         let mut needed = interval(NEEDED_EVERY);
-        let (mut tells, mut was_there) = (true, false);
         loop {
-            let is_there = here.as_ref().is_some_and(|here| here.silent.is_some());
-            if is_there != was_there {
-                self.absence.change(is_there);
-                was_there = is_there;
-            }
-            if due.is_some_and(|at| at <= Instant::now()) {
-                due = None;
-                dialling = Some(Box::pin(self.dialer.dial(&self.way.name, &self.server)));
-                light.get_or_insert_with(|| Box::pin(self.dialer.light(&self.server, roll)));
-                explaining = (!is_explained).then(|| Box::pin(explain(&self.explainer, &self.way, &self.server)) as _);
-            }
-            if dialling.is_none() {
-                explaining = None;
-            }
-            let up = async {
-                tokio::select! {
-                    changed = self.changes.next(), if tells => Up::Interface(changed),
-                    () = done(light.as_mut()) => Up::Network,
-                }
+            let (event, error, carrier) = match self.next(&mut needed).await {
+                Happened::Alone(event) => (event, None, None),
+                Happened::With(event, error) => (event, Some(error), None),
+                Happened::Up(carrier) => (Event::Up, None, Some(carrier)),
+                Happened::Over => return,
             };
-            let (gone, silent) = match &mut here {
-                Some(here) => (Some(&mut here.gone), here.silent.as_mut()),
-                None => (None, None),
-            };
-            tokio::select! {
-                error = done(gone) => {
-                    let gone = here.take();
-                    let lived = gone.as_ref().map(|here| here.since.elapsed());
-                    // What answers is no relay: it will not be one at once.
-                    let is_other = error.get_ref().is_some_and(|error| error.is::<Refused>());
-                    if is_other {
-                        self.reached.store(false, Ordering::Relaxed);
-                        self.trouble.send_replace(Some(trouble(&self.way, &error)));
-                    }
-                    if lived.is_some_and(|lived| lived >= STEADY) {
-                        closed_soon = 0;
-                    } else if gone.is_some_and(|here| here.carrier.kind() == Kind::WebSocket) {
-                        self.dialer.websocket_is_ended(&self.way.name);
-                    }
-                    if dialling.is_none() && due.is_none() && self.device.is_busy() {
-                        let again = closed_soon.checked_sub(1).map_or(Duration::ZERO, |times| RETRY.delay(times, roll()));
-                        due = Some(Instant::now() + if is_other { RETRY.cap } else { again });
-                        closed_soon = closed_soon.saturating_add(1);
-                    }
-                }
-                error = done(explaining.as_mut()) => {
-                    (explaining, is_explained) = (None, true);
-                    self.trouble.send_replace(Some(trouble(&self.way, &error)));
-                }
-                () = done(silent) => {
-                    let Some(here) = &mut here else { continue };
-                    tracing::debug!(way = self.way.name, kind = ?here.carrier.kind(), "a carrier is silent");
-                    if here.carrier.kind() == Kind::Quic {
-                        self.dialer.quic_is_silent(&self.way.name);
-                    }
-                    here.silent = None;
-                    (due, dialling) = (Some(Instant::now()), None);
-                }
-                wanted = wants.changed() => {
-                    if wanted.is_err() {
-                        return;
-                    }
-                    let is_served = here.as_ref().is_some_and(|here| here.silent.is_some());
-                    if !is_served && dialling.is_none() && due.is_none() {
-                        due = Some(Instant::now());
-                    }
-                }
-                _ = needed.tick() => {
-                    if !self.device.is_busy() {
-                        tracing::debug!(way = self.way.name, "no flow needs a carrier");
-                        here.take().inspect(|here| self.device.remove_carrier(here.id));
-                        light = None;
-                    }
-                }
-                up = up => {
-                    if let Up::Interface(Err(_)) = up {
-                        // The kernel tells no more: what flows want is left.
-                        tells = false;
-                        continue;
-                    }
-                    if let Up::Network = up {
-                        tracing::debug!(way = self.way.name, "the network carries again");
-                    }
-                    // It is looked for anew with the next that is dialled.
-                    light = None;
-                    if let Err(error) = self.dialer.link_is_up() {
-                        tracing::debug!(way = self.way.name, %error, "no fresh socket");
-                    }
-                    if let Some(here) = &here {
-                        here.carrier.probe();
-                    }
-                    // What is under way may have begun where there was no way.
-                    if dialling.take().is_some() || due.is_some() {
-                        (attempt, closed_soon, due) = (0, 0, Some(Instant::now()));
-                    }
-                }
-                () = until(due) => {}
-                dialled = done(dialling.as_mut()) => {
-                    dialling = None;
-                    match dialled {
-                        Ok(carrier) => {
-                            tracing::debug!(way = self.way.name, kind = ?carrier.kind(), "a carrier is up");
-                            let (network, carrier_use) = (self.way.name.as_str(), self.way.carrier_use);
-                            let id = self.device.add_carrier(carrier.clone(), carrier_use, network);
-                            if let Some(old) = here.replace(Here::new(id, carrier)) {
-                                self.device.remove_carrier(old.id);
-                            }
-                            (attempt, is_explained, light) = (0, false, None);
-                            self.reached.store(true, Ordering::Relaxed);
-                        }
-                        Err(error) => {
-                            tracing::debug!(way = self.way.name, %error, "the server is not reached");
-                            // QUIC knows nothing else, and TCP did.
-                            if !(is_explained && error.kind() == io::ErrorKind::TimedOut) {
-                                self.trouble.send_replace(Some(trouble(&self.way, &error)));
-                            }
-                            due = Some(Instant::now() + RETRY.delay(attempt, roll()));
-                            attempt = attempt.saturating_add(1);
-                        }
+            tracing::debug!(way = self.way.name, ?event, ?error, kind = ?carrier.as_ref().map(|up| up.kind()), "a way's carriers");
+            let now = Timestamp::ZERO + self.origin.elapsed();
+            for action in self.upkeep.handle(event, now, roll()) {
+                self.act(action, error.as_ref(), carrier.as_ref());
+            }
+        }
+    }
+
+    /// Waits for the next thing to happen. What has ended is taken out of the work.
+    async fn next(&mut self, needed: &mut Interval) -> Happened {
+        let Work { here, dialling, light } = &mut self.work;
+        let due = self.upkeep.poll_timeout().map(|due| self.origin + due.since(Timestamp::ZERO));
+        let (gone, silent) = here.as_mut().map(|here| (&mut here.gone, here.silent.as_mut())).unzip();
+        let dials = dialling.as_mut().map(|dialling| (&mut dialling.carrier, dialling.explaining.as_mut()));
+        let (dialled, explained) = dials.unzip();
+        tokio::select! {
+            error = done(gone) => {
+                let kind = here.take().map(|here| here.carrier.kind());
+                Happened::With(Event::Gone { end: end_of(kind, &error), is_needed: self.device.is_busy() }, error)
+            }
+            error = done(explained.flatten()) => {
+                dialling.iter_mut().for_each(|dialling| dialling.explaining = None);
+                Happened::With(Event::Explained, error)
+            }
+            () = done(silent.flatten()) => {
+                here.iter_mut().for_each(|here| here.silent = None);
+                let is_quic = here.as_ref().is_some_and(|here| here.carrier.kind() == Kind::Quic);
+                Happened::Alone(Event::Silent { is_quic })
+            }
+            wanted = self.wants.changed() => match wanted {
+                Ok(()) => Happened::Alone(Event::Wanted),
+                Err(_) => Happened::Over,
+            },
+            () = unneeded(needed, &self.device) => Happened::Alone(Event::Unneeded),
+            () = changed(&mut self.changes) => Happened::Alone(Event::NetworkUp),
+            () = done(light.as_mut()) => Happened::Alone(Event::NetworkUp),
+            () = until(due) => Happened::Alone(Event::Due),
+            dialled = done(dialled) => {
+                *dialling = None;
+                match dialled {
+                    Ok(carrier) => Happened::Up(carrier),
+                    Err(error) => {
+                        let is_silence = error.kind() == io::ErrorKind::TimedOut;
+                        Happened::With(Event::NotReached { is_silence }, error)
                     }
                 }
             }
         }
     }
+
+    fn act(&mut self, action: Action, error: Option<&io::Error>, up: Option<&Arc<dyn Carrier>>) {
+        let Work { here, dialling, light } = &mut self.work;
+        match action {
+            Action::Dial { explains } => {
+                let (dialer, explainer) = (self.dialer.clone(), self.explainer.clone());
+                let (way, server) = (self.way.clone(), self.server.clone());
+                let explaining = explains.then(|| Box::pin(explain(explainer, way.clone(), server.clone())) as _);
+                let carrier = Box::pin(async move { dialer.dial(&way.name, &server).await });
+                *dialling = Some(Dialling { carrier, explaining });
+                let (dialer, server) = (self.dialer.clone(), self.server.clone());
+                light.get_or_insert_with(|| Box::pin(async move { dialer.light(&server, roll).await }));
+            }
+            Action::Use => {
+                let Some(carrier) = up else { return };
+                let id = self.device.add_carrier(carrier.clone(), self.way.carrier_use, self.way.name.as_str());
+                here.replace(Here::new(id, carrier.clone())).inspect(|old| self.device.remove_carrier(old.id));
+            }
+            Action::Close => drop(here.take().inspect(|here| self.device.remove_carrier(here.id))),
+            Action::Probe => here.iter().for_each(|here| here.carrier.probe()),
+            Action::Leads(leads) => self.absence.change(leads),
+            Action::Reached(reached) => self.reached.store(reached, Ordering::Relaxed),
+            Action::Tell => drop(error.map(|error| self.trouble.send_replace(Some(trouble(&self.way, error))))),
+            Action::QuicIsSilent => self.dialer.quic_is_silent(&self.way.name),
+            Action::QuicAnswered => self.dialer.quic_answered(&self.way.name),
+            Action::WebSocketIsEnded => self.dialer.websocket_is_ended(&self.way.name),
+            Action::LinkIsUp => {
+                let moved = self.dialer.link_is_up();
+                let _ = moved.inspect_err(|error| tracing::debug!(way = self.way.name, %error, "no fresh socket"));
+            }
+            Action::StopLight => *light = None,
+        }
+    }
+}
+
+/// How a carrier has ended, of which kind it was.
+fn end_of(kind: Option<Kind>, error: &io::Error) -> End {
+    match kind {
+        _ if error.get_ref().is_some_and(|error| error.is::<Refused>()) => End::ByAnother,
+        Some(Kind::WebSocket) => End::ByWebSocket,
+        Some(Kind::Quic) if is_answer(error) => End::ByQuic,
+        Some(Kind::Quic | Kind::Memory) | None => End::Silent,
+    }
+}
+
+/// Waits until no flow needs a carrier, which is looked after now and then.
+async fn unneeded(needed: &mut Interval, device: &Device) {
+    loop {
+        needed.tick().await;
+        if !device.is_busy() {
+            return;
+        }
+    }
+}
+
+/// Waits until the machine's networks change.
+async fn changed(changes: &mut Option<Changes>) {
+    if let Some(listening) = changes {
+        if listening.next().await.is_ok() {
+            return;
+        }
+        *changes = None;
+    }
+    std::future::pending().await
 }
 
 fn trouble(way: &Way, error: &io::Error) -> Trouble {
@@ -362,9 +364,9 @@ fn trouble(way: &Way, error: &io::Error) -> Trouble {
 }
 
 /// Why the server is not reached, once that takes long.
-async fn explain(explainer: &Dialer, way: &Way, server: &Server) -> io::Error {
+async fn explain(explainer: Arc<Dialer>, way: Arc<Way>, server: Arc<Server>) -> io::Error {
     tokio::time::sleep(EXPLAIN_AFTER).await;
-    match timeout(EXPLAIN_MAX, explainer.dial(&way.name, server)).await {
+    match timeout(EXPLAIN_MAX, explainer.dial(&way.name, &server)).await {
         Ok(Err(error)) => error,
         Err(_) => io::ErrorKind::TimedOut.into(),
         // There is nothing to explain.
@@ -401,7 +403,6 @@ impl Here {
         Self {
             id,
             carrier,
-            since: Instant::now(),
             gone: Box::pin(async move { ends.closed().await }),
             silent: Some(Box::pin(async move { falls_silent.silent(SILENCE).await })),
         }

@@ -2,6 +2,7 @@
 
 use crate::copy::copy_both;
 use crate::introduction::{Devices, Rule};
+use crate::lookups::Lookups;
 use crate::metered::Metered;
 use crate::metrics::Counters;
 use crate::share::{ShareLimits, Shares};
@@ -222,7 +223,7 @@ struct Carrying {
     /// The relay's own.
     port: u16,
     /// Names that are looked up.
-    lookups: Arc<Places>,
+    lookups: Arc<Lookups>,
     /// Connections to destinations.
     connections: Arc<Places>,
     shares: Shares,
@@ -259,7 +260,7 @@ impl Relay {
             devices,
             allowed: config.allowed.clone(),
             port: listener.local_address().port(),
-            lookups: Places::new(LOOKUPS, LOOKUPS_OF_DEVICE),
+            lookups: Lookups::new(LOOKUPS, LOOKUPS_OF_DEVICE),
             connections: Places::new(flows, flows_of_device),
             shares: Shares::new(config.shares),
             refusals: Refusals::default(),
@@ -559,8 +560,8 @@ impl Places {
 }
 
 /// The addresses of `HOST:PORT`. A lookup that nobody waits for any more keeps its place until the resolver has answered.
-async fn look_up(destination: &str, host: HostId, lookups: &Places) -> Result<Vec<SocketAddr>, u64> {
-    let place = lookups.take(host).await.map_err(|_| codes::UNKNOWN_NAME)?;
+async fn look_up(destination: &str, host: HostId, lookups: &Arc<Lookups>) -> Result<Vec<SocketAddr>, u64> {
+    let place = lookups.take(host).await.ok_or(codes::UNKNOWN_NAME)?;
     let destination = destination.to_owned();
     let found = tokio::task::spawn_blocking(move || {
         let _place = place;
@@ -643,7 +644,7 @@ mod tests {
                 devices,
                 allowed: Allowed::default(),
                 port,
-                lookups: Places::new(1, 1),
+                lookups: Lookups::new(1, 1),
                 connections: Places::new(1, 1),
                 shares: Shares::new(ShareLimits::default()),
                 refusals: Refusals::default(),
@@ -675,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_of_the_relay_is_in_its_network_though_it_has_a_public_address() {
+    fn a_neighbour_with_a_public_address_is_in_the_relays_network() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let here = Here::of([(ip("2a02:2454::5"), 64), (ip("93.184.216.5"), 29)]);
         let at = |address: &str| SocketAddr::new(ip(address), 443);
@@ -845,7 +846,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_renewed_is_shown_without_a_restart_once_its_key_is_there() {
+    fn a_renewed_certificate_is_shown_once_its_key_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
         let make = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -871,7 +872,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_no_device_will_take_is_doubted_and_a_wrong_pair_is_refused() {
+    fn a_certificate_of_no_use_is_doubted_and_a_wrong_pair_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let make = |name: &str, change: &dyn Fn(&mut rcgen::CertificateParams)| {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn of_attempts_that_are_over_the_oldest_are_forgotten_and_those_that_are_there_stay() {
+    fn the_oldest_ended_attempts_are_forgotten_and_open_ones_stay() {
         let verdicts = Arc::new(Verdicts::default());
         let there = Attempt::begin(verdicts.clone(), [0xff; 8]);
         there.made();

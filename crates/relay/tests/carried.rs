@@ -80,7 +80,7 @@ async fn echo() -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn what_a_program_sends_comes_back_from_where_it_wanted_to_go_also_if_it_leaves_at_once() {
+async fn what_a_program_sends_arrives_also_if_it_leaves_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
     let echo = echo().await;
@@ -244,7 +244,7 @@ async fn relay_that<F: Future<Output = ()> + Send + 'static>(
 }
 
 #[tokio::test]
-async fn with_a_relay_that_cannot_say_what_it_reached_connections_are_made_at_once() {
+async fn with_an_older_relay_connections_are_made_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let act = async |flow: FlowStream| {
         if flow.service() != "tcp:192.0.2.1:80" {
@@ -374,7 +374,7 @@ async fn a_server_that_closes_each_carrier_is_not_dialled_ever_again_at_once() {
 }
 
 #[tokio::test]
-async fn a_program_that_has_ended_is_not_waited_for_for_ever_if_its_relay_was_never_reached() {
+async fn an_ended_program_whose_relay_was_never_reached_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = format!("localhost:{free}");
@@ -411,7 +411,7 @@ async fn who_was_not_introduced_or_wants_what_there_is_not_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_a_device_gives_up_is_broken_off_at_the_other_end_even_if_that_takes_nothing() {
+async fn what_a_device_gives_up_is_broken_off_also_at_an_end_that_is_stuck() {
     let folder = tempfile::tempdir().unwrap();
     let introduction = relay(folder.path()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

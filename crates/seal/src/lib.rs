@@ -42,3 +42,8 @@ pub use ticket::{Grant, Route, TICKET_LEN, Ticket, TicketError, TicketLabel};
 /// The record size of every upload: large enough that 17 octets of overhead vanish and the cipher runs at full speed,
 /// small enough that a router or a phone holds one without noticing, and that little is lost when a link breaks.
 pub const RECORD_SIZE: u32 = 65_536;
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

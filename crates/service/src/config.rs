@@ -1,8 +1,8 @@
 //! What a service needs to know: [`Config`].
 
-use crate::permits::Permits;
-use crate::routes::Routes;
-use crate::state::ENDED_MAX;
+use crate::policy::permits::Permits;
+use crate::policy::rules_file::Routes;
+use crate::store::ENDED_MAX;
 use hoop_http::{Clock, LeastRate, Origin, ServerLimits};
 use hoop_seal::Keyring;
 use hoop_units::{Backoff, Prefix};

@@ -1,19 +1,23 @@
 //! Doors to this crate's parsers of foreign bytes, for `hoop-fuzz` alone: nothing here is part of the API.
 
-pub use crate::admit::{Admission, Policy, inspect, open_token};
-pub use crate::forwarded::Client;
-pub use crate::guard::{hoop_version, own_form, own_page};
-pub use crate::head::{FIELDS_MAX, RequestHead, is_method};
-pub use crate::note::{NOTE_MAX, Note};
-pub use crate::paths::is_target;
-pub use crate::post::{range, wait};
-pub use crate::request::{Form, Wanted as WantedForm};
-pub use crate::rules::{Rule, Seen, Verdict, judge, judge_head};
-pub use crate::settings::{Policy as Choice, Settings};
-pub use crate::token::Credentials;
-pub use crate::wire::{Answer, AnswerError, BODY_KEPT, read_answer};
+pub use crate::api::guard::{hoop_version, own_form, own_page};
+pub use crate::api::post::wait;
+pub use crate::api::request::Representation;
+pub use crate::model::Credentials;
+pub use crate::model::Note;
+pub use crate::model::content::Form;
+pub use crate::model::note::NOTE_MAX;
+pub use crate::model::{Offload, Settings};
+pub use crate::policy::Policy;
+pub use crate::policy::admit::{Admission, inspect, open_token};
+pub use crate::policy::forwarded::Client;
+pub use crate::policy::head::{FIELDS_MAX, RequestHead, is_method};
+pub use crate::policy::paths::is_target;
+pub use crate::policy::rules::{Rule, Seen, Verdict, judge, judge_head};
+pub use crate::receive::message::range;
+pub use crate::replay::http1_response::{Answer, AnswerError, BODY_KEPT, read_answer};
 
-use crate::{tickets, uploads};
+use crate::api::{tickets, uploads};
 use hoop_http::Problem;
 use hoop_seal::{Route, Suite, UploadKey};
 
@@ -22,7 +26,7 @@ use hoop_seal::{Route, Suite, UploadKey};
 /// # Errors
 /// As the service answers.
 pub fn ticket_request(policy: &Policy, body: &[u8]) -> Result<(Route, u64, Suite, Option<UploadKey>), Problem> {
-    let wanted = tickets::Wanted::parse(body)?;
+    let wanted = tickets::TicketRequest::parse(body)?;
     let (route, limit, suite) = tickets::check(policy, &wanted)?;
     Ok((route, limit, suite, tickets::given_key(&wanted)?))
 }
@@ -32,6 +36,6 @@ pub fn ticket_request(policy: &Policy, body: &[u8]) -> Result<(Route, u64, Suite
 /// # Errors
 /// As the service answers.
 pub fn action(body: &[u8], form: bool) -> Result<String, Problem> {
-    let wanted = if form { uploads::Wanted::of_form(body) } else { uploads::Wanted::of_json(body) };
+    let wanted = if form { uploads::ActionRequest::of_form(body) } else { uploads::ActionRequest::of_json(body) };
     wanted.map(|wanted| format!("{:?}", wanted.action).to_lowercase())
 }

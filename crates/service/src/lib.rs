@@ -13,69 +13,37 @@
 //! # drop(stop); Ok(()) }
 //! ```
 //!
-//! How it is built: `admit`, `head`, `fields` and `paths` (pure) judge what comes in, and `told` (pure) what a plain request may say; `source`, `post` and `intake` take it; `state` keeps it, and `room` says how much of the disk who may have;
-//! `replay` hands it to the application and `worker` says when; `rules` (pure) and `verdict` say what its answer means;
-//! `reload` takes another configuration while it runs; `csrf` (pure) and `renew` give what is released its form's fresh token; `clean` clears away, and `kept` before its time where room is needed; `keep_alive` asks for sessions. `owner` says whose an upload is; `uploads`, `listing`, `events`, `settings` and `pages` show it to them.
+//! How it is built, from the bottom up; each imports only what stands above it here:
+//!
+//! - `model`: what an upload is, whose, and what its owner says of it;
+//! - `policy` (pure): what is let in, where it goes, and what an answer means;
+//! - `store`: what is known of uploads, and their sealed bodies, on disk;
+//! - `config` and `context`: what an operator sets, and what every room below shares of it;
+//! - `receive`: sealed messages come in, within the room that there is, and what is over is cleared away;
+//! - `replay`: uploads go to the application, and its answers are judged;
+//! - `api`: the service's own paths, the pages for people, and the proxy for all else;
+//! - `reload` and `service`: all of it as one thing.
+//!
 //! `docs/protocol.md` has the formats, `docs/services.md` the operator's side.
 
-mod admit;
-mod audit;
-mod clean;
+mod api;
 mod config;
-mod core;
-mod crowd;
-mod csrf;
-mod events;
-mod fields;
-mod forwarded;
+mod context;
 #[doc(hidden)]
 pub mod fuzzing;
-mod guard;
-mod head;
-mod html;
-mod intake;
-mod intakes;
-mod keep_alive;
-mod kept;
 mod keys;
-mod left_behind;
-mod listing;
-mod metrics;
-mod note;
-mod owner;
-mod pages;
-mod paths;
-mod permits;
-mod post;
-mod presets;
-mod proxy;
+mod model;
+mod policy;
+mod receive;
 mod reload;
-mod renew;
 mod replay;
-mod request;
-mod room;
-mod router;
-mod routes;
-mod rules;
 mod service;
-mod settings;
-mod source;
-mod state;
-mod status;
-mod tickets;
-mod token;
-mod told;
-mod tunnel;
-mod uploads;
-mod user;
-mod verdict;
-mod wire;
-mod worker;
+mod store;
 
 pub use config::{Config, TlsFiles};
 pub use hoop_seal::signing::GatewayId;
 pub use keys::{KeyFileError, load_keyring};
-pub use permits::{GATEWAYS_MAX, Permits};
+pub use policy::permits::{GATEWAYS_MAX, Permits};
+pub use policy::rules_file::{Routes, RoutesError};
 pub use reload::Reload;
-pub use routes::{Routes, RoutesError};
 pub use service::{OpenServiceError, Service};

@@ -1,7 +1,7 @@
 //! A configuration that is read again while the service runs: [`Reload`].
 
 use crate::config::Config;
-use crate::core::Core;
+use crate::context::Context;
 use hoop_http::Shutdown;
 use hoop_http::tls::{NotRenewed, Renewed};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// those of the new one from the next request on; the certificate is what its files hold now. All else is as it was until a restart.
 #[derive(Clone)]
 pub struct Reload {
-    core: Arc<Core>,
+    context: Arc<Context>,
     certificate: Option<Arc<Renewed>>,
     /// What cannot change, as it was at the beginning.
     fixed: Arc<[Setting]>,
@@ -20,8 +20,8 @@ pub struct Reload {
 type Setting = (&'static str, String);
 
 impl Reload {
-    pub(crate) fn new(core: Arc<Core>, certificate: Option<Arc<Renewed>>, fixed: Arc<[Setting]>) -> Self {
-        Self { core, certificate, fixed }
+    pub(crate) fn new(context: Arc<Context>, certificate: Option<Arc<Renewed>>, fixed: Arc<[Setting]>) -> Self {
+        Self { context, certificate, fixed }
     }
 
     /// Shows a certificate that is renewed within a minute, until `shutdown`.
@@ -37,7 +37,7 @@ impl Reload {
     /// If the certificate was changed and cannot be used: then all is as it was.
     pub fn adopt(&self, config: &Config) -> Result<Vec<&'static str>, NotRenewed> {
         self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.look())?;
-        self.core.adopt(config);
+        self.context.adopt(config);
         let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
         Ok(differ.map(|((flag, _), _)| flag).collect())
     }

@@ -1,17 +1,21 @@
 //! The sidecar as one thing: [`Service`].
 
+use crate::api::Api;
+use crate::api::proxy::Proxy;
+use crate::api::router::Router;
+use crate::api::{crowd, metrics};
 use crate::config::Config;
-use crate::core::Core;
-use crate::crowd;
-use crate::keep_alive;
-use crate::metrics;
-use crate::proxy::Proxy;
+use crate::context::Context;
+use crate::receive::Receive;
 use crate::reload::{self, Reload};
-use crate::router::Router;
-use crate::state::{Store, StoreError};
-use crate::worker::Worker;
+use crate::replay::Replay;
+use crate::replay::application::Application;
+use crate::replay::keep_alive;
+use crate::replay::worker::Worker;
+use crate::store::{Store, StoreError};
 use hoop_http::tls::{self, Renewed};
 use hoop_http::{Connector, Origin, ServeError, Server, ServerLimits, Shutdown};
+use hoop_units::Prefix;
 use rustls::{ClientConfig, RootCertStore};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,7 +26,10 @@ pub struct Service {
     server: Server,
     /// For `/metrics`.
     admin: Option<Server>,
-    core: Arc<Core>,
+    api: Arc<Api>,
+    replay: Arc<Replay>,
+    proxy: Proxy,
+    trusted_proxies: Vec<Prefix>,
     reload: Reload,
 }
 
@@ -65,7 +72,7 @@ impl Service {
         let (certificate, server_tls) = renewed.transpose()?.unzip();
         let connector = Connector::new(no_trust()?).with_timeout(config.connect_timeout);
         let path = config.state_dir.clone();
-        let opened = crate::state::blocking({
+        let opened = crate::store::blocking({
             let (path, ended_max) = (path.clone(), config.max_ended_bytes);
             move || Store::open(&path, ended_max)
         });
@@ -81,8 +88,14 @@ impl Service {
             None => None,
         };
         let fixed = reload::fixed(&config).into();
-        let core = Arc::new(Core::new(config, store, connector));
-        Ok(Self { server, admin, reload: Reload::new(core.clone(), certificate, fixed), core })
+        let application = Arc::new(Application::new(&config, connector));
+        let context = Arc::new(Context::new(&config, store));
+        let receive = Arc::new(Receive::new(&config, context.clone()));
+        let replay = Arc::new(Replay::new(&config, context.clone(), application.clone()));
+        let proxy = Proxy::new(&config, application.clone(), replay.left_behind.clone());
+        let api = Arc::new(Api::new(&config, receive, application));
+        let (reload, trusted_proxies) = (Reload::new(context, certificate, fixed), config.trusted_proxies);
+        Ok(Self { server, admin, reload, api, replay, proxy, trusted_proxies })
     }
 
     /// The address that it listens on.
@@ -102,21 +115,22 @@ impl Service {
 
     /// Serves and replays until `shutdown`; then lets what is under way finish, within bounds.
     pub async fn run(self, shutdown: Shutdown) {
-        let proxy = Proxy::new(&self.core, shutdown.clone());
-        let router = Arc::new(Router { core: self.core.clone(), proxy, shutdown: shutdown.clone() });
+        let (api, replay, trusted_proxies) = (self.api, self.replay, self.trusted_proxies);
+        let router =
+            Arc::new(Router { api: api.clone(), trusted_proxies, proxy: self.proxy, shutdown: shutdown.clone() });
         let handler = move |request, peer| {
             let router = router.clone();
             async move { router.answer(request, peer).await }
         };
-        let worker = Worker::new(self.core.clone(), shutdown.clone());
+        let worker = Worker::new(replay.clone(), api.receive.clone(), shutdown.clone());
         tracing::info!(address = %self.server.address(), "serving");
-        let keeping = keep_alive::run(self.core.clone(), shutdown.clone());
-        let telling = metrics::run(self.admin, self.core.clone(), shutdown.clone());
-        let time = self.core.clock.clone();
+        let keeping = keep_alive::run(replay.clone(), shutdown.clone());
+        let telling = metrics::run(self.admin, api.clone(), replay, shutdown.clone());
+        let time = api.context.clock.clone();
         let judging = hoop_http::keep_time(&time, shutdown.clone());
         let renewing = self.reload.follow(shutdown.clone());
         tokio::join!(self.server.run(handler, shutdown), worker.run(), keeping, telling, judging, renewing);
-        self.core.intakes_done().await;
+        api.receive.done().await;
     }
 }
 

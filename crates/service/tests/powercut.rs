@@ -91,7 +91,7 @@ impl Application {
     }
 }
 
-/// The key of the upload whose request these octets are, if all of it has come.
+/// The key of the upload whose request these bytes are, if all of it has come.
 fn whole(octets: &[u8]) -> Option<String> {
     let end = octets.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&octets[..end]).to_ascii_lowercase();
@@ -240,7 +240,7 @@ async fn open(application: SocketAddr, dir: &Path) -> Result<Sidecar, String> {
     Ok(Sidecar::on(application, dir.to_owned(), |_| {}).await)
 }
 
-/// What was told is there, and what is said to be there has its octets.
+/// What was told is there, and what is said to be there has its bytes.
 async fn is_there(sidecar: &Sidecar, sealed: &Sealed, known: &Told) -> Result<(), String> {
     let head = sidecar.send("HEAD", &format!("/hoop/post/{}", sealed.id), &[], b"").await;
     let missing: RangeSet = match head.status {
@@ -263,7 +263,7 @@ async fn keeps_body(sidecar: &Sidecar, sealed: &Sealed) -> bool {
     head.status == 200 && matches!(head.field("hoop-state"), Some("receiving" | "received"))
 }
 
-/// What is not missing has its octets in the body's file.
+/// What is not missing has its bytes in the body's file.
 fn check_octets(sidecar: &Sidecar, sealed: &Sealed, missing: &RangeSet) -> Result<(), String> {
     let octets =
         std::fs::read(sidecar.dir.join("bodies").join(&sealed.id)).map_err(|error| format!("no body: {error}"))?;
@@ -308,7 +308,7 @@ fn judge(sealed: &Sealed, known: &Told, state: &str, after: u32) -> Result<(), S
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_power_cut_at_any_point_what_was_answered_is_there_and_no_application_gets_it_twice() {
+async fn a_power_cut_loses_no_accepted_upload_and_repeats_none() {
     let (seed, mut cuts) = (seed(), 0);
     for seed in seed..seed + number_of("HOOP_CYCLES").unwrap_or(CYCLES) {
         let run = run(seed).await;
@@ -326,7 +326,7 @@ async fn after_a_power_cut_at_any_point_what_was_answered_is_there_and_no_applic
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_sync_of_the_bodies_or_the_index_a_cut_loses_what_was_answered() {
+async fn without_syncs_a_power_cut_loses_accepted_uploads() {
     let run = run(7).await;
     for (what, ignored) in [
         ("bodies", (|path: &Path, is_folder| !is_folder && path.starts_with("bodies")) as fn(&Path, bool) -> bool),

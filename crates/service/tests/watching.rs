@@ -31,7 +31,7 @@ async fn told(mut stream: TcpStream, uploads: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_who_watch_112_uploads_of_a_thousand_files_take_little_memory() {
+async fn eight_readers_of_112_uploads_with_1000_files_take_little_memory() {
     const NOTES: usize = 112;
     const ALLOWED: usize = 64 << 20;
     let upstream = Upstream::willing().await;

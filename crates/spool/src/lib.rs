@@ -65,3 +65,8 @@ pub const EARLY_SECS: u32 = 10 * 60;
 /// The most uploads without a prelude at once: more than a gateway has connections, and few enough that what nobody may
 /// ever be able to use stays few.
 pub const EARLY_MAX: usize = 64;
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

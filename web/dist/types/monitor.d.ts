@@ -1,4 +1,4 @@
-/** The part of a page that changes (`Live` in crates/gateway/src/monitor/html.rs). */
+/** The part of a page that changes (`Live` in crates/gateway/src/web/monitor/html.rs). */
 interface Live {
     title: string;
     said: string;

@@ -3,13 +3,13 @@
 use bytes::BytesMut;
 use std::collections::VecDeque;
 
-/// The length of a buffer, in octets: four records of TLS (RFC 8446 §5.1).
+/// The length of a buffer, in bytes: four records of TLS (RFC 8446 §5.1).
 pub(super) const BUFFER: usize = 64 * 1024;
 
 /// Buffers that are remembered: those of the two mebibytes that a flow may have under way, and some.
 const BUFFERS_MAX: usize = 40;
 
-/// Buffers whose octets were given away, and which are read into again once nobody holds any: memory that is given back and fetched again costs as much as reading into it does,
+/// Buffers whose bytes were given away, and which are read into again once nobody holds any: memory that is given back and fetched again costs as much as reading into it does,
 /// since the system clears it each time.
 #[derive(Default, Debug)]
 pub(super) struct Buffers {
@@ -18,7 +18,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Makes room for so many octets behind what `buffer` has, which is little: a frame's head at most.
+    /// Makes room for so many bytes behind what `buffer` has, which is little: a frame's head at most.
     pub(super) fn make_room(&mut self, buffer: &mut BytesMut, least: usize) {
         if buffer.capacity() - buffer.len() >= least {
             return;
@@ -65,8 +65,8 @@ mod tests {
             buffer.extend_from_slice(&[round as u8; 4_096]);
             held.push_back((round as u8, buffer.split().freeze()));
             if held.len() > 100 {
-                let (octet, piece) = held.pop_front().expect("there are some");
-                assert!(piece.iter().all(|other| *other == octet), "it was written over in round {round}");
+                let (byte, piece) = held.pop_front().expect("there are some");
+                assert!(piece.iter().all(|other| *other == byte), "it was written over in round {round}");
             }
         }
         assert!((7..10).contains(&seen.len()), "{} buffers for seven at a time", seen.len());

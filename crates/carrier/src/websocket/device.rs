@@ -1,9 +1,11 @@
 //! A device's end: [`WebSocketDevice`].
 
-use super::driver::{Conversation, Manner, violated};
+use super::carrier::WebSocketCarrier;
+use super::driver::{ConnConfig, Conversation, violated};
 use super::frames::{Frames, Role, Violation};
+use super::shared::Shared;
 use super::upgrade::{Asked, connected};
-use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
+use super::{BoundBy, WebSocketOptions};
 use crate::socket::Local;
 use crate::tcp::Tcp;
 use crate::tls::exported;
@@ -91,8 +93,8 @@ impl WebSocketDevice {
         let shared = Shared::new(true);
         let carrier = WebSocketCarrier::new(&shared, binding, watch, to);
         let WebSocketOptions { idle, keep_alive, patience, .. } = self.options;
-        let manner = Manner { role: Role::Device, idle, keep_alive, patience };
-        tokio::spawn(conversation.run(shared, manner, asked));
+        let config = ConnConfig { role: Role::Device, idle, keep_alive, patience };
+        tokio::spawn(conversation.run(shared, config, asked));
         Ok(carrier)
     }
 

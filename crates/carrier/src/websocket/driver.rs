@@ -1,9 +1,9 @@
 //! The task of one connection: reads and writes until either end is done with it.
 
-use super::Shared;
 use super::buffers::Buffers;
 use super::frames::{Frames, Item, Kind, Role, Violation, put_frame, put_frame_head, put_masked};
-use super::lanes::{Key, Message};
+use super::lanes::Key;
+use super::shared::{Outgoing, Shared};
 use super::upgrade::Asked;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -18,14 +18,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, sp
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// The least room that is read into, in octets. TLS gives what there is of a record at a time (RFC 8446 §5.1).
+/// The least room that is read into, in bytes. TLS gives what there is of a record at a time (RFC 8446 §5.1).
 const READ_MIN: usize = 4 * 1024;
 
-/// How much is given to TLS at once, in octets, where there is so much. It encrypts 64 KiB at a time, each with one call of the system; more at once makes neither
+/// How much is given to TLS at once, in bytes, where there is so much. It encrypts 64 KiB at a time, each with one call of the system; more at once makes neither
 /// end faster, and memory that comes from the system and goes back each time.
 const WRITE_MAX: usize = 64 * 1024;
 
-/// After so many octets those who wait for them have their turn: they find them in the processor's cache, and what is read next goes into the same buffers.
+/// After so many bytes those who wait for them have their turn: they find them in the processor's cache, and what is read next goes into the same buffers.
 const TURN: usize = 64 * 1024;
 
 /// A connection on which nothing has come for so long holds no buffers.
@@ -36,7 +36,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// How a connection is run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub(super) struct ConnConfig {
     pub(super) role: Role,
     pub(super) idle: Duration,
     pub(super) keep_alive: Option<Duration>,
@@ -57,8 +57,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         let (mut buffers, mut message) = (Buffers::default(), BytesMut::new());
         loop {
             match next_item(&mut self.stream, &mut buffers, &mut self.buffer, &mut self.frames).await? {
-                Item::Binary { last, octets, .. } => {
-                    message.extend_from_slice(&octets);
+                Item::Binary { last, bytes, .. } => {
+                    message.extend_from_slice(&bytes);
                     if last {
                         return Ok(message.freeze());
                     }
@@ -69,22 +69,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         }
     }
 
-    pub(super) async fn say(&mut self, octets: &[u8]) -> io::Result<()> {
+    pub(super) async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut out = Vec::new();
-        put_frame(&mut out, Kind::Binary, new_mask(self.role)?, &[octets]);
+        put_frame(&mut out, Kind::Binary, new_mask(self.role)?, &[bytes]);
         self.stream.write_all(&out).await?;
         self.stream.flush().await
     }
 
     /// Lanes from here on, until the carrier is gone. Where the answer to a device's request is outstanding, it comes first.
-    pub(super) async fn run(self, shared: Arc<Shared>, manner: Manner, asked: Option<Asked>) {
+    pub(super) async fn run(self, shared: Arc<Shared>, config: ConnConfig, asked: Option<Asked>) {
         let (read, write) = split(self.stream);
         let (buffers, buffer, frames) = (Buffers::default(), self.buffer, self.frames);
-        let mut reader = Reader { stream: read, buffers, buffer, frames, shared: &shared, manner };
+        let mut reader = Reader { stream: read, buffers, buffer, frames, shared: &shared, config };
         let mut writer = Writer {
             stream: write,
             shared: &shared,
-            manner,
+            config,
             out: VecDeque::new(),
             masked: BytesMut::new(),
             waiting: 0,
@@ -163,10 +163,10 @@ async fn fill(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> i
     .await
 }
 
-/// Reads until the other end has closed: a system that has unread octets drops what it was to send, and says that the connection was broken off (RFC 2525 §2.17).
+/// Reads until the other end has closed: a system that has unread bytes drops what it was to send, and says that the connection was broken off (RFC 2525 §2.17).
 async fn discard(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
-    let mut octets = vec![0; READ_MIN];
-    while stream.read(&mut octets).await? > 0 {}
+    let mut bytes = vec![0; READ_MIN];
+    while stream.read(&mut bytes).await? > 0 {}
     Ok(())
 }
 
@@ -176,21 +176,21 @@ struct Reader<'a, S> {
     buffer: BytesMut,
     frames: Frames,
     shared: &'a Shared,
-    manner: Manner,
+    config: ConnConfig,
 }
 
 impl<S: AsyncRead + Unpin> Reader<'_, S> {
     async fn run(&mut self, asked: Option<Asked>) -> io::Result<()> {
         if let Some(asked) = asked {
             let answered = asked.answered(&mut self.stream, &mut self.buffer);
-            timeout(self.manner.idle, answered).await.map_err(|_| silent())??;
+            timeout(self.config.idle, answered).await.map_err(|_| silent())??;
         }
         let mut came = 0;
         loop {
             match self.next().await? {
-                Item::Binary { first, last, octets } => {
-                    came += octets.len();
-                    if let Some(full) = self.shared.hear(first, last, octets).map_err(violated)? {
+                Item::Binary { first, last, bytes } => {
+                    came += bytes.len();
+                    if let Some(full) = self.shared.hear(first, last, bytes).map_err(violated)? {
                         self.wait_for_room(full).await;
                     }
                     if came >= TURN {
@@ -198,7 +198,7 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
                         yield_now().await;
                     }
                 }
-                Item::Ping(octets) => self.shared.answer(octets),
+                Item::Ping(bytes) => self.shared.answer(bytes),
                 Item::Pong => {}
                 Item::Close => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed by the other end")),
             }
@@ -210,7 +210,7 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
             return Ok(item);
         }
         let (stream, buffers, buffer) = (&mut self.stream, &mut self.buffers, &mut self.buffer);
-        let idle = self.manner.idle;
+        let idle = self.config.idle;
         if let Ok(item) = timeout(REST.min(idle), next_item(stream, buffers, buffer, &mut self.frames)).await {
             return item;
         }
@@ -221,7 +221,7 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
 
     /// Nothing is read while a lane holds as much as it may, or all together do; if nobody reads from them for longer than patience lasts, the one is broken off, for the others' sake.
     async fn wait_for_room(&mut self, full: Key) {
-        if timeout(self.manner.patience, self.shared.until_taken(full)).await.is_err() {
+        if timeout(self.config.patience, self.shared.until_taken(full)).await.is_err() {
             self.shared.break_off(full);
         }
     }
@@ -234,20 +234,13 @@ fn silent() -> io::Error {
 struct Writer<'a, S> {
     stream: S,
     shared: &'a Shared,
-    manner: Manner,
+    config: ConnConfig,
     /// What is to be written: heads of frames, and payloads as they lie in memory, with what they are to be masked with.
     out: VecDeque<(Bytes, Option<[u8; 4]>)>,
     /// At a device: what is written now, masked.
     masked: BytesMut,
-    /// How many octets all that is.
+    /// How many bytes all that is.
     waiting: usize,
-}
-
-/// What there is to write.
-pub(super) enum Due {
-    Message(Message),
-    Pong(Bytes),
-    Ping,
 }
 
 impl<S: AsyncWrite + Unpin> Writer<'_, S> {
@@ -277,7 +270,7 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
 
     /// Waits until there is something to write, and keeps the way alive meanwhile if it is to.
     async fn wait(&mut self) -> io::Result<()> {
-        let Some(keep_alive) = self.manner.keep_alive else {
+        let Some(keep_alive) = self.config.keep_alive else {
             self.shared.until_due().await;
             return Ok(());
         };
@@ -287,11 +280,11 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
         Ok(())
     }
 
-    fn put_due(&mut self, due: Due) -> io::Result<()> {
+    fn put_due(&mut self, due: Outgoing) -> io::Result<()> {
         let message = match due {
-            Due::Message(message) => message,
-            Due::Pong(octets) => return self.put_small(Kind::Pong, octets),
-            Due::Ping => return self.put_small(Kind::Ping, Bytes::new()),
+            Outgoing::Message(message) => message,
+            Outgoing::Pong(bytes) => return self.put_small(Kind::Pong, bytes),
+            Outgoing::Ping => return self.put_small(Kind::Ping, Bytes::new()),
         };
         let mut head = Vec::with_capacity(8);
         message.put_head(&mut head);
@@ -301,32 +294,32 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
         Ok(())
     }
 
-    fn put_small(&mut self, kind: Kind, octets: Bytes) -> io::Result<()> {
-        let mut mask = self.put_head(kind, octets.len())?;
-        self.put(octets, &mut mask);
+    fn put_small(&mut self, kind: Kind, bytes: Bytes) -> io::Result<()> {
+        let mut mask = self.put_head(kind, bytes.len())?;
+        self.put(bytes, &mut mask);
         Ok(())
     }
 
     /// The head of a frame; what its payload is masked with.
     fn put_head(&mut self, kind: Kind, len: usize) -> io::Result<Option<[u8; 4]>> {
-        let (mask, mut head) = (new_mask(self.manner.role)?, Vec::with_capacity(14));
+        let (mask, mut head) = (new_mask(self.config.role)?, Vec::with_capacity(14));
         put_frame_head(&mut head, kind, mask, len);
         self.put(head.into(), &mut None);
         Ok(mask)
     }
 
-    fn put(&mut self, octets: Bytes, mask: &mut Option<[u8; 4]>) {
-        let (len, own) = (octets.len(), *mask);
+    fn put(&mut self, bytes: Bytes, mask: &mut Option<[u8; 4]>) {
+        let (len, own) = (bytes.len(), *mask);
         self.waiting += len;
-        self.out.push_back((octets, own));
+        self.out.push_back((bytes, own));
         if let Some(mask) = mask {
             mask.rotate_left(len % 4);
         }
     }
 
-    /// Writes up to [`WRITE_MAX`] octets of what waits.
+    /// Writes up to [`WRITE_MAX`] bytes of what waits.
     async fn write(&mut self) -> io::Result<()> {
-        let written = match self.manner.role {
+        let written = match self.config.role {
             Role::Server => self.write_as_it_lies().await?,
             Role::Device => self.write_masked().await?,
         };
@@ -339,24 +332,24 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
 
     async fn write_as_it_lies(&mut self) -> io::Result<usize> {
         let (mut slices, mut room) = (Vec::with_capacity(self.out.len()), WRITE_MAX);
-        for (octets, _) in &self.out {
+        for (bytes, _) in &self.out {
             if room == 0 {
                 break;
             }
-            let len = octets.len().min(room);
-            slices.push(IoSlice::new(&octets[..len]));
+            let len = bytes.len().min(room);
+            slices.push(IoSlice::new(&bytes[..len]));
             room -= len;
         }
         let written = self.stream.write_vectored(&slices).await?;
         let mut done = written;
-        while let Some((octets, _)) = self.out.front_mut()
-            && done >= octets.len()
+        while let Some((bytes, _)) = self.out.front_mut()
+            && done >= bytes.len()
         {
-            done -= octets.len();
+            done -= bytes.len();
             self.out.pop_front();
         }
-        if let Some((octets, _)) = self.out.front_mut() {
-            octets.advance(done);
+        if let Some((bytes, _)) = self.out.front_mut() {
+            bytes.advance(done);
         }
         Ok(written)
     }
@@ -366,14 +359,14 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
         if self.masked.is_empty() {
             self.masked.reserve(self.waiting.min(WRITE_MAX));
             while self.masked.len() < WRITE_MAX
-                && let Some((octets, mask)) = self.out.front_mut()
+                && let Some((bytes, mask)) = self.out.front_mut()
             {
-                let piece = octets.split_to(octets.len().min(WRITE_MAX - self.masked.len()));
+                let piece = bytes.split_to(bytes.len().min(WRITE_MAX - self.masked.len()));
                 match mask {
                     None => self.masked.extend_from_slice(&piece),
                     Some(mask) => put_masked(&mut self.masked, &piece, mask),
                 }
-                if octets.is_empty() {
+                if bytes.is_empty() {
                     self.out.pop_front();
                 }
             }

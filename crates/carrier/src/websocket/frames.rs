@@ -8,7 +8,7 @@ use std::io::Cursor;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-/// The longest message, in octets: twice a flow's longest frame, so that one and its head always fit.
+/// The longest message, in bytes: twice a flow's longest frame, so that one and its head always fit.
 pub(super) const MESSAGE_MAX: usize = 128 * 1024;
 
 /// A message's head lies together in the first piece of it that is given out: the longest varint.
@@ -34,7 +34,7 @@ pub(super) enum Violation {
     Frame(&'static str),
     #[error("a text message")]
     Text,
-    #[error("a message of {0} octets")]
+    #[error("a message of {0} bytes")]
     TooLong(u64),
     #[error("a message whose head is malformed")]
     Head,
@@ -69,7 +69,7 @@ pub(super) enum Item {
         /// The message ends with it.
         last: bool,
         /// The payload.
-        octets: Bytes,
+        bytes: Bytes,
     },
     Ping(Bytes),
     Pong,
@@ -80,7 +80,7 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) struct Frames {
     role: Role,
-    /// How many octets of a message its frames have, if the last of them has not come.
+    /// How many bytes of a message its frames have, if the last of them has not come.
     unfinished: Option<u64>,
     /// The data frame whose head has come.
     inside: Option<Inside>,
@@ -132,9 +132,9 @@ impl Frames {
         if let Some(mask) = header.mask {
             apply_mask(&mut payload, mask);
         }
-        let octets = Bytes::copy_from_slice(&payload);
+        let bytes = Bytes::copy_from_slice(&payload);
         Ok(Some(match control {
-            Control::Ping => Item::Ping(octets),
+            Control::Ping => Item::Ping(bytes),
             Control::Close => Item::Close,
             Control::Pong | Control::Reserved(_) => Item::Pong,
         }))
@@ -181,9 +181,9 @@ impl Inside {
             mask.rotate_left(len % 4);
         }
         self.missing -= len;
-        let octets = if len < PIECE_MIN { Bytes::copy_from_slice(&payload) } else { payload.freeze() };
+        let bytes = if len < PIECE_MIN { Bytes::copy_from_slice(&payload) } else { payload.freeze() };
         let first = std::mem::take(&mut self.first);
-        Some(Item::Binary { first, last: self.last && self.missing == 0, octets })
+        Some(Item::Binary { first, last: self.last && self.missing == 0, bytes })
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) enum Kind {
     Close,
 }
 
-/// Appends the head of a frame with a payload of `len` octets, which the caller writes behind it: masked, if there is a mask.
+/// Appends the head of a frame with a payload of `len` bytes, which the caller writes behind it: masked, if there is a mask.
 pub(super) fn put_frame_head(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]>, len: usize) {
     let opcode = match kind {
         Kind::Binary => OpCode::Data(Data::Binary),
@@ -218,25 +218,25 @@ pub(super) fn put_frame(out: &mut Vec<u8>, kind: Kind, mask: Option<[u8; 4]>, pa
 /// So much is masked at once: a few of the widest registers.
 const BLOCK: usize = 64;
 
-/// Appends octets of a payload, masked (RFC 6455 §5.3), and turns the mask to what follows.
-pub(super) fn put_masked(out: &mut impl BufMut, octets: &[u8], mask: &mut [u8; 4]) {
+/// Appends bytes of a payload, masked (RFC 6455 §5.3), and turns the mask to what follows.
+pub(super) fn put_masked(out: &mut impl BufMut, bytes: &[u8], mask: &mut [u8; 4]) {
     let wide = widened(*mask);
-    let (blocks, rest) = octets.as_chunks::<BLOCK>();
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
     for block in blocks {
         out.put_slice(&std::array::from_fn::<u8, BLOCK, _>(|at| block[at] ^ wide[at]));
     }
-    rest.iter().zip(wide).for_each(|(octet, mask)| out.put_u8(octet ^ mask));
-    mask.rotate_left(octets.len() % 4);
+    rest.iter().zip(wide).for_each(|(byte, mask)| out.put_u8(byte ^ mask));
+    mask.rotate_left(bytes.len() % 4);
 }
 
 /// The same in place.
-fn apply_mask(octets: &mut [u8], mask: [u8; 4]) {
+fn apply_mask(bytes: &mut [u8], mask: [u8; 4]) {
     let wide = widened(mask);
-    let (blocks, rest) = octets.as_chunks_mut::<BLOCK>();
+    let (blocks, rest) = bytes.as_chunks_mut::<BLOCK>();
     for block in blocks {
         *block = std::array::from_fn(|at| block[at] ^ wide[at]);
     }
-    rest.iter_mut().zip(wide).for_each(|(octet, mask)| *octet ^= mask);
+    rest.iter_mut().zip(wide).for_each(|(byte, mask)| *byte ^= mask);
 }
 
 fn widened(mask: [u8; 4]) -> [u8; BLOCK] {
@@ -249,8 +249,8 @@ mod tests {
 
     const MASK: [u8; 4] = [1, 2, 3, 4];
 
-    fn taken(role: Role, octets: &[u8]) -> Result<Vec<Item>, Violation> {
-        let (mut frames, mut buffer, mut items) = (Frames::new(role), BytesMut::from(octets), Vec::new());
+    fn taken(role: Role, bytes: &[u8]) -> Result<Vec<Item>, Violation> {
+        let (mut frames, mut buffer, mut items) = (Frames::new(role), BytesMut::from(bytes), Vec::new());
         while let Some(item) = frames.take(&mut buffer)? {
             items.push(item);
         }
@@ -263,20 +263,20 @@ mod tests {
         out
     }
 
-    fn whole(octets: &[u8]) -> Item {
-        Item::Binary { first: true, last: true, octets: Bytes::copy_from_slice(octets) }
+    fn whole(bytes: &[u8]) -> Item {
+        Item::Binary { first: true, last: true, bytes: Bytes::copy_from_slice(bytes) }
     }
 
-    /// What pieces say together: whether they are one whole message, and its octets.
+    /// What pieces say together: whether they are one whole message, and its bytes.
     fn joined(items: &[Item]) -> (bool, Vec<u8>) {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut is_whole = true;
         for (at, item) in items.iter().enumerate() {
-            let Item::Binary { first, last, octets: piece } = item else { panic!("{item:?} is no part of it") };
+            let Item::Binary { first, last, bytes: piece } = item else { panic!("{item:?} is no part of it") };
             is_whole &= *first == (at == 0) && *last == (at + 1 == items.len());
-            octets.extend_from_slice(piece);
+            bytes.extend_from_slice(piece);
         }
-        (is_whole, octets)
+        (is_whole, bytes)
     }
 
     #[test]
@@ -284,16 +284,16 @@ mod tests {
         for len in [0, 1, 7, 8, 9, 63, 64, 65, 125, 126, 4_095, 4_097, 65_535, 65_536, MESSAGE_MAX] {
             let payload: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
             for (role, mask) in [(Role::Server, Some(MASK)), (Role::Device, None)] {
-                let octets = frame(Kind::Binary, mask, &payload);
-                assert_eq!(taken(role, &octets), Ok(vec![whole(&payload)]));
-                for cut in [0, 1, 2, 7, 13, 14, 15, 22, 23, octets.len() / 2, octets.len() - 1] {
+                let bytes = frame(Kind::Binary, mask, &payload);
+                assert_eq!(taken(role, &bytes), Ok(vec![whole(&payload)]));
+                for cut in [0, 1, 2, 7, 13, 14, 15, 22, 23, bytes.len() / 2, bytes.len() - 1] {
                     let (mut frames, mut buffer, mut items) = (Frames::new(role), BytesMut::new(), Vec::new());
-                    for part in [&octets[..cut.min(octets.len())], &octets[cut.min(octets.len())..]] {
+                    for part in [&bytes[..cut.min(bytes.len())], &bytes[cut.min(bytes.len())..]] {
                         buffer.extend_from_slice(part);
                         items.extend(std::iter::from_fn(|| frames.take(&mut buffer).expect("no violation")));
                     }
                     assert_eq!(joined(&items), (true, payload.clone()), "{len} at {cut}");
-                    let Some(Item::Binary { octets: first, .. }) = items.first() else { panic!("nothing came") };
+                    let Some(Item::Binary { bytes: first, .. }) = items.first() else { panic!("nothing came") };
                     assert!(first.len() >= len.min(MESSAGE_HEAD_MAX), "a message's head is in pieces: {len} at {cut}");
                 }
             }
@@ -302,38 +302,37 @@ mod tests {
 
     #[test]
     fn short_pieces_hold_no_buffer() {
-        let mut octets = frame(Kind::Binary, None, &[7; PIECE_MIN - 1]);
-        octets.extend(frame(Kind::Binary, None, &[7; PIECE_MIN]));
-        let mut buffer = BytesMut::with_capacity(octets.len());
-        buffer.extend_from_slice(&octets);
+        let mut bytes = frame(Kind::Binary, None, &[7; PIECE_MIN - 1]);
+        bytes.extend(frame(Kind::Binary, None, &[7; PIECE_MIN]));
+        let mut buffer = BytesMut::with_capacity(bytes.len());
+        buffer.extend_from_slice(&bytes);
         let mut frames = Frames::new(Role::Device);
         let short = frames.take(&mut buffer).expect("no violation");
         let begin = buffer.as_ptr();
         let long = frames.take(&mut buffer).expect("no violation");
         let at = |item: &Option<Item>| match item {
-            Some(Item::Binary { octets, .. }) => octets.as_ptr(),
+            Some(Item::Binary { bytes, .. }) => bytes.as_ptr(),
             other => panic!("{other:?}"),
         };
-        assert!(at(&short) > begin || at(&short) < begin.wrapping_sub(octets.len()), "it lies where it came");
+        assert!(at(&short) > begin || at(&short) < begin.wrapping_sub(bytes.len()), "it lies where it came");
         assert_eq!(at(&long), begin.wrapping_add(4), "it was copied");
     }
 
     #[test]
     fn the_masked_hello_of_rfc_6455_is_read() {
         // §5.7, as binary.
-        let octets = [0x82, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
-        assert_eq!(taken(Role::Server, &octets), Ok(vec![whole(b"Hello")]));
+        let bytes = [0x82, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
+        assert_eq!(taken(Role::Server, &bytes), Ok(vec![whole(b"Hello")]));
     }
 
     #[test]
     fn parts_of_a_message_are_told_apart_and_pings_come_between_them() {
-        let octets = [0x02, 1, b'a', 0x89, 1, b'p', 0x00, 1, b'b', 0x80, 0, 0x8a, 0, 0x88, 0];
-        let part =
-            |first, last, octets: &'static [u8]| Item::Binary { first, last, octets: Bytes::from_static(octets) };
+        let bytes = [0x02, 1, b'a', 0x89, 1, b'p', 0x00, 1, b'b', 0x80, 0, 0x8a, 0, 0x88, 0];
+        let part = |first, last, bytes: &'static [u8]| Item::Binary { first, last, bytes: Bytes::from_static(bytes) };
         let ping = Item::Ping(Bytes::from_static(b"p"));
         let items =
             [part(true, false, b"a"), ping, part(false, false, b"b"), part(false, true, b""), Item::Pong, Item::Close];
-        assert_eq!(taken(Role::Device, &octets), Ok(items.to_vec()));
+        assert_eq!(taken(Role::Device, &bytes), Ok(items.to_vec()));
     }
 
     #[test]
@@ -352,18 +351,18 @@ mod tests {
             (Role::Device, &[0x82, 127, 0, 0, 0, 0, 0, 2, 0, 1], Violation::TooLong(0x2_0001)),
             (Role::Device, &[0x82, 127, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Violation::TooLong(u64::MAX)),
         ];
-        for (role, octets, violation) in cases {
-            assert_eq!(taken(role, octets), Err(violation), "{octets:x?}");
+        for (role, bytes, violation) in cases {
+            assert_eq!(taken(role, bytes), Err(violation), "{bytes:x?}");
         }
     }
 
     #[test]
     fn a_message_in_parts_is_no_longer_than_one_that_is_whole() {
         let part = vec![0; MESSAGE_MAX];
-        let mut octets = frame(Kind::Binary, None, &part);
-        octets[0] = 0x02;
-        octets.extend_from_slice(&[0x80, 1]);
-        assert_eq!(taken(Role::Device, &octets), Err(Violation::TooLong(MESSAGE_MAX as u64 + 1)));
+        let mut bytes = frame(Kind::Binary, None, &part);
+        bytes[0] = 0x02;
+        bytes.extend_from_slice(&[0x80, 1]);
+        assert_eq!(taken(Role::Device, &bytes), Err(Violation::TooLong(MESSAGE_MAX as u64 + 1)));
     }
 
     fn within() -> Violation {

@@ -4,7 +4,7 @@ use super::frames::{Frames, Item, Role, Violation};
 use super::lanes::{Key, LANES_MAX, Lanes, Read};
 use bytes::BytesMut;
 
-/// What was read: of each lane its octets and how it stands, what this end has to say, and why it went no further, if it did not.
+/// What was read: of each lane its bytes and how it stands, what this end has to say, and why it went no further, if it did not.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Heard {
     /// What each lane's reader gets.
@@ -17,29 +17,29 @@ pub struct Heard {
     pub violation: Option<String>,
 }
 
-/// Reads `octets` as a server does, `cut` at a time (all at once, if that is 0). Lanes are read as soon as they hold anything: how much memory that takes depends on the cuts.
+/// Reads `bytes` as a server does, `cut` at a time (all at once, if that is 0). Lanes are read as soon as they hold anything: how much memory that takes depends on the cuts.
 ///
 /// # Panics
 /// If more is held than there may be.
-pub fn websocket(octets: &[u8], cut: usize) -> Heard {
+pub fn websocket(bytes: &[u8], cut: usize) -> Heard {
     let (mut frames, mut lanes) = (Frames::new(Role::Server), Lanes::new(false));
     // The same at a server that has no time to accept.
     let mut crowded = Lanes::new(false);
     let (mut keys, mut heard) =
         (Vec::new(), Heard { lanes: Vec::new(), said: Vec::new(), pings: Vec::new(), violation: None });
     let mut buffer = BytesMut::new();
-    let cut = if cut == 0 { octets.len().max(1) } else { cut };
-    'octets: for piece in octets.chunks(cut) {
+    let cut = if cut == 0 { bytes.len().max(1) } else { cut };
+    'bytes: for piece in bytes.chunks(cut) {
         buffer.extend_from_slice(piece);
         loop {
             match step(&mut frames, [&mut lanes, &mut crowded], &mut buffer, &mut heard.pings) {
                 Ok(Step::More) => take(&mut lanes, &mut keys, &mut heard),
                 Ok(Step::Unfinished) => break,
                 // What comes behind it is not read.
-                Ok(Step::Closed) => break 'octets,
+                Ok(Step::Closed) => break 'bytes,
                 Err(violation) => {
                     heard.violation = Some(violation.to_string());
-                    break 'octets;
+                    break 'bytes;
                 }
             }
         }
@@ -71,14 +71,14 @@ fn step(
     pings: &mut Vec<Vec<u8>>,
 ) -> Result<Step, Violation> {
     match frames.take(buffer)? {
-        Some(Item::Binary { first, last, octets }) => {
-            lanes.hear(first, last, octets.clone())?;
+        Some(Item::Binary { first, last, bytes }) => {
+            lanes.hear(first, last, bytes.clone())?;
             // What is a violation there, for that has said all at once, was none here.
-            let _ = crowded.hear(first, last, octets);
+            let _ = crowded.hear(first, last, bytes);
             while crowded.next_message().is_some() {}
             assert!(crowded.all_count(), "a lane is kept that is over");
         }
-        Some(Item::Ping(octets)) => pings.push(octets.to_vec()),
+        Some(Item::Ping(bytes)) => pings.push(bytes.to_vec()),
         Some(Item::Pong) => {}
         Some(Item::Close) => return Ok(Step::Closed),
         None => return Ok(Step::Unfinished),
@@ -97,7 +97,7 @@ fn take(lanes: &mut Lanes, keys: &mut Vec<Key>, heard: &mut Heard) {
         let before = lane.0.len();
         lane.1 = loop {
             match lanes.read(*key, usize::MAX) {
-                Read::Octets(octets) => lane.0.extend_from_slice(&octets),
+                Read::Data(bytes) => lane.0.extend_from_slice(&bytes),
                 other => break format!("{other:?}"),
             }
         };

@@ -1,12 +1,12 @@
 //! The lanes of one WebSocket: [`Lanes`] has what each wants to send and what came for it. Pure: the waiting is the shell's, which the handles wake.
 //!
 //! ```text
-//! message = head (varint: 4 x lane + word) | octets (for word 0 alone)
+//! message = head (varint: 4 x lane + word) | bytes (for word 0 alone)
 //! ```
 //!
 //! Lanes that have something to send take turns, a message each, so that none waits for more than one message of every other.
 //!
-//! What came and nobody has read is counted by what it keeps in memory, which is more than its octets: a piece holds the whole buffer that it was cut from, and costs something by itself.
+//! What came and nobody has read is counted by what it keeps in memory, which is more than its bytes: a piece holds the whole buffer that it was cut from, and costs something by itself.
 
 use super::buffers::BUFFER;
 use super::frames::{MESSAGE_MAX, PIECE_MIN, Violation};
@@ -38,17 +38,17 @@ pub(super) const HELD_OF_STRANGER: usize = crate::STRANGER_WINDOW as usize;
 /// copied.
 const COPY_FROM: usize = 4;
 
-/// What a piece costs beside its octets: its place in the lane, and what the allocator and the count of its users take.
+/// What a piece costs beside its bytes: its place in the lane, and what the allocator and the count of its users take.
 const PIECE: usize = 128;
 
 /// What goes into one message: a flow's longest frame, with its heads.
-pub(super) const OCTETS_MAX: usize = MESSAGE_MAX - 16;
+pub(super) const BYTES_MAX: usize = MESSAGE_MAX - 16;
 
 /// What a message says of its lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// 0: octets of it.
-    Octets,
+    /// 0: bytes of it.
+    Data,
     /// 1: its sender has said all.
     End,
     /// 2: its sender has broken it off.
@@ -58,7 +58,7 @@ pub(super) enum Word {
 }
 
 impl Word {
-    const ALL: [Self; 4] = [Self::Octets, Self::End, Self::BrokenOff, Self::Unread];
+    const ALL: [Self; 4] = [Self::Data, Self::End, Self::BrokenOff, Self::Unread];
 }
 
 /// A message to send.
@@ -70,7 +70,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Octets behind its head.
+    /// Bytes behind its head.
     pub(super) fn len(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
     }
@@ -95,7 +95,7 @@ pub(super) struct Wakers {
 
 /// This end's direction of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ours {
+enum SendState {
     Open,
     /// END is due, after what waits.
     Ending,
@@ -106,7 +106,7 @@ enum Ours {
 
 /// The other end's direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Theirs {
+enum RecvState {
     Open,
     Ended,
     BrokenOff,
@@ -118,14 +118,14 @@ struct Lane {
     /// It stands in the row of those that send.
     in_row: bool,
     outgoing: VecDeque<Vec<Bytes>>,
-    ours: Ours,
+    sending: SendState,
     /// The other end reads no more.
     unread_by_them: bool,
     incoming: VecDeque<Piece>,
     held: usize,
     /// At a server: nobody has accepted it yet.
     is_offered: bool,
-    theirs: Theirs,
+    receiving: RecvState,
     /// This end reads no more.
     unread: bool,
     /// UNREAD is due.
@@ -143,12 +143,12 @@ impl Lane {
             number,
             in_row: false,
             outgoing: VecDeque::new(),
-            ours: Ours::Open,
+            sending: SendState::Open,
             unread_by_them: false,
             incoming: VecDeque::new(),
             held: 0,
             is_offered: false,
-            theirs: Theirs::Open,
+            receiving: RecvState::Open,
             unread: false,
             unread_due: false,
             halves: 2,
@@ -160,25 +160,25 @@ impl Lane {
     fn has_something(&self) -> bool {
         // Of a lane that was never spoken of, nobody need hear that it is not read.
         let unread_due = self.unread_due && self.number.is_some();
-        !self.outgoing.is_empty() || matches!(self.ours, Ours::Ending | Ours::Breaking) || unread_due
+        !self.outgoing.is_empty() || matches!(self.sending, SendState::Ending | SendState::Breaking) || unread_due
     }
 
     /// A message of it came, or a piece of one; `copies`: it is not to stay in the buffer in which it lies.
-    fn hear(&mut self, word: Word, octets: Bytes, is_own: bool, copies: bool) {
+    fn hear(&mut self, word: Word, bytes: Bytes, is_own: bool, copies: bool) {
         match word {
-            Word::Octets if self.unread || octets.is_empty() => {}
-            Word::Octets if copies => self.push(Piece::copied(&octets)),
-            Word::Octets => self.push(Piece::new(octets, is_own)),
-            Word::End => self.theirs = Theirs::Ended,
+            Word::Data if self.unread || bytes.is_empty() => {}
+            Word::Data if copies => self.push(Piece::copied(&bytes)),
+            Word::Data => self.push(Piece::new(bytes, is_own)),
+            Word::End => self.receiving = RecvState::Ended,
             Word::BrokenOff => {
-                self.theirs = Theirs::BrokenOff;
+                self.receiving = RecvState::BrokenOff;
                 self.drop_incoming();
             }
             Word::Unread => {
                 self.unread_by_them = true;
                 self.outgoing.clear();
-                if matches!(self.ours, Ours::Open | Ours::Ending) {
-                    self.ours = Ours::Breaking;
+                if matches!(self.sending, SendState::Open | SendState::Ending) {
+                    self.sending = SendState::Breaking;
                 }
                 self.wakers.writable.notify_one();
             }
@@ -190,17 +190,17 @@ impl Lane {
     fn say(&mut self) -> Option<(Word, Vec<Bytes>)> {
         if let Some(chunks) = self.outgoing.pop_front() {
             self.wakers.writable.notify_one();
-            return Some((Word::Octets, chunks));
+            return Some((Word::Data, chunks));
         }
-        let word = match self.ours {
-            Ours::Ending => Word::End,
-            Ours::Breaking => Word::BrokenOff,
-            Ours::Open | Ours::Over => {
+        let word = match self.sending {
+            SendState::Ending => Word::End,
+            SendState::Breaking => Word::BrokenOff,
+            SendState::Open | SendState::Over => {
                 self.unread_due = false;
                 return Some((Word::Unread, Vec::new()));
             }
         };
-        self.ours = Ours::Over;
+        self.sending = SendState::Over;
         (word == Word::End || self.number.is_some()).then(|| (word, Vec::new()))
     }
 
@@ -220,29 +220,29 @@ impl Lane {
         self.drop_incoming();
         if !self.unread {
             self.unread = true;
-            self.unread_due = self.theirs == Theirs::Open;
+            self.unread_due = self.receiving == RecvState::Open;
         }
         self.wakers.readable.notify_one();
     }
 }
 
-/// Octets that came.
+/// Bytes that came.
 #[derive(Debug)]
 struct Piece {
-    octets: Bytes,
+    bytes: Bytes,
     /// How much memory it holds, at most.
     holds: usize,
 }
 
 impl Piece {
     /// As it came: `is_own` if it lies by itself, and in a buffer otherwise.
-    fn new(octets: Bytes, is_own: bool) -> Self {
-        let holds = if is_own { octets.len() + PIECE } else { BUFFER.max(octets.len()) };
-        Self { octets, holds }
+    fn new(bytes: Bytes, is_own: bool) -> Self {
+        let holds = if is_own { bytes.len() + PIECE } else { BUFFER.max(bytes.len()) };
+        Self { bytes, holds }
     }
 
-    fn copied(octets: &[u8]) -> Self {
-        Self::new(Bytes::copy_from_slice(octets), true)
+    fn copied(bytes: &[u8]) -> Self {
+        Self::new(Bytes::copy_from_slice(bytes), true)
     }
 }
 
@@ -258,7 +258,7 @@ pub(super) enum Room {
 /// What a receiver finds.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Read {
-    Octets(Bytes),
+    Data(Bytes),
     Nothing,
     End,
     BrokenOff,
@@ -355,14 +355,14 @@ impl Lanes {
     /// Whether a lane's sender may [`Lanes::send`].
     pub(super) fn room(&self, key: Key) -> Room {
         match self.lanes.get(&key) {
-            Some(lane) if lane.unread_by_them || lane.ours != Ours::Open => Room::Useless,
+            Some(lane) if lane.unread_by_them || lane.sending != SendState::Open => Room::Useless,
             Some(lane) if lane.outgoing.len() >= OUTGOING_MAX => Room::Full,
             Some(_) => Room::Free,
             None => Room::Useless,
         }
     }
 
-    /// Sends chunks of at most [`OCTETS_MAX`] together.
+    /// Sends chunks of at most [`BYTES_MAX`] together.
     pub(super) fn send(&mut self, key: Key, chunks: Vec<Bytes>) {
         self.change(key, |lane| lane.outgoing.push_back(chunks));
     }
@@ -371,7 +371,7 @@ impl Lanes {
     pub(super) fn finish(&mut self, key: Key) -> bool {
         let is_open = self.room(key) != Room::Useless;
         if is_open {
-            self.change(key, |lane| lane.ours = Ours::Ending);
+            self.change(key, |lane| lane.sending = SendState::Ending);
         }
         is_open
     }
@@ -380,9 +380,9 @@ impl Lanes {
     pub(super) fn drop_sender(&mut self, key: Key) {
         self.change(key, |lane| {
             lane.halves -= 1;
-            if lane.ours == Ours::Open {
+            if lane.sending == SendState::Open {
                 lane.outgoing.clear();
-                lane.ours = Ours::Breaking;
+                lane.sending = SendState::Breaking;
             }
         });
     }
@@ -413,26 +413,26 @@ impl Lanes {
         }
     }
 
-    /// The next octets of a lane, at most `most`.
+    /// The next bytes of a lane, at most `most`.
     pub(super) fn read(&mut self, key: Key, most: usize) -> Read {
         let Some(lane) = self.lanes.get_mut(&key) else { return Read::BrokenOff };
         let Some(front) = lane.incoming.front_mut() else {
-            return match lane.theirs {
+            return match lane.receiving {
                 _ if lane.unread => Read::BrokenOff,
-                Theirs::Open => Read::Nothing,
-                Theirs::Ended => Read::End,
-                Theirs::BrokenOff => Read::BrokenOff,
+                RecvState::Open => Read::Nothing,
+                RecvState::Ended => Read::End,
+                RecvState::BrokenOff => Read::BrokenOff,
             };
         };
-        let octets = front.octets.split_to(most.min(front.octets.len()));
-        if front.octets.is_empty() {
+        let bytes = front.bytes.split_to(most.min(front.bytes.len()));
+        if front.bytes.is_empty() {
             let before = lane.held;
             lane.held -= front.holds;
             lane.incoming.pop_front();
             let (is_offered, after) = (lane.is_offered, lane.held);
             self.count(is_offered, before, after);
         }
-        Read::Octets(octets)
+        Read::Data(bytes)
     }
 
     /// A lane holds another amount than before.
@@ -461,7 +461,7 @@ impl Lanes {
         (self.held >= self.most).then_some(Full::Together)
     }
 
-    /// What all lanes hold, in octets of memory.
+    /// What all lanes hold, in bytes of memory.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -509,25 +509,25 @@ impl Lanes {
 
     /// Takes a frame of a message that came, or a piece of one as [`Frames`](super::frames::Frames) gives it. Returns the lane that it was for, if [nothing more](Self::is_full) is to be
     /// heard now.
-    pub(super) fn hear(&mut self, first: bool, last: bool, mut octets: Bytes) -> Result<Option<Key>, Violation> {
-        let is_own = octets.len() < PIECE_MIN;
+    pub(super) fn hear(&mut self, first: bool, last: bool, mut bytes: Bytes) -> Result<Option<Key>, Violation> {
+        let is_own = bytes.len() < PIECE_MIN;
         let (number, word) = match self.heard.take() {
             Some(heard) if !first => heard,
-            _ => take_head(&mut octets)?,
+            _ => take_head(&mut bytes)?,
         };
         if !last {
             self.heard = Some((number, word));
         }
-        if word != Word::Octets && !(first && last && octets.is_empty()) {
+        if word != Word::Data && !(first && last && bytes.is_empty()) {
             return Err(Violation::Head);
         }
         let Some(key) = self.lane_of(number, word)? else { return Ok(None) };
         let lane = self.lanes.get(&key).ok_or(Violation::Over(number))?;
-        if word != Word::Unread && lane.theirs != Theirs::Open {
+        if word != Word::Unread && lane.receiving != RecvState::Open {
             return Err(Violation::Over(number));
         }
         let copies = !is_own && (self.held >= self.most / COPY_FROM || lane.is_offered);
-        self.change(key, |lane| lane.hear(word, octets, is_own, copies));
+        self.change(key, |lane| lane.hear(word, bytes, is_own, copies));
         Ok(self.is_full(key).then_some(key))
     }
 
@@ -574,7 +574,7 @@ impl Lanes {
             return;
         }
         let unspoken = lane.number.is_none();
-        if lane.ours == Ours::Over && (unspoken || lane.theirs != Theirs::Open) && !lane.closed {
+        if lane.sending == SendState::Over && (unspoken || lane.receiving != RecvState::Open) && !lane.closed {
             lane.closed = true;
             self.open -= 1;
             if let Some(number) = lane.number {
@@ -612,10 +612,10 @@ impl Lanes {
     }
 }
 
-fn take_head(octets: &mut Bytes) -> Result<(u64, Word), Violation> {
-    let mut rest = &octets[..];
+fn take_head(bytes: &mut Bytes) -> Result<(u64, Word), Violation> {
+    let mut rest = &bytes[..];
     let head = take_varint(&mut rest).map_err(|_| Violation::Head)?;
-    octets.advance(octets.len() - rest.len());
+    bytes.advance(bytes.len() - rest.len());
     Ok((head >> 2, Word::ALL[(head & 3) as usize]))
 }
 
@@ -629,8 +629,8 @@ mod tests {
         out.into()
     }
 
-    fn octets(lane: u64, octets: &[u8]) -> Bytes {
-        [&head(lane, Word::Octets)[..], octets].concat().into()
+    fn bytes(lane: u64, bytes: &[u8]) -> Bytes {
+        [&head(lane, Word::Data)[..], bytes].concat().into()
     }
 
     fn hear(lanes: &mut Lanes, message: Bytes) -> Result<Option<Key>, Violation> {
@@ -663,10 +663,10 @@ mod tests {
         // Who does what, and in which order: every one of the permutations.
         for order in 0..720_u32 {
             let (mut device, mut server) = (Lanes::new(true), Lanes::new(false));
-            let (ours, _) = device.open().expect("there is room");
-            device.send(ours, vec![Bytes::from_static(b"hello")]);
+            let (sending, _) = device.open().expect("there is room");
+            device.send(sending, vec![Bytes::from_static(b"hello")]);
             exchange(&mut device, &mut server);
-            let (theirs, _) = server.accept().expect("it came");
+            let (receiving, _) = server.accept().expect("it came");
             let mut acts: Vec<u32> = (0..6).collect();
             let mut rest = order;
             for at in (1..6).rev() {
@@ -675,12 +675,12 @@ mod tests {
             }
             for act in acts {
                 match act {
-                    0 => drop(device.finish(ours)),
-                    1 => device.drop_sender(ours),
-                    2 => device.drop_receiver(ours),
-                    3 => drop(server.finish(theirs)),
-                    4 => server.drop_sender(theirs),
-                    _ => server.drop_receiver(theirs),
+                    0 => drop(device.finish(sending)),
+                    1 => device.drop_sender(sending),
+                    2 => device.drop_receiver(sending),
+                    3 => drop(server.finish(receiving)),
+                    4 => server.drop_sender(receiving),
+                    _ => server.drop_receiver(receiving),
                 }
                 if order % 2 == 0 {
                     exchange(&mut device, &mut server);
@@ -703,10 +703,10 @@ mod tests {
             }
             for (messages, to) in [(there, &mut *server), (back, &mut *device)] {
                 for message in messages {
-                    let mut octets = Vec::new();
-                    message.put_head(&mut octets);
-                    message.chunks.iter().for_each(|chunk| octets.extend_from_slice(chunk));
-                    to.hear(true, true, octets.into()).expect("no violation");
+                    let mut bytes = Vec::new();
+                    message.put_head(&mut bytes);
+                    message.chunks.iter().for_each(|chunk| bytes.extend_from_slice(chunk));
+                    to.hear(true, true, bytes.into()).expect("no violation");
                 }
             }
         }
@@ -719,10 +719,10 @@ mod tests {
         let keys: Vec<Key> = std::iter::from_fn(|| device.open()).map(|(key, _)| key).collect();
         assert_eq!(keys.len(), LANES_MAX);
         for number in 0..LANES_MAX as u64 {
-            assert_eq!(hear(&mut server, octets(number, b"x")), Ok(None));
+            assert_eq!(hear(&mut server, bytes(number, b"x")), Ok(None));
             assert!(server.accept().is_some());
         }
-        assert_eq!(hear(&mut server, octets(LANES_MAX as u64, b"x")), Err(Violation::Lanes));
+        assert_eq!(hear(&mut server, bytes(LANES_MAX as u64, b"x")), Err(Violation::Lanes));
         device.drop_sender(keys[0]);
         device.drop_receiver(keys[0]);
         assert_eq!(device.next_message(), None);
@@ -732,11 +732,11 @@ mod tests {
     #[test]
     fn messages_of_lanes_out_of_turn_or_over_are_violations_and_one_that_crossed_is_none() {
         let mut server = Lanes::new(false);
-        assert_eq!(hear(&mut server, octets(1, b"x")), Err(Violation::Number(1)));
-        assert_eq!(hear(&mut Lanes::new(true), octets(0, b"x")), Err(Violation::Number(0)), "a server's lane");
-        assert_eq!(hear(&mut server, octets(0, b"x")), Ok(None));
+        assert_eq!(hear(&mut server, bytes(1, b"x")), Err(Violation::Number(1)));
+        assert_eq!(hear(&mut Lanes::new(true), bytes(0, b"x")), Err(Violation::Number(0)), "a server's lane");
+        assert_eq!(hear(&mut server, bytes(0, b"x")), Ok(None));
         assert_eq!(hear(&mut server, head(0, Word::End)), Ok(None));
-        assert_eq!(hear(&mut server, octets(0, b"x")), Err(Violation::Over(0)));
+        assert_eq!(hear(&mut server, bytes(0, b"x")), Err(Violation::Over(0)));
         let (key, _) = server.accept().expect("it came");
         assert!(server.finish(key));
         assert_eq!(server.next_message().map(|message| message.word), Some(Word::End));
@@ -757,7 +757,7 @@ mod tests {
     #[test]
     fn what_nobody_reads_is_bounded_and_dropped_with_its_reader() {
         let mut server = known();
-        let piece = octets(0, &vec![0; 64 * 1024]);
+        let piece = bytes(0, &vec![0; 64 * 1024]);
         let mut messages = 0;
         let key = loop {
             messages += 1;
@@ -772,7 +772,7 @@ mod tests {
             messages += 1;
         }
         assert_eq!(messages + 1, HELD_MAX / (64 * 1024));
-        assert_eq!(server.read(key, HELD_MAX), Read::Octets(Bytes::from(vec![0; 64 * 1024])));
+        assert_eq!(server.read(key, HELD_MAX), Read::Data(Bytes::from(vec![0; 64 * 1024])));
         assert!(!server.is_full(key));
         assert_eq!(hear(&mut server, piece.clone()), Ok(Some(key)));
         server.break_off(key);
@@ -789,7 +789,7 @@ mod tests {
         let mut server = known();
         let mut keys = Vec::new();
         for number in 0..LANES as u64 {
-            assert_eq!(hear(&mut server, octets(number, b"x")), Ok(None));
+            assert_eq!(hear(&mut server, bytes(number, b"x")), Ok(None));
             if accepts {
                 keys.extend(server.accept().map(|(key, _)| key));
             }
@@ -797,12 +797,12 @@ mod tests {
         (server, keys)
     }
 
-    /// How many pieces of `len` octets, cut from buffers one each, go to lanes in turns before nothing more is to be heard; and how many of these buffers are held then.
+    /// How many pieces of `len` bytes, cut from buffers one each, go to lanes in turns before nothing more is to be heard; and how many of these buffers are held then.
     fn fill(server: &mut Lanes, len: usize) -> (usize, usize) {
         let mut buffers = Vec::new();
         for number in (0..LANES as u64).cycle() {
             let mut buffer = bytes::BytesMut::with_capacity(BUFFER);
-            buffer.extend_from_slice(&head(number, Word::Octets));
+            buffer.extend_from_slice(&head(number, Word::Data));
             buffer.resize(buffer.len() + len, 7);
             let message = buffer.split().freeze();
             let message = if message.len() < PIECE_MIN { Bytes::copy_from_slice(&message) } else { message };
@@ -823,7 +823,7 @@ mod tests {
         let first = server.next_number;
         for number in first..first + 3 * LANES_MAX as u64 {
             let word = if number % 2 == 0 { Word::End } else { Word::BrokenOff };
-            hear(&mut server, octets(number, b"greeting")).unwrap();
+            hear(&mut server, bytes(number, b"greeting")).unwrap();
             hear(&mut server, head(number, word)).unwrap();
             hear(&mut server, head(number, Word::Unread)).unwrap();
             assert_eq!(server.next_message().map(|said| (said.lane, said.word)), Some((number, Word::BrokenOff)));
@@ -831,12 +831,12 @@ mod tests {
             assert_eq!(server.held_offered, server.held);
         }
         let next = server.next_number;
-        hear(&mut server, octets(next, b"greeting")).unwrap();
+        hear(&mut server, bytes(next, b"greeting")).unwrap();
         for _ in 0..waiting {
             assert!(server.accept().is_some());
         }
         let (key, _) = server.accept().unwrap();
-        assert_eq!(server.read(key, 100), Read::Octets(Bytes::from_static(b"greeting")));
+        assert_eq!(server.read(key, 100), Read::Data(Bytes::from_static(b"greeting")));
         assert!(server.accept().is_none());
     }
 
@@ -886,7 +886,7 @@ mod tests {
             let mut last = None;
             for _ in 0..100 {
                 for number in 0..LANES as u64 {
-                    last = last.or(hear(&mut server, octets(number, &vec![0; len])).expect("no violation"));
+                    last = last.or(hear(&mut server, bytes(number, &vec![0; len])).expect("no violation"));
                     awake.into_iter().for_each(|awake| while server.read(awake, len) != Read::Nothing {});
                 }
                 if last.is_some() {
@@ -915,7 +915,7 @@ mod tests {
         assert!(server.held() > 0);
         for (at, key) in keys.into_iter().enumerate() {
             match at % 4 {
-                0 => while matches!(server.read(key, 999), Read::Octets(_)) {},
+                0 => while matches!(server.read(key, 999), Read::Data(_)) {},
                 1 => server.drop_receiver(key),
                 2 => drop(hear(&mut server, head(at as u64, Word::BrokenOff)).expect("no violation")),
                 _ => server.change(key, Lane::stop_reading),
@@ -927,12 +927,12 @@ mod tests {
     #[test]
     fn a_message_in_parts_is_one_of_its_lane() {
         let mut server = Lanes::new(false);
-        assert_eq!(server.hear(true, false, octets(0, b"a")), Ok(None));
+        assert_eq!(server.hear(true, false, bytes(0, b"a")), Ok(None));
         assert_eq!(server.hear(false, false, Bytes::from_static(b"b")), Ok(None));
         assert_eq!(server.hear(false, true, Bytes::from_static(b"c")), Ok(None));
         let (key, _) = server.accept().expect("it came");
         let read: Vec<Read> = (0..4).map(|_| server.read(key, 9)).collect();
-        let piece = |octets| Read::Octets(Bytes::from_static(octets));
+        let piece = |bytes| Read::Data(Bytes::from_static(bytes));
         assert_eq!(read, [piece(b"a"), piece(b"b"), piece(b"c"), Read::Nothing]);
         assert_eq!(server.hear(true, false, head(0, Word::End)), Err(Violation::Head));
     }

@@ -1,11 +1,14 @@
 //! A server's end: [`WebSocketListener`].
 
-use super::driver::{Conversation, Manner, violated};
+use super::carrier::WebSocketCarrier;
+use super::driver::{ConnConfig, Conversation, violated};
 use super::frames::{Frames, Role, Violation};
+use super::shared::Shared;
 use super::upgrade::asked;
-use super::{BoundBy, Shared, WebSocketCarrier, WebSocketOptions};
+use super::{BoundBy, WebSocketOptions};
+use crate::goodbyes::Goodbyes;
 use crate::peers::{Full, Peers, Place};
-use crate::tcp::Tcp;
+use crate::tcp::{Tcp, is_left};
 use crate::tls::exported;
 use bytes::BytesMut;
 use hoop_flow::Binding;
@@ -13,9 +16,13 @@ use hoop_flow::frame::Frame;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use socket2::SockRef;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,11 +52,22 @@ pub struct WebSocketLimits {
     pub handshake_time: Duration,
     /// Connections at once; more are closed. Default: 20,000, some 60 KB each; a stranger's may have 390 KB while its lanes say who they are, some ten seconds.
     pub connections: usize,
+    /// Strangers' connections that are over, and that are given up to a second to say so, too; others are cut off once they were told. Default: 256.
+    pub goodbyes: usize,
+    /// The same of one address; default: 8.
+    pub goodbyes_per_peer: usize,
 }
 
 impl Default for WebSocketLimits {
     fn default() -> Self {
-        Self { handshakes: 512, handshakes_per_peer: 32, handshake_time: Duration::from_secs(10), connections: 20_000 }
+        Self {
+            handshakes: 512,
+            handshakes_per_peer: 32,
+            handshake_time: Duration::from_secs(10),
+            connections: 20_000,
+            goodbyes: 256,
+            goodbyes_per_peer: 8,
+        }
     }
 }
 
@@ -103,6 +121,7 @@ impl WebSocketListener {
             options,
             connections: Arc::new(Semaphore::new(limits.connections)),
             peers: Peers::new(limits.handshakes, limits.handshakes_per_peer),
+            goodbyes: Goodbyes::new(limits.goodbyes, limits.goodbyes_per_peer),
             limits,
             hand_over,
         });
@@ -141,6 +160,7 @@ struct Admitting {
     limits: WebSocketLimits,
     connections: Arc<Semaphore>,
     peers: Peers,
+    goodbyes: Goodbyes,
     hand_over: mpsc::Sender<WebSocketCarrier>,
 }
 
@@ -157,7 +177,11 @@ impl Admitting {
     async fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let Ok(connection) = self.connections.clone().try_acquire_owned() else { return };
         let place = loop {
-            match self.peers.take_settled(peer.ip()) {
+            // Who came by another way meanwhile, or waited for too long, costs no handshake.
+            if is_left(&stream) {
+                return;
+            }
+            match self.peers.take_settled(peer.ip(), roll()) {
                 Ok(place) => break place,
                 Err(Full::OfPeer) => return,
                 // More wait in the kernel's backlog.
@@ -169,6 +193,7 @@ impl Admitting {
             let limit = admitting.limits.handshake_time;
             let shaking = admitting.shake_hands(stream, peer, connection, &place);
             let Ok(Ok(carrier)) = tokio::time::timeout(limit, shaking).await else { return };
+            place.is_done();
             let shared = carrier.handle.0.clone();
             tokio::select! {
                 _ = admitting.hand_over.send(carrier) => {}
@@ -193,11 +218,18 @@ impl Admitting {
             Some(tls) => {
                 let hello = LazyConfigAcceptor::new(Acceptor::default(), tcp).await?;
                 place.speaks();
-                let stream = hello.into_stream(tls.clone()).await?;
+                let mut shaking = pin!(hello.into_stream(tls.clone()));
+                // What it does before it waits is to answer.
+                let answered = poll_fn(|cx| Poll::Ready(shaking.as_mut().poll(cx))).await;
+                place.is_answered(watch.clone());
+                let stream = match answered {
+                    Poll::Ready(stream) => stream?,
+                    Poll::Pending => shaking.await?,
+                };
                 let exported = exported(stream.get_ref().1)?;
-                self.begin(stream, Some(exported), &shared, connection).await?
+                self.begin(stream, Some(exported), &shared, (peer.ip(), connection)).await?
             }
-            None => self.begin(tcp, None, &shared, connection).await?,
+            None => self.begin(tcp, None, &shared, (peer.ip(), connection)).await?,
         };
         Ok(WebSocketCarrier::new(&shared, binding, watch, peer))
     }
@@ -208,7 +240,7 @@ impl Admitting {
         mut stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         exported: Option<Binding>,
         shared: &Arc<Shared>,
-        connection: OwnedSemaphorePermit,
+        (peer, connection): (IpAddr, OwnedSemaphorePermit),
     ) -> io::Result<Binding> {
         let mut buffer = BytesMut::new();
         let (answer, granted) = asked(&mut stream, &mut buffer, &self.options.path).await?;
@@ -225,14 +257,41 @@ impl Admitting {
             (BoundBy::Nonces, _) | (_, None) => challenge(&mut conversation).await?,
         };
         let WebSocketOptions { idle, keep_alive, patience, .. } = self.options;
-        let manner = Manner { role, idle, keep_alive, patience };
-        let running = conversation.run(shared.clone(), manner, None);
+        let config = ConnConfig { role, idle, keep_alive, patience };
+        let running = conversation.run(shared.clone(), config, None);
+        let (goodbyes, shared) = (self.goodbyes.clone(), shared.clone());
         tokio::spawn(async move {
-            running.await;
+            tokio::select! {
+                // First: what is over is told so before it is cut off.
+                biased;
+                () = running => {}
+                () = is_cut_off(&shared, peer, &goodbyes) => {}
+            }
             drop(connection);
         });
         Ok(binding)
     }
+}
+
+/// Returns once a stranger's connection is over and there are goodbyes enough: nobody knows whose it is, and it takes memory that no address is charged for.
+async fn is_cut_off(shared: &Shared, peer: IpAddr, goodbyes: &Goodbyes) {
+    shared.until_gone().await;
+    if shared.is_known.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+    // It counts until the connection's task has ended.
+    let goodbye = goodbyes.begin(peer);
+    if goodbye.is_some() {
+        std::future::pending().await
+    }
+}
+
+/// By what it is drawn who makes way.
+fn roll() -> u64 {
+    let mut roll = [0; 8];
+    // Without dice the one with the lowest address does.
+    let _ = SystemRandom::new().fill(&mut roll);
+    u64::from_ne_bytes(roll)
 }
 
 /// Hears HELLO and answers CHALLENGE.

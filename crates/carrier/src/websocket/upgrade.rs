@@ -16,7 +16,7 @@ pub const WEBSOCKET_PROTOCOL: &str = "hoop-flow.1";
 /// Where a server has its WebSocket, unless it is told otherwise (RFC 8615).
 pub const WEBSOCKET_PATH: &str = "/.well-known/hoop-flow";
 
-/// The longest head of a request or an answer, in octets; what proxies add fits many times.
+/// The longest head of a request or an answer, in bytes; what proxies add fits many times.
 const HEAD_MAX: usize = 8 * 1024;
 
 /// Its most fields.
@@ -69,7 +69,7 @@ impl From<Refused> for io::Error {
 async fn read_head(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> io::Result<BytesMut> {
     let mut searched = 0;
     loop {
-        if let Some(at) = buffer[searched..].windows(4).position(|octets| octets == b"\r\n\r\n") {
+        if let Some(at) = buffer[searched..].windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             return Ok(buffer.split_to(searched + at + 4));
         }
         searched = buffer.len().saturating_sub(3);

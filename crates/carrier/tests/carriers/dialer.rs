@@ -54,7 +54,7 @@ async fn where_both_pass_quic_wins_over_either_family() {
 }
 
 #[tokio::test]
-async fn where_udp_goes_nowhere_websocket_wins_and_the_next_time_quic_is_not_tried() {
+async fn where_udp_is_lost_websocket_wins_and_quic_is_not_tried_next() {
     let (_, websocket) = both(V4).await;
     let (sink, port) = nowhere().await;
     let (to, dialer) = (server(&[V4], port, &websocket), dialer());
@@ -89,7 +89,7 @@ async fn a_server_that_is_full_has_answered_and_quic_is_tried_first_again() {
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_is_costs_little_and_a_server_that_is_nowhere_is_an_error() {
+async fn a_dead_address_costs_little_and_a_dead_server_is_an_error() {
     let (quic, websocket) = both(V4).await;
     let nobody: IpAddr = "127.0.0.77".parse().expect("an address");
     let to = server(&[nobody, V4], quic.local_address().expect("an address").port(), &websocket);

@@ -30,7 +30,7 @@ async fn both_ways(ours: Lane, theirs: Lane, seed: u8) {
 }
 
 #[tokio::test]
-async fn four_lanes_carry_twenty_megabytes_each_way_at_once_and_each_octet_arrives_in_its_place() {
+async fn four_lanes_carry_twenty_megabytes_each_way_at_once_in_order() {
     for (name, device, server) in pairs().await {
         let mut lanes = Vec::new();
         for seed in 0..LANES {
@@ -62,7 +62,7 @@ async fn a_finished_direction_ends_after_its_last_octet_and_the_other_goes_on() 
 }
 
 #[tokio::test]
-async fn a_direction_that_is_dropped_unfinished_is_an_error_to_its_reader_and_not_an_end() {
+async fn an_unfinished_direction_is_an_error_to_its_reader_and_no_end() {
     for (name, device, server) in pairs().await {
         let (ours, mut theirs) = soon(lane(&*device, &*server)).await;
         let (mut other, mut other_end) = soon(lane(&*device, &*server)).await;
@@ -195,7 +195,7 @@ async fn share(device: &dyn Carrier, server: &dyn Carrier) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn lanes_of_quic_that_all_want_to_send_to_a_slow_reader_have_about_the_same() {
+async fn quic_lanes_that_send_to_a_slow_reader_have_about_the_same() {
     for (name, device, server) in pairs().await {
         if device.kind() != Kind::Quic {
             continue;

@@ -110,8 +110,8 @@ fn is_alone(test: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_first_packets_are_answered_by_retries_and_a_device_still_gets_in() {
-    if !is_alone("quic::ten_thousand_first_packets_are_answered_by_retries_and_a_device_still_gets_in") {
+async fn ten_thousand_first_packets_get_retries_and_a_device_gets_in() {
+    if !is_alone("quic::ten_thousand_first_packets_get_retries_and_a_device_gets_in") {
         return;
     }
     let limits = QuicLimits { retry_from: 8, handshakes: 16, ..QuicLimits::default() };
@@ -176,7 +176,7 @@ async fn handshakes_that_were_left_are_counted_until_they_are_forgotten() {
 }
 
 #[tokio::test]
-async fn a_device_opens_as_many_lanes_as_the_server_allows_and_waits_for_the_next() {
+async fn a_device_opens_as_many_lanes_as_it_may_and_waits_for_the_next() {
     let listener = quic_listener(V4, &QuicOptions { lanes: 2, ..QuicOptions::server() }, QuicLimits::default());
     let endpoint = quic_device(&QuicOptions::device());
     let address = listener.local_address().expect("an address");
@@ -218,7 +218,7 @@ async fn a_transfer_goes_on_from_a_fresh_socket_and_new_carriers_leave_from_it()
 }
 
 #[tokio::test]
-async fn a_way_that_is_shut_in_mid_transfer_is_noticed_by_whoever_sends_long_before_the_carrier_is_gone() {
+async fn a_sender_notices_a_shut_way_long_before_its_carrier_is_gone() {
     let options = QuicOptions { idle: Duration::from_secs(600), ..QuicOptions::device() };
     let listener = quic_listener(V4, &options, QuicLimits::default());
     let way = Way::to(listener.local_address().expect("an address")).await;
@@ -242,7 +242,7 @@ async fn a_way_that_is_shut_in_mid_transfer_is_noticed_by_whoever_sends_long_bef
 }
 
 #[tokio::test]
-async fn a_carrier_without_traffic_ends_by_its_idle_time_and_is_never_called_silent() {
+async fn an_idle_carrier_ends_by_its_idle_time_and_is_never_called_silent() {
     let options = QuicOptions { idle: Duration::from_secs(1), ..QuicOptions::device() };
     let listener = quic_listener(V4, &options, QuicLimits::default());
     let endpoint = quic_device(&options);
@@ -298,7 +298,7 @@ async fn ended(endpoint: &QuicDevice, key: &ResetKey) -> (SocketAddr, QuicCarrie
 }
 
 #[tokio::test]
-async fn a_server_that_was_restarted_tells_its_devices_so_if_it_has_the_key_of_before() {
+async fn a_restarted_server_with_the_same_key_tells_its_devices_so() {
     let [key, other] = [b"secret", b"others"].map(|secret| ResetKey::derive(secret, b"place"));
     // A device's idle time is what it waits for else.
     let patient = QuicOptions { idle: Duration::from_secs(600), ..QuicOptions::device() };
@@ -345,7 +345,7 @@ async fn a_device_may_move_just_when_its_server_tells_it_that_it_was_restarted()
 }
 
 #[tokio::test]
-async fn a_server_for_another_name_and_one_that_speaks_another_protocol_are_refused() {
+async fn a_server_of_another_name_or_another_protocol_is_refused() {
     let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
     let address = listener.local_address().expect("an address");
     let endpoint = quic_device(&QuicOptions::device());

@@ -13,9 +13,9 @@ use rustls::pki_types::ServerName;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -77,7 +77,7 @@ fn frame(first: u8, len: &[u8], payload: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_device_that_breaks_the_protocol_is_closed_with_the_code_that_says_how_and_others_go_on() {
+async fn a_device_that_breaks_the_protocol_is_told_how_and_others_go_on() {
     let listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
     let device = websocket_device(&WebSocketOptions::default());
     let address = listener.local_address();
@@ -155,8 +155,79 @@ async fn handshakes_that_never_end_are_bounded_for_each_peer_and_given_up() {
     assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
 }
 
+/// What a TLS connection begins with.
+fn client_hello() -> Vec<u8> {
+    let name = ServerName::try_from(NAME).expect("a name");
+    let mut client = rustls::ClientConnection::new(Arc::new(TLS.device.clone()), name).expect("TLS");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("it is written");
+    hello
+}
+
+/// Each has its only handshake, and answers nothing.
 #[tokio::test]
-async fn no_more_connections_than_there_may_be_are_taken_and_one_that_ends_makes_room() {
+async fn strangers_of_many_addresses_that_answer_nothing_make_way_at_once() {
+    let limits = WebSocketLimits { handshakes: 8, handshakes_per_peer: 4, ..WebSocketLimits::default() };
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
+    let (address, hello) = (listener.local_address(), client_hello());
+    let mut strangers = Vec::new();
+    for number in 1..=40 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 1, number], 0).into()).expect("an address");
+        let mut stream = socket.connect(address).await.expect("a connection");
+        stream.write_all(&hello).await.expect("it is sent");
+        strangers.push(stream);
+    }
+    let (device, begun) = (websocket_device(&WebSocketOptions::default()), Instant::now());
+    let (device, server) = soon(async { tokio::join!(device.connect(address, NAME), listener.accept()) }).await;
+    assert_eq!(device.expect("a carrier").binding(), server.expect("a carrier").binding());
+    // Where each had two seconds, it waited for eight.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+/// A device that came by another way has left the one that waits for the server.
+#[tokio::test]
+async fn a_connection_that_its_device_has_left_costs_no_handshake() {
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), WebSocketLimits::default()).await;
+    let mut left = std::net::TcpStream::connect(listener.local_address()).expect("a connection");
+    std::io::Write::write_all(&mut left, &client_hello()).expect("it is sent");
+    left.shutdown(std::net::Shutdown::Write).expect("it is ended");
+    left.set_nonblocking(true).expect("a socket");
+    let mut left = TcpStream::from_std(left).expect("a socket");
+    assert!(to_the_end(&mut left).await.is_empty(), "it is not answered");
+}
+
+/// Each takes a descriptor and some 60 KB for as long as its other end says nothing, a second at most.
+#[tokio::test]
+async fn strangers_whose_connections_are_over_are_waited_for_a_few_at_a_time() {
+    let limits = WebSocketLimits { goodbyes_per_peer: 3, ..WebSocketLimits::default() };
+    let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
+    let (mut strangers, mut carriers) = (Vec::new(), Vec::new());
+    for _ in 0..12 {
+        let mut stream = tls(listener.local_address()).await;
+        stream.write_all(request(WEBSOCKET_PATH).as_bytes()).await.expect("it is sent");
+        carriers.push(soon(listener.accept()).await.expect("a carrier"));
+        strangers.push(stream);
+    }
+    carriers[0].is_known();
+    carriers.iter().for_each(Carrier::close);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(listener.connections(), 4, "a device's, and as many strangers' as an address may have");
+    for stream in &mut strangers {
+        assert!(to_the_end(stream).await.ends_with(&[0x88, 2, 3, 232]), "it is told");
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    drop(strangers);
+    soon(async {
+        while listener.connections() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_are_bounded_and_one_that_ends_makes_room() {
     let limits = WebSocketLimits { connections: 1, ..WebSocketLimits::default() };
     let listener = websocket_listener(V4, &WebSocketOptions::default(), limits).await;
     let (address, device) = (listener.local_address(), websocket_device(&WebSocketOptions::default()));
@@ -267,7 +338,7 @@ async fn way(server: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<()>) {
 }
 
 #[tokio::test]
-async fn a_carrier_is_gone_once_its_way_is_cut_or_nothing_has_come_for_its_idle_time() {
+async fn a_carrier_is_gone_once_its_way_is_cut_or_it_was_idle_for_long() {
     let options = WebSocketOptions { idle: Duration::from_millis(700), ..WebSocketOptions::default() };
     let listener = websocket_listener(V4, &options, WebSocketLimits::default()).await;
     let (address, carrying) = way(listener.local_address()).await;
@@ -347,7 +418,7 @@ async fn the_last_word_before_a_goodbye_still_arrives() {
 }
 
 #[tokio::test]
-async fn a_carrier_that_is_probed_is_answered_and_does_not_end_for_want_of_traffic() {
+async fn a_probed_carrier_is_answered_and_does_not_end_as_idle() {
     let options = WebSocketOptions { idle: Duration::from_secs(3), ..WebSocketOptions::default() };
     let (device, server) = websocket_pair(V4, &options).await;
     for _ in 0..10 {

@@ -4,6 +4,7 @@ use crate::flow::CarrierId;
 use hoop_carrier::{Carrier, Kind};
 use hoop_flow::HostId;
 use hoop_units::DeviceId;
+use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -36,7 +37,7 @@ pub(super) struct Most {
 }
 
 /// The carriers that there are, within bounds. Strangers have what devices leave, and no more than a share of all: when their places are taken, or those of an address, one
-/// makes way of the address that has most, which has been there longest.
+/// makes way of the address that has most, which has been there longest. WebSockets have places of their own, and make way in the same manner.
 #[derive(Default)]
 pub(super) struct Carriers {
     all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Whose)>,
@@ -62,8 +63,9 @@ impl Carriers {
         // Who holds carriers idle and has no key must not keep devices of the same address out.
         let is_crowded = address.is_some() && self.strangers.get(&address).copied() >= Some(most.of_address);
         if is_websocket(carrier) && self.websockets >= most.websockets {
-            let is_stranger = |whose: &Whose| matches!(whose, Whose::Stranger(_));
-            let oldest = self.all.iter().find(|(_, (other, whose))| is_websocket(other) && is_stranger(whose));
+            let from = self.fullest_of_websockets();
+            let is_from = |whose: &Whose| from.is_some_and(|at| *whose == Whose::Stranger(at));
+            let oldest = self.all.iter().find(|(_, (other, whose))| is_from(whose) && is_websocket(other));
             match oldest.map(|(id, _)| *id).and_then(|id| self.remove(id)) {
                 Some(oldest) => out = Some(oldest),
                 None => return Some(carrier.clone()),
@@ -92,6 +94,19 @@ impl Carriers {
         };
         let mut strangers = self.all.values().filter_map(|(_, whose)| at(whose));
         strangers.find(|at| self.strangers.get(at) == Some(most))
+    }
+
+    /// Where most strangers' WebSockets are; of equals, where one has been for longest.
+    fn fullest_of_websockets(&self) -> Option<Option<DeviceId>> {
+        let mut counts = HashMap::<_, (usize, Reverse<CarrierId>)>::new();
+        for (id, (carrier, whose)) in &self.all {
+            if let Whose::Stranger(at) = whose
+                && is_websocket(carrier)
+            {
+                counts.entry(*at).or_insert((0, Reverse(*id))).0 += 1;
+            }
+        }
+        counts.into_iter().max_by_key(|(_, count)| *count).map(|(at, _)| at)
     }
 
     /// A flow of this device was attached over it; it is told so if it is one of the first [`WIDE`]. Gives it back, to be closed, if the device has `most` others.
@@ -273,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_with_most_strangers_makes_way_when_their_share_is_full() {
+    fn strangers_have_their_share_and_make_way_where_most_are() {
         let mut carriers = Carriers::default();
         let mut id = 0;
         let mut add = |carriers: &mut Carriers, address: &str| {
@@ -313,6 +328,31 @@ mod tests {
         assert!(Arc::ptr_eq(&out, &all[3]), "all are devices'");
         carriers.remove(CarrierId(2));
         assert!(carriers.add(CarrierId(6), &all[4], most).is_none());
+    }
+
+    /// Devices have all places but a few.
+    #[test]
+    fn an_address_with_many_strange_websockets_makes_way_for_others() {
+        let mut carriers = Carriers::default();
+        let most = Most { websockets: 4, ..most(99, 99, 99) };
+        let (mut id, mut all) = (0, Vec::new());
+        let mut add = |carriers: &mut Carriers, address: &str| {
+            id += 1;
+            let carrier: Arc<dyn Carrier> = Arc::new(WebSocket(from(address)));
+            all.push(carrier.clone());
+            carriers.add(CarrierId(id), &carrier, most).and_then(|out| out.peer()).map(|peer| peer.to_string())
+        };
+        assert_eq!(add(&mut carriers, "198.51.100.1"), None);
+        assert!(carriers.is_a_devices(CarrierId(1), HOST, 9).is_none());
+        assert_eq!(add(&mut carriers, "192.0.2.1"), None, "it has not said yet who it is");
+        for _ in 0..2 {
+            assert_eq!(add(&mut carriers, "192.0.2.66"), None);
+        }
+        for _ in 0..9 {
+            assert_eq!(add(&mut carriers, "192.0.2.66").as_deref(), Some("192.0.2.66"));
+        }
+        assert_eq!(add(&mut carriers, "192.0.2.2").as_deref(), Some("192.0.2.66"));
+        assert_eq!(add(&mut carriers, "192.0.2.3").as_deref(), Some("192.0.2.1"), "all have one: the oldest");
     }
 
     /// What comes before its turn waits in memory, which no device's account has.

@@ -6,7 +6,7 @@ use crate::support::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hoop_gateway::{Config, DeviceLimits, Patience};
+use hoop_gateway::{BodyTimeouts, Config, DeviceLimits};
 use hoop_http::ServerLimits;
 use hoop_units::ContentRange;
 use http::{HeaderValue, Method, StatusCode};
@@ -336,7 +336,8 @@ async fn a_device_in_a_hurry_is_told_to_wait_and_another_is_served() {
 async fn a_body_that_trickles_is_cut_off_and_its_whole_records_are_kept() {
     let service = shut().await;
     let (gateway, _folder) = gateway_with(|config| {
-        config.patience = Patience { silence: GENEROUS, least_bytes: 1000, within: Duration::from_millis(300) };
+        config.body_timeouts =
+            BodyTimeouts { silence: GENEROUS, least_bytes: 1000, within: Duration::from_millis(300) };
     })
     .await;
     let z = sealed(1, 200_000, LATER);

@@ -3,7 +3,7 @@
 
 use crate::support::service::{Service, Weather};
 use crate::support::{GENEROUS, LATER, Running, config, id_of, sealed, start};
-use hoop_gateway::{DeviceLimits, Patience};
+use hoop_gateway::{BodyTimeouts, DeviceLimits};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -81,7 +81,7 @@ async fn gateway() -> (Running, TempDir) {
         loopback: true,
         ..DeviceLimits::default()
     };
-    config.patience = Patience { silence: HOUR, least_bytes: 1, within: HOUR };
+    config.body_timeouts = BodyTimeouts { silence: HOUR, least_bytes: 1, within: HOUR };
     (config.limits.head_timeout, config.limits.idle_timeout, config.limits.least_read) = (HOUR, HOUR, None);
     (start(config).await, folder)
 }

@@ -22,8 +22,8 @@ const ROOM_MIN: u64 = 4 << 10;
 pub fn room(name: &str, size: Option<Size>) -> Result<Option<u64>, Failure> {
     match size.map(|size| size.0) {
         Some(bytes @ 0..ROOM_MIN) => {
-            let failure = Failure::usage(format!("{name} is {bytes} bytes, in which no upload has room"));
-            Err(if bytes == 0 { failure } else { failure.hint(format!("{bytes}G, for gibibytes")) })
+            let failure = Failure::usage(format!("{name} is {bytes} bytes, which is too little for any upload"));
+            Err(if bytes == 0 { failure } else { failure.hint(format!("write {bytes}G for gibibytes")) })
         }
         bytes => Ok(bytes),
     }

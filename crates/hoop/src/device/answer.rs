@@ -31,12 +31,14 @@ pub fn answer_document(answer: &Answer) -> Value {
 /// What can be done about it, as a line, or nothing.
 pub fn way_out(state: State, id: UploadId) -> String {
     match state {
-        State::Held => format!("Sign in, then: hoop release {id} -b 'name=value'\n"),
+        State::Held => format!("Sign in, then run: hoop release {id} -b 'name=value'\n"),
         State::Rejected => {
-            format!("The service keeps it for a week: `hoop release {id} -b 'name=value'` hands it over again.\n")
+            format!("The service keeps it for a week. To hand it over again: hoop release {id} -b 'name=value'\n")
         }
         State::Unknown => {
-            format!("Look whether it is there. If not, within a week: hoop release {id} -b 'name=value' --even-twice\n")
+            format!(
+                "Check whether it is there. If not, run within a week: hoop release {id} -b 'name=value' --even-twice\n"
+            )
         }
         State::Announced | State::Receiving | State::Stored | State::Delivering | State::Received => String::new(),
         State::Accepted | State::Stopped | State::Expired | State::Refused => String::new(),

@@ -34,10 +34,10 @@ impl From<PushError> for Failure {
             PushError::Upload(error) => error.into(),
             PushError::Tickets(TicketsError::NoHoop(reason)) => {
                 Self::new(Exit::Refused, "the service does not take sealed uploads", reason)
-                    .hint("`hoop push`, which then sends the ordinary request")
+                    .hint("use `hoop push`, which sends the ordinary request instead")
             }
             PushError::Tickets(TicketsError::Refused(refusal)) if refusal.status == 429 => {
-                Self::new(Exit::Refused, "the service issues no ticket now", refusal).hint("again in a minute")
+                Self::new(Exit::Refused, "the service issues no ticket now", refusal).hint("try again in a minute")
             }
             PushError::Tickets(TicketsError::Refused(refusal)) => {
                 Self::new(Exit::Refused, "the service issues no ticket", refusal)
@@ -45,46 +45,46 @@ impl From<PushError> for Failure {
             }
             // What rustls says of a server that does not speak TLS at all.
             PushError::Tickets(TicketsError::Link(error)) if error.to_string().contains("InvalidContentType") => {
-                Self::new(Exit::Network, "nothing speaks TLS at that port", error)
-                    .hint("http:// instead of https://, if that is meant")
+                Self::new(Exit::Network, "the server does not speak TLS on that port", error)
+                    .hint("use http:// instead of https://, if you meant that")
             }
             PushError::Tickets(TicketsError::Link(error)) if error.is_distrust() => {
-                Self::new(Exit::Network, "the service cannot be trusted", error)
-                    .hint("--ca FILE with its certificate authority, if it has one of its own")
+                Self::new(Exit::Network, "cannot trust the service's certificate", error)
+                    .hint("name its certificate authority with --ca FILE, if it has one of its own")
             }
             PushError::Tickets(TicketsError::Link(error)) => Self::new(
                 Exit::Network,
-                "the service cannot be reached for a ticket",
+                "cannot reach the service for a ticket",
                 error,
             )
             .hint(
-                "check the URL and the network; `hoop tickets` fetches some ahead for when the service is out of reach",
+                "check the URL and the network; `hoop tickets` fetches tickets in advance, for a time when the service is out of reach",
             ),
             PushError::Tickets(TicketsError::Unusable(reason)) => {
-                Self::new(Exit::Unexpected, "the service's ticket cannot be used", reason)
-                    .hint("a newer hoop here, or at the service")
+                Self::new(Exit::Unexpected, "cannot use the service's ticket", reason)
+                    .hint("install a newer hoop here, or at the service")
             }
             PushError::Refused(refusal) => Self::new(Exit::Refused, "the service does not take the upload", refusal),
             PushError::TooLarge { len, max } => Self::new(
                 Exit::Refused,
                 "the upload is larger than the service allows",
-                format!("it has {len} bytes when sealed, and {max} are allowed"),
+                format!("it has {len} bytes when sealed, but at most {max} are allowed"),
             ),
             PushError::Unreachable(reason) => {
-                Self::new(Exit::Network, "nobody can be reached", reason).hint("again, when the network is back")
+                Self::new(Exit::Network, "cannot reach a gateway or the service", reason).hint("try again when the network is back")
             }
             PushError::NotNow(refusal) => {
-                Self::new(Exit::Network, "the service takes nothing now", refusal).hint("again, in a while")
+                Self::new(Exit::Network, "the service takes no uploads now", refusal).hint("try again later")
             }
             PushError::Resume(error @ ResumeError::InUse) => {
-                Self::new(Exit::Unexpected, "the upload cannot be resumed", error).hint("again, once that has ended")
+                Self::new(Exit::Unexpected, "cannot resume the upload", error).hint("try again when the other process has ended")
             }
             PushError::Resume(error @ (ResumeError::NotKept(_) | ResumeError::Restarted)) => {
-                Self::new(Exit::Refused, "the upload cannot be resumed", error)
-                    .hint("`hoop status ID`, and if it has not arrived, the upload anew with `hoop push`")
+                Self::new(Exit::Refused, "cannot resume the upload", error)
+                    .hint("run `hoop status ID`; if the upload has not arrived, send it again with `hoop push`")
             }
             PushError::State(error) => {
-                Self::new(Exit::File, "the state folder cannot be written", error).hint("another folder in HOOP_STATE")
+                Self::new(Exit::File, "cannot write the state folder", error).hint("set HOOP_STATE to another folder")
             }
             PushError::Internal(what) => Self::plain(Exit::Unexpected, what),
         }
@@ -96,23 +96,23 @@ impl From<ReleaseError> for Failure {
         match error {
             ReleaseError::Status(error) => error.into(),
             ReleaseError::Link(error) => {
-                Self::new(Exit::Network, "the service cannot be reached", error).hint("again, when the network is back")
+                Self::new(Exit::Network, "cannot reach the service", error).hint("try again when the network is back")
             }
             ReleaseError::Refused(refusal) => {
                 let code = refusal.problem.as_ref().map(|problem| problem.code);
-                let failure = Self::new(Exit::Refused, "the service does not hand it over again", refusal);
+                let failure = Self::new(Exit::Refused, "the service refuses to hand over the upload again", refusal);
                 match code {
                     Some(Code::SignInRequired) => {
-                        failure.hint("-b 'name=value' with the cookies of a session that is good now")
+                        failure.hint("give the cookies of a session that is valid now: -b 'name=value'")
                     }
-                    Some(Code::NotOwner) => failure.hint("the session of whoever sent it"),
+                    Some(Code::NotOwner) => failure.hint("use the session of the user who sent it"),
                     Some(Code::TwicePossible) => {
-                        failure.hint("a look into the application; then --even-twice, if it may be there twice")
+                        failure.hint("look into the application; if the upload may be there twice, use --even-twice")
                     }
                     _ => failure,
                 }
             }
-            error @ ReleaseError::Unusable => Self::plain(Exit::Unexpected, error).hint("a newer hoop here"),
+            error @ ReleaseError::Unusable => Self::plain(Exit::Unexpected, error).hint("install a newer hoop here"),
         }
     }
 }
@@ -121,23 +121,24 @@ impl From<UploadError> for Failure {
     fn from(error: UploadError) -> Self {
         match error {
             UploadError::Source(SourceError::Read { path, source }) => {
-                Self::new(Exit::File, format!("{} cannot be read", path.display()), source)
+                Self::new(Exit::File, format!("cannot read {}", path.display()), source)
             }
             UploadError::Source(SourceError::Directory(path)) => {
                 Self::plain(Exit::File, format!("{} is a directory", path.display()))
-                    .hint("a file, or an archive of it")
+                    .hint("send a file, or an archive of the directory")
             }
             UploadError::Source(SourceError::Spool { path, source }) => {
-                Self::new(Exit::File, format!("{} cannot be copied to a temporary file", path.display()), source)
-                    .hint("another folder in TMPDIR")
+                Self::new(Exit::File, format!("cannot copy {} to a temporary file", path.display()), source)
+                    .hint("set TMPDIR to another folder")
             }
             UploadError::Source(SourceError::Note { path, source }) => {
-                Self::new(Exit::File, format!("{} cannot be written", path.display()), source)
-                    .hint("another folder in HOOP_STATE")
+                Self::new(Exit::File, format!("cannot write {}", path.display()), source)
+                    .hint("set HOOP_STATE to another folder")
             }
             UploadError::Source(SourceError::Changed(path)) => {
-                Self::plain(Exit::Changed, format!("{} changed while it was being sent", path.display()))
-                    .hint("the upload anew with `hoop push`, once nobody writes to the file; nothing of this attempt will be delivered")
+                Self::plain(Exit::Changed, format!("{} changed while it was being sent", path.display())).hint(
+                    "run `hoop push` again when nobody writes to the file; nothing of this attempt will be delivered",
+                )
             }
             error @ (UploadError::Url(_)
             | UploadError::Method(_)
@@ -152,12 +153,14 @@ impl From<StatusError> for Failure {
     fn from(error: StatusError) -> Self {
         match error {
             StatusError::Unreachable(reason) => {
-                Self::new(Exit::Network, "neither the gateway nor the service can be asked", reason)
+                Self::new(Exit::Network, "cannot ask the gateway or the service", reason)
             }
             StatusError::Unknown => Self::plain(Exit::Missing, "neither the gateway nor the service knows the upload")
-                .hint("`hoop resume ID`, or the upload again, if the application does not have it"),
-            StatusError::NotOurs(id) => Self::plain(Exit::Usage, format!("this device remembers no upload {id}"))
-                .hint("`hoop status`, which lists those that it remembers"),
+                .hint("run `hoop resume ID`; or send the upload again, if the application does not have it"),
+            StatusError::NotOurs(id) => {
+                Self::plain(Exit::Usage, format!("this device does not remember an upload {id}"))
+                    .hint("`hoop status` lists the uploads that it remembers")
+            }
         }
     }
 }

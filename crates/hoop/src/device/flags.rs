@@ -10,52 +10,52 @@ use std::path::PathBuf;
 #[derive(Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it")]
 pub enum DeviceCommand {
-    /// Seal an upload, hand it to the gateway, and say when you may leave
+    /// Seal an upload, hand it to a gateway, and tell you when you may leave
     Push(PushFlags),
-    /// Go on with an upload that did not come to its end
+    /// Continue an upload that was interrupted
     Resume(ResumeFlags),
-    /// Have the service hand an upload to the application again: one that is held, rejected or unknown
+    /// Ask the service to hand an upload to the application again, if it is held, rejected or unknown
     Release(ReleaseFlags),
-    /// Tell what has become of uploads
+    /// Show what became of your uploads
     Status(StatusFlags),
-    /// Seal an upload into a file or a pipe, for whoever carries it
+    /// Seal an upload into a file or a pipe, to be carried by other means
     Seal(SealFlags),
-    /// Open RFC 8188 content with a key (needs --raw)
+    /// Open RFC 8188 content with a key (requires --raw)
     Open(OpenFlags),
-    /// Check a receipt that `hoop push --receipt` kept
+    /// Check a receipt that `hoop push --receipt` saved
     #[command(subcommand)]
     Receipt(ReceiptCommand),
-    /// Fetch tickets ahead, for when the service will be out of reach
+    /// Fetch tickets in advance, for a time when the service is out of reach
     Tickets(TicketsFlags),
 }
 
 /// The request, in curl's words.
 #[derive(Args, Clone, Default)]
 pub struct RequestFlags {
-    /// Where to: the URL that the application's form posts to
+    /// The URL that the application's form posts to
     pub url: Option<String>,
     /// A form field: name=value, name=@file[;type=…][;filename=…], or name=<file
     #[arg(short = 'F', long = "form", value_name = "FIELD")]
     pub form: Vec<String>,
-    /// The body: text, @file or @- (as it is, unlike curl's -d); several are joined with &
+    /// The body: text, @file or @- (unchanged, unlike curl's -d). Several are joined with &
     #[arg(short = 'd', long = "data-binary", visible_alias = "data", value_name = "DATA", conflicts_with = "form")]
     pub data: Vec<String>,
-    /// The body is this file, by PUT; after a URL that ends in / its name is added
+    /// Send this file as the body, with PUT. If the URL ends in /, the file's name is added
     #[arg(short = 'T', long = "upload-file", value_name = "FILE", conflicts_with_all = ["form", "data"])]
     pub upload_file: Option<String>,
-    /// The method
+    /// The request method
     #[arg(short = 'X', long = "request", value_name = "METHOD")]
     pub method: Option<String>,
-    /// A header. Authorization and Cookie go to the service alone, with the request for a ticket
+    /// A header field. Authorization and Cookie go only to the service, with the request for a ticket
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub header: Vec<String>,
-    /// Cookies, name=value; …
+    /// Cookies: name=value; …
     #[arg(short = 'b', long = "cookie", value_name = "COOKIES")]
     pub cookie: Vec<String>,
-    /// User and password (Basic)
+    /// User and password, for HTTP Basic
     #[arg(short = 'u', long = "user", value_name = "USER:PASSWORD")]
     pub user: Option<String>,
-    /// How to encipher
+    /// The encryption suite: aes256gcm or aes128gcm
     #[arg(long, value_name = "SUITE", default_value = "aes256gcm", value_parser = suite)]
     pub suite: Suite,
     #[command(flatten)]
@@ -65,16 +65,16 @@ pub struct RequestFlags {
 /// How to reach others.
 #[derive(Args, Clone, Default)]
 pub struct NetworkFlags {
-    /// A PEM file of certificates to trust besides the system's
+    /// Trust the certificates in this PEM file, in addition to the system's
     #[arg(long, visible_alias = "cacert", value_name = "FILE")]
     pub ca: Vec<PathBuf>,
-    /// Use this address for that name and port
+    /// Use this address for this host and port, and do not look up the name
     #[arg(long, value_name = "HOST:PORT:ADDRESS")]
     pub resolve: Vec<Resolve>,
-    /// How long a connection to the service may take
+    /// Wait this long for a connection to the service
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub connect_timeout: Option<Span>,
-    /// Where uploads and tickets are remembered [default: $XDG_STATE_HOME/hoop or ~/.local/state/hoop]
+    /// Remember uploads and tickets in this folder [default: $XDG_STATE_HOME/hoop or ~/.local/state/hoop]
     #[arg(long, value_name = "FOLDER", env = "HOOP_STATE")]
     pub state: Option<PathBuf>,
 }
@@ -85,10 +85,10 @@ pub struct PushFlags {
     pub request: RequestFlags,
     #[command(flatten)]
     pub hand: HandFlags,
-    /// Keep the service's signed receipt in this file; stays until the application has answered
+    /// Save the service's signed receipt in this file, and stay until the application has answered
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     pub receipt: Option<PathBuf>,
-    /// Send the ordinary request, without gateway and seal
+    /// Send the ordinary request: unsealed, and without a gateway
     #[arg(long)]
     pub plain: bool,
 }
@@ -96,44 +96,44 @@ pub struct PushFlags {
 /// How an upload is handed over.
 #[derive(Args)]
 pub struct HandFlags {
-    /// The gateway: auto (look for it), none, or its URL; several URLs are tried in their order
+    /// The gateway: auto (look for one), none, or a URL. Several URLs are tried in the given order
     #[arg(long, value_name = "auto|none|URL", env = "HOOP_GATEWAY", value_delimiter = ',', default_value = "auto")]
     pub gateway: Vec<String>,
-    /// How far to stay
+    /// Stay until the upload has come this far
     #[arg(long, value_enum, default_value = "stored")]
     pub wait: Wait,
-    /// How long to stay for --wait after it is stored [default: until it is settled]
+    /// Stay at most this long for --wait after the upload is stored [default: until the outcome is known]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
-    /// How soon it should be at the service, from now: gateways deliver what has the earliest deadline first
+    /// The time, from now, by which the upload should reach the service. Gateways send the earliest deadline first
     #[arg(long, value_name = "TIME")]
     pub deadline: Option<Span>,
-    /// How long to try without progress
+    /// Give up after this long without progress
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub retry_max_time: Span,
-    /// How long a gateway that has gone half-way is waited for
+    /// Wait this long for a gateway that disappears during the upload
     #[arg(long, value_name = "TIME", default_value = "15s")]
     pub gateway_patience: Span,
-    /// While staying: how long the service may get nothing of what gateways have, until it is sent from here
+    /// While staying: if no gateway delivers anything for this long, send the rest from here
     #[arg(long, value_name = "TIME", default_value = "2m")]
     pub service_patience: Span,
-    /// Rely on the gateway that is there, though it shows no key or another than is known here
+    /// Rely on the gateway even if it shows no key, or another key than the one known here
     #[arg(long)]
     pub trust_new_gateway: bool,
-    /// One JSON object on the standard output
+    /// Print one JSON object on the standard output
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short = 'q', long, visible_alias = "silent", visible_short_alias = 's')]
     pub quiet: bool,
-    /// Say more
+    /// Print more detail
     #[arg(short, long)]
     pub verbose: bool,
 }
 
 #[derive(Args)]
 pub struct ResumeFlags {
-    /// Which; its first digits will do
+    /// The upload's id, or its first digits
     pub id: String,
     #[command(flatten)]
     pub network: NetworkFlags,
@@ -143,43 +143,43 @@ pub struct ResumeFlags {
 
 #[derive(Args)]
 pub struct ReleaseFlags {
-    /// Which; its first digits will do
+    /// The upload's id, or its first digits
     pub id: String,
-    /// Authorization or Cookie of a session that is good now
+    /// The Authorization or Cookie header of a session that is valid now
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub header: Vec<String>,
-    /// Cookies of a session that is good now, name=value; …
+    /// The cookies of a session that is valid now: name=value; …
     #[arg(short = 'b', long = "cookie", value_name = "COOKIES")]
     pub cookie: Vec<String>,
-    /// User and password (Basic)
+    /// User and password, for HTTP Basic
     #[arg(short = 'u', long = "user", value_name = "USER:PASSWORD")]
     pub user: Option<String>,
-    /// Also what is unknown: the application may have it already, and would have it twice
+    /// Also hand over an upload that is unknown. If the application has it already, it then has it twice
     #[arg(long)]
     pub even_twice: bool,
-    /// How long to stay for the application's answer
+    /// Wait this long for the application's answer
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub timeout: Span,
     #[command(flatten)]
     pub network: NetworkFlags,
-    /// JSON on the standard output
+    /// Print JSON on the standard output
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Args)]
 pub struct StatusFlags {
-    /// One upload, in full; its first digits will do
+    /// Show one upload in full: its id, or the first digits
     pub id: Option<String>,
-    /// Keep its receipt in this file
+    /// Save the upload's receipt in this file
     #[arg(long, value_name = "FILE", requires = "id")]
     pub receipt: Option<PathBuf>,
     #[command(flatten)]
     pub network: NetworkFlags,
-    /// JSON on the standard output
+    /// Print JSON on the standard output
     #[arg(long)]
     pub json: bool,
-    /// So many uploads
+    /// List this many uploads
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
     pub count: usize,
 }
@@ -187,31 +187,31 @@ pub struct StatusFlags {
 /// What can be done with receipts.
 #[derive(Subcommand)]
 pub enum ReceiptCommand {
-    /// Whether a receipt is the service's own, and for these files
+    /// Check that a receipt is genuine, and that it is for these files
     Verify(VerifyFlags),
 }
 
 #[derive(Args)]
 pub struct VerifyFlags {
-    /// The receipt
+    /// The file that holds the receipt
     pub receipt: PathBuf,
-    /// The files that were pushed, in their order
+    /// The files that were pushed, in the same order
     pub files: Vec<PathBuf>,
-    /// The body as the application was sent it, instead of files
+    /// The request body that the application received, instead of files
     #[arg(long, value_name = "FILE", conflicts_with = "files")]
     pub body: Option<PathBuf>,
-    /// The service's public key, from elsewhere [default: what the service publishes now]
+    /// The service's public key, from another source [default: what the service publishes now]
     #[arg(long, value_name = "BASE64URL")]
     pub key: Option<String>,
-    /// The service's public keys, from elsewhere: what /.well-known/hoop once said
+    /// The service's public keys, from another source: a copy of /.well-known/hoop
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     pub keys: Option<PathBuf>,
-    /// Ask nobody. Without --key or --keys that proves nothing (exit code 11)
+    /// Do not ask the service. Without --key or --keys, this proves nothing (exit code 11)
     #[arg(long)]
     pub offline: bool,
     #[command(flatten)]
     pub network: NetworkFlags,
-    /// JSON on the standard output
+    /// Print JSON on the standard output
     #[arg(long)]
     pub json: bool,
 }
@@ -220,7 +220,7 @@ pub struct VerifyFlags {
 pub struct SealFlags {
     #[command(flatten)]
     pub request: RequestFlags,
-    /// Write to this file instead of the standard output
+    /// Write to this file [default: the standard output]
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -230,13 +230,13 @@ pub struct SealFlags {
 /// RFC 8188 alone.
 #[derive(Args, Default)]
 pub struct RawFlags {
-    /// RFC 8188 content coding alone, from the standard input to the standard output
+    /// Use only the RFC 8188 content coding, from the standard input to the standard output
     #[arg(long, requires = "key")]
     pub raw: bool,
-    /// Input keying material, in base64url
+    /// The input keying material, in base64url
     #[arg(long, value_name = "BASE64URL", conflicts_with = "key_file")]
     pub key: Option<String>,
-    /// A file that holds the input keying material as it is
+    /// A file that holds the input keying material as raw bytes
     #[arg(long, visible_alias = "ikm", value_name = "FILE", id = "key_file")]
     pub key_file: Option<PathBuf>,
     /// The salt, in base64url [default: random]
@@ -252,16 +252,16 @@ pub struct RawFlags {
 
 #[derive(Args)]
 pub struct OpenFlags {
-    /// RFC 8188 content coding alone, from the standard input to the standard output
+    /// Use only the RFC 8188 content coding, from the standard input to the standard output
     #[arg(long, required = true)]
     pub raw: bool,
-    /// Input keying material, in base64url
+    /// The input keying material, in base64url
     #[arg(long, value_name = "BASE64URL", required_unless_present = "key_file", conflicts_with = "key_file")]
     pub key: Option<String>,
-    /// A file that holds the input keying material as it is
+    /// A file that holds the input keying material as raw bytes
     #[arg(long, visible_alias = "ikm", value_name = "FILE", id = "key_file")]
     pub key_file: Option<PathBuf>,
-    /// How it is enciphered
+    /// The encryption suite: aes256gcm or aes128gcm
     #[arg(long, value_name = "SUITE", default_value = "aes256gcm", value_parser = suite)]
     pub suite: Suite,
 }
@@ -270,17 +270,17 @@ pub struct OpenFlags {
 pub struct TicketsFlags {
     #[command(flatten)]
     pub request: RequestFlags,
-    /// How many
+    /// Fetch this many tickets
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub count: u8,
-    /// One JSON object on the standard output
+    /// Print one JSON object on the standard output
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Wait {
-    /// The gateway (or without one the service) has it on disk: you may leave
+    /// The gateway has it on disk (or the service, without a gateway): you may leave
     Stored,
     /// The service has it
     Received,

@@ -35,7 +35,9 @@ impl Progress {
         match event {
             Event::Measured { bytes } => self.detail(|| format!("{} to send", show::bytes(*bytes))),
             Event::Ticket { id, ahead } => {
-                self.detail(|| format!("upload {id}{}", if *ahead { ", with a ticket fetched ahead" } else { "" }));
+                self.detail(|| {
+                    format!("upload {id}{}", if *ahead { ", with a ticket fetched in advance" } else { "" })
+                });
                 self.phase("waiting for the gateway");
             }
             Event::Way { way, because } => self.way(way, because.as_deref()),
@@ -68,11 +70,11 @@ impl Progress {
                 self.phase(format!("{} · {}{by}{reason}", self.leave(), status.state));
                 self.detail(|| format!("{}{by}{reason}", status.state));
             }
-            Event::Doubt { reason } => self.say(&format!("{reason}: what the service lacks goes to it by another way")),
-            Event::Resumable { id } => self.say(&format!("`hoop resume {id}` goes on with it later")),
+            Event::Doubt { reason } => self.say(&format!("{reason}: sending what the service lacks by another way")),
+            Event::Resumable { id } => self.say(&format!("to continue it later: hoop resume {id}")),
             Event::Forgotten { reason } => {
                 self.say(&format!(
-                    "`hoop status` will not know this upload, since it could not be written down: {reason}"
+                    "`hoop status` will not know this upload, since its record could not be written: {reason}"
                 ));
             }
         }
@@ -96,7 +98,7 @@ impl Progress {
                 }
             }
             Way::Direct => self.say(&format!("sealed, to the service directly{because}")),
-            Way::Plain => self.say(&format!("the ordinary request, not sealed{because}")),
+            Way::Plain => self.say(&format!("as the ordinary request, not sealed{because}")),
         }
     }
 
@@ -108,30 +110,30 @@ impl Progress {
     /// Who the gateway is, and what follows if that is not known.
     fn identity(&self, origin: &Origin, identity: &GatewayIdentity, trusted: bool) {
         let stays = match trusted {
-            true => "it is relied on, as you say",
-            false => "this push stays until the service has everything; --trust-new-gateway relies on it",
+            true => "relying on it, as you asked",
+            false => "this push stays until the service has everything, unless you use --trust-new-gateway",
         };
         match identity {
             GatewayIdentity::Listed => self.detail(|| format!("{origin} is a gateway that the service lists")),
             GatewayIdentity::Known => self.detail(|| format!("{origin} is known here")),
             GatewayIdentity::New { name } => {
-                self.say(&format!("{origin} is new here: the gateway {name}, to be known again by its key"));
+                self.say(&format!("{origin} is new here: gateway {name}; this device will know it again by its key"));
             }
             GatewayIdentity::Changed { name, known } => {
                 let known = known.join(", ");
                 self.say(&format!(
-                    "WARNING: {origin} is not the gateway that is known here ({known}), but {name}. Somebody may pose as it: {stays}"
+                    "WARNING: {origin} is gateway {name}, not the one known here ({known}). Someone may be posing as it: {stays}"
                 ));
             }
             GatewayIdentity::Unproven { known } if known.is_empty() => {
                 self.say(&format!(
-                    "{origin} does not show who it is (an older gateway, one behind a router, or somebody else): {stays}"
+                    "{origin} does not show who it is (an older gateway, one behind a router, or someone else): {stays}"
                 ));
             }
             GatewayIdentity::Unproven { known } => {
                 let known = known.join(", ");
                 self.say(&format!(
-                    "WARNING: {origin} does not show that it is the gateway that is known here ({known}): {stays}"
+                    "WARNING: {origin} does not prove that it is the gateway known here ({known}): {stays}"
                 ));
             }
         }

@@ -98,7 +98,7 @@ async fn keep_receipt(client: &Client, outcome: &Outcome, path: &Path) -> Result
         None => false,
     };
     if !kept {
-        eprintln!("There is no receipt: it is {}.", outcome.state);
+        eprintln!("There is no receipt, since the upload is {}.", outcome.state);
     }
     Ok(())
 }
@@ -141,9 +141,9 @@ fn summary(outcome: &Outcome, label: &str) -> String {
     }
     if outcome.timed_out {
         text += match outcome.may_leave {
-            true => "The wait is over; the upload goes on by itself.\n",
+            true => "The wait is over; the upload continues without this device.\n",
             false => {
-                "The wait is over, and the service does not have all of it: look with `hoop status`, or go on with `hoop resume`.\n"
+                "The wait is over, and the service does not have all of it. Check with `hoop status`, or continue with `hoop resume`.\n"
             }
         };
     }
@@ -162,11 +162,13 @@ fn fate(outcome: &Outcome) -> String {
         State::Accepted => "The application has accepted it.".to_owned(),
         State::Received => "The service has all of it.".to_owned(),
         State::Held => match outcome.reason.as_ref().map(|reason| reason.code.as_str()) {
-            Some("sign-in-required") | None => format!("The session had gone, and the service holds it{reason}."),
-            Some(_) => format!("The service holds it{reason}."),
+            Some("sign-in-required") | None => {
+                format!("The session had ended, so the service holds the upload{reason}.")
+            }
+            Some(_) => format!("The service holds the upload{reason}."),
         },
         State::Rejected => format!("The application has rejected it{reason}."),
-        State::Unknown => format!("The application had all of it, and its answer was lost{reason}."),
+        State::Unknown => format!("The application received all of it, but its answer was lost{reason}."),
         state => format!("It is {state}{reason}."),
     }
 }

@@ -20,7 +20,7 @@ pub fn seal(flags: &RawFlags, suite: Suite) -> Result<Exit, Failure> {
         None => Rng.octets(),
         Some(text) => decode(text, "--salt")?
             .try_into()
-            .map_err(|_| Failure::usage("--salt must have 16 octets (22 characters of base64url)"))?,
+            .map_err(|_| Failure::usage("--salt must have 16 bytes (22 characters of base64url)"))?,
     };
     let key_id = hex::decode(&flags.key_id).map_err(|_| Failure::usage("--key-id must be hexadecimal"))?;
     let prelude = Prelude::new(salt, flags.record_size, &key_id).map_err(Failure::usage)?;
@@ -57,7 +57,7 @@ pub fn open(flags: &OpenFlags) -> Result<Exit, Failure> {
 
 fn open_stream(suite: Suite, ikm: &[u8], input: &mut impl Read, output: &mut impl Write) -> Result<(), Failure> {
     let broken = |error: &dyn std::fmt::Display| {
-        Failure::new(Exit::Refused, "the content does not open", error).hint("the right key, and --suite")
+        Failure::new(Exit::Refused, "cannot open the content", error).hint("check the key and --suite")
     };
     let mut head = Vec::new();
     let prelude = loop {
@@ -93,7 +93,7 @@ fn keying_material(text: Option<&str>, file: Option<&Path>) -> Result<Vec<u8>, F
     match (text, file) {
         (Some(text), _) => decode(text, "--key"),
         (None, Some(path)) => std::fs::read(path)
-            .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error)),
+            .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", path.display()), error)),
         (None, None) => Err(Failure::usage("--raw needs --key or --key-file")),
     }
 }
@@ -104,7 +104,7 @@ fn decode(text: &str, flag: &str) -> Result<Vec<u8>, Failure> {
 }
 
 fn io_failure(error: io::Error) -> Failure {
-    Failure::new(Exit::File, "the content cannot be read or written", error)
+    Failure::new(Exit::File, "cannot read or write the content", error)
 }
 
 #[cfg(test)]

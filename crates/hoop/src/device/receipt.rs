@@ -22,7 +22,7 @@ pub fn run(command: ReceiptCommand, clock: Clock) -> Result<Exit, Failure> {
 
 fn verify(flags: &VerifyFlags, clock: Clock) -> Result<Exit, Failure> {
     let text = std::fs::read_to_string(&flags.receipt)
-        .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", flags.receipt.display()), error))?;
+        .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", flags.receipt.display()), error))?;
     let kept = KeptReceipt::parse(&text).map_err(wrong)?;
     let signer = kept.signer().map_err(wrong)?;
     // Whoever makes up a receipt makes up the keys beside it, too.
@@ -34,7 +34,7 @@ fn verify(flags: &VerifyFlags, clock: Clock) -> Result<Exit, Failure> {
         (None, None) => published(flags, &kept, clock)?,
     };
     let receipt = kept.check(&keys).map_err(|error| {
-        wrong(error).hint("--key with the service's public key of that id, if it has rotated its keys since")
+        wrong(error).hint("if the service has rotated its keys since, give its public key of that id with --key")
     })?;
     let asked = kept.check_request(&receipt).map_err(wrong)?;
     match (&flags.body, &flags.files[..]) {
@@ -70,22 +70,22 @@ fn pinned(file: &Path) -> Result<BTreeMap<String, String>, Failure> {
 /// The keys that the service publishes now.
 fn published(flags: &VerifyFlags, kept: &KeptReceipt, clock: Clock) -> Result<BTreeMap<String, String>, Failure> {
     let origin: Origin = kept.origin.parse().map_err(|error| {
-        Failure::new(Exit::Refused, format!("the receipt's service `{}` is no origin", kept.origin), error)
+        Failure::new(Exit::Refused, format!("the receipt's service `{}` is not an origin", kept.origin), error)
     })?;
     let client = request::client(request::client_config(&flags.network, clock))?;
     let runtime = super::runtime::light_runtime()?;
     let keys = runtime.block_on(client.signing_keys(&origin));
     runtime.shutdown_background();
     keys.map_err(|error| {
-        Failure::new(Exit::Network, format!("{origin} cannot be asked for its keys"), error)
-            .hint("--keys with what its /.well-known/hoop once said, or --key with its public key")
+        Failure::new(Exit::Network, format!("cannot ask {origin} for its keys"), error)
+            .hint("give a copy of its /.well-known/hoop with --keys, or its public key with --key")
     })
 }
 
 fn wrong(error: ReceiptError) -> Failure {
     match error {
-        ReceiptError::Source(error) => Failure::new(Exit::File, "a file cannot be read", error),
-        error @ ReceiptError::Files { .. } => Failure::new(Exit::Usage, "the receipt cannot be checked", error),
+        ReceiptError::Source(error) => Failure::new(Exit::File, "cannot read a file", error),
+        error @ ReceiptError::Files { .. } => Failure::new(Exit::Usage, "cannot check the receipt", error),
         error => Failure::new(Exit::Refused, "the receipt proves nothing", error),
     }
 }
@@ -98,8 +98,8 @@ fn in_words(kept: &KeptReceipt, receipt: &Receipt, asked: Asked<'_>, checked: bo
         Asked::Told(request) => {
             format!("  request        {} {}\n", plain::line(&request.method), plain::line(&request.path))
         }
-        Asked::Untold => "  request        one that this file does not name\n".to_owned(),
-        Asked::Any => "  request        any: this receipt is of version 1, which does not say which\n".to_owned(),
+        Asked::Untold => "  request        not named in this file\n".to_owned(),
+        Asked::Any => "  request        unknown: a receipt of version 1 does not name it\n".to_owned(),
     };
     text += &format!("  body, SHA-256  {}\n", hex::encode(receipt.digest));
     let names = kept.body.iter().filter_map(|piece| match piece {
@@ -108,13 +108,13 @@ fn in_words(kept: &KeptReceipt, receipt: &Receipt, asked: Asked<'_>, checked: bo
     });
     names.for_each(|name| text += &format!("  file           {name}\n"));
     text += match (checked, is_proven) {
-        (true, true) => "The receipt is genuine, and for what was given.\n",
+        (true, true) => "The receipt is genuine and matches what you gave.\n",
         (false, true) => "The receipt is genuine.\n",
-        (true, false) => "It is for what was given. ",
+        (true, false) => "The receipt matches what you gave. ",
         (false, false) => "",
     };
     if !is_proven {
-        text += "Nothing is proven: receipt and keys come from the same file, which anybody can make up.\n";
+        text += "This proves nothing: the receipt and the keys come from the same file, which anyone can make up.\n";
     }
     text
 }
@@ -141,6 +141,6 @@ fn document(
 pub async fn keep(client: &Client, id: UploadId, body: Vec<BodyPiece>, path: &Path) -> Result<bool, Failure> {
     let Some(kept) = client.receipt(id, body).await? else { return Ok(false) };
     std::fs::write(path, kept.to_json())
-        .map_err(|error| Failure::new(Exit::File, format!("{} cannot be written", path.display()), error))?;
+        .map_err(|error| Failure::new(Exit::File, format!("cannot write {}", path.display()), error))?;
     Ok(true)
 }

@@ -50,8 +50,8 @@ fn in_words(id: UploadId, status: &Status) -> String {
     let said = match status.state {
         State::Accepted => "The application has accepted it.".to_owned(),
         State::Rejected => format!("The application has rejected it{reason}."),
-        State::Held => format!("The service still holds it{reason}."),
-        State::Unknown => format!("The application had all of it, and its answer was lost{reason}."),
+        State::Held => format!("The service still holds the upload{reason}."),
+        State::Unknown => format!("The application received all of it, but its answer was lost{reason}."),
         state => format!("It is {state}{reason}."),
     };
     let answer = status.answer.as_ref().map(show_answer).unwrap_or_default();

@@ -18,7 +18,8 @@ use url::Url;
 pub fn upload(flags: &RequestFlags) -> Result<Upload, Failure> {
     let text = flags.url.as_deref().ok_or_else(|| Failure::usage("the URL is missing"))?;
     let mut url = Url::parse(text).map_err(|error| {
-        Failure::new(Exit::Usage, format!("`{text}` is no URL"), error).hint("the whole of it, https://photos.example/")
+        Failure::new(Exit::Usage, format!("`{text}` is not a URL"), error)
+            .hint("give the full URL, such as https://photos.example/")
     })?;
     let mut user = flags.user.clone();
     if user.is_none() && !url.username().is_empty() {
@@ -28,7 +29,7 @@ pub fn upload(flags: &RequestFlags) -> Result<Upload, Failure> {
     let _ = (url.set_username(""), url.set_password(None));
     let (payload, default_method) = payload(flags, &mut url)?;
     let method = match &flags.method {
-        Some(method) => method.parse().map_err(|_| Failure::usage(format!("`{method}` is no method")))?,
+        Some(method) => method.parse().map_err(|_| Failure::usage(format!("`{method}` is not a method")))?,
         None => default_method,
     };
     let (headers, credentials) = headers(flags, user.as_deref())?;
@@ -62,7 +63,7 @@ fn payload(flags: &RequestFlags, url: &mut Url) -> Result<(Payload, Method), Fai
         return Ok((Payload::Data { content, content_type }, Method::POST));
     }
     if flags.form.is_empty() {
-        return Err(Failure::usage("there is nothing to send").hint("-F 'file=@holiday.jpg', -d @file or -T file"));
+        return Err(Failure::usage("there is nothing to send").hint("add -F 'file=@holiday.jpg', -d @file or -T file"));
     }
     let parts =
         flags.form.iter().map(|part| form::parse_part(part)).collect::<Result<_, _>>().map_err(Failure::usage)?;
@@ -74,7 +75,7 @@ pub fn credentials(header: &[String], cookie: &[String], user: Option<&str>) -> 
     let flags = RequestFlags { header: header.to_vec(), cookie: cookie.to_vec(), ..RequestFlags::default() };
     let (fields, credentials) = headers(&flags, user)?;
     match fields.first() {
-        Some((name, _)) => Err(Failure::usage(format!("-H can be Authorization or Cookie here, not `{name}`"))),
+        Some((name, _)) => Err(Failure::usage(format!("-H may only be Authorization or Cookie here, not `{name}`"))),
         None => Ok(credentials),
     }
 }
@@ -88,7 +89,7 @@ fn headers(flags: &RequestFlags, user: Option<&str>) -> Result<(Vec<(HeaderName,
     }
     if let Some(user) = user {
         let Some((name, _)) = user.split_once(':') else {
-            return Err(Failure::usage(format!("expected user:password in -u, and `{user}` has no password")));
+            return Err(Failure::usage(format!("expected user:password in -u, but `{user}` has no password")));
         };
         authorization = Some(secret(&format!("Basic {}", STANDARD.encode(user)), "-u", name)?);
     }
@@ -99,7 +100,7 @@ fn headers(flags: &RequestFlags, user: Option<&str>) -> Result<(Vec<(HeaderName,
             (None, None) => return Err(Failure::usage(format!("expected `Name: value` in -H, not `{text}`"))),
         };
         let parsed: HeaderName =
-            name.trim().parse().map_err(|_| Failure::usage(format!("`{name}` in -H is no header's name")))?;
+            name.trim().parse().map_err(|_| Failure::usage(format!("`{name}` in -H is not a header name")))?;
         match parsed {
             header::AUTHORIZATION => authorization = Some(secret(value, "-H", name)?),
             header::COOKIE => cookies.push(value.to_owned()),
@@ -116,7 +117,7 @@ fn headers(flags: &RequestFlags, user: Option<&str>) -> Result<(Vec<(HeaderName,
 /// A value that is never printed: applications have credentials in fields of any name.
 fn secret(value: &str, flag: &str, name: &str) -> Result<HeaderValue, Failure> {
     let mut value = HeaderValue::try_from(value)
-        .map_err(|_| Failure::usage(format!("the value of `{name}` in {flag} cannot stand in a header")))?;
+        .map_err(|_| Failure::usage(format!("the value of `{name}` in {flag} is not allowed in a header")))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -134,8 +135,8 @@ pub fn gateway(texts: &[String]) -> Result<GatewayChoice, Failure> {
 
 fn origin(text: &str) -> Result<Origin, Failure> {
     text.parse().map_err(|error| {
-        Failure::new(Exit::Usage, format!("`{text}` is no gateway"), error)
-            .hint("auto, none, or http://hoop.local:4667")
+        Failure::new(Exit::Usage, format!("`{text}` is not a gateway"), error)
+            .hint("use auto, none, or a URL such as http://hoop.local:4667")
     })
 }
 
@@ -170,12 +171,12 @@ pub fn hand_config(flags: &HandFlags, network: &NetworkFlags, clock: Clock) -> R
 pub fn client(config: ClientConfig) -> Result<Client, Failure> {
     if let Some(folder) = config.state_dir.as_ref().filter(|folder| folder.exists()) {
         let narrowed = hoop_files::folder(folder)
-            .map_err(|error| Failure::new(Exit::File, "the state folder cannot be used", error))?;
+            .map_err(|error| Failure::new(Exit::File, "cannot use the state folder", error))?;
         if narrowed {
-            eprintln!("hoop: others could look into {}; it is now for you alone", folder.display());
+            eprintln!("hoop: others could read {}; now only you can", folder.display());
         }
     }
-    Client::new(config).map_err(|error| Failure::new(Exit::Usage, "the certificates to trust cannot be used", error))
+    Client::new(config).map_err(|error| Failure::new(Exit::Usage, "cannot use the certificates to trust", error))
 }
 
 /// `$XDG_STATE_HOME/hoop`, or `~/.local/state/hoop`.
@@ -252,7 +253,7 @@ mod tests {
     fn what_means_nothing_is_a_usage_error_that_names_the_flag() {
         for (arguments, words) in [
             (&["-F", "a=b"][..], "the URL is missing"),
-            (&["photos.example", "-F", "a=b"], "is no URL"),
+            (&["photos.example", "-F", "a=b"], "is not a URL"),
             (&["https://photos.example/"], "nothing to send"),
             (&["https://photos.example/", "-F", "ab"], "name=value in -F"),
             (&["https://photos.example/", "-F", "a=b", "-H", "oops"], "in -H"),

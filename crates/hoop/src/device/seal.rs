@@ -22,14 +22,14 @@ pub fn run(flags: SealFlags, clock: Clock) -> Result<Exit, Failure> {
         written.is_ok()
     }));
     runtime.shutdown_background();
-    let fail = |error| Failure::new(Exit::File, "the sealed upload cannot be written", error);
+    let fail = |error| Failure::new(Exit::File, "cannot write the sealed upload", error);
     written.and_then(|()| output.flush()).map_err(fail)?;
     let record = sealed?;
     let dest: String = byte_serialize(record.dest.as_bytes()).collect();
     // Where a redirected standard output leads is not for us to know.
     let file = flags.output.as_ref().map_or_else(|| "FILE".to_owned(), |file| file.display().to_string());
     eprintln!(
-        "hoop: sealed {} as upload {}, {} bytes. Any gateway that demands no permit takes it:",
+        "hoop: sealed {} as upload {}, {} bytes. To hand it to any gateway that requires no permit:",
         hoop_units::plain::line(&record.name),
         record.id,
         record.total
@@ -42,10 +42,10 @@ fn open(path: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
     match path {
         Some(path) => match File::create(path) {
             Ok(file) => Ok(Box::new(file)),
-            Err(error) => Err(Failure::new(Exit::File, format!("{} cannot be written", path.display()), error)),
+            Err(error) => Err(Failure::new(Exit::File, format!("cannot write {}", path.display()), error)),
         },
         None if io::stdout().is_terminal() => {
-            Err(Failure::usage("sealed bytes are nothing for a terminal").hint("-o FILE, or a pipe"))
+            Err(Failure::usage("sealed bytes cannot go to a terminal").hint("use -o FILE, or a pipe"))
         }
         None => Ok(Box::new(io::stdout().lock())),
     }

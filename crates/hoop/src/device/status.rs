@@ -35,7 +35,7 @@ fn keep_receipt(client: &Client, id: UploadId, path: &Path) -> Result<(), Failur
     let kept = runtime.block_on(receipt::keep(client, id, Vec::new(), path));
     runtime.shutdown_background();
     if !kept? {
-        eprintln!("There is no receipt, yet or at all.");
+        eprintln!("There is no receipt, or not yet.");
     }
     Ok(())
 }
@@ -51,9 +51,11 @@ pub fn find(client: &Client, text: &str) -> Result<UploadId, Failure> {
         (Some(record), None) => {
             record.id.parse().map_err(|error| Failure::new(Exit::Unexpected, "the state folder is damaged", error))
         }
-        (Some(_), Some(_)) => Err(Failure::usage(format!("several uploads begin with `{text}`")).hint("more digits")),
-        (None, _) => Err(Failure::usage(format!("this device remembers no upload `{text}`"))
-            .hint("`hoop status`, which lists those that it remembers")),
+        (Some(_), Some(_)) => {
+            Err(Failure::usage(format!("several uploads begin with `{text}`")).hint("give more digits"))
+        }
+        (None, _) => Err(Failure::usage(format!("this device does not remember an upload `{text}`"))
+            .hint("`hoop status` lists the uploads that it remembers")),
     }
 }
 
@@ -129,8 +131,8 @@ fn in_full(record: &UploadRecord, status: &Status) -> String {
         state => state.to_string(),
     };
     let doubt = match status.is_claim() {
-        true if status.denied => " (says the gateway; the service knows nothing of this upload)",
-        true => " (says the gateway, without proof; the service cannot be asked)",
+        true if status.denied => " (the gateway says so; the service knows nothing of this upload)",
+        true => " (the gateway says so, without proof; the service cannot be asked)",
         false => "",
     };
     line("state", format!("{}{doubt}", state.trim_end()));
@@ -162,10 +164,10 @@ fn in_full(record: &UploadRecord, status: &Status) -> String {
 /// What to do with an upload that nobody who is relied on has.
 fn deliver_again(record: &UploadRecord) -> String {
     let how = match record.is_resumable() {
-        true => format!("`hoop resume {}` delivers it by another way", record.id),
-        false => "It cannot be resumed: push it again, if the application does not have it".to_owned(),
+        true => format!("To deliver it by another way, run `hoop resume {}`", record.id),
+        false => "It cannot be resumed: push it again if the application does not have it".to_owned(),
     };
-    format!("The service does not have all of it, and the gateway is not relied on for it any longer. {how}.\n")
+    format!("The service does not have all of it, and this device no longer relies on the gateway for it. {how}.\n")
 }
 
 fn record_document(record: &UploadRecord) -> Value {

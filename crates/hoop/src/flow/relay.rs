@@ -18,43 +18,43 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct RelayFlags {
-    /// Where to listen, UDP (QUIC) and TCP (WebSocket)
+    /// Listen on this address, on UDP (QUIC) and on TCP (WebSocket)
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:4669")]
     listen: SocketAddr,
-    /// Chain of certificates, PEM
+    /// The certificate chain, in a PEM file
     #[arg(long, value_name = "FILE")]
     cert: PathBuf,
-    /// Their key, PEM
+    /// The private key, in a PEM file
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// The devices that may come; `hoop introduce` adds to it, also while the relay runs
+    /// The file of devices that may connect. `hoop introduce` adds devices to it, also while the relay runs
     #[arg(long, value_name = "FILE")]
     devices: PathBuf,
-    /// An address or network (10.9.2.0/24) that devices may go to though it is not public; may be given several times
+    /// Let devices reach this address or network (10.9.2.0/24) although it is not public; may be given several times
     #[arg(long, value_name = "IP")]
     allow: Vec<Prefix>,
-    /// Devices may go anywhere, into this machine's own network too
+    /// Let devices reach any address, including this machine's own network
     #[arg(long)]
     allow_any: bool,
-    /// A port that devices may go to though no device may otherwise (25, mail between servers); may be given several times
+    /// Let devices reach this port although it is closed by default (25, mail between servers); may be given several times
     #[arg(long, value_name = "PORT")]
     allow_port: Vec<u16>,
-    /// Connections that one device may begin in a minute; 0: any number
+    /// The most connections that one device may begin in a minute; 0 means no limit
     #[arg(long, value_name = "N", default_value_t = ShareLimits::default().begun_per_minute)]
     device_begun: u32,
-    /// The most that one device's connections may move together, both ways, such as 20Mbit (a second) [default: no limit]
+    /// The most that all connections of one device may carry together, in both directions, such as 20Mbit (a second) [default: no limit]
     #[arg(long, value_name = "RATE")]
     device_rate: Option<Rate>,
-    /// Tell metrics (Prometheus) at this loopback address, such as 127.0.0.1:4671
+    /// Serve metrics (Prometheus) on this loopback address, such as 127.0.0.1:4671
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// Become this user before anything is opened; for root alone, as to listen at a port below 1024
+    /// Become this user before opening any file. Only root can do this, for example to listen on a port below 1024
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Do not confine the process to its own files (Landlock)
     #[arg(long)]
     no_landlock: bool,
-    /// Print and log JSON
+    /// Print the listening address and write logs as JSON
     #[arg(long)]
     json: bool,
 }
@@ -82,33 +82,33 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
     flow_runtime()?.block_on(async {
         let relay = Relay::bind(&config).await.map_err(|error| match error {
             RelayError::Listen(listen) => {
-                hint_at_ports(Failure::new(Exit::Unexpected, "the relay cannot begin", &listen), &listen)
+                hint_at_ports(Failure::new(Exit::Unexpected, "cannot start the relay", &listen), &listen)
             }
             RelayError::Admin(_) => Failure::usage(error),
             RelayError::Devices(IntroductionError::File { ref path, ref source }) if *path == config.devices => {
                 let hint = match source.kind() {
-                    io::ErrorKind::NotFound => "`hoop introduce NAME:PORT --devices FILE` makes it, with its first device",
+                    io::ErrorKind::NotFound => "make it, with a first device: `hoop introduce NAME:PORT --devices FILE`",
                     io::ErrorKind::PermissionDenied => {
-                        "it belongs to who ran `hoop introduce`: `chown` it to the relay's user, or introduce with `--user`"
+                        "`chown` it to the relay's user; it belongs to the user who ran `hoop introduce`, unless that had `--user`"
                     }
-                    _ => "is it the file that `hoop introduce --devices` writes?",
+                    _ => "check that it is the file that `hoop introduce --devices` writes",
                 };
-                Failure::new(Exit::File, "the relay cannot begin", &error).hint(hint)
+                Failure::new(Exit::File, "cannot start the relay", &error).hint(hint)
             }
-            error => Failure::new(Exit::File, "the relay cannot begin", error),
+            error => Failure::new(Exit::File, "cannot start the relay", error),
         })?;
         announce_flows(relay.address(), flags.json);
         if let Some(address) = relay.admin_address() {
-            tracing::info!(%address, "metrics are told here");
+            tracing::info!(%address, "serving metrics");
         }
         let (reload, runtime) = (relay.reload(), tokio::runtime::Handle::current());
         reload_on_hang_up(move || {
             let looked = runtime.block_on(reload.look());
-            looked.map(|()| Vec::new()).map_err(|error| Failure::new(Exit::File, "a file cannot be used", error))
+            looked.map(|()| Vec::new()).map_err(|error| Failure::new(Exit::File, "cannot use a file", error))
         })?;
         let mut stop = stop_on_signal()?;
         tokio::select! {
-            () = relay.run() => Err(Failure::new(Exit::Unexpected, "the relay ended", "its socket is gone")),
+            () = relay.run() => Err(Failure::new(Exit::Unexpected, "the relay ended", "its socket is closed")),
             () = stop.requested() => Ok(Exit::Done),
         }
     })
@@ -116,35 +116,35 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
 
 #[derive(Args)]
 pub struct IntroduceFlags {
-    /// The relay, as the device reaches it
+    /// The relay's name and port, as the device reaches it
     #[arg(value_name = "NAME:PORT")]
     server: String,
-    /// The relay's file of devices; made if it is not there
+    /// The relay's file of devices; created if it does not exist
     #[arg(long, value_name = "FILE")]
     devices: PathBuf,
-    /// Certificates that the device is to trust instead of its system's, PEM: a relay's own, if no authority has signed it
+    /// The PEM certificates that the device trusts instead of its system's, for a relay whose certificate no authority has signed
     #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// Where the relay is, if its name is not to be looked up; may be given several times
+    /// The relay's IP address, if the device should not look up its name; may be given several times
     #[arg(long, value_name = "IP")]
     address: Vec<IpAddr>,
-    /// Whose the file of devices is to be: the relay's user, such as hoop-relay. For root alone; without it the file stays whose it is, and a new one is whoever's runs this
+    /// Give the file of devices to this user, such as hoop-relay. Only root can do this. Without this option an existing file keeps its owner, and a new file is yours
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// What the device is called in the file of devices, for whoever is to take it out again
+    /// The device's name in the file of devices, by which you find it when you want to remove it
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where the device's file is written, for its owner alone; without it, to the standard output
+    /// Write the device's file here, readable only by its owner [default: the standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print the device's file as a QR code, for a phone's camera; with `--output`, besides. It holds the device's key: whoever sees it can be the device
+    /// Print the device's file as a QR code for a phone's camera, also with `--output`. The code holds the device's key: anyone who sees it can pose as the device
     #[arg(long)]
     qr: bool,
 }
 
 /// Adds a device, and prints what it is to be told.
 pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
-    let unreadable = |path: &Path, error| Failure::new(Exit::File, format!("{} cannot be read", path.display()), error);
+    let unreadable = |path: &Path, error| Failure::new(Exit::File, format!("cannot read {}", path.display()), error);
     let certificate = flags.cert.as_ref().map(|path| std::fs::read(path).map_err(|error| unreadable(path, error)));
     // What is no text is no PEM, and is refused as such.
     let certificate = certificate.transpose()?.map(|octets| String::from_utf8_lossy(&octets).into_owned());
@@ -154,19 +154,20 @@ pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
     let introduced = introduce_for(owner, flags.name.as_deref(), &flags.devices, &flags.server, certificate);
     let mut introduction = introduced.map_err(|error| {
         let exit = if matches!(error, IntroductionError::Server(_)) { Exit::Usage } else { Exit::File };
-        Failure::new(exit, "the device cannot be introduced", error)
+        Failure::new(exit, "cannot introduce the device", error)
     })?;
     introduction.addresses = flags.address;
-    let text = toml::to_string(&introduction).map_err(|error| Failure::new(Exit::Unexpected, "no TOML", error))?;
+    let text =
+        toml::to_string(&introduction).map_err(|error| Failure::new(Exit::Unexpected, "cannot write TOML", error))?;
     let is_written = output.is_some();
     output.map(|output| output.write(&text)).transpose()?;
     match flags.qr.then(|| qr::lines(&text)) {
         Some(Some(lines)) => {
             lines.iter().for_each(|line| println!("{line}"));
-            eprintln!("This code holds the device's key: whoever sees or photographs it can be the device.");
+            eprintln!("This code holds the device's key: anyone who sees or photographs it can pose as the device.");
             return Ok(Exit::Done);
         }
-        Some(None) => eprintln!("No QR code holds so much as the device's file."),
+        Some(None) => eprintln!("The device's file is too long for a QR code."),
         None => {}
     }
     // The key is nowhere else.
@@ -180,18 +181,18 @@ pub fn run_introduce(flags: IntroduceFlags) -> Result<Exit, Failure> {
 #[cfg(target_os = "linux")]
 fn owner(name: &str) -> Result<(u32, u32), Failure> {
     let found = nix::unistd::User::from_name(name)
-        .map_err(|error| Failure::new(Exit::Usage, format!("--user {name} cannot be looked up"), error))?;
-    let hint = "`adduser --system`, or dist/sysusers.d/hoop.conf, makes one";
+        .map_err(|error| Failure::new(Exit::Usage, format!("cannot look up --user {name}"), error))?;
+    let hint = "make the user with `adduser --system` or dist/sysusers.d/hoop.conf";
     let user = found.ok_or_else(|| Failure::usage(format!("--user {name}: there is no such user")).hint(hint))?;
     match rustix::process::geteuid().is_root() || rustix::process::geteuid().as_raw() == user.uid.as_raw() {
         true => Ok((user.uid.as_raw(), user.gid.as_raw())),
-        false => Err(Failure::usage(format!("--user {name}: only root gives files away"))),
+        false => Err(Failure::usage(format!("--user {name}: only root can give a file to another user"))),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 fn owner(_: &str) -> Result<(u32, u32), Failure> {
-    Err(Failure::usage("--user is for Linux"))
+    Err(Failure::usage("--user works on Linux only"))
 }
 
 /// A new file for its owner alone. It is taken away again if nothing comes of it.
@@ -214,7 +215,7 @@ impl<'a> Output<'a> {
     }
 
     fn fail(path: &Path, error: &io::Error) -> Failure {
-        Failure::new(Exit::File, format!("{} cannot be written", path.display()), error)
+        Failure::new(Exit::File, format!("cannot write {}", path.display()), error)
     }
 }
 

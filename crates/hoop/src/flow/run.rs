@@ -33,25 +33,25 @@ const PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
 #[derive(Args)]
 pub struct RunFlags {
-    /// What this device was told of its relay (`hoop introduce`)
+    /// The file that `hoop introduce` made for this device
     #[arg(long, value_name = "FILE", env = "HOOP_RELAY", required_unless_present = "status")]
     relay: Option<PathBuf>,
-    /// A network interface to use; with several, each connection goes over all of them at once
+    /// Use this network interface. If you name several, each connection uses all of them at once
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
-    /// Tell the program at once that it is connected: that saves a round trip, and it learns of a destination that cannot be reached when it reads, not when it connects
+    /// Tell the program at once that it is connected. This saves a round trip, but a program learns only when it reads that a destination cannot be reached
     #[arg(long)]
     early: bool,
-    /// Give a connection up that the relay was not reached for so long: it ends as an error, and is not waited for. Without it connections wait
+    /// Give up a connection with an error once the relay has been out of reach for this long. Without this option, connections wait
     #[arg(long, value_name = "TIME")]
     give_up_after: Option<Span>,
-    /// Let the program, and all that it begins, open no TCP connection of its own: what is not carried fails (EACCES), on loopback, too. UDP is left alone
+    /// Keep the program and its children from opening TCP connections of their own. A connection that is not carried fails (EACCES), also on loopback. UDP is not restricted
     #[arg(long)]
     strict: bool,
-    /// Print what each `hoop run` of yours carries: relay, carriers, connections, and what waits. It runs nothing
+    /// Print what each of your `hoop run` processes carries (relay, carriers, connections, waiting data), and run no program
     #[arg(long, conflicts_with = "program")]
     status: bool,
-    /// The program, and its arguments. Once it has ended, what it wrote is delivered before this ends, too: interrupt to give that up
+    /// The program and its arguments. After the program has ended, `hoop run` delivers what it wrote, and then ends. Interrupt to give that up
     #[arg(
         required_unless_present = "status",
         trailing_var_arg = true,
@@ -67,15 +67,16 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         return run_status::status();
     };
     if let Some(option) = flags.program[0].to_str().filter(|program| program.starts_with('-')) {
-        return Err(Failure::usage(format!("there is no option `{option}`")).hint("hoop run --help"));
+        return Err(Failure::usage(format!("unknown option `{option}`")).hint("`hoop run --help` lists the options"));
     }
     if std::env::var_os("HOOP_LOG").is_some() {
         logging::start(false)?;
     }
-    let unusable =
-        |error| Failure::new(Exit::File, format!("{} is no file that `hoop introduce` made", relay.display()), error);
+    let unusable = |error| {
+        Failure::new(Exit::File, format!("{} is not a file that `hoop introduce` made", relay.display()), error)
+    };
     let introduction = Introduction::read(relay).map_err(unusable)?;
-    let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "no folder for the run", error))?;
+    let folder = Folder::new().map_err(|error| Failure::new(Exit::File, "cannot make a temporary folder", error))?;
     let ways = match &flags.interface[..] {
         [] => vec![Way::any()],
         names => names.iter().map(|name| Way::interface(name)).collect(),
@@ -87,7 +88,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         let link = Link::start(&introduction, ways).map_err(|error| match error {
             error @ LinkError::NoInterface(_) => Failure::usage(error),
             LinkError::Introduction(error) => unusable(error),
-            error => Failure::new(Exit::Unexpected, "the relay cannot be dialled", error),
+            error => Failure::new(Exit::Unexpected, "cannot connect to the relay", error),
         })?;
         tokio::spawn(trouble::tell(link.troubles(), introduction.server.clone(), say));
         let (name, gives_up) = (program.clone(), is_given_up.clone());
@@ -98,13 +99,13 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         let title = format!("hoop run {}, {program}: by {}", std::process::id(), introduction.server);
         let agent = Agent::bind(&folder.socket(), options)
             .and_then(|agent| agent.tell_status(title))
-            .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?
+            .map_err(|error| Failure::new(Exit::File, "cannot make the program's socket", error))?
             .give_up_after(flags.give_up_after.map(|span| span.0));
         let agent = match &folder.key {
             None => agent,
             Some(key) => agent
                 .serve_others(key.clone())
-                .map_err(|error| Failure::new(Exit::File, "no socket for the program", error))?,
+                .map_err(|error| Failure::new(Exit::File, "cannot make the program's socket", error))?,
         };
         let (mut status, is_over, was_told) = (None, AtomicBool::new(false), Notify::new());
         let ends = async {
@@ -118,18 +119,18 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
         tokio::select! {
             () = agent.run(&link, ends, tell) => {}
             () = insisted(&is_over, &was_told) => {
-                say("what is still to be delivered is given up");
+                say("gave up what was not delivered yet");
                 hoop_relay::agent::give_up(&link).await;
             }
         }
         let status = status.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into()));
         status.map_err(|error| match error.kind() {
             io::ErrorKind::Unsupported if flags.strict => {
-                let what = "--strict: this kernel cannot keep a program from TCP connections of its own";
+                let what = "--strict: this kernel cannot restrict a program's TCP connections";
                 Failure::new(Exit::Unexpected, what, error)
-                    .hint("it takes Landlock of ABI 4 (Linux 6.7), or go without --strict")
+                    .hint("use Linux 6.7 or later (Landlock ABI 4), or leave out --strict")
             }
-            _ => Failure::new(Exit::File, format!("{program} cannot be run"), error),
+            _ => Failure::new(Exit::File, format!("cannot run {program}"), error),
         })
     })?;
     drop(folder);
@@ -163,11 +164,11 @@ fn words(notice: &Notice, program: &str) -> String {
         Notice::Refused(words) => words.clone(),
         Notice::Undelivered(count) => {
             format!(
-                "{program} has ended; {} still to be delivered, or held by another program: interrupt to give up",
+                "{program} has ended, but {} still being delivered or in use by another program; interrupt to give up",
                 connections(count)
             )
         }
-        Notice::GivenUp(count) => format!("the relay was not reached: {} given up", connections(count)),
+        Notice::GivenUp(count) => format!("the relay could not be reached: {} given up", connections(count)),
     }
 }
 
@@ -202,7 +203,7 @@ async fn child(flags: &RunFlags, folder: &Folder, told: &mut Option<Instant>) ->
             let program = flags.program[0].to_string_lossy();
             let what = if flags.strict { "fail" } else { "are not carried" };
             say(&format!(
-                "{program} takes no library in (it is static, or runs with other rights): its connections {what}"
+                "{program} did not load the library (it is static, or runs with other rights), so its connections {what}"
             ));
         }
     };
@@ -279,7 +280,7 @@ impl Folder {
         std::fs::set_permissions(&folder.path, Permissions::from_mode(mode))?;
         if statvfs(&folder.path)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             let words = format!(
-                "{} is mounted noexec, and no library is loaded from there: set TMPDIR",
+                "{} is mounted noexec, so the library cannot be loaded from there; set TMPDIR",
                 std::env::temp_dir().display()
             );
             return Err(io::Error::other(words));

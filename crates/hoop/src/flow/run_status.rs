@@ -26,7 +26,7 @@ const REPORT_MAX: u64 = 1 << 20;
 pub fn status() -> Result<Exit, Failure> {
     let temporary = std::env::temp_dir();
     let folders = folders(&temporary)
-        .map_err(|error| Failure::new(Exit::File, format!("{} cannot be read", temporary.display()), error))?;
+        .map_err(|error| Failure::new(Exit::File, format!("cannot read {}", temporary.display()), error))?;
     let mut is_any = false;
     for folder in folders {
         let report = match ask(&folder) {
@@ -35,15 +35,15 @@ pub fn status() -> Result<Exit, Failure> {
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
                 continue;
             }
-            Err(error) => format!("{}: it does not answer: {error}", folder.display()),
+            Err(error) => format!("{}: no answer: {error}", folder.display()),
         };
         report.lines().for_each(|line| println!("{}", plain::line(line)));
         is_any = true;
     }
     match is_any {
         true => Ok(Exit::Done),
-        false => Err(Failure::plain(Exit::Network, "no `hoop run` of yours is under way")
-            .hint("if one is: the same user, and the same TMPDIR")),
+        false => Err(Failure::plain(Exit::Network, "none of your `hoop run` processes is running")
+            .hint("use the same user and the same TMPDIR as the process")),
     }
 }
 

@@ -46,7 +46,7 @@ impl Announcer {
     /// # Errors
     /// If there can be no process or pipe more.
     pub fn new() -> Result<Self, Failure> {
-        let fail = |error: io::Error| Failure::new(Exit::Unexpected, "the announcement cannot begin", error);
+        let fail = |error: io::Error| Failure::new(Exit::Unexpected, "cannot start the announcement", error);
         let (hears, told) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| fail(error.into()))?;
         match fork_here().map_err(fail)? {
             Some(_) => Ok(Self { told: told.into() }),
@@ -83,7 +83,7 @@ fn keep(mut hears: File) {
         let announcer = match fork_here() {
             Ok(Some(announcer)) => announcer,
             Ok(None) => exit(announce(&name, port)),
-            Err(error) => return tracing::warn!(%error, "the announcement cannot be begun"),
+            Err(error) => return tracing::warn!(%error, "cannot start the announcement"),
         };
         let began = std::time::Instant::now();
         let alive = rustix::process::Pid::from_raw(announcer.as_raw())
@@ -102,7 +102,7 @@ fn keep(mut hears: File) {
             rest = REST_FIRST;
         }
         let secs = rest.as_secs();
-        tracing::warn!(ended = ?ended, "the announcement broke off: too much was said on this network, perhaps; it begins again in {secs} s");
+        tracing::warn!(ended = ?ended, "the announcement ended, perhaps because of too much traffic on this network; it starts again in {secs} s");
         if wait(&hears, None, Some(rest)) {
             return;
         }

@@ -62,32 +62,32 @@ impl Limits {
     /// If something does.
     pub fn check(self) -> Result<Pacing, Failure> {
         let hours = Hours::new(self.windows.iter().map(|window| window.0).collect());
-        let hours = hours.map_err(|error| Failure::new(Exit::Usage, "the windows cannot be kept", error))?;
+        let hours = hours.map_err(|error| Failure::new(Exit::Usage, "cannot use these windows", error))?;
         let rate = self.rate.map(|rate| rate.0);
         if let Some(window) = self.windows.iter().find(|window| rate.is_some_and(|rate| window.0.rate > Some(rate))) {
-            return Err(Failure::usage(format!("the rate of window {} is more than --rate", window.0)));
+            return Err(Failure::usage(format!("the rate of window {} is higher than --rate", window.0)));
         }
         if self.target.is_some() && !self.background {
-            return Err(Failure::usage("background-target goes with background"));
+            return Err(Failure::usage("background-target needs background"));
         }
         if self.target.is_some_and(|target| target.0.is_zero() || target.0 > TARGET_MAX) {
             return Err(Failure::usage(
-                "background-target is more than zero and at most 100ms; without a unit it is seconds",
+                "background-target must be more than 0 and at most 100ms; a number without a unit is seconds",
             ));
         }
         let background = self.background.then(|| self.target.map_or(hoop_dispatch::TARGET, |target| target.0));
         let budget = match (self.budget, self.billing_day.unwrap_or(1)) {
-            (None, _) if self.billing_day.is_some() => return Err(Failure::usage("billing-day goes with budget")),
-            (None, _) if self.interface.is_some() => return Err(Failure::usage("uplink-interface goes with budget")),
+            (None, _) if self.billing_day.is_some() => return Err(Failure::usage("billing-day needs budget")),
+            (None, _) if self.interface.is_some() => return Err(Failure::usage("uplink-interface needs budget")),
             (None, _) => None,
-            (Some(_), 0 | 29..) => return Err(Failure::usage("billing-day is 1 to 28")),
+            (Some(_), 0 | 29..) => return Err(Failure::usage("billing-day must be between 1 and 28")),
             (Some(committed), billing_day) => Some(BudgetConfig { committed: committed.0, billing_day }),
         };
         if let Some(name) = self.interface.as_ref().filter(|name| !hoop_gateway::is_interface(name)) {
-            return Err(Failure::usage(format!("there is no interface {name}")));
+            return Err(Failure::usage(format!("there is no network interface {name}")));
         }
         if self.deadlines_wait && budget.is_none() && !hours.is_limited() {
-            return Err(Failure::usage("deadlines-wait goes with window or budget"));
+            return Err(Failure::usage("deadlines-wait needs window or budget"));
         }
         let deadlines_wait = self.deadlines_wait;
         Ok(Pacing { rate, hours, background, budget, interface: self.interface, deadlines_wait, utc_offset: None })

@@ -20,7 +20,7 @@ const PIECE_BYTES: u64 = 256 * 1024;
 
 #[derive(Args)]
 pub struct SpoolFlags {
-    /// The folder that the gateway was given
+    /// The gateway's spool folder (required)
     #[arg(long, value_name = "FOLDER", global = true)]
     spool: Option<PathBuf>,
     #[command(subcommand)]
@@ -29,25 +29,25 @@ pub struct SpoolFlags {
 
 #[derive(Subcommand)]
 enum SpoolCommand {
-    /// List the uploads in it
+    /// List the uploads in the folder
     List {
-        /// One JSON object a line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Compare the index, the files and their checksums with one another; exits with 1 if something is wrong
+    /// Compare the index, the files and their checksums; exit with 1 if something is wrong
     Check {
-        /// Put right what can be: what is spoilt is missing then, and may be brought again
+        /// Repair what can be repaired. Spoilt data then counts as missing, and the device may bring it again
         #[arg(long)]
         repair: bool,
     },
-    /// Write an upload's sealed body to a file, to be carried elsewhere
+    /// Write an upload's sealed body to a file, so that you can carry it elsewhere
     Export {
         /// The upload's id
         id: String,
-        /// The file; one that exists is left as it is
+        /// The file to write; an existing file is never overwritten
         file: PathBuf,
-        /// Also if some of it is missing: the file has holes there
+        /// Write the file even if parts of the upload are missing; the file has holes there
         #[arg(long)]
         partial: bool,
     },
@@ -55,13 +55,15 @@ enum SpoolCommand {
 
 /// Runs it.
 pub fn run(flags: SpoolFlags) -> Result<Exit, Failure> {
-    let folder = flags.spool.ok_or_else(|| Failure::usage("the spool is missing").hint("--spool FOLDER"))?;
+    let folder =
+        flags.spool.ok_or_else(|| Failure::usage("--spool is missing").hint("name the folder: --spool FOLDER"))?;
     let now = Clock::system().unix();
     match flags.command {
         SpoolCommand::List { json } => list(&view(&folder)?, json, now),
         SpoolCommand::Check { repair } => check(&folder, repair, now),
         SpoolCommand::Export { id, file, partial } => {
-            let id = id.parse().map_err(|error| Failure::new(Exit::Usage, format!("`{id}` is no upload id"), error))?;
+            let id =
+                id.parse().map_err(|error| Failure::new(Exit::Usage, format!("`{id}` is not an upload id"), error))?;
             export(&view(&folder)?, id, &file, partial)
         }
     }
@@ -70,21 +72,21 @@ pub fn run(flags: SpoolFlags) -> Result<Exit, Failure> {
 fn view(folder: &Path) -> Result<View, Failure> {
     let view = View::open(folder, FIRST_RECORD).map_err(|error| not_opened(&error))?;
     if view.is_in_use() {
-        eprintln!("hoop: a gateway uses {}; this is how it was a moment ago", folder.display());
+        eprintln!("hoop: a gateway uses {}; this shows how it was a moment ago", folder.display());
     }
     Ok(view)
 }
 
 fn not_opened(error: &OpenError) -> Failure {
-    let failure = Failure::new(Exit::File, "the spool cannot be opened", error);
+    let failure = Failure::new(Exit::File, "cannot open the spool", error);
     match error {
-        OpenError::Locked(_) => failure.hint("again when the gateway is stopped; `hoop spool list` works meanwhile"),
+        OpenError::Locked(_) => failure.hint("stop the gateway first; `hoop spool list` works while it runs"),
         _ => failure,
     }
 }
 
 fn failed(error: &StoreError) -> Failure {
-    Failure::new(Exit::File, "the spool cannot be read", error).hint("hoop spool check")
+    Failure::new(Exit::File, "cannot read the spool", error).hint("`hoop spool check` looks for damage")
 }
 
 fn list(view: &View, as_json: bool, now: UnixTime) -> Result<Exit, Failure> {
@@ -162,10 +164,10 @@ fn check(folder: &Path, repair: bool, now: UnixTime) -> Result<Exit, Failure> {
 
 fn export(view: &View, id: UploadId, path: &Path, partial: bool) -> Result<Exit, Failure> {
     let upload = view.get(id).map_err(|error| failed(&error))?;
-    let upload = upload.ok_or_else(|| Failure::usage(format!("the spool knows no upload {id}")))?;
+    let upload = upload.ok_or_else(|| Failure::usage(format!("the spool has no upload {id}")))?;
     if !upload.state.keeps_payload() {
         return Err(Failure::usage(format!(
-            "the spool no longer has the octets of upload {id}: it is {}",
+            "the spool no longer has the bytes of upload {id}, which is {}",
             upload.state
         )));
     }
@@ -173,9 +175,9 @@ fn export(view: &View, id: UploadId, path: &Path, partial: bool) -> Result<Exit,
     let (readable, spoilt) = readable(&upload, &payload)?;
     let missing = missing_words(&upload, &readable, &spoilt);
     if readable.len() < upload.total && !partial {
-        return Err(Failure::plain(Exit::File, missing).hint("--partial, which writes what is there"));
+        return Err(Failure::plain(Exit::File, missing).hint("--partial writes what is there"));
     }
-    let cannot = |error| Failure::new(Exit::File, format!("{} cannot be written", path.display()), error);
+    let cannot = |error| Failure::new(Exit::File, format!("cannot write {}", path.display()), error);
     let file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(cannot)?;
     write_out(&payload, &readable, upload.total, &file).map_err(|error| {
         // Half a file would be taken for a whole one.
@@ -187,7 +189,7 @@ fn export(view: &View, id: UploadId, path: &Path, partial: bool) -> Result<Exit,
         eprintln!("hoop: {missing}");
         return Ok(Exit::Done);
     }
-    eprintln!("hoop: its service takes it: curl --data-binary '@{}' '{}'", path.display(), upload.dest);
+    eprintln!("hoop: to send it to its service: curl --data-binary '@{}' '{}'", path.display(), upload.dest);
     Ok(Exit::Done)
 }
 

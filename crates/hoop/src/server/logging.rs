@@ -15,7 +15,7 @@ const PACKETS: &str = "quinn_proto";
 pub fn start(as_json: bool) -> Result<(), Failure> {
     let wanted = std::env::var("HOOP_LOG").unwrap_or_else(|_| "info,mdns_sd=warn".to_owned());
     let filter = filter(&wanted)
-        .map_err(|error| Failure::new(Exit::Usage, format!("HOOP_LOG is no filter: `{wanted}`"), error))?;
+        .map_err(|error| Failure::new(Exit::Usage, format!("HOOP_LOG is not a valid filter: `{wanted}`"), error))?;
     // Without colours: what colours a word could be in a name, too, and is shown escaped.
     let layer = fmt::layer().with_ansi(false).with_writer(Log);
     let layer = match as_json {
@@ -23,7 +23,7 @@ pub fn start(as_json: bool) -> Result<(), Failure> {
         false => layer.boxed(),
     };
     let started = Registry::default().with(layer.with_filter(filter)).try_init();
-    started.map_err(|error| Failure::new(Exit::Unexpected, "logging cannot be started", error))
+    started.map_err(|error| Failure::new(Exit::Unexpected, "cannot start logging", error))
 }
 
 /// What is logged. Of [`PACKETS`] that is nothing below an error, unless it is named.

@@ -41,7 +41,7 @@ pub fn stopping() {
 fn tell(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, state) {
-        tracing::warn!(%error, "the service manager cannot be told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }
 

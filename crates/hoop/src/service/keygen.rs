@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct KeygenFlags {
-    /// Write to this file, for its owner alone, instead of the standard output
+    /// Write the key to this file, readable only by its owner [default: the standard output]
     #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "rotate")]
     pub output: Option<PathBuf>,
-    /// Put a new key first in this file; the old ones still open what they sealed
+    /// Add a new key at the top of this file. The old keys still open what they sealed
     #[arg(long, value_name = "FILE")]
     pub rotate: Option<PathBuf>,
 }
@@ -27,9 +27,9 @@ pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
         (Some(path), _) => {
             make_parent(path).and_then(|()| write_new(path, &line).map(drop)).map_err(|error| {
                 let exists = error.kind() == io::ErrorKind::AlreadyExists;
-                let failure = Failure::new(Exit::File, format!("{} cannot be made", path.display()), error);
+                let failure = Failure::new(Exit::File, format!("cannot make {}", path.display()), error);
                 match exists {
-                    true => failure.hint("another name; a key file is never overwritten, and `--rotate` adds to one"),
+                    true => failure.hint("choose another name; `--rotate` adds a key to an existing file, and no key file is ever overwritten"),
                     false => failure,
                 }
             })?;
@@ -45,10 +45,10 @@ pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
 
 /// Puts `line` first in the file at `path`, whole or not at all.
 fn rotate(path: &Path, line: &str) -> Result<(), Failure> {
-    let fail = |error| Failure::new(Exit::File, format!("{} cannot be rotated", path.display()), error);
+    let fail = |error| Failure::new(Exit::File, format!("cannot rotate {}", path.display()), error);
     let old = fs::read_to_string(path).map_err(fail)?;
     Keyring::parse(&old)
-        .map_err(|error| Failure::new(Exit::Usage, format!("{} is no key file", path.display()), error))?;
+        .map_err(|error| Failure::new(Exit::Usage, format!("{} is not a key file", path.display()), error))?;
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);

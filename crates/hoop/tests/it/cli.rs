@@ -16,16 +16,16 @@ fn what_means_nothing_exits_with_2_and_says_what_to_try() {
     let folder = tempfile::tempdir().unwrap();
     let url = "https://photos.example/";
     for (arguments, words) in [
-        (&["push", "-d", "x", "photos.example"][..], "Error: `photos.example` is no URL."),
-        (&["push", url], "  Try: -F 'file=@holiday.jpg', -d @file or -T file."),
+        (&["push", "-d", "x", "photos.example"][..], "Error: `photos.example` is not a URL."),
+        (&["push", url], "  Try: add -F 'file=@holiday.jpg', -d @file or -T file."),
         (&["push", "-d", "x", "-X", "DELETE", url], "Error: the method must be POST, PUT or PATCH, not DELETE."),
         (&["push", "-d", "x", "-H", "Host: y", url], "Error: the header host cannot be set"),
-        (&["push", "-d", "x", "--gateway", "hoop.local", url], "Error: `hoop.local` is no gateway."),
+        (&["push", "-d", "x", "--gateway", "hoop.local", url], "Error: `hoop.local` is not a gateway."),
         (&["push", "-d", "x", "-F", "a=b", url], "cannot be used with"),
-        (&["push", "-d", "x", "--ca", "missing.pem", url], "Error: the certificates to trust cannot be used."),
-        (&["status", "abc"], "Error: this device remembers no upload `abc`."),
-        (&["status", "00000000000000000000000000000000"], "Error: this device remembers no upload 0000"),
-        (&["gateway"], "Error: the spool is missing."),
+        (&["push", "-d", "x", "--ca", "missing.pem", url], "Error: cannot use the certificates to trust."),
+        (&["status", "abc"], "Error: this device does not remember an upload `abc`."),
+        (&["status", "00000000000000000000000000000000"], "Error: this device does not remember an upload 0000"),
+        (&["gateway"], "Error: --spool is missing."),
         (&["service"], "Error: --upstream is missing."),
         (&["seal", "--raw"], "--key"),
         (&["push", "--no-such-flag"], "--no-such-flag"),
@@ -40,7 +40,7 @@ fn a_missing_file_exits_with_3_before_anything_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let app = App::start();
     let ran = run(folder.path(), &["push", "-F", "f=@missing", &app.origin()]).exits(3);
-    assert_eq!(ran.err, "Error: missing cannot be read.\n  Cause: No such file or directory (os error 2).\n");
+    assert_eq!(ran.err, "Error: cannot read missing.\n  Cause: No such file or directory (os error 2).\n");
     let ran = run(folder.path(), &["push", "-F", "f=@.", &app.origin()]).exits(3);
     assert!(ran.err.starts_with("Error: . is a directory."), "{ran}");
     assert_eq!(app.uploads().len(), 0);
@@ -69,7 +69,7 @@ fn a_key_is_made_once_and_rotated() {
     let ran = run(folder.path(), &["keygen", "-o", "kws"]).exits(0);
     assert!(ran.err.starts_with("hoop: key ") && ran.err.ends_with(" is in kws\n") && ran.out.is_empty(), "{ran}");
     let again = run(folder.path(), &["keygen", "-o", "kws"]).exits(3);
-    assert!(again.err.starts_with("Error: kws cannot be made.\n  Cause: File exists"), "{again}");
+    assert!(again.err.starts_with("Error: cannot make kws.\n  Cause: File exists"), "{again}");
     run(folder.path(), &["keygen", "--rotate", "kws"]).exits(0);
     let text = std::fs::read_to_string(folder.path().join("kws")).unwrap();
     assert!(text.lines().count() == 2 && text.lines().all(|line| line.starts_with("hoop-kws-v1 ")));
@@ -82,7 +82,7 @@ fn a_configuration_file_with_an_unknown_name_is_refused_and_the_line_named() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("gateway.toml"), "spool = \"s\"\nspeed = 7\n").unwrap();
     let ran = run(folder.path(), &["gateway", "--config", "gateway.toml"]).exits(2);
-    assert!(ran.err.contains("gateway.toml is no configuration") && ran.err.contains("speed"), "{ran}");
+    assert!(ran.err.contains("gateway.toml is not a valid configuration") && ran.err.contains("speed"), "{ran}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_service_that_root_began_becomes_its_user_before_it_reads_its_keys() {
     let arguments = [&fixed[..], &["--upstream", "http://127.0.0.1:9", "--origin", "http://127.41.0.2:82"]].concat();
     let refused = hoop(folder, &arguments).output().unwrap();
     assert_eq!(refused.status.code(), Some(3), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("key file cannot be used"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot use the key file"), "{refused:?}");
     given(folder, "kws");
     is_nobodys(&Server::start(folder, "service", &arguments));
 }
@@ -98,7 +98,7 @@ fn a_relay_that_root_began_keeps_none_of_roots_powers() {
 #[test]
 fn a_user_that_is_not_there_or_is_root_is_refused() {
     let world = shared_folder(&[]);
-    for (name, says) in [("no-such-user-here", "there is no such user"), ("root", "that is root")] {
+    for (name, says) in [("no-such-user-here", "there is no such user"), ("root", "is root, which no role needs")] {
         let arguments = ["gateway", "--listen", "127.0.0.1:0", "--spool", "spool", "--no-mdns", "--user", name];
         let ran = hoop(world.path(), &arguments).output().unwrap();
         assert_eq!(ran.status.code(), Some(2), "{ran:?}");

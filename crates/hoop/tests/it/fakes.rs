@@ -182,7 +182,7 @@ fn a_true_gateway_is_known_from_its_first_use_and_gets_early_records_from_then_o
     let world = World::new(false);
     let first = world.push(&world.gateway.url, &[]).exits(0);
     assert!(
-        first.out.contains("you may leave") && first.err.contains(&format!("is new here: the gateway {}", world.name)),
+        first.out.contains("you may leave") && first.err.contains(&format!("is new here: gateway {}", world.name)),
         "{first}"
     );
     let known = std::fs::read_to_string(world.path().join("state/known_gateways")).unwrap();

@@ -23,7 +23,7 @@ fn a_forged_receipt_is_not_proven_by_the_keys_beside_it() {
     let verify =
         |more: &[&str]| run(folder.path(), &[&["receipt", "verify", "forged.json", "--offline"], more].concat());
     let believed = verify(&[]).exits(11);
-    assert!(believed.out.contains("Nothing is proven") && !believed.out.contains("genuine"), "{believed}");
+    assert!(believed.out.contains("This proves nothing") && !believed.out.contains("genuine"), "{believed}");
     assert_eq!(verify(&["--json"]).exits(11).json()["proven"], false);
     let pinned = verify(&["--keys", "pinned.json"]).exits(4);
     assert!(pinned.err.contains("proves nothing"), "{pinned}");

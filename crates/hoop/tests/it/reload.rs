@@ -20,7 +20,7 @@ fn reload(server: &Server, says: &str) {
 }
 
 const DONE: &str = "the configuration was read again";
-const NOTHING: &str = "what cannot be used changes nothing";
+const NOTHING: &str = "nothing was changed, since the new configuration cannot be used";
 
 /// A connection whose request waits for the rest of its body.
 fn begun(server: &Server) -> TcpStream {
@@ -106,7 +106,7 @@ fn a_file_that_is_written_while_it_is_read_again_is_taken_whole() {
     // An empty file of routes would let everything through, by the generic rules.
     fs::write(&routes, "").unwrap();
     reload(&service, NOTHING);
-    assert!(service.log().contains("routes.toml is not taken"), "{}", service.log());
+    assert!(service.log().contains("cannot accept routes.toml"), "{}", service.log());
     // What is whole in itself so far is a mistake at its end.
     let writing = routes.clone();
     let writer = std::thread::spawn(move || {
@@ -121,7 +121,7 @@ fn a_file_that_is_written_while_it_is_read_again_is_taken_whole() {
     }
     reload(&service, NOTHING);
     writer.join().unwrap();
-    assert!(service.log().contains("routes.toml has a mistake"), "{}", service.log());
+    assert!(service.log().contains("routes.toml has an error"), "{}", service.log());
 }
 
 #[test]

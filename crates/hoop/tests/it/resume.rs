@@ -60,7 +60,7 @@ fn an_upload_whose_push_was_killed_is_ended_by_another_process_with_what_is_miss
     assert_eq!(world.app.uploads().len(), 1);
     assert!(counter.passed() < LEN as u64 - 1_000_000, "{} octets went again", counter.passed());
     let again = run(world.path(), &["resume", &id]).exits(4);
-    assert!(again.err.contains("the upload cannot be resumed") && again.err.contains("it is finished"), "{again}");
+    assert!(again.err.contains("cannot resume the upload") && again.err.contains("it is finished"), "{again}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn an_operator_lists_checks_exports_and_mends_and_carries_an_upload_to_its_servi
         let ran = spool(folder, &["list", "--json"]).exits(0);
         (ran.json()["reason"] == "dest-unreachable").then_some(ran)
     });
-    assert_eq!(listed.err, "hoop: a gateway uses spool; this is how it was a moment ago\n");
+    assert_eq!(listed.err, "hoop: a gateway uses spool; this shows how it was a moment ago\n");
     let object = listed.json();
     let id = object["id"].as_str().unwrap().to_owned();
     assert_eq!((&object["device"], &object["dest_origin"]), (&"127.0.0.1".into(), &origin.as_str().into()));
@@ -46,8 +46,8 @@ fn an_operator_lists_checks_exports_and_mends_and_carries_an_upload_to_its_servi
     let refused = spool(folder, &["check", "--repair"]).exits(3);
     assert_eq!(
         refused.err,
-        "Error: the spool cannot be opened.\n  Cause: the spool folder spool is in use by another gateway.\n  \
-         Try: again when the gateway is stopped; `hoop spool list` works meanwhile.\n"
+        "Error: cannot open the spool.\n  Cause: the spool folder spool is in use by another gateway.\n  \
+         Try: stop the gateway first; `hoop spool list` works while it runs.\n"
     );
     box_.stop();
 
@@ -63,13 +63,13 @@ fn an_operator_lists_checks_exports_and_mends_and_carries_an_upload_to_its_servi
     assert_eq!(
         exported.err,
         format!(
-            "hoop: {0} of {0} bytes are in out\nhoop: its service takes it: curl --data-binary '@out' '{dest}'\n",
+            "hoop: {0} of {0} bytes are in out\nhoop: to send it to its service: curl --data-binary '@out' '{dest}'\n",
             z.len()
         )
     );
     assert!(std::fs::read(folder.join("out")).unwrap() == z);
     let again = spool(folder, &["export", &id, "out"]).exits(3);
-    assert!(again.err.starts_with("Error: out cannot be written.\n  Cause: File exists"), "{again}");
+    assert!(again.err.starts_with("Error: cannot write out.\n  Cause: File exists"), "{again}");
 
     // A bit flips in record 1: octets 65664 to 131199.
     flip(folder, &id, 70_000);
@@ -79,7 +79,7 @@ fn an_operator_lists_checks_exports_and_mends_and_carries_an_upload_to_its_servi
     assert_eq!(found.out, format!("{line}\n{summary}, 0 repaired\n"));
     let whole = spool(folder, &["export", &id, "two"]).exits(3);
     let missing = format!("bytes 65664-131199 of upload {id} are missing or spoilt on the disk");
-    assert_eq!(whole.err, format!("Error: {missing}.\n  Try: --partial, which writes what is there.\n"));
+    assert_eq!(whole.err, format!("Error: {missing}.\n  Try: --partial writes what is there.\n"));
     assert!(!folder.join("two").exists());
     let partial = spool(folder, &["export", "--partial", &id, "two"]).exits(0);
     let there = z.len() - 65_536;
@@ -108,9 +108,7 @@ fn what_is_no_spool_or_no_upload_is_said_plainly() {
     let folder = world.path();
     let nothing = spool(folder, &["list"]).exits(3);
     assert!(
-        nothing
-            .err
-            .starts_with("Error: the spool cannot be opened.\n  Cause: cannot use the spool folder spool: No such")
+        nothing.err.starts_with("Error: cannot open the spool.\n  Cause: cannot use the spool folder spool: No such")
     );
     assert!(!folder.join("spool").exists(), "looking makes none");
     gateway(folder, &[]).stop();
@@ -118,9 +116,9 @@ fn what_is_no_spool_or_no_upload_is_said_plainly() {
     assert_eq!(spool(folder, &["check"]).exits(0).out, "0 uploads, 0 bytes stored: 0 findings, 0 repaired\n");
     let id = "0a".repeat(16);
     let unknown = spool(folder, &["export", &id, "out"]).exits(2);
-    assert_eq!(unknown.err, format!("Error: the spool knows no upload {id}.\n"));
+    assert_eq!(unknown.err, format!("Error: the spool has no upload {id}.\n"));
     let wrong = spool(folder, &["export", "abc", "out"]).exits(2);
-    assert!(wrong.err.starts_with("Error: `abc` is no upload id."), "{wrong}");
+    assert!(wrong.err.starts_with("Error: `abc` is not an upload id."), "{wrong}");
     let missing = run(folder, &["spool", "list"]).exits(2);
-    assert_eq!(missing.err, "Error: the spool is missing.\n  Try: --spool FOLDER.\n");
+    assert_eq!(missing.err, "Error: --spool is missing.\n  Try: name the folder: --spool FOLDER.\n");
 }

@@ -17,7 +17,7 @@ fn id(sealed: &Sealed) -> [u8; 16] {
 }
 
 #[tokio::test]
-async fn an_interrupted_upload_is_taken_up_although_the_rows_before_it_cannot_be_read() {
+async fn an_interrupted_upload_is_taken_up_despite_unreadable_rows() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let mut uploads = Vec::new();
@@ -45,7 +45,7 @@ async fn an_interrupted_upload_is_taken_up_although_the_rows_before_it_cannot_be
 }
 
 #[tokio::test]
-async fn a_body_that_cannot_be_deleted_keeps_no_other() {
+async fn a_body_that_cannot_be_deleted_blocks_no_other() {
     let upstream = Upstream::new(|_, _| answer("201 Created", "")).await;
     let sidecar = Sidecar::before(upstream.address).await;
     let mut uploads = Vec::new();

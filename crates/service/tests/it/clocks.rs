@@ -92,7 +92,7 @@ const JUMPS: [(u64, u64, u64); 5] = [
 ];
 
 #[tokio::test]
-async fn what_was_accepted_is_known_after_a_jump_and_never_replayed_again() {
+async fn an_accepted_upload_is_not_replayed_after_a_clock_jump() {
     let upstream = Upstream::willing().await;
     let machine = Machine::sure(upstream.address).await;
     let (_, sealed) = machine.accepts_once().await;
@@ -111,7 +111,7 @@ async fn what_was_accepted_is_known_after_a_jump_and_never_replayed_again() {
 }
 
 #[tokio::test]
-async fn what_waits_for_the_application_outlives_a_jump_and_expires_in_time() {
+async fn a_waiting_upload_outlives_a_clock_jump_and_expires_on_time() {
     let busy = Upstream::new(|_, arrival| match arrival.head.contains("from=busy") {
         true => answer("503 Service Unavailable", ""),
         false => answer("201 Created", "{}"),
@@ -137,7 +137,7 @@ async fn what_waits_for_the_application_outlives_a_jump_and_expires_in_time() {
 }
 
 #[tokio::test]
-async fn what_was_forgotten_is_refused_for_good_whatever_the_clock_says_later() {
+async fn a_forgotten_upload_is_refused_whatever_the_clock_says() {
     let upstream = Upstream::willing().await;
     let machine = Machine::sure(upstream.address).await;
     let (ticket, sealed) = machine.accepts_once().await;

@@ -148,7 +148,7 @@ async fn deliver(address: SocketAddr, sealed: &Sealed, mut random: Random) -> St
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_upload_that_was_answered_2xx_arrives_once_or_is_unknown_however_often_the_service_is_killed() {
+async fn an_accepted_upload_arrives_once_or_is_unknown_despite_kills() {
     const UPLOADS: usize = 12;
     const CRASHES: usize = 25;
     let seed = seed();
@@ -199,7 +199,7 @@ async fn every_upload_that_was_answered_2xx_arrives_once_or_is_unknown_however_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_while_the_application_holds_the_whole_request_an_upload_is_unknown() {
+async fn a_kill_while_the_application_has_it_all_makes_an_upload_unknown() {
     let upstream = Upstream::new(|_, _| Behaviour::TakeAndKeep).await;
     let dir = tempfile::tempdir().unwrap();
     let mut process = Process::start(dir.path(), upstream.address).await;
@@ -214,7 +214,7 @@ async fn killed_while_the_application_holds_the_whole_request_an_upload_is_unkno
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_before_the_last_octets_went_out_an_upload_is_replayed_from_the_start() {
+async fn a_kill_before_the_last_bytes_replays_an_upload_from_the_start() {
     // The first connection is never read, so that the replay hangs before its gate.
     let upstream = Upstream::new(|number, _| match number {
         0 => Behaviour::Deaf,

@@ -45,7 +45,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_begins_on_a_full_disk_passes_requests_and_takes_uploads_later() {
+async fn a_service_on_a_full_disk_passes_requests_and_takes_uploads_later() {
     let Some(disk) = SmallDisk::mount() else {
         println!("skipped: mounting a file system of its own is not permitted here");
         return;

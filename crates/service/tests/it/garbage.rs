@@ -26,7 +26,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Changes octets somewhere: flips, cuts, repeats, or puts noise.
+/// Changes bytes somewhere: flips, cuts, repeats, or puts noise.
 fn spoil(octets: &mut Vec<u8>, random: &mut Random) {
     let at = random.below(octets.len());
     match random.below(4) {
@@ -113,7 +113,7 @@ async fn spoilt_requests_of_every_kind_leave_the_service_as_it_was() {
     assert_eq!(own.map(|arrival| arrival.body).collect::<Vec<_>>(), [octets(100_000, 3)]);
 }
 
-/// Sends a request with a head of so many octets; whether it was answered, which must be without a fault of the service's.
+/// Sends a request with a head of so many bytes; whether it was answered, which must be without a fault of the service's.
 async fn ask(address: std::net::SocketAddr, request: Vec<u8>, head: usize) -> bool {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut reader, mut writer) = stream.into_split();

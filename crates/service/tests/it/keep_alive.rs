@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 #[tokio::test]
-async fn a_session_is_kept_alive_while_its_upload_comes_in_and_until_the_application_says_that_it_has_gone() {
+async fn a_session_is_kept_alive_during_its_upload_until_it_has_gone() {
     let signed_out = Arc::new(AtomicBool::new(false));
     let says = signed_out.clone();
     let upstream = Upstream::new(move |_, arrival| match arrival.line().starts_with("GET /me ") {

@@ -58,7 +58,7 @@ async fn reads(mut stream: TcpStream) -> (Vec<u8>, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_lists_that_nobody_reads_two_are_kept_for_a_client_and_others_get_theirs() {
+async fn a_client_that_reads_no_list_gets_two_and_blocks_nobody() {
     let upstream = Upstream::willing().await;
     let sidecar = with_long_notes(upstream.address, 16).await;
     let (one, other) = (Ipv4Addr::new(127, 1, 1, 1), Ipv4Addr::new(127, 2, 2, 2));

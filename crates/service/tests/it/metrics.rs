@@ -7,7 +7,7 @@ use hoop_http::shutdown;
 use hoop_service::{OpenServiceError, Service};
 
 #[tokio::test]
-async fn what_happens_is_counted_and_told_on_loopback_alone() {
+async fn metrics_are_told_on_loopback_alone() {
     let upstream = Upstream::willing().await;
     let dir = tempfile::tempdir().unwrap();
     let mut told = config(upstream.address, dir.path().to_owned());

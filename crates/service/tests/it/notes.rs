@@ -77,7 +77,7 @@ async fn a_note_needs_the_token_of_its_upload_and_to_make_sense() {
 }
 
 #[tokio::test]
-async fn what_was_stopped_before_it_came_is_refused_when_it_comes() {
+async fn an_upload_stopped_before_it_came_is_refused() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let [by_token, by_owner] = [ticket(&sidecar).await, ticket(&sidecar).await];
@@ -98,7 +98,7 @@ async fn what_was_stopped_before_it_came_is_refused_when_it_comes() {
 }
 
 #[tokio::test]
-async fn what_is_paused_takes_nothing_and_keeps_what_it_has_until_it_is_resumed() {
+async fn a_paused_upload_keeps_its_bytes_and_takes_none_until_resumed() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
@@ -123,7 +123,7 @@ async fn what_is_paused_takes_nothing_and_keeps_what_it_has_until_it_is_resumed(
 }
 
 #[tokio::test]
-async fn whoever_waits_for_an_announced_upload_is_told_once_it_is_delivered() {
+async fn a_wait_for_an_announced_upload_ends_with_its_delivery() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
@@ -150,7 +150,7 @@ async fn an_announced_upload_can_be_paused_and_comes_once_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn what_is_paused_is_not_handed_to_the_application() {
+async fn a_paused_upload_is_not_handed_to_the_application() {
     let busy = Arc::new(AtomicBool::new(true));
     let now = busy.clone();
     let upstream = Upstream::new(move |_, _| match now.load(Ordering::Relaxed) {
@@ -219,7 +219,7 @@ async fn answer_to(stream: &mut TcpStream, rest: &[u8]) -> wire::Reply {
 }
 
 #[tokio::test]
-async fn a_message_under_way_is_shown_as_it_comes_and_ends_when_its_upload_is_paused_or_stopped() {
+async fn a_message_under_way_ends_when_its_upload_is_paused_or_stopped() {
     let upstream = Upstream::willing().await;
     for (action, status, code) in [("pause", 423, "upload-paused"), ("stop", 410, "upload-stopped")] {
         let sidecar = Sidecar::before(upstream.address).await;
@@ -299,7 +299,7 @@ async fn a_note_with_a_link_of_any_length_is_kept() {
 }
 
 #[tokio::test]
-async fn of_an_upload_that_nobody_has_paused_nothing_is_resumed_or_kept() {
+async fn resuming_an_upload_that_was_not_paused_changes_nothing() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;

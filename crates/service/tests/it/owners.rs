@@ -76,7 +76,7 @@ async fn a_users_list_follows_into_a_new_session_and_is_nobody_elses() {
 }
 
 #[tokio::test]
-async fn whom_the_application_does_not_know_is_known_by_the_credentials() {
+async fn an_anonymous_owner_is_known_by_the_credentials() {
     let upstream = application().await;
     let sidecar = before(&upstream, ASKED).await;
     let plain = before(&upstream, "").await;
@@ -97,7 +97,7 @@ async fn whom_the_application_does_not_know_is_known_by_the_credentials() {
 }
 
 #[tokio::test]
-async fn where_tickets_are_for_users_only_whoever_is_signed_out_gets_none() {
+async fn a_signed_out_client_gets_no_ticket_where_users_are_required() {
     let upstream = application().await;
     let asked = before(&upstream, &format!("{ASKED}\nrequired = true")).await;
     let refused = (401, "sign-in-required".to_owned());
@@ -125,7 +125,7 @@ async fn only_the_named_cookies_make_the_user() {
 }
 
 #[tokio::test]
-async fn a_ticket_does_not_depend_on_the_application_and_a_list_says_that_it_cannot_be_asked() {
+async fn tickets_need_no_application_and_lists_say_when_it_cannot_be_asked() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -147,7 +147,7 @@ async fn a_ticket_does_not_depend_on_the_application_and_a_list_says_that_it_can
 }
 
 #[tokio::test]
-async fn with_its_token_an_upload_does_not_go_on_as_another_user_who_has_signed_in_since() {
+async fn a_token_does_not_release_an_upload_as_another_user() {
     let over = Arc::new(AtomicBool::new(false));
     let is_over = over.clone();
     let upstream = Upstream::new(move |_, arrival| match arrival.line().starts_with("GET /me ") {
@@ -178,7 +178,7 @@ async fn with_its_token_an_upload_does_not_go_on_as_another_user_who_has_signed_
 }
 
 #[tokio::test]
-async fn whom_the_application_does_not_know_takes_no_room_of_those_it_knows() {
+async fn anonymous_uploads_take_no_room_of_named_users() {
     let upstream = application().await;
     let sidecar = before(&upstream, ASKED).await;
     let path = |ticket: &Ticket| format!("/hoop/uploads/{}", ticket.id);

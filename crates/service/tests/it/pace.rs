@@ -63,7 +63,7 @@ async fn an_answer_that_nobody_reads_ends_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_websocket_in_which_nothing_moves_ends_and_one_that_talks_does_not() {
+async fn an_idle_websocket_ends_and_a_busy_one_does_not() {
     let (listener, sidecar) = hasty().await;
     let mut client = TcpStream::connect(sidecar.address).await.unwrap();
     let fields = [("Connection", "Upgrade"), ("Upgrade", "websocket")];

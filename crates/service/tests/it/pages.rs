@@ -75,7 +75,7 @@ async fn form(sidecar: &Sidecar, path: &str, origin: &str, cookie: &str, body: &
 }
 
 #[tokio::test]
-async fn a_held_upload_is_finished_by_one_form_of_its_signed_in_owner_and_by_nobody_else() {
+async fn only_the_signed_in_owner_releases_a_held_upload_by_form() {
     let (upstream, ended) = application().await;
     let sidecar = before(&upstream, USER).await;
     let ticket = ticket_of(&sidecar, OLD).await;
@@ -168,7 +168,7 @@ async fn without_a_user_path_settings_say_that_they_last_for_the_session() {
 }
 
 #[tokio::test]
-async fn an_application_that_cannot_be_asked_is_named_and_its_pages_files_are_served() {
+async fn pages_say_when_the_application_cannot_be_asked() {
     let (upstream, _) = application().await;
     let sidecar = before(&upstream, USER).await;
     for path in ["/hoop/hoop.js", "/hoop/hoop-card.js", "/hoop/pages.css", "/hoop/pages.js"] {

@@ -207,7 +207,7 @@ async fn a_flipped_bit_anywhere_is_refused_and_what_was_right_is_kept() {
 }
 
 #[tokio::test]
-async fn octets_that_were_verified_are_never_overwritten() {
+async fn verified_bytes_are_never_overwritten() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
@@ -280,7 +280,7 @@ async fn a_message_that_breaks_off_keeps_its_whole_records() {
 }
 
 #[tokio::test]
-async fn a_sender_that_leaves_with_its_last_octet_has_brought_all_of_them() {
+async fn a_sender_that_leaves_with_its_last_byte_has_brought_all() {
     use tokio::io::AsyncWriteExt as _;
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
@@ -347,7 +347,7 @@ fn now() -> u32 {
 }
 
 #[tokio::test]
-async fn an_expired_an_early_a_foreign_and_an_overlong_upload_are_refused_each_with_its_code() {
+async fn expired_early_foreign_and_overlong_uploads_get_their_codes() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.max_bytes = 100_000).await;
     let (keys, now) = (support::keys(), now());
@@ -489,7 +489,7 @@ async fn the_key_of_a_ticket_may_rotate_while_the_upload_is_on_its_way() {
 }
 
 #[tokio::test]
-async fn a_known_upload_is_answered_without_asking_for_its_octets() {
+async fn a_known_upload_is_answered_without_its_bytes() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
@@ -508,7 +508,7 @@ async fn a_known_upload_is_answered_without_asking_for_its_octets() {
 }
 
 #[tokio::test]
-async fn when_the_disk_it_may_use_is_full_new_uploads_come_back_later_and_begun_ones_end() {
+async fn a_full_quota_defers_new_uploads_and_lets_begun_ones_end() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 300_000).await;
     let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
@@ -527,7 +527,7 @@ async fn when_the_disk_it_may_use_is_full_new_uploads_come_back_later_and_begun_
 }
 
 #[tokio::test]
-async fn the_first_record_of_a_long_upload_does_not_claim_all_of_its_room_and_what_outgrows_it_waits() {
+async fn a_long_upload_claims_room_only_as_it_comes() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 20 << 20).await;
     let (one, two) = (ticket(&sidecar).await, ticket(&sidecar).await);
@@ -597,7 +597,7 @@ async fn a_sender_that_falls_silent_is_cut_off_and_its_records_are_kept() {
 }
 
 #[tokio::test]
-async fn who_says_something_else_of_an_upload_and_proves_nothing_keeps_nobody_out() {
+async fn a_conflicting_sender_without_proof_keeps_nobody_out() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;

@@ -60,7 +60,7 @@ async fn a_request_passes_as_it_came_but_for_what_belongs_to_the_hop() {
 }
 
 #[tokio::test]
-async fn what_a_client_says_of_itself_behind_a_trusted_proxy_is_not_believed() {
+async fn a_clients_own_forwarding_fields_are_not_believed() {
     let upstream = Upstream::new(|_, _| answer("200 OK", "")).await;
     let trusted = |config: &mut hoop_service::Config| config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()];
     let behind = Sidecar::with(upstream.address, trusted).await;
@@ -177,7 +177,7 @@ async fn pass(table: &[&str], trusted: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn where_nobody_is_in_front_no_plain_field_speaks_for_a_front() {
+async fn without_a_front_no_plain_field_speaks_for_one() {
     let table = names(include_str!("../identity-headers.txt"));
     assert!(table.len() >= 300, "{}", table.len());
     let of_pages = |name: &str| OF_PAGES_TOO.iter().any(|one| one.eq_ignore_ascii_case(name));
@@ -247,7 +247,7 @@ async fn a_trusted_proxys_forwarding_fields_are_kept_and_appended_to() {
 }
 
 #[tokio::test]
-async fn what_was_chunked_stays_chunked_both_ways() {
+async fn chunked_bodies_stay_chunked_both_ways() {
     let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n".to_vec();
     let upstream = Upstream::new(move |_, _| Behaviour::Answer(chunks.clone())).await;
     let sidecar = Sidecar::before(upstream.address).await;
@@ -280,7 +280,7 @@ async fn a_chunked_body_arrives_whatever_the_method() {
 }
 
 #[tokio::test]
-async fn a_client_does_not_choose_what_of_a_proxys_fields_reaches_the_application() {
+async fn a_client_does_not_choose_which_proxy_fields_pass() {
     let upstream = Upstream::willing().await;
     let sidecar =
         Sidecar::with(upstream.address, |config| config.trusted_proxies = vec!["127.0.0.1".parse().unwrap()]).await;

@@ -98,7 +98,7 @@ async fn a_refusal_before_all_was_read_is_the_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_lost_after_the_last_octets_is_unknown_and_never_sent_again() {
+async fn an_upload_whose_answer_is_lost_is_unknown_and_not_sent_again() {
     for behaviour in [Behaviour::TakeAndClose, Behaviour::TakeAndKeep, Behaviour::Answer(b"HTTP/1.1 2".to_vec())] {
         let told = behaviour.clone();
         let upstream = Upstream::new(move |_, _| told.clone()).await;
@@ -118,7 +118,7 @@ async fn an_answer_lost_after_the_last_octets_is_unknown_and_never_sent_again() 
 }
 
 #[tokio::test]
-async fn a_route_for_which_twice_is_once_sends_again_when_the_answer_was_lost() {
+async fn an_idempotent_route_sends_again_after_a_lost_answer() {
     let upstream = Upstream::new(|number, _| match number {
         0 => Behaviour::TakeAndClose,
         _ => answer("200 OK", ""),
@@ -135,7 +135,7 @@ async fn a_route_for_which_twice_is_once_sends_again_when_the_answer_was_lost() 
 
 /// Whoever carries an upload knows its id, and may send the application a plain request with any key.
 #[tokio::test]
-async fn nobody_who_carries_an_upload_knows_the_key_of_its_attempts() {
+async fn no_carrier_knows_an_uploads_idempotency_key() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
@@ -149,7 +149,7 @@ async fn nobody_who_carries_an_upload_knows_the_key_of_its_attempts() {
 }
 
 #[tokio::test]
-async fn whether_a_lost_answer_costs_a_second_attempt_is_for_the_first_route_that_fits() {
+async fn the_first_matching_route_decides_on_retry_after_a_lost_answer() {
     let route = |fields: &str| format!("[[route]]\n{fields}\n");
     let cases = [
         (String::new(), "unknown"),
@@ -179,7 +179,7 @@ async fn whether_a_lost_answer_costs_a_second_attempt_is_for_the_first_route_tha
 }
 
 #[tokio::test]
-async fn a_route_for_which_twice_is_once_sends_again_however_the_answer_was_lost() {
+async fn an_idempotent_route_sends_again_however_the_answer_was_lost() {
     let lost = [
         Behaviour::TakeAndKeep,
         Behaviour::Answer(b"HTTP/1.1 2".to_vec()),
@@ -225,7 +225,7 @@ async fn a_busy_application_is_tried_again_and_a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_in_front_of_the_application_did_not_hear_the_end_of_is_unknown_and_never_sent_again() {
+async fn a_502_or_504_after_the_gate_makes_an_upload_unknown() {
     for status in ["502 Bad Gateway", "504 Gateway Timeout"] {
         let upstream = Upstream::new(move |_, _| answer(status, "")).await;
         let sidecar = Sidecar::before(upstream.address).await;

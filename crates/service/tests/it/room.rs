@@ -27,7 +27,7 @@ async fn posted(sidecar: &Sidecar, address: &str, len: usize) -> (Ticket, wire::
 }
 
 #[tokio::test]
-async fn thousands_of_uploads_that_are_begun_and_left_do_not_take_the_disk() {
+async fn thousands_of_abandoned_uploads_do_not_take_the_disk() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| {
         behind_a_proxy(config);
@@ -90,7 +90,7 @@ async fn one_address_fills_its_share_and_another_has_room() {
 }
 
 #[tokio::test]
-async fn what_is_promised_and_does_not_come_lets_go_of_nothing_that_is_kept_and_takes_no_room() {
+async fn an_unused_promise_evicts_nothing_and_takes_no_room() {
     let upstream = Upstream::new(|_, _| answer("403 Forbidden", "no")).await;
     let sidecar = Sidecar::with(upstream.address, |config| {
         behind_a_proxy(config);
@@ -186,7 +186,7 @@ async fn a_user_whom_the_application_names_pays_wherever_the_upload_comes_from()
 }
 
 #[tokio::test]
-async fn what_has_no_beginning_is_forgotten_after_an_hour_and_may_begin_anew() {
+async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let tickets = [device::ticket(&sidecar).await, device::ticket(&sidecar).await];
@@ -214,7 +214,7 @@ async fn what_has_no_beginning_is_forgotten_after_an_hour_and_may_begin_anew() {
 }
 
 #[tokio::test]
-async fn what_has_ended_of_one_address_makes_room_for_its_own_and_stays_known() {
+async fn an_addresss_ended_uploads_make_room_for_its_own_and_stay_known() {
     let body = "a".repeat(16 << 10);
     let upstream = Upstream::new(move |_, _| answer("201 Created", &body)).await;
     let sidecar = Sidecar::with(upstream.address, |config| {

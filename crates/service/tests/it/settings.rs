@@ -91,7 +91,7 @@ impl Stream {
 }
 
 #[tokio::test]
-async fn a_users_uploads_are_told_at_once_and_then_as_they_change_and_only_to_that_user() {
+async fn a_users_uploads_are_streamed_as_they_change_to_that_user_alone() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let first = ticket(&sidecar).await;

@@ -53,7 +53,7 @@ async fn a_ticket_brings_a_permit_that_the_published_key_opens() {
 }
 
 #[tokio::test]
-async fn a_service_that_lists_gateways_takes_uploads_from_them_and_from_devices_alone() {
+async fn uploads_come_only_from_listed_gateways_and_from_devices() {
     let upstream = Upstream::willing().await;
     let listed = GatewayKey::from_seed(&[9; 32]);
     let sidecar = Sidecar::with(upstream.address, |config| {
@@ -85,7 +85,7 @@ async fn a_service_that_lists_gateways_takes_uploads_from_them_and_from_devices_
 }
 
 #[tokio::test]
-async fn an_accepted_upload_has_a_receipt_over_its_body_that_outlives_the_key_it_was_signed_with() {
+async fn a_receipt_over_the_body_outlives_its_signing_key() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;
@@ -129,7 +129,7 @@ async fn a_rejection_is_signed_too_though_the_application_did_not_read_the_end()
 }
 
 #[tokio::test]
-async fn what_may_become_something_else_has_no_receipt() {
+async fn an_upload_that_may_still_change_has_no_receipt() {
     let upstream = Upstream::new(|_, _| answer("401 Unauthorized", "")).await;
     let sidecar = Sidecar::before(upstream.address).await;
     let ticket = ticket(&sidecar).await;

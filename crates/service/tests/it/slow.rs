@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn a_sender_that_drips_is_cut_off_whatever_it_has_announced_and_its_records_are_kept() {
+async fn a_dripping_sender_is_cut_off_and_its_records_are_kept() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::with(upstream.address, |config| config.body_timeout = Duration::from_secs(3)).await;
     let sealed = seal(&ticket(&sidecar).await, &octets(2 << 20, 1));

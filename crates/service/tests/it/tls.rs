@@ -7,7 +7,7 @@ use hoop_http::{Connector, Origin, empty, tls};
 use hoop_service::TlsFiles;
 
 #[tokio::test]
-async fn with_a_certificate_of_its_own_it_speaks_tls_and_the_application_hears_of_it() {
+async fn with_a_certificate_it_speaks_tls_and_tells_the_application() {
     let upstream = Upstream::willing().await;
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["photos.example".to_owned()]).unwrap();
@@ -26,7 +26,7 @@ async fn with_a_certificate_of_its_own_it_speaks_tls_and_the_application_hears_o
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_says_why() {
+async fn a_service_that_cannot_open_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let config = || support::config(([127, 0, 0, 1], 9).into(), dir.path().join("state"));
     let error = async |config| hoop_service::Service::open(config).await.err().expect("refused").to_string();

@@ -42,7 +42,7 @@ async fn an_application_that_is_well_again_gets_what_it_failed_at() {
 }
 
 #[tokio::test]
-async fn a_route_whose_failures_may_have_stored_is_held_at_the_first() {
+async fn a_route_that_holds_on_failure_holds_at_the_first() {
     let upstream = Upstream::new(|_, _| answer("500 Internal Server Error", "")).await;
     let routes = Routes::parse("[[route]]\npath = \"/upload\"\non_failure = \"hold\"").unwrap();
     let sidecar = Sidecar::with(upstream.address, |config| config.routes = routes).await;
@@ -69,7 +69,7 @@ async fn a_failure_before_all_was_sent_is_tried_again_on_every_route() {
 }
 
 #[tokio::test]
-async fn what_was_rejected_is_kept_for_its_owner_and_may_be_handed_over_again() {
+async fn a_rejected_upload_is_kept_and_may_be_released() {
     let upstream = Upstream::new(|number, _| match number {
         0 => answer("403 Forbidden", "no"),
         _ => answer("201 Created", ""),
@@ -94,7 +94,7 @@ async fn what_was_rejected_is_kept_for_its_owner_and_may_be_handed_over_again() 
 }
 
 #[tokio::test]
-async fn what_is_kept_is_deleted_when_its_owner_stops_it_or_others_need_the_room() {
+async fn a_kept_upload_goes_when_stopped_or_when_others_need_the_room() {
     let upstream = Upstream::new(|_, _| answer("403 Forbidden", "no")).await;
     let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 500_000).await;
     let mut rejected = Vec::new();
@@ -119,7 +119,7 @@ async fn what_is_kept_is_deleted_when_its_owner_stops_it_or_others_need_the_room
 }
 
 #[tokio::test]
-async fn what_may_be_there_already_goes_again_only_if_its_owner_takes_the_risk() {
+async fn an_unknown_upload_goes_again_only_if_its_owner_takes_the_risk() {
     let upstream = Upstream::new(|number, _| match number {
         0 => Behaviour::TakeAndClose,
         _ => answer("201 Created", ""),

@@ -85,7 +85,7 @@ fn a_flood_of_made_up_names_ends_no_gateway_and_it_is_found_again() {
         }
     };
     house.lab().in_host("device", flood);
-    gateway.wait_for("the announcement broke off", std::time::Duration::from_secs(60)).expect("it says so");
+    gateway.wait_for("the announcement ended", std::time::Duration::from_secs(60)).expect("it says so");
     assert!(resident(&gateway) < before + 16 * 1024, "{before} and {} kB", resident(&gateway));
     let again = (0..30).any(|_| push(&house)["via"] == "gateway");
     assert!(again, "{}", gateway.text());

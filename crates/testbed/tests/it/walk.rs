@@ -202,7 +202,7 @@ fn past_liars(lies: &[&str]) {
         let liar = Program::start("lying-gateway", liar, "listening on").unwrap();
         let (push, _) = walk.push(&["--wait", "accepted"]);
         let said = ended(push);
-        assert!(said.contains("what the service lacks goes to it by another way"), "{lie}: {said}");
+        assert!(said.contains("sending what the service lacks by another way"), "{lie}: {said}");
         assert!(said.contains("The application has accepted it."), "{lie}: {said}");
         walk.arrived();
         drop(liar);

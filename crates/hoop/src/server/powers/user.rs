@@ -17,23 +17,23 @@ pub fn become_user(name: Option<&str>, state: Option<&Path>) -> Result<(), Failu
     use nix::unistd::{Uid, User};
     let Some(name) = name else { return Ok(()) };
     let found = User::from_name(name)
-        .map_err(|error| Failure::new(Exit::Usage, format!("--user {name} cannot be looked up"), error))?;
+        .map_err(|error| Failure::new(Exit::Usage, format!("cannot look up --user {name}"), error))?;
     let user = found.ok_or_else(|| {
-        let hint = "`adduser --system`, or dist/sysusers.d/hoop.conf, makes one";
+        let hint = "make the user with `adduser --system` or dist/sysusers.d/hoop.conf";
         Failure::usage(format!("--user {name}: there is no such user")).hint(hint)
     })?;
     if user.uid.is_root() {
-        return Err(Failure::usage(format!("--user {name}: that is root, and no role needs it")));
+        return Err(Failure::usage(format!("--user {name} is root, which no role needs")));
     }
     if Uid::effective() == user.uid {
         return Ok(());
     }
     if !Uid::effective().is_root() {
-        return Err(Failure::usage(format!("--user {name}: only root becomes another user")));
+        return Err(Failure::usage(format!("--user {name}: only root can become another user")));
     }
     if let Some(state) = state.filter(|state| !state.exists()) {
         linux::make(state, &user)
-            .map_err(|error| Failure::new(Exit::File, format!("{} cannot be made", state.display()), error))?;
+            .map_err(|error| Failure::new(Exit::File, format!("cannot make {}", state.display()), error))?;
     }
     linux::change(&user).map_err(|error| Failure::new(Exit::Unexpected, format!("--user {name}"), error))
 }
@@ -45,7 +45,7 @@ pub fn become_user(name: Option<&str>, state: Option<&Path>) -> Result<(), Failu
 #[cfg(not(target_os = "linux"))]
 pub fn become_user(name: Option<&str>, _state: Option<&Path>) -> Result<(), Failure> {
     match name {
-        Some(_) => Err(Failure::usage("--user is for Linux")),
+        Some(_) => Err(Failure::usage("--user works on Linux only")),
         None => Ok(()),
     }
 }
@@ -98,7 +98,10 @@ mod linux {
         let is = opened.metadata()?;
         let is_ours = is.uid() == Uid::effective().as_raw() && is.mode() & 0o7777 == hoop_files::FOLDER_MODE;
         if !is_ours || fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()))?.next().is_some() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else has put it there meanwhile"));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "someone else has put it there in the meantime",
+            ));
         }
         fchown(&opened, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
     }

@@ -64,7 +64,7 @@ pub async fn ticket_from(at: SocketAddr, address: &str) -> Ticket {
     tickets_from(at, address, 1).await.remove(0)
 }
 
-/// Puts the last record of an upload that claims to have so many octets, and nothing else of it: the least that one has to send.
+/// Puts the last record of an upload that claims to have so many bytes, and nothing else of it: the least that one has to send.
 pub async fn begin(at: SocketAddr, ticket: &Ticket, address: &str, claimed: u64) -> Reply {
     let prelude = Prelude::new([3; 16], RECORD_SIZE, &ticket.ticket).unwrap();
     let records = claimed.div_ceil(RECORD_SIZE.into());

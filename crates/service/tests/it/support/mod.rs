@@ -130,7 +130,7 @@ pub async fn played() -> (TcpListener, Sidecar) {
     (listener, sidecar)
 }
 
-/// So many octets that look random and are not: a xorshift from `seed`.
+/// So many bytes that look random and are not: a xorshift from `seed`.
 pub fn octets(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed | 1;
     let mut octets = Vec::with_capacity(len + 8);

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// A request, as it came.
 #[derive(Clone, Debug, Default)]
 pub struct Arrival {
-    /// The head, to the octet, without the empty line.
+    /// The head, to the byte, without the empty line.
     pub head: String,
     /// What came of the body.
     pub body: Vec<u8>,
@@ -38,11 +38,11 @@ impl Arrival {
 /// What to do with a request.
 #[derive(Clone, Debug)]
 pub enum Behaviour {
-    /// Read all, write these octets, close.
+    /// Read all, write these bytes, close.
     Answer(Vec<u8>),
     /// The same after a while.
     Late(Duration, Vec<u8>),
-    /// Read so much of the body, write these octets, close with the rest unread.
+    /// Read so much of the body, write these bytes, close with the rest unread.
     Early(usize, Vec<u8>),
     /// Read so much of the body, and close without a word.
     Close(usize),

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, to the octet.
+//! HTTP/1.1 by hand, to the byte.
 
 use httparse::{EMPTY_HEADER, Status};
 use serde_json::Value;
@@ -49,7 +49,7 @@ impl Reply {
     }
 }
 
-/// The octets of a request with `Connection: close`; `Content-Length` and `Host` unless they are among the fields.
+/// The bytes of a request with `Connection: close`; `Content-Length` and `Host` unless they are among the fields.
 pub fn request(method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let has = |name: &str| fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
     let mut head = format!("{method} {path} HTTP/1.1\r\n");
@@ -72,7 +72,7 @@ pub async fn send(address: SocketAddr, method: &str, path: &str, fields: &[(&str
     exchange(address, &request(method, path, fields, body)).await.expect("an answer")
 }
 
-/// Sends octets and reads until the other end closes; none if it closes without a word.
+/// Sends bytes and reads until the other end closes; none if it closes without a word.
 pub async fn exchange(address: SocketAddr, octets: &[u8]) -> Option<Reply> {
     let stream = TcpStream::connect(address).await.ok()?;
     let (mut reader, mut writer) = stream.into_split();

@@ -1,0 +1,89 @@
+//! One request at a time for each upload resource, and the latest first: [`ResourceLocks`].
+//!
+//! A client asks for nothing while it still sends; so when it does ask, what it was sending has broken off, though we may not have heard
+//! of that. The request that is under way then ends, records what it has, and makes way.
+
+use hoop_spool::Token;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{Mutex as Queue, OwnedMutexGuard, watch};
+
+/// The resources that are in use. Holds no more than there are requests under way.
+#[derive(Default)]
+pub struct ResourceLocks(Mutex<BTreeMap<Token, Weak<Slot>>>);
+
+struct Slot {
+    queue: Arc<Queue<()>>,
+    /// How many requests have come.
+    come: watch::Sender<u64>,
+}
+
+/// The leave to use a resource, for as long as it is held.
+pub struct ResourceLock {
+    come: watch::Receiver<u64>,
+    number: u64,
+    /// Released before the slot is.
+    _guard: OwnedMutexGuard<()>,
+    _slot: Arc<Slot>,
+}
+
+impl ResourceLocks {
+    /// Ends what uses the resource now, and waits until it has.
+    pub async fn take(&self, token: Token) -> ResourceLock {
+        let slot = self.slot(token);
+        let mut number = 0;
+        slot.come.send_modify(|come| {
+            *come += 1;
+            number = *come;
+        });
+        let come = slot.come.subscribe();
+        let guard = slot.queue.clone().lock_owned().await;
+        ResourceLock { come, number, _guard: guard, _slot: slot }
+    }
+
+    fn slot(&self, token: Token) -> Arc<Slot> {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|_, slot| slot.strong_count() > 0);
+        if let Some(slot) = slots.get(&token).and_then(Weak::upgrade) {
+            return slot;
+        }
+        let slot = Arc::new(Slot { queue: Arc::default(), come: watch::Sender::new(0) });
+        slots.insert(token, Arc::downgrade(&slot));
+        slot
+    }
+}
+
+impl ResourceLock {
+    /// Returns when another request has come.
+    pub async fn superseded(&mut self) {
+        let number = self.number;
+        // The slot lives as long as this lock, and the sender with it.
+        let _ = self.come.wait_for(|come| *come > number).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_latest_request_ends_the_earlier_one_for_its_own_resource_alone() {
+        let locks = ResourceLocks::default();
+        let (one, other) = (Token([1; 16]), Token([2; 16]));
+        let mut first = locks.take(one).await;
+        let mut foreign = locks.take(other).await;
+        let end_first = async {
+            first.superseded().await;
+            drop(first);
+        };
+        let (second, ()) = tokio::join!(locks.take(one), end_first);
+        tokio::select! {
+            biased;
+            () = foreign.superseded() => panic!("nobody asked for it"),
+            () = tokio::task::yield_now() => {}
+        }
+        drop((second, foreign));
+        locks.take(one).await;
+        assert_eq!(locks.0.lock().unwrap().len(), 1, "what nobody uses is forgotten");
+    }
+}

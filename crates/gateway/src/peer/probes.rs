@@ -1,0 +1,170 @@
+//! Asking services what they are, before an upload for them is taken: [`ServiceProbes`].
+
+use super::client::ServiceClient;
+use super::destination::Dest;
+use super::services::Services;
+use crate::core::device_limits::DeviceLimits;
+use hoop_http::Origin;
+use hoop_units::DeviceId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+/// How long a probe may take in all; its answer then helps whoever comes next.
+const PROBE_TIME: Duration = Duration::from_secs(20);
+
+/// Probes at once. Whoever is on the LAN causes them, so that they must not become a flood; beyond it uploads are taken unseen.
+const PROBES_MAX: usize = 8;
+
+/// Probes at once for the keys that a permit was signed with. They have places of their own, since without them uploads are refused.
+const KEY_PROBES_MAX: usize = 8;
+
+/// Probes of each kind that one device may cause at once, so that it takes four to have them all.
+const PROBES_OF_ONE: usize = 2;
+
+/// Requests of one device that wait for probes at once: as many as a browser has connections to one server. Each keeps its connection's place
+/// from others meanwhile; more are answered by what is known.
+const WAITERS_OF_ONE: usize = 6;
+
+/// The probes under way, one for each origin, and how many requests of each device wait for one.
+pub struct ServiceProbes {
+    services: Arc<Services>,
+    limits: DeviceLimits,
+    under_way: Mutex<BTreeMap<Origin, Probe>>,
+    waiters: Waiters,
+}
+
+struct Probe {
+    cause: ProbeCause,
+    /// Closed when it is over.
+    over: watch::Receiver<()>,
+    task: AbortHandle,
+}
+
+/// Why an origin is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ProbeCause {
+    /// Who offers an upload for it.
+    pub device: DeviceId,
+    /// Whether it came with a permit, for which keys are needed.
+    pub permit: bool,
+}
+
+impl fmt::Debug for ServiceProbes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
+
+impl ServiceProbes {
+    /// None yet; each device may cause so many.
+    pub fn new(services: Arc<Services>, limits: DeviceLimits) -> Arc<Self> {
+        Arc::new(Self { services, limits, under_way: Mutex::default(), waiters: Waiters::default() })
+    }
+
+    /// Asks `dest`'s origin what it is, and waits for its answer at most so long.
+    pub async fn probe(self: &Arc<Self>, dest: &Dest, cause: ProbeCause, wait: Duration) {
+        let Some(mut over) = self.begin(dest, cause) else { return };
+        if wait.is_zero() {
+            return;
+        }
+        if let Some(_waiting) = self.waiters.wait(cause.device, self.limits.apply_to(cause.device)) {
+            // Over, or not in time: what is known then is all that counts.
+            let _ = timeout(wait, over.changed()).await;
+        }
+    }
+
+    /// Joins the probe of `dest`'s origin, or begins one; `None` if too many are under way.
+    fn begin(self: &Arc<Self>, dest: &Dest, cause: ProbeCause) -> Option<watch::Receiver<()>> {
+        let mut probes = self.lock();
+        if let Some(probe) = probes.get(&dest.origin) {
+            return Some(probe.over.clone());
+        }
+        let kind = probes.values().filter(|probe| probe.cause.permit == cause.permit);
+        let own = kind.clone().filter(|probe| probe.cause == cause).count();
+        let most = if cause.permit { KEY_PROBES_MAX } else { PROBES_MAX };
+        if kind.count() >= most || (own >= PROBES_OF_ONE && self.limits.apply_to(cause.device)) {
+            return None;
+        }
+        let (sender, over) = watch::channel(());
+        let (all, own) = (self.clone(), dest.clone());
+        let task = tokio::spawn(async move {
+            let _over = sender;
+            if timeout(PROBE_TIME, ServiceClient::new(&all.services, &own).learn()).await.is_err() {
+                all.services.well_known.silent(&own.origin);
+            }
+            all.lock().remove(&own.origin);
+        });
+        probes.insert(dest.origin.clone(), Probe { cause, over: over.clone(), task: task.abort_handle() });
+        Some(over)
+    }
+
+    /// Calls off every probe, when the gateway stops.
+    pub fn stop(&self) {
+        for probe in std::mem::take(&mut *self.lock()).into_values() {
+            probe.task.abort();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Origin, Probe>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many requests of each device wait for a probe.
+#[derive(Default)]
+struct Waiters(Mutex<BTreeMap<DeviceId, usize>>);
+
+impl Waiters {
+    /// Has one more request of the device wait, unless it is limited and has [`WAITERS_OF_ONE`].
+    fn wait(&self, device: DeviceId, is_limited: bool) -> Option<Waiting<'_>> {
+        let mut waiting = self.lock();
+        let own = waiting.entry(device).or_default();
+        if *own >= WAITERS_OF_ONE && is_limited {
+            return None;
+        }
+        *own += 1;
+        Some(Waiting(self, device))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<DeviceId, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request of a device waits for a probe, until this is dropped.
+struct Waiting<'a>(&'a Waiters, DeviceId);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        if let Some(own) = waiting.get_mut(&self.1) {
+            *own -= 1;
+            if *own == 0 {
+                waiting.remove(&self.1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_requests_of_one_device_wait_for_a_probe_beside_those_of_others() {
+        let waiters = Waiters::default();
+        let device = |host| DeviceId::from_ip([192, 168, 0, host].into());
+        let mut waiting: Vec<_> = (0..6).map(|_| waiters.wait(device(1), true).unwrap()).collect();
+        assert!(waiters.wait(device(1), true).is_none());
+        assert!(waiters.wait(device(2), true).is_some() && waiters.wait(device(1), false).is_some());
+        waiting.pop();
+        assert!(waiters.wait(device(1), true).is_some());
+        waiting.clear();
+        assert!(waiters.lock().is_empty());
+    }
+}

@@ -1,0 +1,252 @@
+//! What people and programs see of a gateway: `/monitor?ID=…`, one upload, and `/`, the whole. Each is HTML, JSON, or a stream
+//! of events (`docs/protocol.md` §6, "Events").
+//!
+//! The HTML is whole without a script. The script that goes with it (`web/src/monitor.ts`) asks for events named `page`,
+//! which bring the part of the page that changes, made here: no text and no rule is written twice.
+
+mod html;
+mod overview;
+mod upload;
+mod words;
+
+pub use html::{Place, asset, script, style};
+pub use words::Lang;
+
+use super::state::Web;
+use super::status::{Status, write_wait};
+use crate::access::cors::Page;
+use crate::access::receipts::write_headers;
+use crate::access::representation::Representation;
+use crate::core::blocking::blocking;
+use crate::core::problems::store_problem;
+use hoop_http::page::text;
+use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
+use hoop_spool::{State, StoreError, Upload};
+use hoop_units::{Timestamp, UploadId};
+use html::Live;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use overview::Overview;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+
+/// The least time between two events of a stream.
+const PACE: Duration = Duration::from_secs(1);
+
+/// After so long a look is taken although nothing was recorded: a transfer may stand still, and room on the disk be taken by
+/// others.
+const STALE: Duration = Duration::from_secs(10);
+
+/// Who asks, and how.
+pub struct Visit<'a> {
+    pub web: &'a Arc<Web>,
+    pub shutdown: &'a Shutdown,
+    /// A page of another origin, to which HTML is not given.
+    pub page: Option<&'a Page>,
+    pub query: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    pub place: Place,
+}
+
+impl Visit<'_> {
+    fn parameter(&self, name: &str) -> Option<String> {
+        let mut pairs = url::form_urlencoded::parse(self.query.unwrap_or_default().as_bytes());
+        pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.into_owned())
+    }
+
+    fn stream(&self, topic: Topic) -> Response<Body> {
+        let counted = self.web.streams.clone();
+        let page = self.parameter("page").map(|_| Lang::of(self.headers));
+        let watch = Watch { web: self.web.clone(), topic, page, seen: None };
+        events(self.shutdown.clone(), move |events| async move {
+            let _counted = counted;
+            watch.run(events).await;
+        })
+    }
+}
+
+/// `GET /monitor?ID=…`
+pub async fn upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
+    let wanted = Representation::of(visit.headers);
+    let lang = Lang::of(visit.headers);
+    let upload = match known(visit).await {
+        Ok(upload) => upload,
+        Err(problem) if wanted == Representation::Html => return Ok(refusal(&problem, lang)),
+        Err(problem) => return Err(problem),
+    };
+    let status = Status::of(&upload, visit.web);
+    let mut response = match wanted {
+        Representation::Json => json(StatusCode::OK, &status),
+        Representation::Html => {
+            let live = upload::live(&status, lang, visit.web.core.clock.unix());
+            let path = format!("/monitor?ID={}", upload.id);
+            let events = (!upload.state.is_final()).then(|| format!("{path}&page"));
+            let share = html::share(lang, &visit.place, &path);
+            html::answer(StatusCode::OK, html::page(lang, &live, events.as_deref(), &share))
+        }
+        Representation::Events => visit.stream(Topic::Upload(upload.id)),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
+    write_headers(headers, upload.id, upload.state, upload.total, &upload.stored);
+    write_wait(headers, &upload, visit.web);
+    Ok(response)
+}
+
+async fn known(visit: &Visit<'_>) -> Result<Upload, Problem> {
+    let missing = || Problem::new(Code::RequestInvalid, "add ?ID= and the upload's id").field("ID");
+    let id = visit.parameter("ID").ok_or_else(missing)?;
+    crate::web::lookup::known(&visit.web.core, visit.page, &id, "ID").await
+}
+
+/// `GET /`
+pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
+    let wanted = Representation::of(visit.headers);
+    if wanted == Representation::Events {
+        return Ok(visit.stream(Topic::Overview));
+    }
+    let overview = blocking(&visit.web, Overview::of).await.map_err(|error| store_problem(&error))?;
+    let mut response = match wanted {
+        Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
+        Representation::Html => {
+            let lang = Lang::of(visit.headers);
+            let live = overview.live(lang, visit.web.core.clock.unix());
+            html::answer(StatusCode::OK, html::page(lang, &live, Some("/?page"), &programs(lang, &visit.place)))
+        }
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept, Accept-Language"));
+    Ok(response)
+}
+
+/// What programs find here.
+fn programs(lang: Lang, place: &Place) -> String {
+    let base = text(&place.base);
+    let title = lang.text("For programs", "Pour les programmes");
+    let offer = lang.text("Uploads are offered at", "Les envois se déposent à");
+    let follow = lang.text("and followed at the link that is answered.", "et se suivent au lien donné en réponse.");
+    format!(
+        "<details class=programs><summary>{title}</summary><p>{offer} <code>{base}/offload</code> {follow} <code>hoop push --gateway {base}</code></p></details>\n"
+    )
+}
+
+/// The page of a refusal.
+fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
+    let (title, more) = match problem.code {
+        Code::UploadUnknown => (
+            lang.text("Nothing is known of this upload", "Cet envoi est inconnu"),
+            lang.text(
+                "It may have been forgotten here, a week after it ended; or the link leads to another Hoop box.",
+                "Il a peut-être été oublié ici, une semaine après sa fin\u{a0}; ou le lien mène à un autre boîtier Hoop.",
+            ),
+        ),
+        Code::RequestInvalid => (
+            lang.text("This link is incomplete", "Ce lien est incomplet"),
+            lang.text("Open it as it was shown to you.", "Ouvrez-le tel qu’il vous a été montré."),
+        ),
+        _ => (
+            lang.text("This Hoop box has a problem", "Ce boîtier Hoop a un problème"),
+            lang.text("Its owner finds the cause in its log.", "Son propriétaire en trouve la cause dans son journal."),
+        ),
+    };
+    let detail = format!("<code>{}</code> {}", problem.code, text(&problem.detail));
+    let html = format!(
+        "<section class=\"card hero bad\">{}<h1>{title}</h1><p>{more}</p><p class=movement>{detail}</p></section>",
+        html::ring(None, "?", "")
+    );
+    let live = Live { title: format!("{title} · Hoop"), said: String::new(), html };
+    html::answer(problem.code.status(), html::page(lang, &live, None, ""))
+}
+
+/// What a stream is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Topic {
+    Upload(UploadId),
+    Overview,
+}
+
+impl Topic {
+    /// What is known of it; `None` if it is gone.
+    fn look(self, web: &Web) -> Result<Option<Known>, StoreError> {
+        match self {
+            Self::Upload(id) => {
+                let upload = web.core.spool.get(id)?;
+                Ok(upload.map(|upload| Known::Upload(Box::new(Status::of(&upload, web)))))
+            }
+            Self::Overview => Ok(Some(Known::Overview(Box::new(Overview::of(web)?)))),
+        }
+    }
+}
+
+/// What is known of a topic.
+enum Known {
+    Upload(Box<Status>),
+    Overview(Box<Overview>),
+}
+
+/// One reader of a stream.
+struct Watch {
+    web: Arc<Web>,
+    topic: Topic,
+    /// Of a page's script: which language it is in.
+    page: Option<Lang>,
+    /// What was seen last, as of which revision and when.
+    seen: Option<(u64, Timestamp, Known)>,
+}
+
+impl Watch {
+    /// Writes events until nothing more can change, or the spool fails: then the reader comes back.
+    async fn run(mut self, events: Events) {
+        let mut pace = tokio::time::interval(PACE);
+        // A slow reader gets the next event a whole second after the last, and not those that it missed.
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sent = Value::Null;
+        loop {
+            pace.tick().await;
+            if let Err(error) = self.look().await {
+                tracing::error!(%error, "the spool failed");
+                return;
+            }
+            let Some((_, _, known)) = &self.seen else { return events.end().await };
+            let (name, value, over) = self.event(known);
+            if value != sent {
+                events.send(name, &value).await;
+                sent = value;
+            }
+            if over {
+                return events.end().await;
+            }
+        }
+    }
+
+    /// Looks, if anything was recorded or sent since it was looked last, or that is long ago. What is gone is forgotten.
+    async fn look(&mut self) -> Result<(), StoreError> {
+        let (revision, now) = (self.web.core.revision(), self.web.core.clock.now());
+        if self.seen.as_ref().is_some_and(|(seen, at, _)| *seen == revision && now.since(*at) < STALE) {
+            return Ok(());
+        }
+        let topic = self.topic;
+        let known = blocking(&self.web, move |web| topic.look(web));
+        self.seen = known.await?.map(|known| (revision, now, known));
+        Ok(())
+    }
+
+    /// An event's name, its value, and whether it is the last.
+    fn event(&self, known: &Known) -> (&'static str, Value, bool) {
+        let now = self.web.core.clock.unix();
+        let over = match known {
+            Known::Upload(status) => State::by_name(status.state).is_some_and(State::is_final),
+            Known::Overview(_) => false,
+        };
+        let live = |lang| match known {
+            Known::Upload(status) => upload::live(status, lang, now),
+            Known::Overview(overview) => overview.live(lang, now),
+        };
+        let value = |result: Result<Value, _>| result.expect("our own statuses have a JSON form");
+        match (self.page, known) {
+            (Some(lang), _) => ("page", value(serde_json::to_value(live(lang))), over),
+            (None, Known::Upload(status)) => ("status", value(serde_json::to_value(status)), over),
+            (None, Known::Overview(overview)) => ("overview", value(serde_json::to_value(overview)), over),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a gateway does now, for its owner. Anyone on the LAN can look, so that nothing here names an upload, a destination or
+//! anybody.
+
+use super::html::Live;
+use super::upload::{Tone, short};
+use super::words::Lang;
+use crate::core::progress::Progress;
+use crate::web::state::Web;
+use hoop_http::Code;
+use hoop_http::page::text;
+use hoop_spool::{State, StoreError, Upload};
+use hoop_units::{Bitrate, UnixTime, UploadId};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Uploads that are listed besides those that are being delivered: a screen or three.
+const RECENT: usize = 50;
+
+/// `GET /` for programs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Overview {
+    hoop: &'static str,
+    version: &'static str,
+    /// In whole minutes, so that nothing changes each second.
+    uptime_secs: u64,
+    free_bytes: u64,
+    /// What the spool holds.
+    kept_bytes: u64,
+    /// What goes out now.
+    rate_bps: Option<u64>,
+    waiting: Waiting,
+    /// How many uploads are in each state, states without any left out.
+    states: BTreeMap<&'static str, u64>,
+    recent: Vec<Row>,
+}
+
+/// What is to be delivered.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Waiting {
+    uploads: u64,
+    bytes: u64,
+}
+
+/// An upload of which nobody can tell whose it is.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Row {
+    state: &'static str,
+    total: u64,
+    stored: u64,
+    delivered: u64,
+    rate_bps: Option<u64>,
+    created: u32,
+    updated: u32,
+    attempts: u32,
+    next_attempt: Option<u32>,
+    /// The code alone, and only if it is one of ours: the sentence beside it may name a destination.
+    reason: Option<&'static str>,
+}
+
+impl Row {
+    fn of(upload: &Upload, progress: &Progress) -> Self {
+        let (on_its_way, rate_bps) = progress.of(upload.id);
+        let code = upload.reason.as_ref().and_then(|reason| Code::by_name(&reason.code));
+        Self {
+            state: upload.state.name(),
+            total: upload.total,
+            stored: upload.stored.len(),
+            delivered: (upload.delivered.len() + on_its_way).min(upload.total),
+            rate_bps,
+            created: upload.created.0,
+            updated: upload.updated.0,
+            attempts: upload.attempts,
+            next_attempt: upload.next_attempt.map(|at| at.0),
+            reason: code.map(Code::name),
+        }
+    }
+}
+
+impl Overview {
+    /// Looks.
+    pub fn of(web: &Web) -> Result<Self, StoreError> {
+        let running = web.core.progress.running();
+        let mut recent = Vec::new();
+        for id in &running {
+            recent.extend(web.core.spool.get(*id)?.map(|upload| Row::of(&upload, &web.core.progress)));
+        }
+        let tally = web.core.spool.tally()?;
+        let to_deliver = [State::Stored, State::Delivering].map(|state| tally.get(&state).copied().unwrap_or_default());
+        let delivered: u64 = recent.iter().map(|row| row.delivered).sum();
+        let waiting = Waiting {
+            uploads: to_deliver.iter().map(|sum| sum.uploads).sum(),
+            bytes: to_deliver.iter().map(|sum| sum.bytes).sum::<u64>().saturating_sub(delivered),
+        };
+        let rates = recent.iter().filter_map(|row| row.rate_bps);
+        let rate_bps = rates.reduce(u64::saturating_add);
+        let is_running = |id: UploadId| running.contains(&id);
+        let latest = web
+            .core
+            .spool
+            .recent(RECENT, |upload| (!is_running(upload.id)).then(|| Row::of(upload, &web.core.progress)))?;
+        recent.extend(latest.into_iter().flatten());
+        let up = web.core.clock.now().since(web.started);
+        Ok(Self {
+            hoop: "gateway",
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_secs: up.as_secs() / 60 * 60,
+            free_bytes: web.core.spool.free_bytes()?,
+            kept_bytes: web.core.spool.kept_bytes(),
+            rate_bps,
+            waiting,
+            states: tally.into_iter().map(|(state, sum)| (state.name(), sum.uploads)).collect(),
+            recent,
+        })
+    }
+
+    /// What changes of the page.
+    pub fn live(&self, lang: Lang, now: UnixTime) -> Live {
+        let title = lang.text("Drop here, walk away", "Déposez ici, partez");
+        let what = lang.text(
+            "This is a Hoop box. It takes sealed uploads at the speed of this network and delivers them over the slow \
+             line outside, so that devices need not stay. It can neither read nor alter what it carries.",
+            "Ceci est un boîtier Hoop. Il prend des envois scellés à la vitesse de ce réseau et les livre par la ligne \
+             lente vers l’extérieur, sans que les appareils doivent rester. Il ne peut ni lire ni modifier ce qu’il porte.",
+        );
+        let lost = lang.text(
+            "This page has lost the Hoop box, and shows what it knew last.",
+            "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier.",
+        );
+        let mut html = format!("<section class=intro><h1>{title}</h1><p>{what}</p><p class=lost>{lost}</p></section>");
+        html += &format!("<dl class=tiles>{}</dl>", self.tiles(lang));
+        let latest = lang.text("Latest uploads", "Derniers envois");
+        let rows: String = self.recent.iter().map(|row| row.html(lang, now)).collect();
+        html += &match rows.is_empty() {
+            true => {
+                let none = lang.text("Nothing has come yet.", "Rien n’est encore venu.");
+                format!("<section class=card><h2>{latest}</h2><p>{none}</p></section>")
+            }
+            false => format!("<section class=card><h2>{latest}</h2><ul class=rows>{rows}</ul></section>"),
+        };
+        let title = lang.text("Hoop box", "Boîtier Hoop").to_owned();
+        Live { title, said: String::new(), html }
+    }
+
+    fn tiles(&self, lang: Lang) -> String {
+        let rate = self.rate_bps.filter(|rate| *rate > 0);
+        let left = rate.map(|rate| lang.rough(Bitrate::bps(rate).time_for(self.waiting.bytes).as_secs()));
+        let waits = match self.waiting.uploads {
+            0 => lang.text("nothing", "rien").to_owned(),
+            _ => lang.size(self.waiting.bytes),
+        };
+        let out = match (rate, self.waiting.uploads) {
+            (Some(rate), _) => lang.rate(rate),
+            (None, 0) => lang.text("idle", "au repos").to_owned(),
+            (None, _) => "–".to_owned(),
+        };
+        let left = left.map(|left| lang.left(&left));
+        let holds = format!("{} {}", lang.size(self.kept_bytes), lang.text("in use", "occupés"));
+        let tiles = [
+            (lang.text("Waiting to go out", "À livrer"), waits, lang.uploads(self.waiting.uploads)),
+            (lang.text("Going out", "En sortie"), out, left.unwrap_or_default()),
+            (lang.text("Room left", "Place libre"), lang.size(self.free_bytes), holds),
+            (
+                lang.text("Running for", "En marche depuis"),
+                lang.rough(self.uptime_secs),
+                format!("Hoop {}", self.version),
+            ),
+        ];
+        tiles.map(|(name, value, more)| format!("<div class=card><dt>{name}<dd>{value}<dd>{more}</div>")).concat()
+    }
+}
+
+impl Row {
+    fn html(&self, lang: Lang, now: UnixTime) -> String {
+        let state = State::by_name(self.state).unwrap_or(State::Receiving);
+        let waits = self.reason.is_some() && !state.is_final();
+        let tone = Tone::of(state, waits).class();
+        let age = u64::from(now.since(UnixTime(self.created)));
+        // Coarse, so that fifty rows do not change each second.
+        let age = if age < 60 { lang.text("just now", "à l’instant").to_owned() } else { lang.ago(age / 60 * 60) };
+        let mut more = vec![age];
+        let (done, moves) = match state {
+            State::Receiving => (self.stored, true),
+            State::Stored | State::Delivering => (self.delivered, self.delivered > 0),
+            _ => (0, false),
+        };
+        if moves {
+            more.push(format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(self.total)));
+        }
+        more.extend(self.rate_bps.filter(|rate| *rate > 0).map(|rate| lang.rate(rate)));
+        let mut html = format!(
+            "<li class={tone}><b>{}</b><span>{}</span><p>{}</p>",
+            short(lang, state),
+            lang.size(self.total),
+            more.join(" · ")
+        );
+        if moves {
+            let label = text(short(lang, state));
+            html += &format!("<progress aria-label=\"{label}\" value={done} max={}></progress>", self.total.max(1));
+        }
+        if let Some(reason) = self.reason {
+            let next = self.next_attempt.map(|at| UnixTime(at).since(now)).filter(|secs| waits && *secs >= 60);
+            let next = next.map(|secs| {
+                format!(" {} {}.", lang.text("Next try", "Prochain essai"), lang.within(u64::from(secs) / 60 * 60))
+            });
+            html += &format!("<p class=why>{}{}</p>", lang.reason(reason), next.unwrap_or_default());
+        }
+        html + "</li>"
+    }
+}

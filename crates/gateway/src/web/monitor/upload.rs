@@ -1,0 +1,478 @@
+//! The page of an upload.
+
+use super::html::{Live, ring, time};
+use super::words::Lang;
+use crate::web::status::Status;
+use hoop_http::page::text;
+use hoop_spool::{KEEP_SECS, State};
+use hoop_units::{Bitrate, UnixTime};
+
+/// The colour of things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tone {
+    /// It moves, or will.
+    Busy,
+    /// It waits for something.
+    Wait,
+    Good,
+    Bad,
+}
+
+impl Tone {
+    /// Its class in the style sheet.
+    pub const fn class(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Wait => "wait",
+            Self::Good => "good",
+            Self::Bad => "bad",
+        }
+    }
+
+    /// Of an upload in this state.
+    pub const fn of(state: State, waits: bool) -> Self {
+        match state {
+            State::Held | State::Unknown => Self::Wait,
+            State::Receiving | State::Stored | State::Delivering | State::Received if waits => Self::Wait,
+            State::Receiving | State::Stored | State::Delivering | State::Received => Self::Busy,
+            State::Accepted => Self::Good,
+            State::Rejected | State::Stopped | State::Expired | State::Refused => Self::Bad,
+        }
+    }
+
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::Busy => "…",
+            Self::Wait => "!",
+            Self::Good => "✓",
+            Self::Bad => "✕",
+        }
+    }
+}
+
+/// What changes of an upload's page.
+pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
+    let state = State::by_name(status.state).unwrap_or(State::Receiving);
+    let (headline, more) = headline(lang, state);
+    let waits = status.reason.is_some() && !state.is_final();
+    let tone = Tone::of(state, waits);
+    let percent = percent(status, state);
+    let middle = match percent {
+        Some(percent) => format!("{percent}<small>%</small>"),
+        None => tone.sign().to_owned(),
+    };
+    let label = match state {
+        State::Receiving => lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop"),
+        _ => lang.text("Delivered to the service", "Livré au service"),
+    };
+    let mut html = format!(
+        "<section class=\"card hero {}\">{}<h1>{headline}</h1><p>{more}</p>",
+        tone.class(),
+        ring(percent, &middle, label)
+    );
+    html += &movement(status, state, lang);
+    html += &sign_in(status, state, lang);
+    html += &format!("<p class=lost>{}</p></section>", lost(lang, state));
+    html += &way(status, state, lang, now);
+    html += &format!("<section class=card><ol class=chain>{}</ol></section>", chain(status, state, lang, now));
+    html += &facts(status, state, lang, now);
+    let title = percent.map(|percent| format!("{percent} % · ")).unwrap_or_default();
+    let said = match waits {
+        true => format!("{headline}. {}", way_words(status, lang)),
+        false => format!("{headline}. {more}"),
+    };
+    Live { title: format!("{title}{headline} · Hoop"), said, html }
+}
+
+/// A few words for a state, for lists.
+pub const fn short(lang: Lang, state: State) -> &'static str {
+    headline(lang, state).0
+}
+
+const fn headline(lang: Lang, state: State) -> (&'static str, &'static str) {
+    let (english, french) = match state {
+        State::Receiving => (
+            ("Coming in", "Please stay until this page says that you may leave."),
+            ("Réception en cours", "Restez jusqu’à ce que cette page dise que vous pouvez partir."),
+        ),
+        State::Stored => (
+            ("Safe here", "You may leave: this Hoop box has all of it, and delivers it by itself."),
+            ("En sécurité ici", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
+        ),
+        State::Delivering => (
+            ("On its way", "You may leave: this Hoop box has all of it, and delivers it by itself."),
+            ("En route", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
+        ),
+        State::Received => (
+            ("Arrived", "The service has all of it, and hands it to the application."),
+            ("Arrivé", "Le service a tout, et le remet à l’application."),
+        ),
+        State::Held => (
+            ("Finish it at the site", "The service has all of it, and waits for you: sign in there, and press Finish."),
+            (
+                "À terminer sur le site",
+                "Le service a tout, et vous attend\u{a0}: connectez-vous là-bas, et appuyez sur Terminer.",
+            ),
+        ),
+        State::Accepted => {
+            (("Done", "The application has accepted your upload."), ("Terminé", "L’application a accepté votre envoi."))
+        }
+        State::Rejected => (
+            ("Not accepted", "Your upload arrived, and the application did not want it."),
+            ("Non accepté", "Votre envoi est arrivé, et l’application n’en a pas voulu."),
+        ),
+        State::Unknown => (
+            (
+                "Perhaps delivered",
+                "The application was handed all of it, but its answer was lost. Look there before you send it again.",
+            ),
+            (
+                "Peut-être livré",
+                "L’application a tout reçu, mais sa réponse s’est perdue. Vérifiez là-bas avant de renvoyer.",
+            ),
+        ),
+        State::Stopped => (
+            ("Stopped", "Its owner stopped this upload at the service."),
+            ("Arrêté", "Son propriétaire a arrêté cet envoi auprès du service."),
+        ),
+        State::Expired => (
+            ("Too late", "It could not be delivered before its time was over."),
+            ("Trop tard", "Il n’a pas pu être livré à temps."),
+        ),
+        State::Refused => (
+            ("Refused by the service", "Sending the same again would not help."),
+            ("Refusé par le service", "Renvoyer la même chose n’y changerait rien."),
+        ),
+    };
+    match lang {
+        Lang::En => english,
+        Lang::Fr => french,
+    }
+}
+
+/// What a reader learns whose connection to the gateway has gone.
+const fn lost(lang: Lang, state: State) -> &'static str {
+    match state {
+        State::Receiving => lang.text(
+            "This page has lost the Hoop box. Is this device still in its network?",
+            "Cette page a perdu le boîtier Hoop. Cet appareil est-il encore dans son réseau\u{a0}?",
+        ),
+        _ => lang.text(
+            "This page has lost the Hoop box, and shows what it knew last. Your upload goes on without it.",
+            "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier. Votre envoi continue sans elle.",
+        ),
+    }
+}
+
+/// How much is done of what moves now.
+fn amount(status: &Status, state: State) -> Option<(u64, u64)> {
+    match state {
+        State::Receiving => Some((status.stored, status.total)),
+        State::Stored | State::Delivering => Some((status.delivered, status.total)),
+        State::Received
+        | State::Held
+        | State::Accepted
+        | State::Rejected
+        | State::Unknown
+        | State::Stopped
+        | State::Expired
+        | State::Refused => None,
+    }
+}
+
+fn percent(status: &Status, state: State) -> Option<u64> {
+    let (done, of) = amount(status, state)?;
+    Some((u128::from(done) * 100 / u128::from(of.max(1))) as u64)
+}
+
+/// Amount, rate and time.
+fn movement(status: &Status, state: State, lang: Lang) -> String {
+    let Some((done, of)) = amount(status, state) else { return String::new() };
+    let mut words = format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(of));
+    if state == State::Receiving {
+        // It is delivered already; the rate is that of delivery, and nobody knows when the rest comes.
+        if status.delivered > 0 {
+            let there = lang.size(status.delivered);
+            words += &match lang {
+                Lang::En => format!(" · {there} at the service already"),
+                Lang::Fr => format!(" · {there} déjà chez le service"),
+            };
+        }
+    } else if let Some(rate) = status.rate_bps.filter(|rate| *rate > 0) {
+        let left = lang.span(Bitrate::bps(rate).time_for(of - done.min(of)).as_secs());
+        words += &format!(" · {} · {}", lang.rate(rate), lang.left(&left));
+    }
+    format!("<p class=movement>{words}</p>")
+}
+
+/// Where the owner of a held upload finishes it (`docs/protocol.md` §7).
+fn sign_in(status: &Status, state: State, lang: Lang) -> String {
+    if state != State::Held {
+        return String::new();
+    }
+    let (origin, words) =
+        (text(&status.dest_origin), lang.text("To your uploads at the site", "Vers vos envois sur le site"));
+    format!("<p><a class=act href=\"{origin}/hoop/uploads\">{words}</a></p>")
+}
+
+fn way_words(status: &Status, lang: Lang) -> &'static str {
+    status.reason.as_ref().map_or("", |reason| lang.reason(&reason.code))
+}
+
+/// What is in the way, and when it is tried next.
+fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+    let Some(reason) = &status.reason else { return its_time(status, state, lang, now) };
+    // Most ends are told by the headline; of a refusal only the code says why.
+    let mut html = match state.is_final() && state != State::Refused {
+        true => "<section class=card>".to_owned(),
+        false => format!("<section class=\"card way\"><h2>{}</h2>", way_words(status, lang)),
+    };
+    // What is held is tried again when its owner says so, and never by itself.
+    if !state.is_final() && state != State::Held {
+        let next = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
+        let next = match next {
+            0 => lang.text("Being tried again now.", "Nouvel essai en cours.").to_owned(),
+            secs => format!("{} {}.", lang.text("Next try", "Prochain essai"), lang.within(secs.into())),
+        };
+        let tries = match status.attempts {
+            0 | 1 => String::new(),
+            many => format!(" {many} {}", lang.text("attempts so far.", "essais jusqu’ici.")),
+        };
+        html += &format!("<p>{next}{tries}</p>");
+    }
+    let exactly = lang.text("Technical details", "Détails techniques");
+    html + &format!(
+        "<details><summary>{exactly}</summary><p><code>{}</code> {}</p></details></section>",
+        text(&reason.code),
+        text(&reason.detail)
+    )
+}
+
+/// When what lies here whole, and has nothing in the way but the hour, goes on.
+fn its_time(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+    let secs = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
+    if secs == 0 || !matches!(state, State::Stored | State::Delivering) {
+        return String::new();
+    }
+    let waits = lang.text("It waits for its time.", "Il attend son heure.");
+    let next = lang.text("Delivery goes on", "La livraison continue");
+    format!("<section class=\"card way\"><h2>{waits}</h2><p>{next} {}.</p></section>", lang.within(secs.into()))
+}
+
+/// The steps that an upload takes, as far as it came.
+fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+    let stored = lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop");
+    let received = lang.text("Received by the service", "Reçu par le service");
+    let accepted = lang.text("Accepted by the application", "Accepté par l’application");
+    let mut steps = vec![(stored, status.stored_at), (received, status.received_at)];
+    // What ends an upload badly stands where it was, and nothing follows.
+    let end = match state {
+        State::Rejected => Some(lang.text("Refused by the application", "Refusé par l’application")),
+        State::Unknown => {
+            Some(lang.text("The application’s answer was lost", "La réponse de l’application s’est perdue"))
+        }
+        State::Stopped => Some(lang.text("Stopped by its owner", "Arrêté par son propriétaire")),
+        State::Expired => Some(lang.text("Its time was over", "Son délai est dépassé")),
+        State::Refused => Some(lang.text("Refused by the service", "Refusé par le service")),
+        State::Receiving | State::Stored | State::Delivering | State::Received | State::Held | State::Accepted => None,
+    };
+    match end {
+        Some(_) => steps.retain(|(_, at)| at.is_some()),
+        None => steps.push((accepted, status.finished_at)),
+    }
+    let now_at = steps.iter().position(|(_, at)| at.is_none());
+    let ago = |at: Option<u32>| at.map(|at| time(at, &lang.ago(now.since(UnixTime(at)).into()))).unwrap_or_default();
+    let mut html = String::new();
+    for (index, (text, at)) in steps.iter().enumerate() {
+        let (class, aloud) = match (at, now_at == Some(index)) {
+            (Some(_), _) => ("done", lang.text("done", "fait")),
+            (None, true) => ("now", lang.text("now", "en cours")),
+            (None, false) => ("todo", lang.text("to come", "à venir")),
+        };
+        let text = if class == "now" { doing(lang, state, status.reason.is_some()) } else { text };
+        let current = if class == "now" { " aria-current=step" } else { "" };
+        html +=
+            &format!("<li class={class}{current}><span>{text}<i class=unseen> ({aloud})</i></span>{}</li>", ago(*at));
+    }
+    if let Some(end) = end {
+        html += &format!(
+            "<li class=\"end {}\"><span>{end}</span>{}</li>",
+            Tone::of(state, false).class(),
+            ago(status.finished_at)
+        );
+    }
+    html
+}
+
+/// The step that an upload is at.
+const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
+    match state {
+        State::Receiving => lang.text("Being stored on this Hoop box", "En cours d’enregistrement sur ce boîtier Hoop"),
+        State::Stored | State::Delivering if waits => {
+            lang.text("Waits to be sent to the service", "Attend d’être transmis au service")
+        }
+        State::Stored => lang.text("Waits for its turn to be sent", "Attend son tour d’être transmis"),
+        State::Delivering => lang.text("Being sent to the service", "En cours de transmission au service"),
+        State::Held => lang.text("Waits for you at the site", "Vous attend sur le site"),
+        State::Received
+        | State::Accepted
+        | State::Rejected
+        | State::Unknown
+        | State::Stopped
+        | State::Expired
+        | State::Refused => lang.text("Being handed to the application", "En cours de remise à l’application"),
+    }
+}
+
+fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+    let mut facts = vec![
+        (lang.text("For", "Pour"), text(status.dest_origin.trim_start_matches("https://"))),
+        (lang.text("Size", "Taille"), lang.size(status.total)),
+        (lang.text("Begun", "Commencé"), time(status.created, &lang.ago(now.since(UnixTime(status.created)).into()))),
+    ];
+    if !state.is_final() {
+        let until = UnixTime(status.expires).plus_secs(KEEP_SECS);
+        let words = lang.within(until.since(now).into());
+        facts.push((lang.text("Expires", "Expire"), time(until.0, &words)));
+    }
+    // Where the line is too short it breaks in the middle.
+    let (start, end) = status.id.split_at(status.id.len() / 2);
+    facts.push((lang.text("Upload", "Envoi"), format!("<code>{start}<wbr>{end}</code>")));
+    let rows: String = facts.iter().map(|(name, value)| format!("<dt>{name}<dd>{value}")).collect();
+    format!("<section class=card><dl>{rows}</dl></section>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::status::ReasonDocument;
+
+    const NOW: UnixTime = UnixTime(100);
+
+    fn status() -> Status {
+        Status {
+            id: "ab".repeat(16),
+            role: "gateway",
+            state: "delivering",
+            total: 3_000_000,
+            received: 3_000_000,
+            missing: String::new(),
+            expires: 2_000,
+            updated: 100,
+            reason: Some(ReasonDocument {
+                code: "dest-unreachable".into(),
+                detail: "<script>alert(1)</script>".into(),
+            }),
+            attempts: 2,
+            next_attempt: Some(190),
+            answer: None,
+            dest_origin: "https://photos.example".into(),
+            stored: 3_000_000,
+            delivered: 1_000_000,
+            created: 40,
+            stored_at: Some(60),
+            received_at: None,
+            finished_at: None,
+            rate_bps: Some(1_000_000),
+        }
+    }
+
+    #[test]
+    fn what_waits_for_its_hours_says_when_it_goes_on_and_what_has_a_reason_says_that() {
+        let html = page(&waiting(), Lang::En);
+        assert!(html.contains("It waits for its time.") && html.contains("Delivery goes on in 2 h"), "{html}");
+        for other in
+            [Status { next_attempt: Some(NOW.0), ..waiting() }, Status { state: "receiving", ..waiting() }, status()]
+        {
+            let html = page(&other, Lang::En);
+            assert!(!html.contains("It waits for its time."), "{html}");
+        }
+    }
+
+    fn waiting() -> Status {
+        Status { state: "stored", reason: None, next_attempt: Some(NOW.0 + 7_200), ..status() }
+    }
+
+    /// Without the spaces that keep a line together.
+    fn page(status: &Status, lang: Lang) -> String {
+        live(status, lang, NOW).html.replace('\u{a0}', " ")
+    }
+
+    #[test]
+    fn the_page_says_where_the_upload_stands_and_when_it_is_tried_again() {
+        let page = page(&status(), Lang::En);
+        for part in [
+            "You may leave",
+            "aria-valuenow=33",
+            "1.0 MB of 3.0 MB · 1.0 Mbit/s · about 16 s to go",
+            "The service cannot be reached from here",
+            "Next try in 1 min 30 s. 2 attempts so far.",
+            "<li class=done><span>Stored on this Hoop box<i class=unseen> (done)</i></span><time datetime=1970-01-01T00:01:00Z>40 s ago</time>",
+            "<li class=now aria-current=step><span>Waits to be sent to the service",
+            "<li class=todo><span>Accepted by the application",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+    }
+
+    #[test]
+    fn the_page_speaks_french() {
+        let page = page(&status(), Lang::Fr);
+        for part in
+            ["Vous pouvez partir", "1,0 Mo sur 3,0 Mo", "Prochain essai dans 1 min 30 s. 2 essais", "il y a 40 s"]
+        {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+    }
+
+    #[test]
+    fn what_another_end_wrote_is_shown_as_text() {
+        let page = page(&status(), Lang::En);
+        assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
+    }
+
+    #[test]
+    fn an_end_stands_where_it_was_and_nothing_follows_it() {
+        let ended =
+            |state, received_at| page(&Status { state, received_at, finished_at: Some(90), ..status() }, Lang::En);
+        let done = ended("accepted", Some(80));
+        assert!(done.contains("<h1>Done</h1>") && done.matches("<li class=done>").count() == 3, "{done}");
+        let expired = ended("expired", None);
+        assert!(expired.contains("Its time was over") && !expired.contains("Received by"), "{expired}");
+        let rejected = ended("rejected", Some(80));
+        assert!(rejected.contains("Received by") && !rejected.contains("Accepted by"), "{rejected}");
+        for page in [done, expired, rejected] {
+            assert!(
+                !page.contains("aria-current") && !page.contains("Next try") && !page.contains("Expires"),
+                "{page}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_must_sign_in_is_led_to_the_list_of_uploads_at_the_service() {
+        let link = "href=\"https://photos.example/hoop/uploads\"";
+        assert!(page(&Status { state: "held", ..status() }, Lang::En).contains(link));
+        for code in ["sign-in-required", "form-token-refused", "not-permitted", "upstream-failed"] {
+            let reason =
+                Some(crate::peer::status::ReasonDocument { code: code.into(), detail: "it answered 403".into() });
+            for lang in [Lang::En, Lang::Fr] {
+                let page = page(&Status { state: "held", reason: reason.clone(), ..waiting() }, lang);
+                assert!(page.contains(lang.reason(code)), "{code}: {page}");
+                assert!(
+                    !page.contains("tried again") && !page.contains("Next try") && !page.contains("essai"),
+                    "{page}"
+                );
+            }
+        }
+        assert!(!page(&status(), Lang::En).contains(link));
+    }
+
+    #[test]
+    fn a_total_of_any_size_has_a_percentage() {
+        let huge = Status { total: u64::MAX, delivered: u64::MAX - 1, reason: None, ..status() };
+        assert!(page(&huge, Lang::En).contains("aria-valuenow=99"));
+        let none = Status { total: 0, delivered: 0, ..status() };
+        assert!(page(&none, Lang::En).contains("aria-valuenow=0"));
+    }
+}

@@ -1,0 +1,182 @@
+//! A user's uploads as they change: server-sent events (`docs/protocol.md` §6, "Events").
+//!
+//! Promises: an event `uploads` with the whole list at once; then an event `upload` for each that changes, at most one a
+//! second for each.
+//!
+//! Bounds: 256 readers, eight of one owner (`streams`). Nothing is kept of what was told but [`SHOWN_MAX`] fingerprints,
+//! and a document only until it is text. So a reader who has stopped reading holds one list, as text
+//! ([`LIST_BYTES_MAX`](listing::LIST_BYTES_MAX), 512 KiB), later at most three events of 74 KiB, and 1,024 fingerprints in 64 KiB: less than
+//! 0.6 MiB. Eight of one owner hold less than 5 MiB, and all 256 less than 150 MiB, whatever their notes are made of.
+
+use crate::api::Api;
+use crate::api::caller::Caller;
+use crate::api::guard;
+use crate::api::listing::{self, Entry};
+use crate::model::{State, Tag};
+use crate::store::News;
+use hoop_http::{Body, Event, Events, Problem, Shutdown};
+use hoop_units::UploadId;
+use http::{HeaderMap, Response};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher as _};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::broadcast::{self, error::TryRecvError};
+use tokio::time::MissedTickBehavior;
+
+/// Uploads of which a stream remembers what it has told: ten lists. One that it has forgotten may be told again as it was.
+const SHOWN_MAX: usize = 1_024;
+
+/// How often it is looked for changes.
+const PACE: Duration = Duration::from_secs(1);
+
+/// `GET /hoop/uploads` as a stream of events, for whoever asks.
+///
+/// # Errors
+/// `origin-forbidden`, `sign-in-required`, `upstream-unreachable`, `too-many-requests`, or the store's.
+pub async fn uploads(
+    api: &Arc<Api>,
+    headers: &HeaderMap,
+    address: IpAddr,
+    shutdown: Shutdown,
+) -> Result<Response<Body>, Problem> {
+    guard::own_page(headers, &api.context.origin)?;
+    let caller = Caller::of(api, headers, address).await?;
+    let tags = caller.user()?.to_vec();
+    let slot = api.streams.enter(tags[0])?;
+    // Listening begins before looking, so that no change falls in between.
+    let news = api.context.store.news();
+    let entries = listing::all(api, &tags).await?;
+    let mut shown = Shown::default();
+    for entry in &entries {
+        shown.is_news(entry);
+    }
+    let list = Event::new("uploads", &listing::document(&entries));
+    drop(entries);
+    let api = api.clone();
+    Ok(hoop_http::events(shutdown, |events| async move {
+        let _slot = slot;
+        events.write(list).await;
+        if let Err(problem) = (Watch { api, tags, news, shown }).run(&events).await {
+            tracing::debug!(code = %problem.code, "a stream of events ended early");
+        }
+    }))
+}
+
+/// What a reader has seen last of each upload: fingerprints, so that it costs nothing how much that was.
+#[derive(Default)]
+struct Shown(BTreeMap<UploadId, u64>);
+
+impl Shown {
+    /// Whether it differs from what was told last, as which it counts from now on.
+    fn is_news(&mut self, entry: &Entry) -> bool {
+        let fingerprint = fingerprint(entry);
+        let is_news = self.0.insert(entry.id(), fingerprint) != Some(fingerprint);
+        if self.0.len() > SHOWN_MAX {
+            self.0.pop_first();
+        }
+        is_news
+    }
+}
+
+/// Whether a change may be of interest to whoever has these tags and was shown that. Another's is not even looked at: many readers would look at each change.
+fn concerns(news: News, tags: &[Tag], shown: &Shown) -> bool {
+    news.owner.is_none_or(|owner| tags.contains(&owner)) || shown.0.contains_key(&news.id)
+}
+
+/// What tells one event from the next. Each look at what is coming in has another time; that is no change. Two that are taken for one
+/// would leave an event out, of the user's own.
+fn fingerprint(entry: &Entry) -> u64 {
+    let mut document = entry.document();
+    if entry.state() == State::Receiving.name() {
+        document["updated"] = Value::Null;
+    }
+    let mut hasher = DefaultHasher::new();
+    hasher.write(document.to_string().as_bytes());
+    hasher.finish()
+}
+
+/// One reader's view.
+struct Watch {
+    api: Arc<Api>,
+    tags: Vec<Tag>,
+    news: broadcast::Receiver<News>,
+    shown: Shown,
+}
+
+impl Watch {
+    async fn run(&mut self, events: &Events) -> Result<(), Problem> {
+        let mut pace = tokio::time::interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        pace.tick().await;
+        loop {
+            pace.tick().await;
+            for id in self.changed().await? {
+                let entry = listing::one(&self.api, &self.tags, id).await?;
+                let news = entry.filter(|entry| self.shown.is_news(entry));
+                // A slow reader is waited for without what the event was made from.
+                let Some(event) = news.map(|entry| Event::new("upload", &entry.document())) else { continue };
+                events.write(event).await;
+            }
+        }
+    }
+
+    /// What may have changed.
+    async fn changed(&mut self) -> Result<BTreeSet<UploadId>, Problem> {
+        let mut ids: BTreeSet<UploadId> = BTreeSet::new();
+        loop {
+            match self.news.try_recv() {
+                Ok(news) if concerns(news, &self.tags, &self.shown) => drop(ids.insert(news.id)),
+                Ok(_) => {}
+                // So much has changed that all is looked at.
+                Err(TryRecvError::Lagged(_)) => {
+                    return Ok(listing::all(&self.api, &self.tags).await?.iter().map(Entry::id).collect());
+                }
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            }
+        }
+        let is_wanted = |id: UploadId, owner: Option<Tag>| {
+            owner.is_some_and(|owner| self.tags.contains(&owner)) || self.shown.0.contains_key(&id)
+        };
+        let coming = self.api.receive.in_flight.coming(self.api.context.clock.unix(), is_wanted).await;
+        ids.extend(coming.iter().map(|upload| upload.id));
+        Ok(ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Marked, Payer};
+    use hoop_units::UnixTime;
+
+    #[test]
+    fn a_stream_tells_each_change_once_and_remembers_a_bounded_number() {
+        let entry = |n: u32, at: u32| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&n.to_be_bytes());
+            Entry::announced(Marked::new(UploadId(id), [1; 16], Payer::Owner([1; 16]), UnixTime(at), UnixTime(9)))
+        };
+        let mut shown = Shown::default();
+        assert!(shown.is_news(&entry(1, 1)) && !shown.is_news(&entry(1, 1)) && shown.is_news(&entry(1, 2)));
+        for n in 0..10_000 {
+            assert!(n == 1 || shown.is_news(&entry(n, 2)), "{n}");
+            assert!(!shown.is_news(&entry(n, 2)), "{n}");
+        }
+        assert_eq!(shown.0.len(), SHOWN_MAX);
+    }
+
+    #[test]
+    fn a_stream_ignores_news_of_other_owners_uploads() {
+        let news = |n: u8, owner| News { id: UploadId([n; 16]), owner };
+        let mut shown = Shown::default();
+        shown.0.insert(UploadId([9; 16]), 1);
+        let concerns = |news| concerns(news, &[[1; 16], [2; 16]], &shown);
+        assert!(!concerns(news(1, Some([3; 16]))));
+        assert!(concerns(news(1, Some([2; 16]))));
+        assert!(concerns(news(1, None)), "nobody knows whose it is");
+        assert!(concerns(news(9, Some([3; 16]))), "it was shown, and is another's now");
+    }
+}

@@ -1,0 +1,19 @@
+//! The pages for people: my uploads ([`list`]) and settings ([`settings`]), and their refusals. Pure but for the
+//! response around them.
+//!
+//! They are made, here, from the same documents that programs get (`docs/protocol.md` §7, §8), are whole without script, and
+//! live on the origin of the application: so nothing that others wrote (names, captions, answers) becomes markup, and
+//! a policy forbids what is not ours.
+
+mod assets;
+mod frame;
+mod list;
+mod markup;
+mod settings;
+mod words;
+
+pub use assets::{asset, is_asset};
+pub use frame::{Asker, Frame, page, refusal};
+pub use list::{ListView, list};
+pub use settings::{SettingsView, settings};
+pub use words::Language;

@@ -1,0 +1,68 @@
+//! Who reads events: [`Streams`].
+
+use crate::model::Tag;
+use hoop_http::{Code, Problem};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Readers at once: as many as there are places for streams (`crowd`).
+const STREAMS_MAX: usize = 256;
+
+/// Readers of one owner: as many open tabs.
+const STREAMS_OF_ONE_MAX: usize = 8;
+
+/// Who reads: how many streams each owner has.
+#[derive(Default)]
+pub struct Streams(Mutex<BTreeMap<Tag, usize>>);
+
+/// A reader's place.
+pub struct Slot {
+    streams: Arc<Streams>,
+    tag: Tag,
+}
+
+impl Streams {
+    /// A place for one more reader of that owner.
+    ///
+    /// # Errors
+    /// `too-many-requests`.
+    pub fn enter(self: &Arc<Self>, tag: Tag) -> Result<Slot, Problem> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = open.get(&tag).copied().unwrap_or_default();
+        if own >= STREAMS_OF_ONE_MAX || open.values().sum::<usize>() >= STREAMS_MAX {
+            let problem = Problem::new(Code::TooManyRequests, "too many streams of events");
+            return Err(problem.retry_after(Duration::from_secs(30)));
+        }
+        open.insert(tag, own + 1);
+        Ok(Slot { streams: self.clone(), tag })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut open = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match open.get_mut(&self.tag) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(open.remove(&self.tag)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_owner_gets_eight_streams_all_get_256_and_each_is_returned() {
+        let streams = Arc::new(Streams::default());
+        let own: Vec<_> = (0..8).map(|_| streams.enter([1; 16]).unwrap()).collect();
+        assert_eq!(streams.enter([1; 16]).err().unwrap().code, Code::TooManyRequests);
+        let others: Vec<_> = (2..33).flat_map(|n| [n; 8]).map(|n| streams.enter([n; 16]).unwrap()).collect();
+        assert!(streams.enter([99; 16]).is_err(), "256 in all");
+        drop(own);
+        assert!(streams.enter([99; 16]).is_ok());
+        drop(others);
+        assert!(streams.0.lock().unwrap().is_empty());
+    }
+}

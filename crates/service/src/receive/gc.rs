@@ -1,0 +1,133 @@
+//! Clears away uploads, bodies, notes and settings whose time is over ([`run`]). A [`round`] runs each minute, and
+//! again at once while there is more. A [`sweep`] runs each day.
+//!
+//! Promises: a wall clock that has jumped ends nothing (`docs/time.md`). A failure at one upload is logged and tried
+//! again the next time, and blocks no other.
+//!
+//! Bounds: [`ROUND_MAX`] rows of each kind a round; [`SWEEP_MAX`] bodies a sweep.
+
+use crate::model::Change;
+use crate::receive::Receive;
+use crate::store::{SETTINGS_LIFE, StoreError};
+use hoop_http::Shutdown;
+use hoop_timekeeper::Over;
+use hoop_units::UploadId;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often to clean: lifetimes are counted in days.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// How often to look for bodies without an upload: they are rare, and it takes a walk through the folder.
+const SWEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// Rows of each kind that are looked at in one round.
+const ROUND_MAX: usize = 256;
+
+/// How long an upload without record 0 lives. Nobody knows whose it is, so nobody can stop it. Senders begin with
+/// record 0. A slower one begins anew, as its answers tell it.
+const HEADLESS_SECS: u32 = 3600;
+
+/// A body without an upload is deleted once nobody has written to it for a day. A crash between two syncs has left it.
+const ORPHAN_SECS: u64 = 24 * 3600;
+
+/// Bodies without an upload that one walk through the folder finds: a megabyte of ids.
+const SWEEP_MAX: usize = 65_536;
+
+/// Clears away until `shutdown`. Replays begin meanwhile: thousands of uploads may be over, each with its sync.
+pub async fn run(receive: Arc<Receive>, mut shutdown: Shutdown) {
+    let mut next_sweep = Instant::now();
+    while !shutdown.is_requested() {
+        let more = round(&receive).await;
+        if Instant::now() >= next_sweep {
+            sweep(&receive).await;
+            next_sweep = Instant::now() + SWEEP;
+        }
+        tokio::select! {
+            () = shutdown.requested() => {}
+            () = tokio::time::sleep(if more { Duration::ZERO } else { ROUND }) => {}
+        }
+    }
+}
+
+/// Expires what is overdue, forgets uploads without record 0, deletes bodies that are no longer needed, and forgets
+/// what nobody may ask for. Returns whether another round is due at once: one round did not take all, and nothing
+/// failed.
+async fn round(receive: &Receive) -> bool {
+    let over = receive.context.over();
+    let mut done = Done::default();
+    let overdue = receive.context.store.with(move |index| index.overdue(over, ROUND_MAX)).await;
+    for id in done.all("the index could not be asked for what is overdue", overdue) {
+        done.one("an upload could not be expired", receive.context.note(id, Change::Expire).await);
+    }
+    let kept = receive.context.store.with(move |index| index.kept(over, ROUND_MAX)).await;
+    for id in done.all("the index could not be asked for bodies that were kept long enough", kept) {
+        done.one("a body that was kept could not be let go", receive.context.note(id, Change::LetGo).await);
+    }
+    let shed = receive.context.store.with(|index| index.shed()).await;
+    done.count("what has ended could not make room", shed);
+    let disposable = receive.context.store.with(|index| index.disposable(ROUND_MAX)).await;
+    let disposable = done.all("the index could not be asked for bodies to delete", disposable);
+    done.one("bodies could not be deleted", receive.context.store.dispose(disposable).await);
+    let life = Duration::from_secs(HEADLESS_SECS.into());
+    let past = Over { before: receive.context.clock.past(life), after: receive.context.clock.after(life) };
+    let headless = receive.context.store.with(move |index| index.headless(past, HEADLESS_SECS, ROUND_MAX)).await;
+    for id in logged("the index could not be asked for what has no record 0", headless).unwrap_or_default() {
+        // An upload that somebody sends now stays. It would be found again at once, so it does not count.
+        logged(
+            "what has no record 0 could not be forgotten",
+            receive.in_flight.discard(&receive.context.store, &receive.room, id).await,
+        );
+    }
+    let forgotten = receive.context.store.with(move |index| index.forget(over, ROUND_MAX)).await;
+    done.count("what is long over could not be forgotten", forgotten);
+    let forgotten = receive.context.store.with(move |index| index.forget_marks(over, ROUND_MAX)).await;
+    done.count("notes of what never came could not be forgotten", forgotten);
+    let unused = receive.context.clock.over(SETTINGS_LIFE).unwrap_or(Over::NOTHING).before;
+    let forgotten = receive.context.store.with(move |index| index.forget_settings(unused, ROUND_MAX)).await;
+    done.count("settings that nobody uses could not be forgotten", forgotten);
+    done.full && !done.failed
+}
+
+/// What a round has done.
+#[derive(Default)]
+struct Done {
+    /// There was as much of something as a round takes.
+    full: bool,
+    /// Something failed, and would fail again at once.
+    failed: bool,
+}
+
+impl Done {
+    fn all(&mut self, what: &'static str, ids: Result<Vec<UploadId>, StoreError>) -> Vec<UploadId> {
+        let ids = self.one(what, ids);
+        self.full |= ids.len() >= ROUND_MAX;
+        ids
+    }
+
+    fn count(&mut self, what: &'static str, count: Result<usize, StoreError>) {
+        self.full |= self.one(what, count) >= ROUND_MAX;
+    }
+
+    fn one<T: Default>(&mut self, what: &'static str, result: Result<T, StoreError>) -> T {
+        let done = logged(what, result);
+        self.failed |= done.is_none();
+        done.unwrap_or_default()
+    }
+}
+
+/// Deletes bodies that no upload has.
+async fn sweep(receive: &Receive) {
+    let orphans = receive.context.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
+    for id in logged("the bodies could not be looked through", orphans).unwrap_or_default() {
+        logged(
+            "a body without an upload could not be deleted",
+            receive.in_flight.remove_orphan(&receive.context.store, id).await,
+        );
+    }
+}
+
+fn logged<T>(what: &'static str, result: Result<T, StoreError>) -> Option<T> {
+    result.inspect_err(|error| tracing::error!(%error, "{what}")).ok()
+}

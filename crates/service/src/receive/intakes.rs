@@ -1,0 +1,69 @@
+//! How many messages come in at once, and from whom: [`Intakes`].
+//!
+//! Bounds: so many messages in all, and half of them from one address. When all places are taken, a message of the
+//! largest holder that is behind makes way (`hoop_http::Places`). It ends as if it had broken off, and its complete
+//! records are kept. So slow messages of one or two addresses keep out nobody.
+
+use hoop_http::{Place, Places, Share};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The messages that are being taken.
+pub struct Intakes {
+    places: Arc<Places>,
+    /// Twice as many tasks as places: a message that makes way takes a moment to end, and nobody waits for that.
+    tasks: Arc<Semaphore>,
+    tasks_max: usize,
+}
+
+impl Intakes {
+    /// Room for `max` at once.
+    pub fn new(max: usize) -> Arc<Self> {
+        let share = Share { of_one: Some(max.div_ceil(2)), ..Share::of(max) };
+        let tasks_max = max.saturating_mul(2).min(Semaphore::MAX_PERMITS);
+        Arc::new(Self { places: Places::new(vec![share]), tasks: Arc::new(Semaphore::new(tasks_max)), tasks_max })
+    }
+
+    /// A slot for a message of `sender`, if there is one for it.
+    pub fn begin(&self, sender: IpAddr) -> Option<Slot> {
+        let permit = self.tasks.clone().try_acquire_owned().ok()?;
+        Some(Slot { place: self.places.enter(0, sender)?, _permit: permit })
+    }
+
+    /// Returns once no message is being taken.
+    pub async fn done(&self) {
+        let all = u32::try_from(self.tasks_max).unwrap_or(u32::MAX);
+        // It is never closed.
+        let _ = self.tasks.acquire_many(all).await;
+    }
+}
+
+/// A message that is being taken, until this is dropped.
+pub struct Slot {
+    /// Its place. It is told how the body comes, and says when the message has to make way.
+    pub place: Place,
+    _permit: OwnedSemaphorePermit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_address_takes_at_most_half_of_the_slots() {
+        let intakes = Intakes::new(5);
+        let [one, two, three] = [1, 2, 3].map(|n| IpAddr::from([10, 0, n, 1]));
+        let mut held: Vec<_> = (0..3).map(|_| intakes.begin(one).unwrap()).collect();
+        assert!(intakes.begin(one).is_none());
+        let others = [intakes.begin(two).unwrap(), intakes.begin(two).unwrap()];
+        let third = intakes.begin(three).expect("one of the three makes way, as it is two more");
+        held[2].place.makes_way().await;
+        assert!(intakes.begin(three).is_none(), "two, two and one, and nobody is behind");
+        held.truncate(1);
+        assert!(intakes.begin(three).is_some());
+        drop((held, others, third));
+        intakes.done().await;
+        assert_eq!(intakes.places.taken(0), 0);
+    }
+}

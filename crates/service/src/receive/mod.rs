@@ -1,0 +1,84 @@
+//! Sealed uploads come in: records are opened as they come, written, synced and noted, within the room that there is.
+//!
+//! In order: [`room`], [`source`] and [`intakes`] below [`in_flight`]; [`message`] and [`gc`] use all of them.
+
+pub mod gc;
+pub mod in_flight;
+pub mod intakes;
+pub mod message;
+pub mod room;
+pub mod source;
+
+use crate::config::Config;
+use crate::context::{Context, STOP_TIMEOUT};
+use hoop_http::Code;
+use in_flight::InFlight;
+use intakes::Intakes;
+use room::{Limits, Room};
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What takes uploads in.
+pub struct Receive {
+    pub context: Arc<Context>,
+    pub in_flight: InFlight,
+    pub intakes: Arc<Intakes>,
+    /// Who has how much of the disk.
+    pub room: Room,
+    pub counters: Counters,
+    /// How long a sender may take for each 64 KiB.
+    pub body_timeout: Duration,
+}
+
+/// What has come in since the service began.
+#[derive(Default)]
+pub struct Counters {
+    /// Messages to `/hoop/post` that were taken.
+    pub messages: AtomicU64,
+    /// Bytes of sealed bodies that came with them.
+    pub bytes: AtomicU64,
+    /// Messages to `/hoop/post` that were refused, by code: as many as there are codes.
+    refused: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl Counters {
+    /// One more message was refused.
+    pub fn refuse(&self, code: Code) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(code.name()).or_default() += 1;
+    }
+
+    /// How many were refused, by code.
+    pub fn refused(&self) -> BTreeMap<&'static str, u64> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Receive {
+    /// What `config` makes of it.
+    pub fn new(config: &Config, context: Arc<Context>) -> Self {
+        let share = config.share();
+        let limits = Limits {
+            all: config.max_stored_bytes,
+            owner: config.owner_quota_bytes.unwrap_or(share),
+            address: config.address_quota_bytes.unwrap_or(share),
+            reserve: config.reserve_bytes,
+        };
+        Self {
+            in_flight: InFlight::default(),
+            intakes: Intakes::new(config.intakes),
+            room: Room::new(limits, config.state_dir.clone(), context.store.clone(), context.clock.clone()),
+            counters: Counters::default(),
+            body_timeout: config.body_timeout,
+            context,
+        }
+    }
+
+    /// Returns once no message is being taken: whoever went away may have left one whose records are being noted.
+    pub async fn done(&self) {
+        if tokio::time::timeout(STOP_TIMEOUT, self.intakes.done()).await.is_err() {
+            tracing::warn!("stopping while messages are being noted");
+        }
+    }
+}

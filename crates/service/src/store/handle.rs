@@ -1,0 +1,352 @@
+//! Index and bodies for asynchronous callers: [`Store`].
+//!
+//! It opens on a full disk, too, since an application stands behind the service. Until it [is open](Store::opened),
+//! every call fails as if there were no room.
+
+use super::folder::Folder;
+use super::sqlite::SqliteIndex;
+use super::{Bodies, Changed, Index, Sealed, StoreError};
+use crate::model::{Change, Tag, Upload};
+use hoop_files::LockError;
+use hoop_units::{UnixTime, UploadId};
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::broadcast;
+
+/// How many changes a waiter may fall behind. One that falls behind looks at its own upload again.
+const NEWS_MAX: usize = 256;
+
+/// An upload has changed.
+#[derive(Clone, Copy, Debug)]
+pub struct News {
+    /// Which.
+    pub id: UploadId,
+    /// Whose it is; none: that is not known.
+    pub owner: Option<Tag>,
+}
+
+/// A store that cannot be opened with less free than this lacks room. SQLite's log and its index take less.
+const ROOM: u64 = 1 << 20;
+
+/// Index and bodies; cheap to clone. Its methods run on the runtime's blocking threads.
+#[derive(Clone)]
+pub struct Store {
+    parts: Arc<Parts>,
+    bodies: Arc<dyn Bodies>,
+    news: broadcast::Sender<News>,
+}
+
+/// Where it is, and what of it is open.
+struct Parts {
+    dir: PathBuf,
+    ended_max: u64,
+    open: OnceLock<Open>,
+    /// Held while it is being opened.
+    opening: Mutex<()>,
+}
+
+struct Open {
+    index: Box<dyn Index>,
+    bodies: Folder,
+    _lock: Lock,
+}
+
+impl Parts {
+    /// What is open.
+    fn get(&self) -> io::Result<&Open> {
+        self.open.get().ok_or_else(|| io::ErrorKind::StorageFull.into())
+    }
+
+    /// Opens it, unless it is open; false: there is no room.
+    fn try_open(&self) -> Result<bool, StoreError> {
+        let _turn = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.open.get().is_some() {
+            return Ok(true);
+        }
+        match Open::at(&self.dir, self.ended_max) {
+            Ok(open) => Ok(self.open.set(open).is_ok()),
+            Err(error) if lacks_room(&self.dir, &error) => {
+                tracing::debug!(%error, "there is no room for the state");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a store cannot be opened because there is no room. SQLite says so in several ways.
+fn lacks_room(dir: &Path, error: &StoreError) -> bool {
+    let is_vague = matches!(error, StoreError::Index(_));
+    error.is_full() || is_vague && hoop_files::space(dir).is_ok_and(|space| space.bytes < ROOM)
+}
+
+impl Open {
+    fn at(dir: &Path, ended_max: u64) -> Result<Self, StoreError> {
+        make_dir(dir)?;
+        hoop_files::folder(dir).map_err(io::Error::from)?;
+        // Two services would replay what the other is replaying.
+        let lock = Lock::take(dir)?;
+        let bodies = Folder::open(&dir.join("bodies"))?;
+        let index = SqliteIndex::open(&dir.join("index.sqlite"), ended_max)?;
+        // The names of what was made just now are on disk, too.
+        File::open(dir)?.sync_all()?;
+        Ok(Self { index: Box::new(index), bodies, _lock: lock })
+    }
+}
+
+impl Bodies for Parts {
+    fn create(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
+        self.get()?.bodies.create(id)
+    }
+
+    fn open(&self, id: UploadId) -> io::Result<Arc<dyn Sealed>> {
+        self.get()?.bodies.open(id)
+    }
+
+    fn remove(&self, id: UploadId) -> io::Result<()> {
+        self.get()?.bodies.remove(id)
+    }
+
+    fn idle(&self, secs: u64, limit: usize, wanted: &dyn Fn(UploadId) -> bool) -> io::Result<Vec<UploadId>> {
+        self.get()?.bodies.idle(secs, limit, wanted)
+    }
+}
+
+/// Held while a service has the folder. It ends with the process, however that ends.
+struct Lock(File);
+
+impl Lock {
+    fn take(dir: &Path) -> Result<Self, StoreError> {
+        match hoop_files::lock(&dir.join("lock")) {
+            Ok(file) => Ok(Self(file)),
+            Err(LockError::Held) => Err(StoreError::InUse),
+            Err(LockError::File(error)) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    /// Closing the file is not enough: a child process that starts now has it open, too, until it runs its program.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+impl Store {
+    /// The store in a folder: `index.sqlite` and `bodies/`. It keeps at most `ended_max` bytes of ended uploads. If
+    /// there is no room to open it, [`Store::opened`] tries again.
+    ///
+    /// # Errors
+    /// If it cannot be made or used.
+    pub fn open(dir: &Path, ended_max: u64) -> Result<Self, StoreError> {
+        let parts = Parts { dir: dir.to_owned(), ended_max, open: OnceLock::new(), opening: Mutex::default() };
+        let parts = Arc::new(parts);
+        if !parts.try_open()? {
+            tracing::warn!(dir = %dir.display(), "the disk has no room for the state: uploads are refused until there is some, and all else passes");
+        }
+        let (news, _) = broadcast::channel(NEWS_MAX);
+        Ok(Self { bodies: parts.clone(), parts, news })
+    }
+
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.parts.open.get().is_some()
+    }
+
+    /// Opens it if there was no room before. Returns whether it is open. Other errors are logged.
+    pub async fn opened(&self) -> bool {
+        if self.is_open() {
+            return true;
+        }
+        let parts = self.parts.clone();
+        let opened = blocking(move || parts.try_open()).await.map_err(StoreError::from).flatten();
+        match opened {
+            Ok(true) => tracing::info!("there is room for the state again: uploads are taken"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the state cannot be used"),
+        }
+        self.is_open()
+    }
+
+    /// The bodies, for whoever is on a blocking thread already.
+    pub fn bodies(&self) -> &Arc<dyn Bodies> {
+        &self.bodies
+    }
+
+    /// Uploads as they change.
+    pub fn news(&self) -> broadcast::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    /// Runs `work` on the index, on a blocking thread.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn with<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Index) -> Result<T, StoreError> + Send + 'static,
+    {
+        let parts = self.parts.clone();
+        blocking(move || work(&*parts.get()?.index)).await?
+    }
+
+    /// What is known of an upload.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
+        self.with(move |index| index.load(id)).await
+    }
+
+    /// What is known of an upload, once nothing more happens to it by itself, or `wait` is over. It waits for an
+    /// announced upload, too.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn settled(&self, id: UploadId, wait: Duration) -> Result<Option<Upload>, StoreError> {
+        // Subscribed before the first look, so that no change falls in between.
+        let mut news = self.news();
+        let deadline = tokio::time::Instant::now() + wait;
+        loop {
+            let upload = self.load(id).await?;
+            let over = match &upload {
+                _ if wait.is_zero() => true,
+                Some(upload) => upload.state.is_settled(),
+                None => self.with(move |index| index.marked(id)).await?.is_none_or(|marked| marked.stopped),
+            };
+            if over {
+                return Ok(upload);
+            }
+            let changed = async {
+                // Falling behind means news, too. The channel never closes: its sender lives in this store.
+                while news.recv().await.is_ok_and(|changed| changed.id != id) {}
+            };
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return Ok(upload);
+            }
+        }
+    }
+
+    /// Applies a change, and tells who waits for it.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError> {
+        let changed = self.with(move |index| index.apply(id, change, now)).await?;
+        self.announce(id, changed.owner());
+        Ok(changed)
+    }
+
+    /// Syncs what was written to an upload's body, then notes it, and tells who waits for it.
+    ///
+    /// # Errors
+    /// If the body cannot be synced, or the index fails.
+    pub async fn receive(&self, body: Arc<dyn Sealed>, progress: Upload, first: bool) -> Result<Changed, StoreError> {
+        let id = progress.id;
+        let work = move |index: &dyn Index| {
+            body.sync()?;
+            index.receive(&progress, first)
+        };
+        let changed = self.with(work).await?;
+        self.announce(id, changed.owner());
+        Ok(changed)
+    }
+
+    /// Lets go of these kept uploads in one transaction, and deletes their bodies.
+    ///
+    /// # Errors
+    /// If the index fails. Bodies that cannot be deleted are tried again at the next round of cleaning.
+    pub async fn let_go(&self, ids: Vec<UploadId>, now: UnixTime) -> Result<(), StoreError> {
+        let changed = self.with(move |index| index.let_go(ids, now)).await?;
+        let gone: Vec<_> = changed.iter().filter_map(Changed::done).filter(|upload| !upload.kept).collect();
+        for upload in &gone {
+            tracing::info!(id = %upload.id, state = upload.state.name(), "what was kept of it has made way");
+            self.announce(upload.id, upload.facts.as_ref().map(|facts| facts.owner));
+        }
+        self.dispose(gone.iter().map(|upload| upload.id).collect()).await
+    }
+
+    /// Deletes the bodies of uploads that no longer need them, and notes that.
+    ///
+    /// # Errors
+    /// If that fails; it is tried again at the next round of cleaning.
+    pub async fn dispose(&self, ids: Vec<UploadId>) -> Result<(), StoreError> {
+        let bodies = self.bodies.clone();
+        let work = move |index: &dyn Index| {
+            let (gone, left): (Vec<_>, Vec<_>) =
+                ids.into_iter().map(|id| bodies.remove(id).map(|()| id)).partition(Result::is_ok);
+            index.disposed(gone.into_iter().flatten().collect())?;
+            left.into_iter().try_for_each(|failed| Ok(failed.map(drop)?))
+        };
+        self.with(work).await
+    }
+
+    /// Bodies that nobody has written to for so many seconds and that no upload has, at most `limit`.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub async fn orphans(&self, secs: u64, limit: usize) -> Result<Vec<UploadId>, StoreError> {
+        let parts = self.parts.clone();
+        let work = move || {
+            let open = parts.get()?;
+            // If the index cannot say, the body counts as used.
+            Ok(open.bodies.idle(secs, limit, &|id| matches!(open.index.load(id), Ok(None)))?)
+        };
+        blocking(work).await?
+    }
+
+    /// Tells who waits for an upload that it has changed.
+    pub fn announce(&self, id: UploadId, owner: Option<Tag>) {
+        // An error means that nobody waits.
+        let _ = self.news.send(News { id, owner });
+    }
+}
+
+/// Makes a folder and its parents, and syncs each new name into its parent. Only their owner may read them: ids and
+/// sealed tokens are private.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_dir(parent)?;
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => File::open(parent)?.sync_all(),
+    }
+}
+
+/// Runs `work` on a blocking thread.
+///
+/// # Errors
+/// If the runtime is stopping.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, io::Error> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ENDED_MAX;
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_state_folder_is_made_with_its_parents_for_its_owner_alone() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().join("lib/hoop");
+        drop(Store::open(&dir, ENDED_MAX).unwrap());
+        drop(Store::open(&dir, ENDED_MAX).unwrap());
+        assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let file = temporary.path().join("file");
+        File::create(&file).unwrap();
+        assert!(
+            matches!(Store::open(&file.join("hoop"), ENDED_MAX), Err(StoreError::Body(_))),
+            "no folder to make it in"
+        );
+    }
+}
