@@ -59,7 +59,7 @@ class Units(unittest.TestCase):
     def test_each_flag_that_a_unit_gives_is_one_of_its_role(self):
         for unit in UNITS:
             role = unit.stem.removeprefix("hoop-")
-            source = (Path(ROOT) / f"crates/hoop/src/{role}.rs").read_text()
+            source = next((Path(ROOT) / "crates/hoop/src").rglob(f"{role}.rs")).read_text()
             for flag in re.findall(r" --([a-z-]+)", unit.read_text()):
                 self.assertRegex(source, rf"\b{flag.replace('-', '_')}: ", f"{unit.name}: --{flag}")
 

@@ -10,7 +10,7 @@ import type { Kept } from "./keep.ts";
 import { learned, quieten, remembered } from "./memory.ts";
 import { message as read } from "./message.ts";
 import type { Message } from "./message.ts";
-import { own } from "./own.ts";
+import { toService } from "./to-service.ts";
 import { decide as decideBy, DEFAULTS } from "./policy.ts";
 import { settings, status, stop, ticket, time } from "./service.ts";
 import type { Ticket } from "./service.ts";
@@ -296,7 +296,7 @@ class Conductor {
     const upload = this.#upload!;
     for (;;) {
       this.#opening = opening;
-      const way = opening ? await this.#way(opening) : own(upload.parcel, upload.ticket.token);
+      const way = opening ? await this.#way(opening) : toService(upload.parcel, upload.ticket.token);
       const why = typeof way === "string" ? way : await this.#by(way);
       if (why === undefined) {
         this.#opening = undefined;
@@ -416,7 +416,7 @@ class Conductor {
     const { phase, way, sent, stranger } = this.#state;
     this.#tell({ phase: "handing", way: "service", stranger: undefined });
     this.#guarded(true);
-    const why = await upload.handOver(own(upload.parcel, upload.ticket.token), ({ sent }) => this.#tell({ sent }), this.#signal).catch(coded);
+    const why = await upload.handOver(toService(upload.parcel, upload.ticket.token), ({ sent }) => this.#tell({ sent }), this.#signal).catch(coded);
     this.#guarded(!!why && !!stranger);
     if (why) this.#tell({ phase, way, sent, stranger });
     else hear({ phase: "received", final: false });

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./sources.mjs";
 
-const { Doubt, HOURS_MS, MENDS, PATIENCE_MS } = await load("doubt");
+const { Doubt, HOURS_MS, MENDS, PATIENCE_MS } = await load("gateway-trust");
 const NOTHING = { state: "announced" };
 const some = (received) => ({ state: "receiving", received });
 const CARRIES = { status: 200, state: "delivering" };

@@ -4,4 +4,4 @@ import { overHttp } from "./http.ts";
 import type { Parcel, Way } from "./way.ts";
 
 /** `token`: T, by which a service that takes uploads from certain gateways only knows the device. */
-export const own = (parcel: Parcel, token: string): Way => overHttp("service", `${parcel.dest}/${parcel.id}`, parcel, "", token);
+export const toService = (parcel: Parcel, token: string): Way => overHttp("service", `${parcel.dest}/${parcel.id}`, parcel, "", token);
