@@ -30,7 +30,7 @@ pub struct Shared {
     pub index: Mutex<Index>,
     pub committer: Committer,
     pub room: Mutex<Room>,
-    /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
+    /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`](crate::EARLY_MAX).
     pub early: Mutex<BTreeMap<UploadId, DeviceId>>,
     /// Counts what is recorded.
     pub revision: AtomicU64,
