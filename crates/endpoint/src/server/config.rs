@@ -36,7 +36,7 @@ pub struct ServerLimits {
     pub flows: usize,
     /// The same of one device (5, full). Default 1,024.
     pub flows_of_device: usize,
-    /// Lanes of one carrier that have not said OPEN or RESUME yet; more are not accepted until one has, or [`GREETING_MAX`] has passed. Default 16.
+    /// Lanes of one carrier that have not said OPEN or RESUME yet; more are not accepted until one has, or [`GREETING_MAX`](crate::GREETING_MAX) has passed. Default 16.
     pub greetings: usize,
     /// Carriers at once. When there is no room, one over which no flow was attached yet is closed, as with `carriers_of_strangers`; if there is none, the new one. Default 16,384.
     pub carriers: usize,
@@ -55,7 +55,7 @@ pub struct ServerLimits {
     /// Bytes of all flows together, written and not acknowledged or come and not read, those included that came before their turn. Beyond it no flow is opened (4, busy). Each flow
     /// that holds any has its part, and of half of it whoever wants it has what is free; whoever writes waits while its flow has no more. Devices, too, are told that they may send no
     /// more than this in all, shared out in the same way. A flow may write 64 KiB if it holds none, and be sent 64 KiB, nevertheless. So there is never more than twice this and 128 KiB
-    /// for each flow, and one window for each that was parked, outlived a restart, or has [`Keeps::Stored`]; and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
+    /// for each flow, and one window for each that was parked, outlived a restart, or has [`Keeps::Stored`](crate::Keeps::Stored); and no more than 1 MiB for each flow of buffers that pieces of what came lie in. Default 1 GiB.
     pub octets: u64,
     /// The same of one device, whose flows are opened nevertheless: one that does not read, or is away, or sends what is not read, takes no more of the memory than that, with the same exceptions. Default 128 MiB.
     pub octets_of_device: u64,
@@ -106,11 +106,11 @@ pub struct ServerConfig {
     pub keys: Arc<dyn DeviceKeys>,
     /// Where flows are that are not here. Without one, flows cannot be parked, and do not outlive the server.
     pub store: Option<Arc<dyn FlowStore>>,
-    /// Where bytes of devices are before they are acknowledged, for flows with [`Keeps::Stored`]: that of the same store, which forgets them with their flow.
+    /// Where bytes of devices are before they are acknowledged, for flows with [`Keeps::Stored`](crate::Keeps::Stored): that of the same store, which forgets them with their flow.
     pub octets: Option<Arc<dyn OctetStore>>,
-    /// Whether flows that outlive a restart are [parked](FlowStream::park) without their application, with the attachment that it [set](FlowStream::set_attachment): when nothing of
-    /// them is under way, all that has come is kept (consumed, with [`Keeps::Stored`]), and the store says that they have been quiet for long or that memory is wanted; and once
-    /// they have been so and offline for 30 s. Who reads or writes such a flow is told [`FlowError::Gone`], and [`Server::accept`] gives it again. Default false: the
+    /// Whether flows that outlive a restart are [parked](crate::FlowStream::park) without their application, with the attachment that it [set](crate::FlowStream::set_attachment): when nothing of
+    /// them is under way, all that has come is kept (consumed, with [`Keeps::Stored`](crate::Keeps::Stored)), and the store says that they have been quiet for long or that memory is wanted; and once
+    /// they have been so and offline for 30 s. Who reads or writes such a flow is told [`FlowError::Gone`](crate::FlowError::Gone), and [`Server::accept`](crate::Server::accept) gives it again. Default false: the
     /// application is told [`FlowEvent::MayPark`](crate::FlowEvent::MayPark).
     pub parks: bool,
     /// What each flow is given.
