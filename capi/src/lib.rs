@@ -14,6 +14,9 @@
 //! * When a flow fails, a byte that nobody reads is left in the pair as it is closed: the kernel then reports a reset, and not an end (`copy`).
 //!
 //! Unsafe code is in `ffi`, for C's pointers and what `fork` and `exit` ask for, and in `descriptor`, since a program's descriptors are numbers.
+//!
+//! Rooms, each importing only those before it: `lock`, `errors`, `address`, `options`, `descriptor`, `backlog`, `held`, `socket`, `library`, `copy`, `calls`,
+//! `ffi`.
 
 mod address;
 mod backlog;

@@ -7,7 +7,7 @@ use crate::lock::lock;
 use crate::socket::Socket;
 use hoop_carrier::{Listener, server_tls};
 use hoop_endpoint::{Device, Server, ServerConfig, ServerLimits, Status};
-use hoop_relay::{Devices, Introduction, Link, OFFLINE_MAX, Way, trouble};
+use hoop_relay::{Devices, Introduction, Link, OFFLINE_MAX, Way, diagnostics};
 use nix::errno::Errno;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -219,7 +219,7 @@ impl Library {
                 if is_on(LOG_VARIABLE) {
                     // A program's own standard error stream may be gone; that is no fault.
                     let say = |words: &str| drop(writeln!(io::stderr(), "d2tp: {words}"));
-                    tokio::spawn(trouble::tell(link.troubles(), introduction.server.clone(), say));
+                    tokio::spawn(diagnostics::tell(link.troubles(), introduction.server.clone(), say));
                 }
                 links.entry(interface).or_insert(link).device().clone()
             }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 async fn main() -> Result<(), Box<dyn Error>> {
     // A real program draws these at random, once, and tells both ends (`hoop introduce` does).
     let (host, key) = (HostId([1; 20]), DeviceKey([2; 32]));
-    let server = Server::new(ServerConfig::new(Arc::new(HashMap::from([(host, key.clone())]))));
+    let server = Server::new(ServerConfig::new(Arc::new(HashMap::from([(host, key)]))));
     let device = Device::new(DeviceConfig::new(host, key));
 
     let mut flow = device.open("echo", FlowOptions::default())?;

@@ -1,6 +1,6 @@
 //! What device and server are told of each other before they meet: [`Introduction`] at the device, [`Devices`] at the server.
 
-use crate::trouble;
+use crate::diagnostics;
 use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
 use hoop_files::{Print, settled};
@@ -175,11 +175,12 @@ impl Introduction {
     fn fits(&self, name: &str) -> Result<(), IntroductionError> {
         let certificates = CertificateDer::pem_slice_iter(self.certificate.as_deref().unwrap_or_default().as_bytes());
         let certificates: Vec<_> = certificates.flatten().collect();
-        let wrong = |own| trouble::verify(std::slice::from_ref(own), &certificates, name).filter(trouble::is_of_name);
+        let wrong =
+            |own| diagnostics::verify(std::slice::from_ref(own), &certificates, name).filter(diagnostics::is_of_name);
         let wrong: Vec<_> = certificates.iter().map_while(wrong).collect();
         match wrong.first() {
             Some(error) if wrong.len() == certificates.len() => {
-                Err(IntroductionError::Misfit { name: name.to_owned(), why: trouble::certificate(error) })
+                Err(IntroductionError::Misfit { name: name.to_owned(), why: diagnostics::certificate(error) })
             }
             _ => Ok(()),
         }

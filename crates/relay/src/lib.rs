@@ -1,25 +1,21 @@
 //! TCP connections as flows: what a device and a server are told of each other ([`Introduction`]), how a device keeps carriers to its server ([`Link`]), and the two ends
 //! that carry connections: an [`agent`] beside a program, and a [`Relay`] which connects to where the program wanted to go.
+//!
+//! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `diagnostics`, `introduction`, `device` | `server`.
 
-pub mod agent;
-mod breakable;
+pub mod codes;
 mod copy;
+mod device;
+pub mod diagnostics;
 mod introduction;
-mod link;
-mod lookups;
-mod metered;
-mod metrics;
-mod netlink;
-mod relay;
-mod share;
-mod status;
-pub mod trouble;
-mod upkeep;
-mod verdicts;
+mod server;
+mod wire;
 
+pub use device::agent;
+pub use device::link::{Link, LinkError, Way};
 pub use hoop_endpoint::FlowOptions;
 pub use hoop_units::Prefix;
 pub use introduction::{Devices, Introduction, IntroductionError, introduce, introduce_as, introduce_for};
-pub use link::{Link, LinkError, Way};
-pub use relay::{Allowed, NEVER_PORTS, NotTaken, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload, codes};
-pub use share::ShareLimits;
+pub use server::relay::{Allowed, NotTaken, OFFLINE_MAX, Relay, RelayConfig, RelayError, Reload};
+pub use server::share::ShareLimits;
+pub use wire::NEVER_PORTS;

@@ -3,11 +3,9 @@
 pub use crate::api::guard::{hoop_version, own_form, own_page};
 pub use crate::api::post::wait;
 pub use crate::api::request::Representation;
-pub use crate::model::Credentials;
-pub use crate::model::Note;
 pub use crate::model::content::Form;
 pub use crate::model::note::NOTE_MAX;
-pub use crate::model::{Offload, Settings};
+pub use crate::model::{Credentials, Note, Offload, Settings};
 pub use crate::policy::Policy;
 pub use crate::policy::admit::{Admission, inspect, open_token};
 pub use crate::policy::forwarded::Client;

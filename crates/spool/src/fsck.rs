@@ -3,13 +3,13 @@
 //! A view is of a *copy* of the index, made so that it is whole even while a gateway writes: the gateway's own index admits nobody
 //! else. So looking changes nothing in the folder, whatever its format. Only mending does, and needs the folder for itself.
 
-use crate::checksums::{Grid, Part};
-use crate::error::{OpenError, StoreError};
+use crate::disk::checksums::{Grid, Part};
+use crate::disk::lock::Lock;
+use crate::index::schema::FORMAT;
 use crate::index::{Index, IndexOpenError};
-use crate::lock::Lock;
-use crate::payload::{Payload, Sealed};
-use crate::schema::FORMAT;
-use crate::upload::{Reason, Upload};
+use crate::model::error::{OpenError, StoreError};
+use crate::model::upload::{Reason, Upload};
+use crate::receive::payload::{Payload, Sealed};
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -106,7 +106,7 @@ impl View {
     /// # Errors
     /// If there is no such file, or the index fails.
     pub fn payload(&self, id: UploadId) -> Result<Payload, StoreError> {
-        let kept = self.outside.index().kept_file(id)?.ok_or(crate::intake::PAYLOAD_GONE)?;
+        let kept = self.outside.index().kept_file(id)?.ok_or(crate::receive::intake::PAYLOAD_GONE)?;
         let file = File::open(self.outside.file(id)).map_err(StoreError::File)?;
         Ok(Payload::new(self.outside.clone(), file, kept))
     }
@@ -341,7 +341,7 @@ impl Check<'_> {
             Err(error) => return Err(error.into()),
         };
         let len = file.metadata()?.len();
-        let kept = self.outside.index().kept_file(upload.id)?.ok_or(crate::intake::PAYLOAD_GONE)?;
+        let kept = self.outside.index().kept_file(upload.id)?.ok_or(crate::receive::intake::PAYLOAD_GONE)?;
         let payload = Payload::new(self.outside.clone(), file, kept);
         let mut spoilt = RangeSet::new();
         for span in upload.stored.iter() {

@@ -4,13 +4,17 @@
 //! gateway asks at run time goes through an index (`EXPLAIN QUERY PLAN` in the tests), so that nothing grows with the
 //! length of the queue.
 
-use crate::KEEP_SECS;
-use crate::checksums::{self, Checksums, Part};
-use crate::error::StoreError;
-use crate::life::Overdue;
-use crate::schema::{FORMAT, STEPS};
-use crate::state::State;
-use crate::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
+pub mod committer;
+pub mod resource;
+pub mod schema;
+
+use crate::disk::checksums::{self, Checksums, Part};
+use crate::index::schema::{FORMAT, STEPS};
+use crate::model::error::StoreError;
+use crate::model::life::Overdue;
+use crate::model::limits::KEEP_SECS;
+use crate::model::state::State;
+use crate::model::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
@@ -906,7 +910,7 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ended::OLDEST;
+    use crate::spool::ended::OLDEST;
 
     #[test]
     fn a_commit_of_the_index_waits_for_the_disk() {

@@ -12,59 +12,30 @@
 //!
 //! The API blocks. [`Intake::write_at`] and [`Intake::write_from`] write into the page cache, good enough to call from an event loop
 //! that waits for the disk now and then ([`Intake::behind`]); everything else waits for the disk.
+//!
+//! Rooms, each importing only those before it: `model`, `disk`, `index`, `receive`, `spool`, `fsck`, `fuzzing`.
 
-mod checksums;
-mod committer;
-#[cfg(test)]
-mod cost;
-mod ended;
-mod error;
+mod disk;
 mod fsck;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
-mod intake;
-mod leaving;
-mod life;
-mod live;
-mod lives;
-mod lock;
-mod payload;
-mod resource;
-mod room;
-mod schema;
-mod shared;
+mod model;
+mod receive;
 mod spool;
-mod state;
-mod sys;
-mod upload;
 
-pub use error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
+pub use disk::sys::Source;
 pub use fsck::{Checked, Damage, Finding, View, check};
+pub use index::resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
 pub use index::{DueOf, Held, Place, Queue, SMALL_BYTES, Tally};
-pub use intake::{Behind, Intake};
-pub use life::{LIFE_SECS, Overdue, late_by, ticket_end};
-pub use payload::Payload;
-pub use resource::{RESOURCES_MAX, RESOURCES_OF_DEVICE_MAX, Resource, Token};
+pub use model::error::{BeginError, CommitError, OpenError, ReadError, StoreError, WriteError};
+pub use model::life::{LIFE_SECS, Overdue, late_by, ticket_end};
+pub use model::limits::{EARLY_MAX, EARLY_SECS, KEEP_SECS, SPANS_MAX};
+pub use model::state::State;
+pub use model::upload::{Change, Offer, Reason, Upload};
+pub use receive::intake::{Behind, Intake};
+pub use receive::payload::Payload;
 pub use spool::{Begin, HeldBy, Settings, Spool};
-pub use state::State;
-pub use sys::Source;
-pub use upload::{Change, Offer, Reason, Upload};
-
-/// The most separate spans that one upload may be stored in: 16 KiB of index per upload at worst. Senders that cut an
-/// upload of 16 GiB into messages of 16 MiB and send them in any order stay below it.
-pub const SPANS_MAX: usize = 1024;
-
-/// How long an upload outlives its ticket, in seconds: 7 days (`docs/protocol.md` §6 and §8).
-pub const KEEP_SECS: u32 = 7 * 24 * 60 * 60;
-
-/// How long an upload is kept whose prelude has not come, in seconds: longer than any device waits for its ticket
-/// (`docs/protocol.md` §6).
-pub const EARLY_SECS: u32 = 10 * 60;
-
-/// The most uploads without a prelude at once: more than a gateway has connections, and few enough that what nobody may
-/// ever be able to use stays few.
-pub const EARLY_MAX: usize = 64;
 
 /// The example of the README compiles and runs.
 #[cfg(doctest)]

@@ -1,23 +1,27 @@
 //! The store: [`Spool`].
 
-use crate::checksums::Grid;
-use crate::committer::Committer;
-use crate::error::{BeginError, OpenError, StoreError};
+#[cfg(test)]
+mod cost;
+pub mod ended;
+
+use crate::disk::checksums::Grid;
+use crate::disk::lock::Lock;
+use crate::disk::sys::{self, Disk};
+use crate::index::committer::Committer;
+use crate::index::resource::{self, Resource, Token};
+use crate::index::schema::FORMAT;
 use crate::index::{self, Changed, DueOf, Held, Index, IndexOpenError, Over, Place, Queue, Tally, Unfinished};
-use crate::intake::{Intake, PAYLOAD_GONE, PROMISED_MAX};
-use crate::life::Overdue;
-use crate::live::Live;
-use crate::lives::Lives;
-use crate::lock::Lock;
-use crate::payload::Payload;
-use crate::resource::{self, Resource, Token};
-use crate::room::Room;
-use crate::schema::FORMAT;
-use crate::shared::Shared;
-use crate::state::State;
-use crate::sys::{self, Disk};
-use crate::upload::{Change, Offer, Reason, Upload};
-use crate::{EARLY_MAX, SPANS_MAX};
+use crate::model::error::{BeginError, OpenError, StoreError};
+use crate::model::life::Overdue;
+use crate::model::limits::{EARLY_MAX, SPANS_MAX};
+use crate::model::state::State;
+use crate::model::upload::{Change, Offer, Reason, Upload};
+use crate::receive::intake::{Intake, PAYLOAD_GONE, PROMISED_MAX};
+use crate::receive::live::Live;
+use crate::receive::lives::Lives;
+use crate::receive::payload::Payload;
+use crate::receive::room::Room;
+use crate::receive::shared::Shared;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -684,11 +688,11 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::committer::Job;
-    use crate::error::CommitError;
+    use crate::disk::sys::Act;
+    use crate::index::committer::Job;
     use crate::index::{Rules, Step, Stored};
-    use crate::sys::Act;
-    use crate::upload::Offer;
+    use crate::model::error::CommitError;
+    use crate::model::upload::Offer;
     use rusqlite::Connection;
 
     const NOW: UnixTime = UnixTime(1_000_000);
@@ -835,7 +839,7 @@ mod tests {
         );
         acts(&spool, &offer(b""), ByteRange::new(50, 100));
         let reason = Reason::new("upload-expired", "");
-        let over = UnixTime(offer(b"").expires.0 + 2 * crate::KEEP_SECS);
+        let over = UnixTime(offer(b"").expires.0 + 2 * crate::model::limits::KEEP_SECS);
         let end = || assert_eq!(spool.end(&reason, over, 9).unwrap(), 1);
         assert_eq!(beside_going(&spool, end), gone, "its prelude never came");
         assert!(spool.get(offer(b"").id).unwrap().is_none() && spool.shared.early().is_empty());
@@ -854,7 +858,7 @@ mod tests {
         let reason = Reason::new("upload-expired", "");
         spool.shared.disk.acts();
         for times in [2, 4] {
-            let over = UnixTime(NOW.0 + times * crate::KEEP_SECS);
+            let over = UnixTime(NOW.0 + times * crate::model::limits::KEEP_SECS);
             let mut ended = Vec::new();
             while ended.last().is_none_or(|count| *count == 64) {
                 ended.push(spool.end(&reason, over, 64).unwrap());
@@ -876,7 +880,7 @@ mod tests {
         let of = |number| Offer { id: UploadId([number; 16]), ..offer(b"prelude") };
         (0..3).for_each(|number| drop(acts(&spool, &of(number), ByteRange::new(7, 100))));
         spool.shared.index().damage(of(0).id);
-        let over = UnixTime(NOW.0 + 2 * crate::KEEP_SECS);
+        let over = UnixTime(NOW.0 + 2 * crate::model::limits::KEEP_SECS);
         let ended = spool.end(&Reason::new("upload-expired", ""), over, 9);
         assert!(matches!(ended, Err(StoreError::Damaged(_))), "{ended:?}");
         for number in [1, 2] {
@@ -960,7 +964,7 @@ mod tests {
             total,
             stored: [ByteRange::new(0, 50)].into_iter().collect(),
             added: 50,
-            sums: crate::checksums::Checksums::default(),
+            sums: crate::disk::checksums::Checksums::default(),
             now: NOW,
         };
         // A range set that means nothing, as a damaged row has.

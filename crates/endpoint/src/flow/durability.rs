@@ -15,7 +15,7 @@ pub(crate) struct Durable {
     pub(super) finishes: bool,
     /// What the application has kept beyond what is written down.
     pub(super) keeps: Option<u64>,
-    /// Whether it is to be written down as quiet: see [`State::is_quiet`].
+    /// Whether it is to be written down as quiet: see [`State::is_quiet`](super::State::is_quiet).
     pub(super) is_quiet: bool,
 }
 

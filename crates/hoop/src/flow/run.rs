@@ -8,7 +8,7 @@ use crate::server::flow_runtime;
 use crate::server::logging;
 use clap::Args;
 use hoop_relay::agent::{Agent, KEY_BYTES, Notice};
-use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, trouble};
+use hoop_relay::{FlowOptions, Introduction, Link, LinkError, Way, diagnostics};
 use hoop_units::plain;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::geteuid;
@@ -90,7 +90,7 @@ pub fn run(flags: &RunFlags) -> Result<Exit, Failure> {
             LinkError::Introduction(error) => unusable(error),
             error => Failure::new(Exit::Unexpected, "cannot connect to the relay", error),
         })?;
-        tokio::spawn(trouble::tell(link.troubles(), introduction.server.clone(), say));
+        tokio::spawn(diagnostics::tell(link.troubles(), introduction.server.clone(), say));
         let (name, gives_up) = (program.clone(), is_given_up.clone());
         let tell = move |notice: Notice| {
             gives_up.fetch_or(matches!(notice, Notice::GivenUp(_)), Ordering::Relaxed);

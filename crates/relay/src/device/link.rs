@@ -1,9 +1,9 @@
 //! A device's carriers to its server, kept while flows want them: [`Link`].
 
+use super::netlink::Changes;
+use super::upkeep::{Action, End, Event, Upkeep};
+use crate::diagnostics::{Trouble, cause};
 use crate::introduction::{Introduction, IntroductionError};
-use crate::netlink::Changes;
-use crate::trouble::{Trouble, cause};
-use crate::upkeep::{Action, End, Event, Upkeep};
 use hoop_carrier::{
     Carrier, Dialer, Kind, Local, Pending, QuicDevice, QuicOptions, Refused, SILENCE, Server, WebSocketDevice,
     WebSocketOptions, device_tls, is_answer,

@@ -2,7 +2,7 @@
 //!
 //! Whoever connects is told all of it in lines of text, and then the end of the stream. A line is a title, a carrier or a connection.
 
-use crate::link::Link;
+use super::link::Link;
 use hoop_carrier::Kind;
 use hoop_endpoint::{CarrierStatus, FlowMeter};
 use hoop_units::plain;

@@ -3,7 +3,7 @@
 //! Checksums of their own, since the disk and the quota count differently: bytes *promised* to senders are not on the disk yet, bytes
 //! *written* are and may still be lost, bytes *kept* are recorded in the index, and what has *ended* is in the index itself.
 
-use crate::sys::Free;
+use crate::disk::sys::Free;
 
 /// The most that rows and answers of ended uploads take, in bytes: some 100,000 rows with short answers, as many as there may be
 /// uploads. With a quota of less than four times as much, a quarter of that.

@@ -4,9 +4,9 @@
 //! over them: an upload is marked as *leaving*, the lock is given back, and the mark is taken away when all is done. Whoever begins with
 //! such an upload waits for that; everybody else goes on.
 
-use crate::live::Live;
-use crate::lives::Lives;
-use crate::shared::Shared;
+use crate::receive::live::Live;
+use crate::receive::lives::Lives;
+use crate::receive::shared::Shared;
 use hoop_units::UploadId;
 use std::sync::{MutexGuard, PoisonError};
 

@@ -1,6 +1,6 @@
 //! What a relay counts, for `/metrics` on a loopback address of its own: [`Counters`]. Nothing in it names a device or a destination.
 
-use crate::relay::codes;
+use crate::codes;
 use hoop_endpoint::Server;
 use hoop_http::metrics::Families;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,12 +1,14 @@
 //! The server's end of carried connections: [`Relay`].
 
+use super::lookups::Lookups;
+use super::metered::Metered;
+use super::metrics::Counters;
+use super::share::{ShareLimits, Shares};
+use crate::codes;
 use crate::copy::copy_both;
+use crate::diagnostics;
 use crate::introduction::{Devices, Rule};
-use crate::lookups::Lookups;
-use crate::metered::Metered;
-use crate::metrics::Counters;
-use crate::share::{ShareLimits, Shares};
-use crate::trouble;
+use crate::wire::{CONNECT, MADE, NEVER_PORTS, TCP};
 use hoop_carrier::{Listener, ResetKey, server_tls};
 use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerLimits, Status, ended};
 use hoop_http::tls::Renewed;
@@ -27,16 +29,6 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// What a service's name begins with when it is a TCP connection's destination: `tcp:HOST:PORT`.
-pub const TCP: &str = "tcp:";
-
-/// What it begins with where the device waits for the connection: `connect:HOST:PORT`. The relay's stream then begins with [`MADE`] once the destination has taken the connection,
-/// and the flow ends with a code of its own for each way in which it has not, as the answer to CONNECT says (RFC 9110 §9.3.6).
-pub const CONNECT: &str = "connect:";
-
-/// The first byte of a flow that waits for its connection: it is made.
-pub const MADE: u8 = 0;
-
 /// How long a destination has to take a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
@@ -51,32 +43,6 @@ const RENEW_EVERY: Duration = Duration::from_secs(60);
 
 /// How often it is looked who is shut out.
 const REVOKE_EVERY: Duration = Duration::from_secs(5);
-
-/// Why a relay ends a flow (END; `docs/flow.md` §6).
-pub mod codes {
-    /// The service is not `tcp:HOST:PORT`.
-    pub const MALFORMED: u64 = 0x100;
-    /// The relay does not go there.
-    pub const FORBIDDEN: u64 = 0x101;
-    /// There is no such name.
-    pub const UNKNOWN_NAME: u64 = 0x102;
-    /// Nobody answers there, or refuses.
-    pub const UNREACHABLE: u64 = 0x103;
-    /// The connection to the destination broke off.
-    pub const BROKEN: u64 = 0x104;
-    /// The device begins more connections than its share.
-    pub const TOO_MANY: u64 = 0x105;
-    /// The device was shut out.
-    pub const REVOKED: u64 = 0x106;
-    /// The destination refuses the connection. This and the following are said to whoever waits for it (`CONNECT`); others hear [`UNREACHABLE`].
-    pub const REFUSED: u64 = 0x107;
-    /// The destination has not answered in time.
-    pub const TIMED_OUT: u64 = 0x108;
-    /// The destination's network says that it is not there.
-    pub const NO_HOST: u64 = 0x109;
-    /// No network of the relay's leads there.
-    pub const NO_NETWORK: u64 = 0x10a;
-}
 
 /// Why there is no connection, as who waits for it is told.
 fn code_of(error: &io::Error) -> u64 {
@@ -99,10 +65,6 @@ pub struct Allowed {
     /// These ports, though they are among [`NEVER_PORTS`].
     pub ports: BTreeSet<u16>,
 }
-
-/// Ports that no device is taken to unless they are listed. 25 is where mail servers speak to each other: a device that is taken over would send its spam under the relay's address,
-/// which is then on every block list. Mail programs use 465 and 587, which ask for a password.
-pub const NEVER_PORTS: [u16; 1] = [25];
 
 impl Allowed {
     /// Public addresses that are not this machine's, nor its neighbours', and those that are listed: a device that was introduced is not let into the server's network by that.
@@ -432,9 +394,9 @@ fn reset_key(config: &RelayConfig) -> Result<Option<ResetKey>, RelayError> {
 
 /// What is wrong with a certificate whoever signed it, and whatever its name: it has expired, or is an authority's.
 fn doubt(chain: &[CertificateDer<'static>]) -> Option<String> {
-    let error = trouble::verify(chain, chain.last().map(std::slice::from_ref)?, "relay.invalid")?;
-    let is_for_all = trouble::is_of_time(&error) || trouble::is_of_authority(&error);
-    is_for_all.then(|| trouble::certificate(&error))
+    let error = diagnostics::verify(chain, chain.last().map(std::slice::from_ref)?, "relay.invalid")?;
+    let is_for_all = diagnostics::is_of_time(&error) || diagnostics::is_of_authority(&error);
+    is_for_all.then(|| diagnostics::certificate(&error))
 }
 
 async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {

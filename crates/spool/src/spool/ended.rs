@@ -6,10 +6,10 @@
 //!
 //! SQLite uses the pages again that this frees; the file does not become shorter.
 
-use crate::error::StoreError;
+use crate::disk::sys;
 use crate::index::{Index, read_id};
+use crate::model::error::StoreError;
 use crate::spool::{BREATH, Spool};
-use crate::sys;
 use hoop_units::UploadId;
 use rusqlite::{Connection, OptionalExtension as _};
 

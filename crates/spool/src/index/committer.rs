@@ -4,8 +4,8 @@
 //! waits for its end, and then the first of those who wait *leads*: it commits what all of them have, in one transaction, and tells each. Nobody waits for
 //! company: who is alone commits at once. Who does not lead never touches the index, so that a group is not as many turns at its lock.
 
-use crate::error::StoreError;
 use crate::index::{Index, Rules, Step, Turn};
+use crate::model::error::StoreError;
 use rusqlite::Connection;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

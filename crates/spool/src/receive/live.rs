@@ -1,7 +1,7 @@
 //! An upload that is being received: [`Live`].
 
-use crate::checksums::Checksums;
-use crate::upload::Offer;
+use crate::disk::checksums::Checksums;
+use crate::model::upload::Offer;
 use hoop_units::{RangeSet, UploadId};
 use std::fs::File;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! The folder's lock: [`Lock`].
 
-use crate::error::OpenError;
+use crate::model::error::OpenError;
 use hoop_files::LockError;
 use std::fs::File;
 use std::path::Path;

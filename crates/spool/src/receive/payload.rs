@@ -1,8 +1,8 @@
 //! The stored bytes of an upload, for reading: [`Payload`].
 
-use crate::checksums::{self, Grid, PART_RECORDS, Part};
-use crate::error::{ReadError, StoreError};
+use crate::disk::checksums::{self, Grid, PART_RECORDS, Part};
 use crate::index::KeptFile;
+use crate::model::error::{ReadError, StoreError};
 use hoop_units::{ByteRange, RangeSet};
 use std::fmt;
 use std::fs::File;

@@ -6,14 +6,15 @@
 //! A program that waits until it is connected has filled the connection with bytes that say nothing, so that it is not writable. They are taken out once the relay has reached where
 //! the program wanted to go; if it has not, the connection is broken off, and the program is told why when it asks (`verdicts`).
 
-use crate::breakable::Breakable;
+use super::breakable::Breakable;
+use super::link::Link;
+use super::status::{Listed, Listing, tell};
+pub use super::verdicts::KEY_BYTES;
+use super::verdicts::{Attempt, Number, Verdicts, is_same};
+use crate::codes;
 use crate::copy::copy_both;
-use crate::link::Link;
-use crate::relay::{CONNECT, MADE, TCP, codes};
-use crate::status::{Listed, Listing, tell};
-use crate::trouble::{Said, refusal};
-pub use crate::verdicts::KEY_BYTES;
-use crate::verdicts::{Attempt, Number, Verdicts, is_same};
+use crate::diagnostics::{Said, refusal};
+use crate::wire::{CONNECT, MADE, TCP};
 use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, ended};
 use rustix::io::Errno;
 use rustix::process::geteuid;

@@ -1,16 +1,16 @@
 //! What a spool and its intakes share: [`Shared`].
 
-use crate::checksums::{Grid, Part};
-use crate::committer::Committer;
-use crate::error::StoreError;
+use crate::disk::checksums::{Grid, Part};
+use crate::disk::lock::Lock;
+use crate::disk::sys::Disk;
+use crate::index::committer::Committer;
 use crate::index::{self, Changed, Held, Index, Outcome, Rules, Stored};
-use crate::live::Live;
-use crate::lives::Lives;
-use crate::lock::Lock;
-use crate::payload::Sealed;
-use crate::room::Room;
-use crate::sys::Disk;
-use crate::upload::Change;
+use crate::model::error::StoreError;
+use crate::model::upload::Change;
+use crate::receive::live::Live;
+use crate::receive::lives::Lives;
+use crate::receive::payload::Sealed;
+use crate::receive::room::Room;
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub struct Shared {
     pub index: Mutex<Index>,
     pub committer: Committer,
     pub room: Mutex<Room>,
-    /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`].
+    /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`](crate::EARLY_MAX).
     pub early: Mutex<BTreeMap<UploadId, DeviceId>>,
     /// Counts what is recorded.
     pub revision: AtomicU64,

@@ -4,14 +4,14 @@
 //! its word and skipped, so that what was acknowledged to one is never overwritten by another. A `pwrite` happens under
 //! the upload's lock, so that a byte counts as written only when it is in the file.
 
-use crate::SPANS_MAX;
-use crate::checksums::{self, Checksums, Running};
-use crate::error::{CommitError, StoreError, WriteError};
+use crate::disk::checksums::{self, Checksums, Running};
+use crate::disk::sys::{self, Disk, Source};
 use crate::index::{Held, Stored};
-use crate::live::{Live, LiveState};
-use crate::shared::Shared;
-use crate::state::State;
-use crate::sys::{self, Disk, Source};
+use crate::model::error::{CommitError, StoreError, WriteError};
+use crate::model::limits::SPANS_MAX;
+use crate::model::state::State;
+use crate::receive::live::{Live, LiveState};
+use crate::receive::shared::Shared;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! How long a gateway takes and keeps an upload, by whoever judges the time (`docs/time.md`). Pure.
 
-use crate::{EARLY_SECS, KEEP_SECS};
+use crate::model::limits::{EARLY_SECS, KEEP_SECS};
 use hoop_timekeeper::Over;
 use hoop_units::UnixTime;
 

@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-use crate::relay::{NEVER_PORTS, codes};
+use crate::codes;
+use crate::wire::NEVER_PORTS;
 
 /// Sentences that are remembered so that none is said twice: a program may want to go to any number of places. What exceeds it is not said.
 pub const SAID_MAX: usize = 256;

@@ -8,8 +8,8 @@
 //! written again only when its piece grows by half, some 27 times at most, and a tail is 17 pieces at most: a device that sends byte by byte
 //! has the disk write little more than it sends, and never its whole tail for one byte.
 
-use crate::error::StoreError;
 use crate::index::{Index, read_id, signed};
+use crate::model::error::StoreError;
 use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rusqlite::{Connection, Row, params};

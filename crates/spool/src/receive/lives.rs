@@ -1,6 +1,6 @@
 //! Which uploads somebody is at: [`Lives`].
 
-use crate::live::Live;
+use crate::receive::live::Live;
 use hoop_units::UploadId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What is known of one upload: [`Upload`]; what a sender says of it: [`Offer`]; what delivery makes of it: [`Change`].
 
-use crate::error::StoreError;
-use crate::state::State;
+use crate::model::error::StoreError;
+use crate::model::state::State;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 
 /// What a sender says of an upload. All but the last two must be the same whenever the same id comes again.

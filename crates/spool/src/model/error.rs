@@ -1,6 +1,6 @@
 //! What can go wrong, one enum per operation.
 
-use crate::state::State;
+use crate::model::state::State;
 use hoop_units::ByteRange;
 use std::io;
 use std::path::PathBuf;

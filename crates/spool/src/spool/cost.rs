@@ -1,12 +1,12 @@
 //! What an upload costs the index, counted as SQLite does it: so that nobody adds to it unseen.
 #![allow(unsafe_code)]
 
-use crate::KEEP_SECS;
+use crate::index::resource::{Resource, Token};
 use crate::index::{Place, Queue};
-use crate::resource::{Resource, Token};
+use crate::model::limits::KEEP_SECS;
+use crate::model::state::State;
+use crate::model::upload::{Change, Offer, Reason};
 use crate::spool::{Begin, Settings, Spool};
-use crate::state::State;
-use crate::upload::{Change, Offer, Reason};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rusqlite::ffi;
 use std::collections::BTreeSet;

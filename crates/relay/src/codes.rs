@@ -1,0 +1,24 @@
+//! Why a relay ends a flow (END; `docs/flow.md` §6).
+
+/// The service is not `tcp:HOST:PORT`.
+pub const MALFORMED: u64 = 0x100;
+/// The relay does not go there.
+pub const FORBIDDEN: u64 = 0x101;
+/// There is no such name.
+pub const UNKNOWN_NAME: u64 = 0x102;
+/// Nobody answers there, or refuses.
+pub const UNREACHABLE: u64 = 0x103;
+/// The connection to the destination broke off.
+pub const BROKEN: u64 = 0x104;
+/// The device begins more connections than its share.
+pub const TOO_MANY: u64 = 0x105;
+/// The device was shut out.
+pub const REVOKED: u64 = 0x106;
+/// The destination refuses the connection. This and the following are said to whoever waits for it (`CONNECT`); others hear [`UNREACHABLE`].
+pub const REFUSED: u64 = 0x107;
+/// The destination has not answered in time.
+pub const TIMED_OUT: u64 = 0x108;
+/// The destination's network says that it is not there.
+pub const NO_HOST: u64 = 0x109;
+/// No network of the relay's leads there.
+pub const NO_NETWORK: u64 = 0x10a;

@@ -1,0 +1,7 @@
+//! The relay: it connects to where programs want to go, within each device's share.
+
+mod lookups;
+mod metered;
+mod metrics;
+pub(crate) mod relay;
+pub(crate) mod share;
