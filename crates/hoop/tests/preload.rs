@@ -60,15 +60,15 @@ impl Decisions {
 }
 
 /// Waits for a destination's verdict. Its last digit says how it takes connections: 0 at once, 1 it refuses them and 3 it takes them once the program lets it, 2 it never
-/// answers, 4 it takes them late.
+/// answers, 4 it takes them late, 5 it refuses them at once.
 fn verdict(destination: &str, decisions: &Decisions) -> Option<i32> {
     match destination.as_bytes().last() {
-        Some(b'0') => {}
+        Some(b'0' | b'5') => {}
         Some(b'1' | b'3') => decisions.take(),
         Some(b'4') => std::thread::sleep(LATE),
         _ => return None,
     }
-    Some(if destination.ends_with('1') { libc::ECONNREFUSED } else { 0 })
+    Some(if destination.ends_with(['1', '5']) { libc::ECONNREFUSED } else { 0 })
 }
 
 /// What became of attempts to connect, by their numbers; and whether `connect` has said so.
@@ -247,6 +247,12 @@ fn a_connection_is_writable_once_it_is_made_in_sets_of_before_and_after() {
 #[test]
 fn a_connection_that_is_refused_says_so_once_and_its_socket_connects_again() {
     assert_eq!(run("refused"), ["10.9.1.1:81", "10.9.1.1:81", SOMEWHERE, "10.9.1.1:81", SOMEWHERE, "10.9.1.1:81"]);
+}
+
+/// The agent's end may be closed before the library has filled its own.
+#[test]
+fn a_connection_that_is_refused_at_once_says_so_each_time() {
+    assert_eq!(run("refused-at-once"), ["10.9.1.1:85"; 300]);
 }
 
 #[test]

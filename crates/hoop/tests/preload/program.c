@@ -301,6 +301,12 @@ int main(int count, char **arguments) {
             _exit(0);
         }
         CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    } else if (!strcmp(way, "refused-at-once")) {
+        for (int count = 0; count < 300; count++) {
+            int fd = tcp();
+            CHECK(connect_to(fd, 85) == -1 && errno == ECONNREFUSED);
+            close(fd);
+        }
     } else if (!strcmp(way, "interrupted")) {
         struct timeval short_time = {0, 200000};
         int fd = tcp();
