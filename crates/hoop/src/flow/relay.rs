@@ -97,7 +97,6 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             }
             error => Failure::new(Exit::File, "cannot start the relay", error),
         })?;
-        announce_flows(relay.address(), flags.json);
         if let Some(address) = relay.admin_address() {
             tracing::info!(%address, "serving metrics");
         }
@@ -107,6 +106,8 @@ pub fn run(flags: RelayFlags) -> Result<Exit, Failure> {
             looked.map(|()| Vec::new()).map_err(|error| Failure::new(Exit::File, "cannot use a file", error))
         })?;
         let mut stop = stop_on_signal()?;
+        // Whoever reads this may send a signal at once.
+        announce_flows(relay.address(), flags.json);
         tokio::select! {
             () = relay.run() => Err(Failure::new(Exit::Unexpected, "the relay ended", "its socket is closed")),
             () = stop.requested() => Ok(Exit::Done),

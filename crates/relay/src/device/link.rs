@@ -244,11 +244,24 @@ impl Keeper {
                 Happened::Up(carrier) => (Event::Up, None, Some(carrier)),
                 Happened::Over => return,
             };
-            tracing::debug!(way = self.way.name, ?event, ?error, kind = ?carrier.as_ref().map(|up| up.kind()), "a way's carriers");
+            self.log(event, error.as_ref(), carrier.as_ref());
             let now = Timestamp::ZERO + self.origin.elapsed();
             for action in self.upkeep.handle(event, now, roll()) {
                 self.act(action, error.as_ref(), carrier.as_ref());
             }
+        }
+    }
+
+    fn log(&self, event: Event, error: Option<&io::Error>, up: Option<&Arc<dyn Carrier>>) {
+        let (way, here) = (self.way.name.as_str(), self.work.here.as_ref());
+        let kind = up.or(here.map(|here| &here.carrier)).map(|carrier| carrier.kind());
+        match event {
+            Event::Up => tracing::debug!(way, ?kind, "a carrier is up"),
+            Event::Silent { .. } => tracing::debug!(way, ?kind, "a carrier is silent"),
+            Event::Gone { end, .. } => tracing::debug!(way, ?end, ?error, "a carrier is gone"),
+            Event::NotReached { .. } => tracing::debug!(way, ?error, "the server is not reached"),
+            Event::NetworkUp => tracing::debug!(way, "the network carries again"),
+            _ => {}
         }
     }
 
