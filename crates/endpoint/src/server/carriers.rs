@@ -184,17 +184,13 @@ mod tests {
         Most { all, websockets: all, strangers, of_address }
     }
 
-    /// A carrier from an address.
+    /// A carrier of some kind from an address.
     #[derive(Debug)]
-    struct From(Arc<dyn Carrier>, IpAddr, AtomicBool);
-
-    /// One that is a WebSocket.
-    #[derive(Debug)]
-    struct WebSocket(Arc<dyn Carrier>);
+    struct From(Arc<dyn Carrier>, IpAddr, AtomicBool, Kind);
 
     impl Carrier for From {
         fn kind(&self) -> Kind {
-            self.0.kind()
+            self.3
         }
         fn binding(&self) -> Binding {
             self.0.binding()
@@ -222,36 +218,13 @@ mod tests {
         }
     }
 
-    impl Carrier for WebSocket {
-        fn kind(&self) -> Kind {
-            Kind::WebSocket
-        }
-        fn binding(&self) -> Binding {
-            self.0.binding()
-        }
-        fn peer(&self) -> Option<IpAddr> {
-            self.0.peer()
-        }
-        fn open(&self) -> Pending<'_, io::Result<Lane>> {
-            self.0.open()
-        }
-        fn accept(&self) -> Pending<'_, io::Result<Lane>> {
-            self.0.accept()
-        }
-        fn rtt(&self) -> Option<std::time::Duration> {
-            None
-        }
-        fn closed(&self) -> Pending<'_, io::Error> {
-            self.0.closed()
-        }
-        fn close(&self) {
-            self.0.close();
-        }
+    fn from(address: &str) -> Arc<dyn Carrier> {
+        of_kind(Kind::Memory, address)
     }
 
-    fn from(address: &str) -> Arc<dyn Carrier> {
+    fn of_kind(kind: Kind, address: &str) -> Arc<dyn Carrier> {
         let (carrier, _) = memory_pair(Binding([0; 32]));
-        Arc::new(From(Arc::new(carrier), address.parse().unwrap(), AtomicBool::new(false)))
+        Arc::new(From(Arc::new(carrier), address.parse().unwrap(), AtomicBool::new(false), kind))
     }
 
     #[test]
@@ -313,7 +286,7 @@ mod tests {
     fn websockets_have_places_of_their_own_and_make_way_for_each_other() {
         let mut carriers = Carriers::default();
         let most = Most { websockets: 2, ..most(9, 9, 9) };
-        let websocket = |at| Arc::new(WebSocket(from(&format!("192.0.2.{at}")))) as Arc<dyn Carrier>;
+        let websocket = |at| of_kind(Kind::WebSocket, &format!("192.0.2.{at}"));
         let all: Vec<Arc<dyn Carrier>> = (0..5).map(websocket).collect();
         assert!(carriers.add(CarrierId(0), &from("198.51.100.1"), most).is_none());
         assert!(carriers.add(CarrierId(1), &all[0], most).is_none());
@@ -338,7 +311,7 @@ mod tests {
         let (mut id, mut all) = (0, Vec::new());
         let mut add = |carriers: &mut Carriers, address: &str| {
             id += 1;
-            let carrier: Arc<dyn Carrier> = Arc::new(WebSocket(from(address)));
+            let carrier = of_kind(Kind::WebSocket, address);
             all.push(carrier.clone());
             carriers.add(CarrierId(id), &carrier, most).and_then(|out| out.peer()).map(|peer| peer.to_string())
         };
@@ -363,7 +336,7 @@ mod tests {
         let inner: Arc<dyn Carrier> = Arc::new(carrier);
         let mut all = Vec::new();
         let mut add = |carriers: &mut Carriers| {
-            let one = Arc::new(From(inner.clone(), "192.0.2.1".parse().unwrap(), AtomicBool::new(false)));
+            let one = Arc::new(From(inner.clone(), "192.0.2.1".parse().unwrap(), AtomicBool::new(false), Kind::Memory));
             let id = CarrierId(all.len() as u64);
             carriers.add(id, &(one.clone() as Arc<dyn Carrier>), most(9_999, 9_999, 9_999));
             carriers.is_a_devices(id, HOST, 1_024);
