@@ -14,16 +14,31 @@ const TICK: Duration = Duration::from_secs(30);
 /// Uploads that are expired or forgotten in one go: some milliseconds, in which nobody else gets at the index.
 const END_BATCH: usize = 64;
 
+/// What deliveries recorded is on disk after so long: a power cut takes no more back, and the payload of what has ended stays no longer. Long
+/// enough that an upload over a fast line costs one sync from its first message to its end.
+const SETTLE: Duration = Duration::from_secs(2);
+
 /// Keeps house until `shutdown`. However much there is to do, deliveries and senders go on meanwhile.
 pub async fn run(core: Arc<Core>, services: Arc<Services>, mut shutdown: Shutdown) {
+    tokio::select! {
+        () = shutdown.requested() => {}
+        () = keep_all(&core, &services) => {}
+        () = settle(&core) => {}
+    }
+}
+
+async fn keep_all(core: &Arc<Core>, services: &Arc<Services>) {
     for shard in (0..=u8::MAX).cycle() {
-        let kept = async {
-            keep(&core, &services, shard).await;
-            tokio::time::sleep(TICK).await;
-        };
-        tokio::select! {
-            () = shutdown.requested() => return,
-            () = kept => {}
+        keep(core, services, shard).await;
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+async fn settle(core: &Arc<Core>) {
+    loop {
+        tokio::time::sleep(SETTLE).await;
+        if let Err(error) = blocking(core, |core| core.spool.settle()).await {
+            tracing::error!(%error, "cannot write what deliveries recorded");
         }
     }
 }

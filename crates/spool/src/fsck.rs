@@ -5,11 +5,13 @@
 
 use crate::disk::checksums::{Grid, Part};
 use crate::disk::lock::Lock;
+use crate::disk::segments::{self, Body};
 use crate::index::schema::FORMAT;
-use crate::index::{Index, IndexOpenError};
+use crate::index::{Index, IndexOpenError, KeptFile};
 use crate::model::error::{OpenError, StoreError};
 use crate::model::upload::{Reason, Upload};
 use crate::receive::payload::{Payload, Sealed};
+use crate::spool::SEGMENTS;
 use hoop_units::{ByteRange, RangeSet, UnixTime, UploadId};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -48,6 +50,17 @@ impl Outside {
 
     fn file(&self, id: UploadId) -> PathBuf {
         self.folder.join("uploads").join(&id.to_hex()[..2]).join(format!("{id}.z"))
+    }
+
+    fn segments(&self) -> PathBuf {
+        self.folder.join("uploads").join(SEGMENTS)
+    }
+
+    fn body(&self, id: UploadId, kept: &KeptFile) -> io::Result<Body> {
+        match kept.extent {
+            Some(extent) => Body::look(&self.segments(), extent, kept.total),
+            None => File::open(self.file(id)).map(Body::Own),
+        }
     }
 }
 
@@ -107,8 +120,8 @@ impl View {
     /// If there is no such file, or the index fails.
     pub fn payload(&self, id: UploadId) -> Result<Payload, StoreError> {
         let kept = self.outside.index().kept_file(id)?.ok_or(crate::receive::intake::PAYLOAD_GONE)?;
-        let file = File::open(self.outside.file(id)).map_err(StoreError::File)?;
-        Ok(Payload::new(self.outside.clone(), file, kept))
+        let body = self.outside.body(id, &kept)?;
+        Ok(Payload::new(self.outside.clone(), body, kept))
     }
 }
 
@@ -137,6 +150,7 @@ fn open_index(folder: &Path, path: &Path, sync: bool) -> Result<Index, OpenError
     Index::open(path, sync, false).map_err(|error| match error {
         IndexOpenError::Later(found) => OpenError::Later { path: folder.to_owned(), found, known: FORMAT },
         IndexOpenError::Sqlite(source) => OpenError::Index { path: folder.to_owned(), source },
+        IndexOpenError::Journal(source) => OpenError::Folder { path: folder.to_owned(), source },
     })
 }
 
@@ -165,24 +179,31 @@ impl Drop for Scratch {
     }
 }
 
-/// Copies the index and its log while both may be written. A log only grows until it is begun anew, with another salt in its header; so
+/// Copies the journal, the index and its log while they may be written. The journal comes first: what it has is in the copy of the index if it was begun anew
+/// meanwhile. A log only grows until it is begun anew, with another salt in its header; so
 /// whatever moved from the log into the index meanwhile is in the copy of the log too, if that salt stayed.
 fn copy_index(folder: &Path, to: &Path) -> io::Result<()> {
     let (index, log) = (folder.join("index.db"), folder.join("index.db-wal"));
     for _ in 0..COPIES_MAX {
         let before = log_salt(&log)?;
+        copy_if_there(&folder.join("journal"), &to.join("journal"))?;
         fs::copy(&index, to.join("index.db"))?;
-        match fs::copy(&log, to.join("index.db-wal")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let _ = fs::remove_file(to.join("index.db-wal"));
-            }
-            copied => drop(copied?),
-        }
+        copy_if_there(&log, &to.join("index.db-wal"))?;
         if log_salt(&log)? == before {
             return Ok(());
         }
     }
     Err(io::Error::other("the index changes too fast to be read"))
+}
+
+fn copy_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::copy(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let _ = fs::remove_file(to);
+            Ok(())
+        }
+        copied => copied.map(drop),
+    }
 }
 
 /// The log's header, which holds its salts; `None` without a log.
@@ -326,23 +347,19 @@ impl Check<'_> {
     /// An upload's file, and every record in it.
     fn payload(&mut self, upload: &Upload) -> Result<(), StoreError> {
         self.checked.stored += upload.stored.len();
-        let path = self.outside.file(upload.id);
-        let file = match File::open(&path) {
-            Ok(file) => file,
+        let kept = self.outside.index().kept_file(upload.id)?.ok_or(crate::receive::intake::PAYLOAD_GONE)?;
+        let body = match self.outside.body(upload.id, &kept) {
+            Ok(body) => body,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if self.repair.is_some() {
-                    // An empty one, which what comes again is written to.
-                    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-                    file.sync_all()?;
-                    File::open(path.parent().unwrap_or(&self.outside.folder))?.sync_all()?;
+                    self.make_empty(upload.id, &kept)?;
                 }
                 return self.missing(Damage::FileMissing, upload, &upload.stored, "its file is not there");
             }
             Err(error) => return Err(error.into()),
         };
-        let len = file.metadata()?.len();
-        let kept = self.outside.index().kept_file(upload.id)?.ok_or(crate::receive::intake::PAYLOAD_GONE)?;
-        let payload = Payload::new(self.outside.clone(), file, kept);
+        let len = body.len()?;
+        let payload = Payload::new(self.outside.clone(), body, kept);
         let mut spoilt = RangeSet::new();
         for span in upload.stored.iter() {
             payload.spoilt(span)?.iter().for_each(|range| spoilt.insert(range));
@@ -358,6 +375,16 @@ impl Check<'_> {
         self.missing(Damage::Spoilt, upload, &spoilt, &format!("bytes {spoilt} are not as they were written"))
     }
 
+    /// Makes an empty file, which what comes again is written to.
+    fn make_empty(&self, id: UploadId, kept: &KeptFile) -> io::Result<()> {
+        let path = match kept.extent {
+            Some(extent) => segments::path(&self.outside.segments(), extent.segment),
+            None => self.outside.file(id),
+        };
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.sync_all()?;
+        File::open(path.parent().unwrap_or(&self.outside.folder))?.sync_all()
+    }
+
     fn missing(&mut self, what: Damage, upload: &Upload, lost: &RangeSet, detail: &str) -> Result<(), StoreError> {
         if let Some(now) = self.repair {
             let reason = format!("{detail} on this gateway's disk; they have to be brought again");
@@ -369,6 +396,7 @@ impl Check<'_> {
 
     /// Files that no row counts.
     fn orphans(&mut self) -> Result<(), StoreError> {
+        self.orphaned_segments()?;
         for shard in 0..=255_u8 {
             let folder = self.outside.folder.join("uploads").join(format!("{shard:02x}"));
             let entries = match fs::read_dir(folder) {
@@ -380,13 +408,36 @@ impl Check<'_> {
                 let entry = entry?;
                 let name = entry.file_name();
                 let id = name.to_str().and_then(|name| name.strip_suffix(".z")).and_then(|id| id.parse().ok());
-                let Some(id) = id.filter(|id| !self.outside.index().has_payload(*id).unwrap_or(true)) else { continue };
+                let Some(id) = id.filter(|id| !self.outside.index().has_own_file(*id).unwrap_or(true)) else {
+                    continue;
+                };
                 let detail = format!("a file of {} bytes that no upload counts", entry.metadata()?.len());
                 if self.repair.is_some() {
                     fs::remove_file(entry.path())?;
                 }
                 self.found(Damage::Orphan, Some(id), detail, self.repair.is_some());
             }
+        }
+        Ok(())
+    }
+
+    /// Segments that have no upload.
+    fn orphaned_segments(&mut self) -> Result<(), StoreError> {
+        let numbers = match segments::numbers(&self.outside.segments()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            numbers => numbers?,
+        };
+        for number in numbers {
+            if self.outside.index().has_segment(number)? {
+                continue;
+            }
+            let path = segments::path(&self.outside.segments(), number);
+            let detail =
+                format!("segment {number} has {} bytes, and no upload counts them", fs::metadata(&path)?.len());
+            if self.repair.is_some() {
+                fs::remove_file(path)?;
+            }
+            self.found(Damage::Orphan, None, detail, self.repair.is_some());
         }
         Ok(())
     }

@@ -1,14 +1,21 @@
 //! The index: what is recorded of each upload, in SQLite.
 //!
-//! Every change is one transaction, on disk when the call returns (write-ahead log, `synchronous = FULL`). All that the
-//! gateway asks at run time goes through an index (`EXPLAIN QUERY PLAN` in the tests), so that nothing grows with the
+//! One transaction is open over many changes, and all that is asked sees them. What makes a change safe is its record in the
+//! [`journal`]; SQLite commits (write-ahead log, `synchronous = FULL`) when the journal or the page cache has enough, and for changes that the journal
+//! cannot repeat. All that the gateway asks at run time goes through an index of SQLite (`EXPLAIN QUERY PLAN` in the tests), so that nothing grows with the
 //! length of the queue.
 
 pub mod committer;
+mod journal;
+pub mod operation;
 pub mod resource;
 pub mod schema;
 
 use crate::disk::checksums::{self, Checksums, Part};
+use crate::disk::segments::Extent;
+use crate::index::committer::Terms;
+use crate::index::journal::Journal;
+use crate::index::operation::Operation;
 use crate::index::schema::{FORMAT, STEPS};
 use crate::model::error::StoreError;
 use crate::model::life::Overdue;
@@ -20,6 +27,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -116,6 +124,8 @@ pub struct Over {
 /// Bytes that are on disk and synced, to be recorded.
 pub struct Stored {
     pub offer: Offer,
+    /// Where they are; `None`: in a file of the upload's own.
+    pub extent: Option<Extent>,
     pub total: u64,
     /// All that is stored with them.
     pub stored: RangeSet,
@@ -132,6 +142,8 @@ pub type Outcome = Result<Result<State, State>, StoreError>;
 /// A file that counts.
 pub struct KeptFile {
     pub seq: i64,
+    /// Where its bytes are; `None`: in a file of its own.
+    pub extent: Option<Extent>,
     pub prelude: Vec<u8>,
     pub total: u64,
 }
@@ -140,19 +152,46 @@ pub struct KeptFile {
 pub struct Changed {
     /// The upload's state now.
     pub state: State,
-    /// Bytes that no longer count, if the payload is to be removed.
-    pub freed: Option<u64>,
+    /// What no longer counts, if the payload is to be removed.
+    pub freed: Option<Freed>,
     /// Whether it came to its end with this.
     pub ended: bool,
 }
 
+/// Bytes that no longer count, and where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Freed {
+    /// How many counted.
+    pub bytes: u64,
+    /// The length of Z.
+    pub total: u64,
+    /// Where they are; `None`: in a file of the upload's own.
+    pub extent: Option<Extent>,
+}
+
+/// The open transaction is committed when the page cache has so many bytes: it is not written out before, so that a full disk
+/// cannot take half of it.
+const CACHE_MAX: i32 = 512 << 10;
+
 pub struct Index {
     db: Connection,
     rules: Rules,
+    journal: Journal,
+}
+
+/// Whether all that was recorded is on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durable {
+    Yes,
+    /// It is written, and waits for the next sync.
+    Later,
 }
 
 /// What is committed whole or not at all.
 pub trait Step: Send + Sync {
+    /// How it is to be committed.
+    fn terms(&self) -> &Terms;
+
     /// Does it within a transaction; whether it could be done. If the transaction fails, it is done again in another.
     fn run(&self, tx: &Connection, rules: &Rules) -> bool;
 
@@ -186,6 +225,24 @@ pub struct Rules {
 pub enum IndexOpenError {
     Later(u32),
     Sqlite(rusqlite::Error),
+    /// The journal beside it.
+    Journal(io::Error),
+}
+
+impl From<io::Error> for IndexOpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<StoreError> for IndexOpenError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Index(error) => Self::Sqlite(error),
+            StoreError::File(error) => Self::Journal(error),
+            StoreError::Damaged(what) => Self::Journal(io::Error::other(what)),
+        }
+    }
 }
 
 impl From<rusqlite::Error> for IndexOpenError {
@@ -205,6 +262,8 @@ impl Index {
         // Exclusive before anything is read: then the log's index lives on the heap and no shared memory is mapped.
         // 256 KiB of page cache is enough for the B-trees' upper levels with 100,000 uploads.
         db.execute_batch("PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")?;
+        // What a transaction changes stays in memory until it is committed: `CACHE_MAX`.
+        db.execute_batch("PRAGMA cache_spill = OFF")?;
         db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         db.execute_batch(if sync { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = OFF" })?;
         db.execute_batch("PRAGMA wal_autocheckpoint = 256")?;
@@ -214,15 +273,109 @@ impl Index {
             db.execute_batch(&format!("BEGIN; {} PRAGMA user_version = {FORMAT}; COMMIT;", steps.concat()))?;
         }
         db.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok(Self { db, rules: Rules { cut_through, ripened: Cell::default() } })
+        let journal = Journal::open(&path.with_file_name("journal"), sync)?;
+        let mut index = Self { db, rules: Rules { cut_through, ripened: Cell::default() }, journal };
+        let committed = index.db.query_row("SELECT epoch FROM room", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
+        index.journal.begin(committed + 1);
+        let left = index.journal.read()?;
+        // Also if nothing whole is there: a record that is torn must not be taken for one of those that come now.
+        if index.journal.was_used()? {
+            index.repeat(&left).and_then(|()| index.flush())?;
+        }
+        Ok(index)
     }
 
     pub const fn db(&self) -> &Connection {
         &self.db
     }
 
-    pub fn transaction(&mut self) -> Result<Transaction<'_>, rusqlite::Error> {
-        self.db.transaction()
+    /// A transaction of its own: what is open is committed first.
+    pub fn transaction(&mut self) -> Result<Transaction<'_>, StoreError> {
+        self.flush()?;
+        Ok(self.db.transaction()?)
+    }
+
+    /// Opens the transaction that many changes share, unless it is open.
+    fn open_transaction(&mut self) -> Result<(), StoreError> {
+        if !self.db.is_autocommit() {
+            return Ok(());
+        }
+        // What the journal has of this epoch was in a transaction that SQLite could not commit.
+        let left = if self.journal.is_empty() { Vec::new() } else { self.journal.read()? };
+        self.repeat(&left)
+    }
+
+    /// Opens a transaction, and repeats in it what the journal has.
+    fn repeat(&mut self, left: &[Vec<u8>]) -> Result<(), StoreError> {
+        self.execute("BEGIN IMMEDIATE")?;
+        let repeated = left.iter().try_for_each(|body| {
+            let done = match operation::decode(body)? {
+                Operation::Record(stored) => record(&self.db, &self.rules, &stored).map(drop),
+                Operation::Change { id, change, now } => {
+                    self::change(&self.db, &self.rules, id, &change, now).map(drop)
+                }
+            };
+            // A row that means nothing was left alone then, too.
+            if let Err(StoreError::Damaged(_)) = done { Ok(()) } else { done }
+        });
+        repeated.inspect_err(|_| _ = self.execute("ROLLBACK"))
+    }
+
+    /// Commits what is open, and begins the journal anew.
+    ///
+    /// # Errors
+    /// If SQLite cannot. Then all of it is still there, in the journal and for all that is asked.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        if self.db.is_autocommit() && self.journal.is_empty() {
+            return Ok(());
+        }
+        self.open_transaction()?;
+        let epoch = self.journal.epoch();
+        let noted = self.db.prepare_cached("UPDATE room SET epoch = ?1")?.execute([signed(epoch)]);
+        match noted.and_then(|_| self.execute("COMMIT")) {
+            Ok(()) => {
+                self.journal.begin(epoch + 1);
+                Ok(())
+            }
+            Err(error) => {
+                self.undo();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// After a transaction that failed: all that the journal has is repeated in another.
+    fn undo(&mut self) {
+        if !self.db.is_autocommit() {
+            let _ = self.execute("ROLLBACK");
+        }
+        // If that fails as well, the next change tries again.
+        let _ = self.open_transaction();
+    }
+
+    /// Waits until all that is recorded is on disk.
+    pub fn settle(&mut self) -> Result<(), StoreError> {
+        match self.journal.sync() {
+            Ok(()) => Ok(()),
+            // What the journal could not do, SQLite may.
+            Err(_) => self.flush(),
+        }
+    }
+
+    fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
+        self.db.prepare_cached(sql)?.execute([]).map(drop)
+    }
+
+    /// The number after the last segment that has an upload.
+    pub fn next_segment(&self) -> Result<u64, rusqlite::Error> {
+        let last = self.db.query_row(LAST_SEGMENT, [], |row| row.get::<_, Option<i64>>(0))?;
+        Ok(last.map_or(0, |last| last.unsigned_abs() + 1))
+    }
+
+    /// Whether an upload has its bytes in a segment.
+    pub fn has_segment(&self, number: u64) -> Result<bool, StoreError> {
+        let mut statement = self.db.prepare_cached(IN_SEGMENT)?;
+        Ok(statement.exists([signed(number)])?)
     }
 
     /// The sum of what is stored.
@@ -276,10 +429,12 @@ impl Index {
 
     /// Counts all sums anew.
     pub fn recount(&mut self) -> Result<(), StoreError> {
+        self.flush()?;
         let mut sql = String::from("BEGIN;");
         for (name, _, rows) in SUMS_OF {
             sql += &match name {
                 "sums" => "DELETE FROM sums WHERE upload NOT IN (SELECT seq FROM upload WHERE payload = 1);".to_owned(),
+                "room" => format!("UPDATE room SET (kept, ended) = ({rows});"),
                 name => format!("DELETE FROM {name}; INSERT INTO {name} {rows};"),
             };
         }
@@ -288,10 +443,12 @@ impl Index {
 
     /// What reading an upload's file needs to know; `None` if it does not count.
     pub fn kept_file(&self, id: UploadId) -> Result<Option<KeptFile>, StoreError> {
-        let mut statement =
-            self.db.prepare_cached("SELECT seq, prelude, total FROM upload WHERE id = ?1 AND payload = 1")?;
+        let mut statement = self
+            .db
+            .prepare_cached("SELECT seq, prelude, total, segment, base FROM upload WHERE id = ?1 AND payload = 1")?;
         let kept = statement.query_row([id.as_bytes().as_slice()], |row| {
-            Ok(KeptFile { seq: row.get(0)?, prelude: row.get(1)?, total: row.get::<_, i64>(2)?.unsigned_abs() })
+            let total = row.get::<_, i64>(2)?.unsigned_abs();
+            Ok(KeptFile { seq: row.get(0)?, extent: read_extent(row)?, prelude: row.get(1)?, total })
         });
         Ok(kept.optional()?)
     }
@@ -301,37 +458,66 @@ impl Index {
         Ok(read_sums(&self.db, seq, part)?)
     }
 
-    /// Whether an upload's file counts; not if there is no such upload.
-    pub fn has_payload(&self, id: UploadId) -> Result<bool, StoreError> {
-        let mut statement = self.db.prepare_cached("SELECT payload FROM upload WHERE id = ?1")?;
+    /// Whether an upload's own file counts; not if there is no such upload.
+    pub fn has_own_file(&self, id: UploadId) -> Result<bool, StoreError> {
+        let mut statement =
+            self.db.prepare_cached("SELECT payload = 1 AND segment IS NULL FROM upload WHERE id = ?1")?;
         let payload = statement.query_row([id.as_bytes().as_slice()], |row| row.get(0)).optional()?;
         Ok(payload.unwrap_or(false))
     }
 
-    /// Does all steps in one transaction. If that fails, each is done in one of its own, so that none is harmed by another.
-    pub fn commit_all(&mut self, steps: &[Arc<dyn Step>]) {
-        if steps.len() > 1 && self.commit_together(steps) {
-            return;
+    /// Records all steps together. If that fails, each is recorded alone, so that none is harmed by another.
+    pub fn commit_all(&mut self, steps: &[Arc<dyn Step>]) -> Durable {
+        if steps.len() > 1
+            && let Ok(Some(durable)) = self.commit_together(steps)
+        {
+            return durable;
         }
+        let mut all = Durable::Later;
         for step in steps {
-            if let Err(error) = self.commit_one(&**step) {
-                step.fail(error.into());
+            match self.commit_together(std::slice::from_ref(step)) {
+                Ok(durable) => all = durable.unwrap_or(all),
+                Err(error) => step.fail(error),
             }
         }
+        all
     }
 
-    fn commit_together(&mut self, steps: &[Arc<dyn Step>]) -> bool {
-        let Ok(tx) = self.db.transaction() else { return false };
-        // One that fails takes the others with it: dropped, the transaction is rolled back.
-        steps.iter().all(|step| step.run(&tx, &self.rules)) && tx.commit().is_ok()
-    }
-
-    fn commit_one(&mut self, step: &dyn Step) -> Result<(), rusqlite::Error> {
-        let tx = self.db.transaction()?;
-        if step.run(&tx, &self.rules) {
-            tx.commit()?;
+    /// `None`: a step failed, and none is recorded.
+    fn commit_together(&mut self, steps: &[Arc<dyn Step>]) -> Result<Option<Durable>, StoreError> {
+        self.open_transaction()?;
+        self.execute("SAVEPOINT steps")?;
+        if !steps.iter().all(|step| step.run(&self.db, &self.rules)) {
+            // A failure may have taken the whole transaction with it.
+            if self.execute("ROLLBACK TO steps").and_then(|()| self.execute("RELEASE steps")).is_err() {
+                self.undo();
+            }
+            return Ok(None);
         }
-        Ok(())
+        self.execute("RELEASE steps").inspect_err(|_| self.undo())?;
+        let news: Option<Vec<&[u8]>> = steps.iter().map(|step| step.terms().news.as_deref()).collect();
+        let Some(news) = news.filter(|news| self.journal.has_room(news.iter().copied())) else {
+            return self.flush().map(|()| Some(Durable::Yes));
+        };
+        let is_urgent = steps.iter().any(|step| step.terms().is_urgent);
+        let written = self.journal.append(news);
+        let synced = written.and_then(|()| if is_urgent { self.journal.sync() } else { Ok(()) });
+        if synced.is_err() || self.cached()? > CACHE_MAX {
+            // What the journal could not do, SQLite may.
+            return self.flush().map(|()| Some(Durable::Yes));
+        }
+        Ok(Some(if is_urgent { Durable::Yes } else { Durable::Later }))
+    }
+
+    /// Bytes of the page cache.
+    #[allow(unsafe_code)]
+    fn cached(&self) -> Result<i32, StoreError> {
+        let (mut used, mut highest) = (0, 0);
+        let status = rusqlite::ffi::SQLITE_DBSTATUS_CACHE_USED;
+        // SAFETY: the connection is open, and the two numbers outlive the call.
+        let code =
+            unsafe { rusqlite::ffi::sqlite3_db_status(self.db.handle(), status, &raw mut used, &raw mut highest, 0) };
+        if code == rusqlite::ffi::SQLITE_OK { Ok(used) } else { Err(StoreError::Damaged("SQLite does not count")) }
     }
 
     /// Takes `spoilt` out of what is stored, and says why. Returns the bytes that no longer count; `None` if the upload keeps none.
@@ -343,7 +529,7 @@ impl Index {
         now: UnixTime,
     ) -> Result<Option<u64>, StoreError> {
         let cut_through = self.rules.cut_through;
-        let tx = self.db.transaction()?;
+        let tx = self.transaction()?;
         let id = id.as_bytes().as_slice();
         let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
         let Some(known) = known.filter(|known| known.payload) else { return Ok(None) };
@@ -391,11 +577,11 @@ impl Index {
         }
         let more = ripe.len() >= RIPEN_BATCH;
         if !ripe.is_empty() {
-            let tx = self.db.transaction()?;
+            // The journal has none of it: what is not ready after a crash ripens again.
+            self.open_transaction()?;
             for seq in &ripe {
-                tx.prepare_cached("UPDATE upload SET ready = 1 WHERE seq = ?1")?.execute([seq])?;
+                self.db.prepare_cached("UPDATE upload SET ready = 1 WHERE seq = ?1")?.execute([seq])?;
             }
-            tx.commit()?;
         }
         self.rules.ripened.set((!more).then_some(now));
         Ok(more)
@@ -526,6 +712,13 @@ impl Index {
     }
 }
 
+impl Drop for Index {
+    /// So that whoever opens it next has nothing to repeat.
+    fn drop(&mut self) {
+        let _ = self.flush();
+    }
+}
+
 /// The first condition is for the index.
 const OVER_BEFORE: &str = "
 SELECT id, state, prelude = x'' FROM upload INDEXED BY upload_forget
@@ -546,28 +739,35 @@ pub enum Unfinished {
     Receiving,
 }
 
-/// Drops the row of an upload within a transaction. Returns the bytes that no longer count; `None` if there is no such upload.
-pub fn drop_unfinished(tx: &Connection, id: UploadId, which: Unfinished) -> Result<Option<u64>, StoreError> {
+/// Drops the row of an upload within a transaction. Returns what no longer counts; `None` if there is no such upload.
+pub fn drop_unfinished(tx: &Connection, id: UploadId, which: Unfinished) -> Result<Option<Freed>, StoreError> {
     let sql = match which {
-        Unfinished::Early => "DELETE FROM upload WHERE id = ?1 AND prelude = x'' RETURNING stored_bytes",
-        Unfinished::Receiving => "DELETE FROM upload WHERE id = ?1 AND state = 0 RETURNING stored_bytes",
+        Unfinished::Early => {
+            "DELETE FROM upload WHERE id = ?1 AND prelude = x'' RETURNING stored_bytes, total, segment, base"
+        }
+        Unfinished::Receiving => {
+            "DELETE FROM upload WHERE id = ?1 AND state = 0 RETURNING stored_bytes, total, segment, base"
+        }
     };
-    let id = id.as_bytes().as_slice();
-    let bytes = tx.prepare_cached(sql)?.query_row([id], |row| row.get::<_, i64>(0)).optional()?;
-    let Some(bytes) = bytes.map(i64::unsigned_abs) else { return Ok(None) };
-    tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
-    Ok(Some(bytes))
+    let freed = |row: &Row<'_>| {
+        let number = |at| row.get::<_, i64>(at).map(i64::unsigned_abs);
+        Ok(Freed { bytes: number(0)?, total: number(1)?, extent: read_extent(row)? })
+    };
+    let freed = tx.prepare_cached(sql)?.query_row([id.as_bytes().as_slice()], freed).optional()?;
+    let Some(freed) = freed else { return Ok(None) };
+    tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(freed.bytes)])?;
+    Ok(Some(freed))
 }
 
-/// Ends within a transaction uploads whose time is over: early ones are dropped, final ones forgotten, others expire. Returns of each the bytes that no longer
-/// count, if its file is to be removed. A damaged row harms no other.
+/// Ends within a transaction uploads whose time is over: early ones are dropped, final ones forgotten, others expire. Returns of each what no longer
+/// counts, if its payload is to be removed. A damaged row harms no other.
 pub fn end(
     tx: &Connection,
     rules: &Rules,
     all: &[Over],
     reason: &Reason,
     now: UnixTime,
-) -> Result<Vec<Result<Option<u64>, StoreError>>, StoreError> {
+) -> Result<Vec<Result<Option<Freed>, StoreError>>, StoreError> {
     let ended = all.iter().map(|over| match end_one(tx, rules, over, reason, now) {
         // It was found before anything was written.
         Err(error @ StoreError::Damaged(_)) => Ok(Err(error)),
@@ -582,7 +782,7 @@ fn end_one(
     over: &Over,
     reason: &Reason,
     now: UnixTime,
-) -> Result<Option<u64>, StoreError> {
+) -> Result<Option<Freed>, StoreError> {
     if over.early {
         return drop_unfinished(tx, over.id, Unfinished::Early);
     }
@@ -597,7 +797,7 @@ fn end_one(
 
 /// Records within a transaction that bytes are on disk and synced. `Ok(Err(state))`: it has come to its end meanwhile.
 pub fn record(tx: &Connection, rules: &Rules, now_stored: &Stored) -> Outcome {
-    let Stored { offer, total, stored, added, sums, now } = now_stored;
+    let Stored { offer, extent, total, stored, added, sums, now } = now_stored;
     let id = offer.id.as_bytes().as_slice();
     let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
     let mut delivered = RangeSet::new();
@@ -620,9 +820,11 @@ pub fn record(tx: &Connection, rules: &Rules, now_stored: &Stored) -> Outcome {
     let seq = tx
         .prepare_cached(
             "INSERT INTO upload (id, prelude, total, dest, expires, state, payload, stored, stored_bytes, delivered,
-                                 created, updated, stored_at, attempts, due, ready, forget_at, device, deadline)
+                                 created, updated, stored_at, attempts, due, ready, forget_at, device, deadline,
+                                 segment, base)
              VALUES (:id, :prelude, :total, :dest, :expires, :state, 1, :stored, :bytes, x'',
-                     :now, :now, :at, 0, :due, :due IS NOT NULL, :forget, :device, coalesce(:deadline, 4294967296))
+                     :now, :now, :at, 0, :due, :due IS NOT NULL, :forget, :device, coalesce(:deadline, 4294967296),
+                     :segment, :base)
              ON CONFLICT (id) DO UPDATE SET
                  prelude = :prelude, expires = :expires, forget_at = :forget, state = :state, stored = :stored,
                  stored_bytes = :bytes, updated = :now, stored_at = coalesce(stored_at, :at),
@@ -652,6 +854,8 @@ pub fn record(tx: &Connection, rules: &Rules, now_stored: &Stored) -> Outcome {
                 ":device": offer.device.as_bytes().as_slice(),
                 ":deadline": offer.deadline.map(|at| at.0),
                 ":forget": i64::from(offer.expires.0) + i64::from(if offer.is_early() { 0 } else { KEEP_SECS }),
+                ":segment": extent.map(|extent| signed(extent.segment)),
+                ":base": extent.map(|extent| signed(extent.base)),
             },
             |row| row.get::<_, i64>(0),
         )?;
@@ -674,13 +878,13 @@ pub fn change(
     let id = id.as_bytes().as_slice();
     let known = tx.prepare_cached("SELECT * FROM upload WHERE id = ?1")?.query_row([id], read_known).optional()?;
     let Some(known) = known else { return Ok(None) };
-    let Known { payload, bytes, expires, .. } = known;
+    let Known { payload, bytes, expires, extent, total, .. } = known;
     let before = State::by_number(known.state).ok_or(StoreError::Damaged("a state that does not exist"))?;
     if before.is_final() {
         return Ok(Some(Changed { state: before, freed: None, ended: false }));
     }
     let state = change.state.filter(|next| before.may_become(*next)).unwrap_or(before);
-    let freed = (payload && !state.keeps_payload()).then_some(bytes.unsigned_abs());
+    let freed = (payload && !state.keeps_payload()).then_some(Freed { bytes: bytes.unsigned_abs(), total, extent });
     let received = matches!(state, State::Received | State::Held | State::Accepted | State::Rejected | State::Unknown);
     let (due, ready) = match change.next_attempt {
         Some(at) => (Some(at.0), false),
@@ -725,8 +929,8 @@ pub fn change(
         let forget = i64::from(expires.max(now.0)) + i64::from(KEEP_SECS);
         tx.prepare_cached("UPDATE upload SET forget_at = ?2 WHERE id = ?1")?.execute(params![id, forget])?;
     }
-    if let Some(bytes) = freed {
-        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(bytes)])?;
+    if let Some(freed) = freed {
+        tx.prepare_cached("UPDATE room SET kept = kept - ?1")?.execute([signed(freed.bytes)])?;
     }
     Ok(Some(Changed { state, freed, ended: state.is_final() }))
 }
@@ -784,6 +988,11 @@ const SUMS_OF: [(&str, &str, &str); 5] = [
         "SELECT DISTINCT upload FROM sums WHERE upload IN (SELECT seq FROM upload WHERE payload = 1)",
     ),
 ];
+
+const LAST_SEGMENT: &str =
+    "SELECT max(segment) FROM upload INDEXED BY upload_segment WHERE segment IS NOT NULL AND payload = 1";
+
+const IN_SEGMENT: &str = "SELECT 1 FROM upload INDEXED BY upload_segment WHERE segment = ?1 AND payload = 1 LIMIT 1";
 
 const SUMS: &str = "SELECT sums FROM sums WHERE upload = ?1 AND part = ?2";
 
@@ -890,6 +1099,12 @@ struct Known {
     ready: bool,
     stored: Vec<u8>,
     delivered: Vec<u8>,
+    extent: Option<Extent>,
+}
+
+fn read_extent(row: &Row<'_>) -> rusqlite::Result<Option<Extent>> {
+    let number = |column: &str| row.get::<_, Option<i64>>(column).map(|number| number.map(i64::unsigned_abs));
+    Ok(number("segment")?.zip(number("base")?).map(|(segment, base)| Extent { segment, base }))
 }
 
 fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
@@ -904,6 +1119,7 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
         ready: row.get("ready")?,
         stored: row.get("stored")?,
         delivered: row.get("delivered")?,
+        extent: read_extent(row)?,
     })
 }
 
@@ -919,6 +1135,123 @@ mod tests {
         let pragma =
             |name: &str| index.db.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, u32>(0)).unwrap();
         assert_eq!(pragma("synchronous"), 2, "2 is FULL");
+    }
+
+    fn open(folder: &tempfile::TempDir) -> Index {
+        Index::open(&folder.path().join("index.db"), false, true).ok().unwrap()
+    }
+
+    /// Records an upload of 100 bytes, as one that is stored.
+    fn record_one(index: &mut Index, number: u8) {
+        let stored = Stored {
+            offer: Offer {
+                id: UploadId([number; 16]),
+                prelude: vec![7; 9],
+                total: Some(100),
+                dest: "https://photos.example/hoop/post".into(),
+                expires: UnixTime(2_000),
+                device: DeviceId([7; 16]),
+                deadline: None,
+            },
+            extent: Some(Extent { segment: 3, base: u64::from(number) << 12 }),
+            total: 100,
+            stored: [hoop_units::ByteRange::new(0, 100)].into_iter().collect(),
+            added: 100,
+            sums: Checksums::default(),
+            now: UnixTime(1_000),
+        };
+        let terms = Terms { news: Some(operation::encode_record(&stored)), segment: None, is_urgent: true };
+        commit_one(index, terms, move |tx, rules| record(tx, rules, &stored).map(drop));
+    }
+
+    fn accept(index: &mut Index, number: u8) {
+        let (id, now) = (UploadId([number; 16]), UnixTime(1_000));
+        let accepted = Change { state: Some(State::Accepted), ..Change::default() };
+        let news = Some(operation::encode_change(id, &accepted, now));
+        let terms = Terms { news, segment: None, is_urgent: false };
+        commit_one(index, terms, move |tx, rules| change(tx, rules, id, &accepted, now).map(drop));
+    }
+
+    fn commit_one(
+        index: &mut Index,
+        terms: Terms,
+        work: impl Fn(&Connection, &Rules) -> Result<(), StoreError> + Send + Sync + 'static,
+    ) {
+        let job = Arc::new(committer::Job::new(terms, work));
+        index.commit_all(&[job.clone() as Arc<dyn Step>]);
+        job.take_outcome().unwrap().unwrap();
+    }
+
+    fn states(index: &Index) -> Vec<Option<State>> {
+        (0..5).map(|number| index.get(UploadId([number; 16])).unwrap().map(|upload| upload.state)).collect()
+    }
+
+    /// What is on disk now, as a process finds it that begins after this one was killed.
+    fn after_a_kill(folder: &tempfile::TempDir) -> Vec<Option<State>> {
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["index.db", "index.db-wal", "journal"] {
+            std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+        }
+        let again = open(&copy);
+        assert!(again.wrong_sums().unwrap().is_empty());
+        states(&again)
+    }
+
+    const EXPECTED: [Option<State>; 5] =
+        [Some(State::Accepted), Some(State::Stored), Some(State::Stored), Some(State::Stored), None];
+
+    #[test]
+    fn a_process_that_is_killed_takes_nothing_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = open(&folder);
+        (0..4).for_each(|number| record_one(&mut index, number));
+        accept(&mut index, 0);
+        assert!(!index.db.is_autocommit(), "SQLite has committed nothing yet");
+        assert_eq!((states(&index), after_a_kill(&folder)), (EXPECTED.into(), EXPECTED.into()));
+        index.flush().unwrap();
+        assert_eq!(after_a_kill(&folder), EXPECTED, "once SQLite has committed, nothing is repeated");
+        drop(index);
+        assert_eq!(states(&open(&folder)), EXPECTED);
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn a_commit_that_sqlite_refuses_takes_nothing_back() {
+        unsafe extern "C" fn refuse(_: *mut std::ffi::c_void) -> std::ffi::c_int {
+            1
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = open(&folder);
+        (0..4).for_each(|number| record_one(&mut index, number));
+        // SAFETY: the connection is open, and the hook needs nothing.
+        let hook = |index: &Index, hook| unsafe {
+            rusqlite::ffi::sqlite3_commit_hook(index.db.handle(), hook, std::ptr::null_mut());
+        };
+        hook(&index, Some(refuse as unsafe extern "C" fn(_) -> _));
+        assert!(index.flush().is_err());
+        accept(&mut index, 0);
+        assert_eq!((states(&index), after_a_kill(&folder)), (EXPECTED.into(), EXPECTED.into()));
+        hook(&index, None);
+        index.flush().unwrap();
+        assert_eq!((states(&index), after_a_kill(&folder)), (EXPECTED.into(), EXPECTED.into()));
+    }
+
+    #[test]
+    fn a_full_journal_is_committed_and_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = open(&folder);
+        (0..4).for_each(|number| record_one(&mut index, number));
+        let epoch = index.journal.epoch();
+        let answer = Change { answer: Some(vec![7; 60_000]), ..Change::default() };
+        for _ in 0..9 {
+            let (id, now, answer) = (UploadId([1; 16]), UnixTime(1_000), answer.clone());
+            let news = Some(operation::encode_change(id, &answer, now));
+            let terms = Terms { news, segment: None, is_urgent: true };
+            commit_one(&mut index, terms, move |tx, rules| change(tx, rules, id, &answer, now).map(drop));
+        }
+        assert!(index.journal.epoch() > epoch);
+        accept(&mut index, 0);
+        assert_eq!((states(&index), after_a_kill(&folder)), (EXPECTED.into(), EXPECTED.into()));
     }
 
     /// Pages that are read to open an index of so many stored uploads, and to begin delivering them.
@@ -975,6 +1308,8 @@ mod tests {
             SUMS.to_owned(),
             AFTER.to_owned(),
             OLDEST.to_owned(),
+            LAST_SEGMENT.to_owned(),
+            IN_SEGMENT.to_owned(),
             "SELECT id FROM upload INDEXED BY upload_forget WHERE forget_at < ?1 ORDER BY forget_at LIMIT 9".to_owned(),
         ];
         let ready = [Queue::Send, Queue::Small, Queue::Ask].map(|queue| [ready_device(queue), ready_of(queue)]);

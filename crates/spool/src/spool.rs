@@ -6,11 +6,14 @@ pub mod ended;
 
 use crate::disk::checksums::Grid;
 use crate::disk::lock::Lock;
+use crate::disk::segments::{Body, SHARED_MAX, Segments};
 use crate::disk::sys::{self, Disk};
 use crate::index::committer::Committer;
 use crate::index::resource::{self, Resource, Token};
 use crate::index::schema::FORMAT;
-use crate::index::{self, Changed, DueOf, Held, Index, IndexOpenError, Over, Place, Queue, Tally, Unfinished};
+use crate::index::{
+    self, Changed, DueOf, Freed, Held, Index, IndexOpenError, KeptFile, Over, Place, Queue, Tally, Unfinished,
+};
 use crate::model::error::{BeginError, OpenError, StoreError};
 use crate::model::life::Overdue;
 use crate::model::limits::{EARLY_MAX, SPANS_MAX};
@@ -25,7 +28,7 @@ use crate::receive::shared::Shared;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -105,11 +108,13 @@ impl Spool {
         let index = Index::open(&path.join("index.db"), sync, cut_through).map_err(|error| match error {
             IndexOpenError::Later(found) => OpenError::Later { path: path.clone(), found, known: FORMAT },
             IndexOpenError::Sqlite(source) => OpenError::Index { path: path.clone(), source },
+            IndexOpenError::Journal(source) => folder(source),
         })?;
         let unreadable = |source| OpenError::Index { path: path.clone(), source };
         let kept = index.kept().map_err(unreadable)?;
         let early = index.early().map_err(unreadable)?;
         let ended = index.ended().map_err(unreadable)?;
+        let segments = Segments::new(path.join("uploads").join(SEGMENTS), index.next_segment().map_err(unreadable)?);
         let room = Room { quota, reserve, kept, ended, ..Room::default() };
         let shared = Shared {
             folder: path,
@@ -120,6 +125,8 @@ impl Spool {
             left: Condvar::new(),
             index: Mutex::new(index),
             committer: Committer::default(),
+            segments,
+            going: Mutex::default(),
             room: Mutex::new(room),
             early: Mutex::new(early),
             revision: AtomicU64::new(0),
@@ -212,25 +219,43 @@ impl Spool {
         }
         let change = Change { deadline: offer.deadline, ..Change::default() };
         // Nothing else has changed, so the time of the last change stays.
-        self.shared.change(offer.id, &change, upload.updated)?;
+        self.shared.change(offer.id, &change, upload.updated, true)?;
         self.shared.changed();
         upload.deadline = offer.deadline;
         Ok(upload)
     }
 
     fn open_live(&self, offer: &Offer, known: Option<Upload>) -> Result<Live, BeginError> {
-        let path = self.shared.file(offer.id);
         if let Some(upload) = known {
-            let file = OpenOptions::new().read(true).write(true).open(path).map_err(gone)?;
+            let kept = self.shared.index().kept_file(offer.id)?.ok_or(PAYLOAD_GONE)?;
+            let body = self.open_body(offer.id, &kept, OpenOptions::new().read(true).write(true))?;
             let offer = offer_of(&upload);
-            return Ok(Live::new(offer, file, upload.stored.clone(), upload.stored, true));
+            return Ok(Live::new(offer, body, upload.stored.clone(), upload.stored, true));
         }
-        // A file without a row was left by a crash before its first commit: it is begun anew.
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        self.shared.disk.write(&file, &offer.prelude, 0)?;
+        let body = match offer.total {
+            Some(total) if total <= SHARED_MAX && offer.prelude.len() as u64 <= total => {
+                self.shared.segments.reserve(total)?
+            }
+            _ => {
+                let mut options = OpenOptions::new();
+                // A file without a row was left by a crash before its first commit: it is begun anew.
+                options.read(true).write(true).create(true).truncate(true).mode(0o600);
+                Body::Own(options.open(self.shared.file(offer.id))?)
+            }
+        };
+        self.shared.disk.write(body.file(), &offer.prelude, body.at(0))?;
         let prelude = ByteRange::new(0, offer.prelude.len() as u64);
         self.shared.room().written += prelude.len();
-        Ok(Live::new(offer.clone(), file, RangeSet::new(), [prelude].into_iter().collect(), false))
+        Ok(Live::new(offer.clone(), body, RangeSet::new(), [prelude].into_iter().collect(), false))
+    }
+
+    /// Opens what an upload that is recorded is kept in.
+    fn open_body(&self, id: UploadId, kept: &KeptFile, options: &OpenOptions) -> Result<Body, StoreError> {
+        match kept.extent {
+            Some(extent) => self.shared.segments.open(extent, kept.total),
+            None => options.open(self.shared.file(id)).map(Body::Own),
+        }
+        .map_err(gone)
     }
 
     /// Takes the prelude that `offer` brings, if it has not come before.
@@ -239,7 +264,7 @@ impl Spool {
         if offer.is_early() || !state.offer.is_early() {
             return Ok(());
         }
-        self.shared.disk.write(&live.file, &offer.prelude, 0)?;
+        self.shared.disk.write(live.body.file(), &offer.prelude, live.body.at(0))?;
         let before = state.written.len();
         state.written.insert(ByteRange::new(0, offer.prelude.len() as u64));
         let added = state.written.len() - before;
@@ -293,8 +318,8 @@ impl Spool {
     /// If there is no such file, or the index fails.
     pub fn payload(&self, id: UploadId) -> Result<Payload, StoreError> {
         let kept = self.shared.index().kept_file(id)?.ok_or(PAYLOAD_GONE)?;
-        let file = File::open(self.shared.file(id)).map_err(gone)?;
-        Ok(Payload::new(self.shared.clone(), file, kept))
+        let body = self.open_body(id, &kept, OpenOptions::new().read(true))?;
+        Ok(Payload::new(self.shared.clone(), body, kept))
     }
 
     /// Takes `spoilt`, which the disk does not give back as it was written, out of what is stored, and says why. The upload goes on when
@@ -320,13 +345,40 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes a change that delivery asks for, and removes the payload when it is no longer needed. Returns the state that
+    /// Makes a change, and removes the payload when it is no longer needed. It is on disk when this returns. Returns the state that
     /// came of it; `None` if there is no such upload. An upload whose state is final is left as it is.
     ///
     /// # Errors
     /// If the index fails; then nothing changed.
     pub fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<State>, StoreError> {
-        let changed = self.make(id, change, now)?;
+        self.change_as(id, change, now, true)
+    }
+
+    /// Makes a change as [`Spool::change`] does, but does not wait for the disk: for what the service can be asked about again. Whatever ends this process
+    /// takes nothing of it back. A power cut may, until [`Spool::settle`] or the next change that waits.
+    ///
+    /// # Errors
+    /// If the index fails; then nothing changed.
+    pub fn change_soon(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<State>, StoreError> {
+        self.change_as(id, change, now, false)
+    }
+
+    /// Waits until all that is recorded is on disk, and removes payloads that do not count since. Costs nothing if there is nothing to wait for.
+    ///
+    /// # Errors
+    /// If the disk does not take it.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        self.shared.settle()
+    }
+
+    fn change_as(
+        &self,
+        id: UploadId,
+        change: &Change,
+        now: UnixTime,
+        is_urgent: bool,
+    ) -> Result<Option<State>, StoreError> {
+        let changed = self.make(id, change, now, is_urgent)?;
         if changed.as_ref().is_some_and(|changed| changed.ended) {
             // The change is made. Should this fail, the next that ends makes up for it.
             let _ = self.trim();
@@ -335,12 +387,18 @@ impl Spool {
     }
 
     /// Makes a change, and removes the payload with it.
-    fn make(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
-        let Some(changed) = self.shared.change(id, change, now)? else { return Ok(None) };
+    fn make(
+        &self,
+        id: UploadId,
+        change: &Change,
+        now: UnixTime,
+        is_urgent: bool,
+    ) -> Result<Option<Changed>, StoreError> {
+        let Some(changed) = self.shared.change(id, change, now, is_urgent)? else { return Ok(None) };
         self.shared.changed();
-        if let Some(bytes) = changed.freed {
-            self.shared.room().kept -= bytes;
-            self.shared.remove(id);
+        if let Some(freed) = changed.freed {
+            self.shared.room().kept -= freed.bytes;
+            self.shared.let_go(id, freed, is_urgent);
         }
         Ok(Some(changed))
     }
@@ -450,13 +508,13 @@ impl Spool {
     }
 
     /// Lets go of the room and the file that an upload had whose time was over.
-    fn freed(&self, over: &Over, freed: Option<u64>) {
-        let Some(bytes) = freed else { return };
-        self.shared.room().kept -= bytes;
+    fn freed(&self, over: &Over, freed: Option<Freed>) {
+        let Some(freed) = freed else { return };
+        self.shared.room().kept -= freed.bytes;
         if over.early {
             self.shared.early().remove(&over.id);
         }
-        self.shared.remove(over.id);
+        self.shared.let_go(over.id, freed, true);
     }
 
     /// Remembers a resource by its token; `false` if there are too many, of its device or in all. Room is made by what is `over`,
@@ -510,20 +568,21 @@ impl Spool {
             return Ok(false);
         }
         let dropped = self.shared.commit(move |tx, _| index::drop_unfinished(tx, id, Unfinished::Receiving))?;
-        let Some(bytes) = dropped else { return Ok(false) };
+        let Some(freed) = dropped else { return Ok(false) };
         self.shared.changed();
-        self.shared.room().kept -= bytes;
+        self.shared.room().kept -= freed.bytes;
         self.shared.early().remove(&id);
-        self.shared.remove(id);
+        self.shared.let_go(id, freed, true);
         Ok(true)
     }
 
-    /// Removes files that no row counts, in one of 256 shards: what a crash left between making a file and recording it,
-    /// or between recording an end and removing the file. Returns how many it removed.
+    /// Removes segments without uploads, and files that no row counts in one of 256 shards: what a crash left between making a file and recording it,
+    /// or between recording an end and removing the file. Returns how many of these it removed.
     ///
     /// # Errors
     /// If the folder cannot be read or the index fails.
     pub fn sweep(&self, shard: u8) -> Result<usize, StoreError> {
+        self.shared.sweep_segments()?;
         let mut removed = 0;
         for entry in fs::read_dir(self.shared.folder.join("uploads").join(format!("{shard:02x}")))? {
             let entry = entry?;
@@ -532,9 +591,13 @@ impl Spool {
             let Some(id) = id else { continue };
             // Anew for each file: nobody is to wait for the whole shard.
             let leaving = self.shared.leave([id]);
-            if !leaving.ids().is_empty() && !self.shared.index().has_payload(id)? {
-                fs::remove_file(entry.path())?;
-                removed += 1;
+            if !leaving.ids().is_empty() && !self.shared.index().has_own_file(id)? {
+                match fs::remove_file(entry.path()) {
+                    Ok(()) => removed += 1,
+                    // Who ended it was faster.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(removed)
@@ -671,14 +734,18 @@ fn make_folder(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
     made.into_iter().filter_map(Path::parent).try_for_each(|parent| disk.sync_folder(parent))
 }
 
-/// Makes the 256 folders for payload, and puts their names on disk, once.
+/// The folder of segments.
+pub const SEGMENTS: &str = "segments";
+
+/// Makes the folders for payload, and puts their names on disk, once. A folder of an earlier format lacks that of segments.
 fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
     let uploads = folder.join("uploads");
-    if folder.join("index.db").exists() {
+    if folder.join("index.db").exists() && uploads.join(SEGMENTS).exists() {
         return Ok(());
     }
-    for shard in 0..=255_u8 {
-        DirBuilder::new().recursive(true).mode(0o700).create(uploads.join(format!("{shard:02x}")))?;
+    let shards = (0..=255_u8).map(|shard| format!("{shard:02x}"));
+    for name in shards.chain([SEGMENTS.to_owned()]) {
+        DirBuilder::new().recursive(true).mode(0o700).create(uploads.join(name))?;
     }
     let Some(disk) = synced else { return Ok(()) };
     disk.sync_folder(&uploads)?;
@@ -689,8 +756,8 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::disk::sys::Act;
-    use crate::index::committer::Job;
-    use crate::index::{Rules, Step, Stored};
+    use crate::index::committer::{Job, Terms};
+    use crate::index::{Rules, Step, Stored, operation};
     use crate::model::error::CommitError;
     use crate::model::upload::Offer;
     use rusqlite::Connection;
@@ -722,11 +789,37 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let spool = Spool::open(Settings::new(folder.path())).unwrap();
         spool.shared.disk.acts();
-        let shard = folder.path().join("uploads/ab");
-        let first = acts(&spool, &offer(b"prelude"), ByteRange::new(7, 50));
-        assert_eq!(first, [Act::Write, Act::Write, Act::SyncPayload, Act::SyncFolder(shard), Act::Record]);
-        let second = acts(&spool, &offer(b"prelude"), ByteRange::new(50, 100));
-        assert_eq!(second, [Act::Write, Act::SyncPayload, Act::Record], "its name is on disk already");
+        let long = Offer { id: UploadId([0xac; 16]), total: Some(SHARED_MAX + 1), ..offer(b"prelude") };
+        for (offer, named) in [(offer(b"prelude"), "uploads/segments"), (long, "uploads/ac")] {
+            let named = Act::SyncFolder(folder.path().join(named));
+            let first = acts(&spool, &offer, ByteRange::new(7, 50));
+            assert_eq!(first, [Act::Write, Act::Write, Act::SyncPayload, named, Act::Record]);
+            let second = acts(&spool, &offer, ByteRange::new(50, 100));
+            assert_eq!(second, [Act::Write, Act::SyncPayload, Act::Record], "its name is on disk already");
+        }
+    }
+
+    #[test]
+    fn the_next_small_upload_syncs_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        acts(&spool, &offer(b"prelude"), ByteRange::new(7, 100));
+        let other = Offer { id: UploadId([0xac; 16]), ..offer(b"prelude") };
+        let acts = acts(&spool, &other, ByteRange::new(7, 100));
+        assert_eq!(acts, [Act::Write, Act::Write, Act::SyncPayload, Act::Record]);
+    }
+
+    #[test]
+    fn a_payload_goes_once_it_is_on_disk_that_it_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let long = Offer { total: Some(SHARED_MAX + 1), ..offer(b"prelude") };
+        acts(&spool, &long, ByteRange::new(7, 100));
+        let accepted = Change { state: Some(State::Accepted), ..Change::default() };
+        spool.change_soon(long.id, &accepted, NOW).unwrap();
+        assert!(spool.shared.file(long.id).exists(), "a power cut may take the change back");
+        spool.settle().unwrap();
+        assert!(!spool.shared.file(long.id).exists());
     }
 
     #[test]
@@ -870,7 +963,9 @@ mod tests {
         assert!(spool.tally().unwrap().is_empty() && spool.kept_bytes() == 0);
         let files =
             (0..=255).map(|shard| fs::read_dir(folder.path().join(format!("uploads/{shard:02x}"))).unwrap().count());
-        assert_eq!(files.sum::<usize>(), 1, "of what is being received");
+        assert_eq!(files.sum::<usize>(), 0, "all of them are small");
+        let segments = fs::read_dir(folder.path().join("uploads/segments")).unwrap().count();
+        assert_eq!(segments, 1, "that of what is being received");
     }
 
     #[test]
@@ -949,7 +1044,7 @@ mod tests {
         });
         let acts = spool.shared.disk.acts();
         let count = |act: &Act| acts.iter().filter(|other| *other == act).count();
-        assert_eq!((count(&Act::SyncPayload), count(&Act::Record), acts.last()), (SENDERS, 1, Some(&Act::Record)));
+        assert_eq!((count(&Act::SyncPayload), count(&Act::Record), acts.last()), (1, 1, Some(&Act::Record)));
         for number in 0..SENDERS as u8 {
             assert_eq!(spool.get(UploadId([number; 16])).unwrap().unwrap().state, State::Stored);
         }
@@ -961,6 +1056,7 @@ mod tests {
         let mut index = Index::open(&folder.path().join("index.db"), false, false).ok().unwrap();
         let stored = |number: u8, total| Stored {
             offer: Offer { id: UploadId([number; 16]), ..offer(b"prelude") },
+            extent: None,
             total,
             stored: [ByteRange::new(0, 50)].into_iter().collect(),
             added: 50,
@@ -971,7 +1067,9 @@ mod tests {
         let record_all = |index: &mut Index, all: &[(u8, u64)]| {
             let job = |(number, total): &(u8, u64)| {
                 let stored = stored(*number, *total);
-                Arc::new(Job::new(move |tx: &Connection, rules: &Rules| index::record(tx, rules, &stored)))
+                let news = Some(operation::encode_record(&stored));
+                let terms = Terms { news, segment: None, is_urgent: true };
+                Arc::new(Job::new(terms, move |tx: &Connection, rules: &Rules| index::record(tx, rules, &stored)))
             };
             let jobs: Vec<_> = all.iter().map(job).collect();
             index.commit_all(&jobs.iter().map(|job| job.clone() as Arc<dyn Step>).collect::<Vec<_>>());

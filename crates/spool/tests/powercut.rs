@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use hoop_powercut::{Trial, note};
-use hoop_spool::{Begin, Change, Offer, Settings, Spool, State};
+use hoop_spool::{Begin, Change, Offer, Settings, Spool, State, Token};
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -34,7 +34,8 @@ fn offer(number: u32, early: bool) -> Offer {
     Offer {
         id: id(number),
         prelude: if early { Vec::new() } else { vec![0; PRELUDE as usize] },
-        total: Some(TOTAL),
+        // Of a length that is known before, it shares a segment; otherwise it has a file of its own.
+        total: number.is_multiple_of(2).then_some(TOTAL),
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(u32::MAX),
         device: DeviceId::UNKNOWN,
@@ -69,6 +70,8 @@ fn step(spool: &Spool, dice: &mut Pcg64Mcg) {
     let number = dice.next_u32() % UPLOADS;
     match dice.next_u32() % 16 {
         0 => drop(spool.sweep(id(number).0[0])),
+        // SQLite commits all that there is for what the journal cannot repeat.
+        15 => spool.drop_resource(Token([0; 16])).unwrap(),
         1..4 => advance(spool, number, dice),
         _ => take(spool, number, dice),
     }
@@ -77,6 +80,7 @@ fn step(spool: &Spool, dice: &mut Pcg64Mcg) {
 fn take(spool: &Spool, number: u32, dice: &mut Pcg64Mcg) {
     let early = dice.next_u32().is_multiple_of(4);
     let Ok(Begin::Take(mut intake)) = spool.begin(&offer(number, early)) else { return };
+    intake.set_total(TOTAL).unwrap();
     let first = u64::from(dice.next_u32()) % (TOTAL / PIECE - 1) + u64::from(early);
     let range = ByteRange::new(first * PIECE, TOTAL.min((first + 1 + u64::from(dice.next_u32() % 4)) * PIECE));
     for start in (range.start..range.end).step_by(PIECE as usize) {
@@ -95,7 +99,15 @@ fn advance(spool: &Spool, number: u32, dice: &mut Pcg64Mcg) {
     let at = dice.next_u32() as usize % if dice.next_u32().is_multiple_of(8) { State::ALL.len() } else { 4 };
     let delivered = dice.next_u32().is_multiple_of(2).then_some(upload.stored);
     let change = Change { state: Some(State::ALL[at]), delivered, ..Change::default() };
-    if let Ok(Some(state)) = spool.change(id(number), &change, UnixTime(2)) {
+    let is_urgent = dice.next_u32().is_multiple_of(2);
+    let changed = match is_urgent {
+        true => spool.change(id(number), &change, UnixTime(2)),
+        false => spool.change_soon(id(number), &change, UnixTime(2)),
+    };
+    // What may be taken back is told only once it cannot.
+    if let Ok(Some(state)) = changed
+        && (is_urgent || (dice.next_u32().is_multiple_of(2) && spool.settle().is_ok()))
+    {
         note(&format!("state {number} {state}"));
     }
 }
@@ -150,6 +162,7 @@ fn goes_on(spool: &Spool) -> Result<(), String> {
         let Begin::Take(mut intake) = spool.begin(&offer(number, false)).map_err(|error| error.to_string())? else {
             continue;
         };
+        intake.set_total(TOTAL).map_err(|error| error.to_string())?;
         let missing: Vec<_> = intake.stored().missing(TOTAL).collect();
         for gap in missing {
             intake.write_at(gap.start, &content(number, gap)).map_err(|error| error.to_string())?;
@@ -176,11 +189,13 @@ fn without_the_sync_of_the_payload_the_folders_or_the_index_a_cut_loses_what_was
     for (what, ignored) in [
         (
             "payloads",
-            (|path: &Path, _| path.extension().is_some_and(|ending| ending == "z")) as fn(&Path, bool) -> bool,
+            (|path: &Path, _| path.extension().is_some_and(|ending| ending == "z" || ending == "segment"))
+                as fn(&Path, bool) -> bool,
         ),
         ("shards", |path, is_folder| is_folder && path.parent().is_some_and(|above| above.ends_with("uploads"))),
         ("the folder", |path, is_folder| is_folder && path == Path::new("")),
         ("the index's log", |path, _| path.to_string_lossy().ends_with("-wal")),
+        ("the journal", |path, _| path.ends_with("journal")),
     ] {
         let lost = TRIAL.fails_without(ignored, CUTS_THAT_BITE);
         println!("without the sync of {what}: {lost:?}");

@@ -207,7 +207,7 @@ impl DeliveryScheduler {
         let delay = self.dispatcher.handle_failure(id, failure, Rng.roll(), self.core.clock.now());
         let recorded = blocking(&self.core, move |core| {
             let now = core.clock.unix();
-            core.spool.change(id, &put_off(failure, reason, delay, now), now)
+            core.spool.change_soon(id, &put_off(failure, reason, delay, now), now)
         });
         match recorded.await {
             Ok(_) => self.dispatcher.handle_more(),

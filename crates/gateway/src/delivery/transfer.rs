@@ -481,7 +481,7 @@ impl Transfer<'_> {
 
     async fn record(&mut self, change: Change) -> Result<(), Stop> {
         let id = self.upload.id;
-        let state = blocking(self.core, move |core| core.spool.change(id, &change, core.clock.unix())).await?;
+        let state = blocking(self.core, move |core| core.spool.change_soon(id, &change, core.clock.unix())).await?;
         match state {
             Some(state) if !state.is_final() => {
                 self.upload.state = state;

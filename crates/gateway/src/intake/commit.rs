@@ -34,7 +34,7 @@ pub fn record(core: &Core, intake: &Intake, range: ByteRange, total: u64) -> Res
     if state == State::Stored && core.progress.running().contains(&intake.id()) {
         // Some of it is on its way already: the attempt that sends it began before all was here.
         let change = Change { state: Some(State::Delivering), ..Change::default() };
-        core.spool.change(intake.id(), &change, core.clock.unix())?;
+        core.spool.change_soon(intake.id(), &change, core.clock.unix())?;
     }
     if core.cut_through || state != State::Receiving {
         core.stored.notify_one();

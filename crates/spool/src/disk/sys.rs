@@ -112,8 +112,9 @@ impl Disk {
         let _ = std::fs::remove_file(path);
     }
 
+    /// Something goes otherwise.
     #[cfg(test)]
-    fn goes(&self) {
+    pub fn goes(&self) {
         if let Some(act) = self.before_going.lock().unwrap().take() {
             act();
         }
@@ -121,7 +122,7 @@ impl Disk {
 
     #[cfg(not(test))]
     #[allow(clippy::unused_self, reason = "as in the tests")]
-    fn goes(&self) {}
+    pub fn goes(&self) {}
 
     /// The index has committed, and returned.
     pub fn recorded(&self) {
@@ -199,7 +200,7 @@ pub fn drop_cache(file: &File, offset: u64, len: u64) {
 /// Gives the disk back what a file has at `offset`, which reads as zeroes then. Only a hint: nobody counts on it, and a file system that cannot
 /// keeps it until the file goes.
 #[cfg(target_os = "linux")]
-fn punch(file: &File, offset: u64, len: u64) {
+pub fn punch(file: &File, offset: u64, len: u64) {
     use std::os::fd::AsRawFd as _;
     let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -209,7 +210,7 @@ fn punch(file: &File, offset: u64, len: u64) {
 
 /// Elsewhere it stays until the file goes.
 #[cfg(not(target_os = "linux"))]
-fn punch(_file: &File, _offset: u64, _len: u64) {}
+pub fn punch(_file: &File, _offset: u64, _len: u64) {}
 
 /// Elsewhere the kernel decides alone.
 #[cfg(not(target_os = "linux"))]

@@ -1,15 +1,18 @@
 //! Group commit: [`Committer`].
 //!
-//! A transaction of the index costs one sync of its log, however much is in it. So whoever comes while another's is under way
-//! waits for its end, and then the first of those who wait *leads*: it commits what all of them have, in one transaction, and tells each. Nobody waits for
+//! A sync costs the same, however much is in it. So whoever comes while another's is under way
+//! waits for its end, and then the first of those who wait *leads*: it syncs what all of them have, records all of it, and tells each. Nobody waits for
 //! company: who is alone commits at once. Who does not lead never touches the index, so that a group is not as many turns at its lock.
 
-use crate::index::{Index, Rules, Step, Turn};
+use crate::disk::segments::Segment;
+use crate::index::{Durable, Index, Rules, Step, Turn};
 use crate::model::error::StoreError;
 use rusqlite::Connection;
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// So many are committed in one transaction: a log of a megabyte or so, which a slow disk takes in a fraction of a second.
+/// So many are committed together: their news is some 40 KiB, which a slow disk takes in a fraction of a second.
 const GROUP_MAX: usize = 64;
 
 /// Commits what waits.
@@ -26,17 +29,29 @@ struct Queue {
     is_led: bool,
 }
 
+/// How a step is committed.
+#[derive(Debug)]
+pub struct Terms {
+    /// What the journal is to have of it; `None`: it is not repeated, so SQLite commits it.
+    pub news: Option<Vec<u8>>,
+    /// It counts only once this is on disk.
+    pub segment: Option<Arc<Segment>>,
+    /// Whether whoever brings it waits until it is on disk.
+    pub is_urgent: bool,
+}
+
 /// A step, and what it came to last.
 pub struct Job<T, W> {
     work: W,
+    terms: Terms,
     outcome: Mutex<Option<Result<T, StoreError>>>,
     turn: Mutex<Turn>,
     told: Condvar,
 }
 
 impl<T, W: Fn(&Connection, &Rules) -> Result<T, StoreError>> Job<T, W> {
-    pub fn new(work: W) -> Self {
-        Self { work, outcome: Mutex::default(), turn: Mutex::new(Turn::Waits), told: Condvar::new() }
+    pub fn new(terms: Terms, work: W) -> Self {
+        Self { work, terms, outcome: Mutex::default(), turn: Mutex::new(Turn::Waits), told: Condvar::new() }
     }
 
     /// `None`: it is still to be done.
@@ -55,6 +70,10 @@ impl<T, W: Fn(&Connection, &Rules) -> Result<T, StoreError>> Job<T, W> {
 }
 
 impl<T: Send, W: Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync> Step for Job<T, W> {
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     fn run(&self, tx: &Connection, rules: &Rules) -> bool {
         let outcome = (self.work)(tx, rules);
         let done = outcome.is_ok();
@@ -75,15 +94,25 @@ impl<T: Send, W: Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync>
     }
 }
 
+/// What whoever leads asks of the disk, and tells.
+pub trait Ground {
+    /// Waits until a segment is on disk, and its name.
+    fn sync(&self, segment: &Segment) -> io::Result<()>;
+
+    /// A group is recorded; all that was recorded before and with it is on disk if it is `durable`.
+    fn recorded(&self, durable: Durable);
+}
+
 impl Committer {
-    /// Commits what `work` does, alone or with what others have. `committed` is called after each transaction.
+    /// Commits what `work` does, alone or with what others have.
     pub fn commit<T: Send + 'static>(
         &self,
         index: &Mutex<Index>,
+        ground: &impl Ground,
+        terms: Terms,
         work: impl Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync + 'static,
-        committed: impl Fn(),
     ) -> Result<T, StoreError> {
-        let job = Arc::new(Job::new(work));
+        let job = Arc::new(Job::new(terms, work));
         let mut queue = lock(&self.queue);
         queue.waiting.push(job.clone());
         if !std::mem::replace(&mut queue.is_led, true) {
@@ -91,24 +120,25 @@ impl Committer {
         }
         drop(queue);
         if job.wait() == Turn::Leads {
-            self.lead(index, committed);
+            self.lead(index, ground);
         }
         job.take_outcome().expect("who leads is the first of its group, and others are told when theirs is done")
     }
 
     /// Commits a group.
-    fn lead(&self, index: &Mutex<Index>, committed: impl Fn()) {
-        let group = {
-            // Here one waits for whoever else uses the index; what comes meanwhile is of the group.
+    fn lead(&self, index: &Mutex<Index>, ground: &impl Ground) {
+        // Here one waits for whoever else uses the index; what comes meanwhile is of the group.
+        drop(lock(index));
+        let mut queue = lock(&self.queue);
+        let most = queue.waiting.len().min(GROUP_MAX);
+        let group: Vec<Arc<dyn Step>> = queue.waiting.drain(..most).collect();
+        drop(queue);
+        let synced = sync(&group, ground);
+        if !synced.is_empty() {
             let mut index = lock(index);
-            let mut queue = lock(&self.queue);
-            let most = queue.waiting.len().min(GROUP_MAX);
-            let group: Vec<Arc<dyn Step>> = queue.waiting.drain(..most).collect();
-            drop(queue);
-            index.commit_all(&group);
-            committed();
-            group
-        };
+            let durable = index.commit_all(&synced);
+            ground.recorded(durable);
+        }
         // First the one that leads next, so that the index does not rest meanwhile.
         let mut queue = lock(&self.queue);
         match queue.waiting.first() {
@@ -124,6 +154,32 @@ impl Committer {
     pub fn len(&self) -> usize {
         lock(&self.queue).waiting.len()
     }
+}
+
+/// Syncs the segments of a group, each once. Those steps whose bytes are on disk.
+fn sync(group: &[Arc<dyn Step>], ground: &impl Ground) -> Vec<Arc<dyn Step>> {
+    let segments: BTreeMap<u64, &Segment> = group
+        .iter()
+        .filter_map(|step| step.terms().segment.as_deref())
+        .map(|segment| (segment.number(), segment))
+        .collect();
+    for segment in segments.into_values() {
+        let synced = match segment.is_broken() {
+            true => Err(io::Error::other("an earlier sync of this segment failed")),
+            false => ground.sync(segment),
+        };
+        if let Err(error) = synced {
+            // The kernel says so once: a later sync would not.
+            segment.set_broken();
+            let is_of_it = |step: &&Arc<dyn Step>| {
+                step.terms().segment.as_ref().is_some_and(|other| other.number() == segment.number())
+            };
+            let again = || io::Error::new(error.kind(), error.to_string());
+            group.iter().filter(is_of_it).for_each(|step| step.fail(again().into()));
+        }
+    }
+    let is_synced = |step: &&Arc<dyn Step>| step.terms().segment.as_ref().is_none_or(|segment| !segment.is_broken());
+    group.iter().filter(is_synced).cloned().collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

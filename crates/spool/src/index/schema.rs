@@ -5,7 +5,8 @@ pub const FORMAT: u32 = STEPS.len() as u32;
 
 /// What each format changes in the one before it, the first included. A folder of format *n* is brought to the latest by the steps
 /// after its own, in one transaction; a new one by all of them.
-pub const STEPS: [&str; 10] = [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED, AWAY, TAILS];
+pub const STEPS: [&str; 11] =
+    [SCHEMA, EARLY, TALLY, DEVICES, RESOURCES, CHECKSUMS, FEWER, ENDED, AWAY, TAILS, SEGMENTS];
 
 const SCHEMA: &str = "
 CREATE TABLE upload (
@@ -187,4 +188,12 @@ ALTER TABLE resource DROP COLUMN tail;
 CREATE TRIGGER tail_gone AFTER DELETE ON resource BEGIN
     DELETE FROM tail WHERE token = OLD.token;
 END;
+";
+
+/// What format 11 has more than format 10: where the bytes of a small upload lie in a segment, and the last epoch of the journal that is committed.
+const SEGMENTS: &str = "
+ALTER TABLE upload ADD COLUMN segment INTEGER;              -- NULL: it has a file of its own
+ALTER TABLE upload ADD COLUMN base INTEGER;                 -- where Z's first byte lies in the segment
+CREATE INDEX upload_segment ON upload (segment) WHERE segment IS NOT NULL AND payload = 1;
+ALTER TABLE room ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
 ";

@@ -5,6 +5,7 @@
 //! the upload's lock, so that a byte counts as written only when it is in the file.
 
 use crate::disk::checksums::{self, Checksums, Running};
+use crate::disk::segments::Body;
 use crate::disk::sys::{self, Disk, Source};
 use crate::index::{Held, Stored};
 use crate::model::error::{CommitError, StoreError, WriteError};
@@ -14,9 +15,7 @@ use crate::receive::live::{Live, LiveState};
 use crate::receive::shared::Shared;
 use hoop_units::{ByteRange, DeviceId, RangeSet, UnixTime, UploadId};
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 /// After so many bytes a sender is to wait until the disk has them ([`Intake::behind`]): large enough for sequential writes, small enough that
@@ -70,7 +69,7 @@ impl Intake {
         let mut state = live.state();
         for gap in gaps(&state, range)? {
             let part = &bytes[(gap.start - offset) as usize..(gap.end - offset) as usize];
-            self.fill(&mut state, gap, |disk, file| disk.write(file, part, gap.start))?;
+            self.fill(&mut state, gap, |disk, body| disk.write(body.file(), part, body.at(gap.start)))?;
             let total = state.total;
             self.running.feed(self.shared.grid, total, gap.start, part, &mut state.sums);
         }
@@ -92,8 +91,9 @@ impl Intake {
             source.skip(gap.start - at)?;
             let (grid, total) = (self.shared.grid, state.total);
             let (mut seen, mut running, mut sums) = (gap.start, self.running.clone(), Checksums::default());
-            self.fill(&mut state, gap, |disk, file| {
-                disk.write_from(source, file, gap, &mut |bytes| {
+            self.fill(&mut state, gap, |disk, body| {
+                let at = ByteRange::new(body.at(gap.start), body.at(gap.end));
+                disk.write_from(source, body.file(), at, &mut |bytes| {
                     running.feed(grid, total, seen, bytes, &mut sums);
                     seen += bytes.len() as u64;
                 })
@@ -113,10 +113,10 @@ impl Intake {
         &self,
         state: &mut LiveState,
         gap: ByteRange,
-        write: impl FnOnce(&Disk, &File) -> io::Result<()>,
+        write: impl FnOnce(&Disk, &Body) -> io::Result<()>,
     ) -> Result<(), WriteError> {
         self.promise(state, gap.len())?;
-        write(&self.shared.disk, &self.live.file)?;
+        write(&self.shared.disk, &self.live.body)?;
         state.written.insert(gap);
         state.promised -= gap.len();
         let mut room = self.shared.room();
@@ -216,7 +216,7 @@ impl Intake {
         live.state().named = true;
         // The upload's state is not locked meanwhile: other senders go on writing while this waits for the disk.
         let record = Arc::new(record);
-        let recorded = self.shared.record(&record);
+        let recorded = self.shared.record(&record, live.body.segment().cloned());
         let recorded = recorded.map_err(|error| match error.is_full() {
             true => CommitError::Full,
             false => CommitError::Store(error),
@@ -251,7 +251,7 @@ impl Intake {
     /// on disk.
     fn to_record(&self, range: ByteRange, now: UnixTime) -> Result<(Stored, Vec<u64>, bool), CommitError> {
         let state = self.live.state();
-        if state.broken {
+        if state.broken || self.live.body.is_broken() {
             return Err(broken().into());
         }
         let total = state.total.ok_or(CommitError::NotWritten)?;
@@ -269,7 +269,8 @@ impl Intake {
                 None => unknown.push(record),
             }
         }
-        let record = Stored { offer: state.offer.clone(), total, stored, added, sums, now };
+        let (offer, extent) = (state.offer.clone(), self.live.body.extent());
+        let record = Stored { offer, extent, total, stored, added, sums, now };
         Ok((record, unknown, state.named))
     }
 
@@ -279,18 +280,19 @@ impl Intake {
         for number in records {
             let octets = self.shared.grid.record(*number, record.total);
             buffer.resize(octets.len() as usize, 0);
-            self.live.file.read_exact_at(&mut buffer, octets.start)?;
+            self.live.body.read_exact_at(&mut buffer, octets.start)?;
             record.sums.insert(*number, checksums::sum_of(&buffer));
         }
         Ok(())
     }
 
-    /// First the payload, then the name it goes by.
+    /// First the payload, then the name it goes by. A segment is synced for all who wait, when they are recorded.
     fn sync(&self, named: bool) -> Result<(), io::Error> {
+        let Body::Own(file) = &self.live.body else { return Ok(()) };
         if !self.shared.sync {
             return Ok(());
         }
-        self.shared.disk.sync_payload(&self.live.file)?;
+        self.shared.disk.sync_payload(file)?;
         if !named {
             self.shared.disk.sync_folder(&self.shared.shard(self.live.id))?;
         }
@@ -302,7 +304,7 @@ impl Intake {
     /// # Errors
     /// If the disk fails, or so many bytes are not there.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.live.file.read_exact_at(buffer, offset)
+        self.live.body.read_exact_at(buffer, offset)
     }
 
     /// The upload's name.
@@ -348,13 +350,15 @@ impl Behind {
     /// If the disk does not take it.
     pub fn settle(self) -> Result<(), WriteError> {
         let Self { shared, live, range } = self;
-        if let Err(error) = shared.disk.write_out(&live.file, range) {
+        let at = ByteRange::new(live.body.at(range.start), live.body.at(range.end));
+        if let Err(error) = shared.disk.write_out(live.body.file(), at) {
             // The kernel says so once: a later sync would not.
             live.state().broken = true;
+            live.body.segment().into_iter().for_each(|segment| segment.set_broken());
             return Err(error.into());
         }
         if let Some(old) = range.start.checked_sub(CACHED_BYTES) {
-            sys::drop_cache(&live.file, old, range.len());
+            sys::drop_cache(live.body.file(), live.body.at(old), range.len());
         }
         Ok(())
     }

@@ -1,15 +1,15 @@
 //! An upload that is being received: [`Live`].
 
 use crate::disk::checksums::Checksums;
+use crate::disk::segments::Body;
 use crate::model::upload::Offer;
 use hoop_units::{RangeSet, UploadId};
-use std::fs::File;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An upload that is being received: shared by its senders, gone with the last.
 pub struct Live {
     pub id: UploadId,
-    pub file: File,
+    pub body: Body,
     /// One commit at a time; what changes `stored` otherwise waits for it, too.
     commit: Mutex<()>,
     state: Mutex<LiveState>,
@@ -32,7 +32,7 @@ pub struct LiveState {
     pub senders: usize,
     /// There is a row for it, whatever that says is stored: a repair may have left nothing.
     pub recorded: bool,
-    /// The file's name is on disk.
+    /// The name of its own file is on disk.
     pub named: bool,
     /// A sync failed: the kernel may have dropped pages, so nothing more is recorded until everyone has left.
     pub broken: bool,
@@ -40,12 +40,12 @@ pub struct LiveState {
 
 impl Live {
     /// `recorded`: the index knows it, and its file has its name.
-    pub fn new(offer: Offer, file: File, stored: RangeSet, written: RangeSet, recorded: bool) -> Self {
+    pub fn new(offer: Offer, body: Body, stored: RangeSet, written: RangeSet, recorded: bool) -> Self {
         let (id, total) = (offer.id, offer.total);
         let (promised, senders, sums) = (0, 0, Checksums::default());
         let (named, broken) = (recorded, false);
         let state = LiveState { offer, total, stored, written, sums, promised, senders, recorded, named, broken };
-        Self { id, file, commit: Mutex::new(()), state: Mutex::new(state) }
+        Self { id, body, commit: Mutex::new(()), state: Mutex::new(state) }
     }
 
     /// Until this is dropped, nobody else commits.

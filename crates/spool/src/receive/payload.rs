@@ -1,13 +1,12 @@
 //! The stored bytes of an upload, for reading: [`Payload`].
 
 use crate::disk::checksums::{self, Grid, PART_RECORDS, Part};
+use crate::disk::segments::Body;
 use crate::index::KeptFile;
 use crate::model::error::{ReadError, StoreError};
 use hoop_units::{ByteRange, RangeSet};
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The stored bytes of an upload, for reading. They stay readable while this is held, even if the upload ends.
@@ -16,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// was stored before checksums were (formats 1 to 5) is read as it is.
 pub struct Payload {
     sealed: Arc<dyn Sealed>,
-    file: File,
+    body: Body,
     kept: KeptFile,
     /// The part of the checksums that was needed last. An upload is mostly read in order.
     part: Mutex<Option<(u64, Part)>>,
@@ -29,8 +28,8 @@ pub trait Sealed: Send + Sync {
 }
 
 impl Payload {
-    pub(crate) fn new(sealed: Arc<dyn Sealed>, file: File, kept: KeptFile) -> Self {
-        Self { sealed, file, kept, part: Mutex::default() }
+    pub(crate) fn new(sealed: Arc<dyn Sealed>, body: Body, kept: KeptFile) -> Self {
+        Self { sealed, body, kept, part: Mutex::default() }
     }
 
     /// Fills `buffer` with the bytes of Z at `offset`. Cheapest from one border of records to another
@@ -40,7 +39,7 @@ impl Payload {
     /// If the disk has spoilt some of it, or so many bytes are not there: the first such record. Then the buffer is not to be used.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let range = ByteRange::new(offset, offset + buffer.len() as u64);
-        if let Err(error) = self.file.read_exact_at(buffer, offset) {
+        if let Err(error) = self.body.read_exact_at(buffer, offset) {
             return Err(self.unreadable(range, error));
         }
         let prelude_end = self.kept.prelude.len().min(self.sealed.grid().prelude as usize);
@@ -94,7 +93,7 @@ impl Payload {
     /// `None`: it cannot be read.
     fn sum_on_disk(&self, octets: ByteRange) -> Option<u32> {
         let mut record = vec![0; octets.len() as usize];
-        self.file.read_exact_at(&mut record, octets.start).ok().map(|()| checksums::sum_of(&record))
+        self.body.read_exact_at(&mut record, octets.start).ok().map(|()| checksums::sum_of(&record))
     }
 
     fn sum(&self, record: u64) -> Result<Option<u32>, StoreError> {
@@ -123,6 +122,6 @@ impl Payload {
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Payload").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("Payload").field("body", &self.body).finish_non_exhaustive()
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::disk::checksums::{Grid, Part};
 use crate::disk::lock::Lock;
+use crate::disk::segments::{Extent, Segment, Segments};
 use crate::disk::sys::Disk;
-use crate::index::committer::Committer;
-use crate::index::{self, Changed, Held, Index, Outcome, Rules, Stored};
+use crate::index::committer::{Committer, Ground, Terms};
+use crate::index::{self, Changed, Durable, Freed, Held, Index, Outcome, Rules, Stored, operation};
 use crate::model::error::StoreError;
 use crate::model::upload::Change;
 use crate::receive::live::Live;
@@ -14,6 +15,8 @@ use crate::receive::room::Room;
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,6 +32,9 @@ pub struct Shared {
     pub left: Condvar,
     pub index: Mutex<Index>,
     pub committer: Committer,
+    pub segments: Segments,
+    /// What is to be removed once it is on disk that it does not count: as much as the open transaction of the index has at most.
+    pub going: Mutex<Going>,
     pub room: Mutex<Room>,
     /// Uploads whose prelude has not been recorded: at most [`EARLY_MAX`](crate::EARLY_MAX).
     pub early: Mutex<BTreeMap<UploadId, DeviceId>>,
@@ -36,6 +42,45 @@ pub struct Shared {
     pub revision: AtomicU64,
     /// The folder is ours as long as this is open.
     pub _lock: Lock,
+}
+
+/// Payloads that no longer count.
+#[derive(Debug, Default)]
+pub struct Going {
+    /// Since changes that are not on disk yet.
+    waiting: Vec<(UploadId, Freed)>,
+    /// Since changes that are.
+    ready: Vec<(UploadId, Freed)>,
+}
+
+impl Ground for Shared {
+    fn sync(&self, segment: &Segment) -> io::Result<()> {
+        if !self.sync {
+            return Ok(());
+        }
+        self.disk.sync_payload(segment.file())?;
+        if !segment.is_named() {
+            self.disk.sync_folder(self.segments.folder())?;
+            segment.set_named();
+        }
+        Ok(())
+    }
+
+    fn recorded(&self, durable: Durable) {
+        self.disk.recorded();
+        if durable == Durable::Yes {
+            self.durable();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // What fails here is left to whoever opens the folder next.
+        let _ = self.settle();
+        self.segments.close();
+        let _ = self.sweep_segments();
+    }
 }
 
 impl Sealed for Shared {
@@ -53,16 +98,25 @@ impl Shared {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records bytes that are on disk and synced, together with what others have that waits.
-    pub fn record(&self, stored: &Arc<Stored>) -> Outcome {
+    /// Records bytes that are in a file that is synced, or in a segment, together with what others have that waits.
+    pub fn record(&self, stored: &Arc<Stored>, segment: Option<Arc<Segment>>) -> Outcome {
+        let terms = Terms { news: Some(operation::encode_record(stored)), segment, is_urgent: true };
         let stored = stored.clone();
-        self.commit(move |tx, rules| index::record(tx, rules, &stored))
+        self.committer.commit(&self.index, self, terms, move |tx, rules| index::record(tx, rules, &stored))
     }
 
-    /// Makes a change, together with what others have that waits.
-    pub fn change(&self, id: UploadId, change: &Change, now: UnixTime) -> Result<Option<Changed>, StoreError> {
+    /// Makes a change, together with what others have that waits. One that is not urgent is on disk after the next that is, or
+    /// [`Shared::settle`].
+    pub fn change(
+        &self,
+        id: UploadId,
+        change: &Change,
+        now: UnixTime,
+        is_urgent: bool,
+    ) -> Result<Option<Changed>, StoreError> {
+        let terms = Terms { news: Some(operation::encode_change(id, change, now)), segment: None, is_urgent };
         let change = change.clone();
-        self.commit(move |tx, rules| index::change(tx, rules, id, &change, now))
+        self.committer.commit(&self.index, self, terms, move |tx, rules| index::change(tx, rules, id, &change, now))
     }
 
     /// Commits what `work` does, together with what others have that waits.
@@ -70,7 +124,54 @@ impl Shared {
         &self,
         work: impl Fn(&Connection, &Rules) -> Result<T, StoreError> + Send + Sync + 'static,
     ) -> Result<T, StoreError> {
-        self.committer.commit(&self.index, work, || self.disk.recorded())
+        let terms = Terms { news: None, segment: None, is_urgent: true };
+        self.committer.commit(&self.index, self, terms, work)
+    }
+
+    /// Waits until all that is recorded is on disk, and removes what does not count since.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        self.index().settle()?;
+        self.durable();
+        self.remove_ready();
+        Ok(())
+    }
+
+    /// Removes segments that have no upload. Returns how many they were.
+    pub fn sweep_segments(&self) -> Result<usize, StoreError> {
+        let mut removed = 0;
+        for number in self.segments.resting()? {
+            // Nobody puts an upload into a segment that rests, so it stays empty. What is not on disk yet may need it again.
+            if !self.index().has_segment(number)? {
+                self.settle()?;
+                fs::remove_file(self.segments.path(number))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Lets the payload of an upload go, once it is on disk that it does not count.
+    pub fn let_go(&self, id: UploadId, freed: Freed, is_durable: bool) {
+        let mut going = self.going();
+        let list = if is_durable { &mut going.ready } else { &mut going.waiting };
+        list.push((id, freed));
+        drop(going);
+        self.remove_ready();
+    }
+
+    /// All that is recorded is on disk.
+    fn durable(&self) {
+        let going = &mut *self.going();
+        going.ready.append(&mut going.waiting);
+    }
+
+    fn remove_ready(&self) {
+        let ready = std::mem::take(&mut self.going().ready);
+        ready.into_iter().for_each(|(id, freed)| self.remove(id, freed.extent, freed.total));
+    }
+
+    fn going(&self) -> MutexGuard<'_, Going> {
+        self.going.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn room(&self) -> MutexGuard<'_, Room> {
@@ -110,9 +211,12 @@ impl Shared {
         self.shard(id).join(format!("{id}.z"))
     }
 
-    /// Removes an upload's file. Should that fail, or never come about, the sweep finds it.
-    pub fn remove(&self, id: UploadId) {
-        self.disk.remove(&self.file(id));
+    /// Removes an upload's file, or gives back its extent. Should that fail, or never come about, the sweep finds the file, and the extent goes with
+    /// its segment.
+    pub fn remove(&self, id: UploadId, extent: Option<Extent>, total: u64) {
+        let Some(extent) = extent else { return self.disk.remove(&self.file(id)) };
+        self.disk.goes();
+        self.segments.give_back(extent, total);
     }
 
     /// One sender has gone; after the last, what it wrote and did not commit no longer counts, and is not to stay, either. It may take as long
@@ -135,8 +239,9 @@ impl Shared {
     fn give_back(&self, live: &Live) -> bool {
         let state = live.state();
         if !state.recorded {
+            let total = state.total.unwrap_or(0);
             drop(state);
-            self.remove(live.id);
+            self.remove(live.id, live.body.extent(), total);
             return false;
         }
         if state.written.len() > state.stored.len() {
@@ -144,7 +249,8 @@ impl Shared {
             let end = state.written.iter().last().map_or(0, |span| span.end);
             let gaps: Vec<ByteRange> = state.stored.missing(end).collect();
             drop(state);
-            gaps.into_iter().for_each(|gap| self.disk.punch(&live.file, gap));
+            let at = |gap: ByteRange| ByteRange::new(live.body.at(gap.start), live.body.at(gap.end));
+            gaps.into_iter().for_each(|gap| self.disk.punch(live.body.file(), at(gap)));
         }
         true
     }

@@ -61,9 +61,15 @@ fn row(spool: &Spool) -> Upload {
     spool.get(ID).unwrap().unwrap()
 }
 
+/// The file that the only upload's bytes are in: the first segment, or its own.
+fn file(folder: &Path) -> File {
+    let own = folder.join("uploads/01").join(format!("{ID}.z"));
+    let path = if own.exists() { own } else { folder.join("uploads/segments/0.segment") };
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
 fn spoil_disk(folder: &Path, at: u64) {
-    let path = folder.join("uploads/01").join(format!("{ID}.z"));
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let file = file(folder);
     let mut octet = [0];
     file.read_exact_at(&mut octet, at).unwrap();
     file.write_all_at(&[octet[0] ^ 4], at).unwrap();
@@ -91,9 +97,19 @@ fn whole() -> ByteRange {
 
 #[test]
 fn a_flipped_bit_in_any_record_is_noticed_by_whoever_reads_any_of_it() {
+    for total in [Some(TOTAL), None] {
+        flip_bits_of(total);
+    }
+}
+
+/// Of an upload whose length is known before, in a segment; of one whose length is not, in a file of its own.
+fn flip_bits_of(total: Option<u64>) {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
-    put(&spool, whole());
+    let Begin::Take(mut intake) = spool.begin(&Offer { total, ..offer() }).unwrap() else { panic!("it is new") };
+    intake.set_total(TOTAL).unwrap();
+    write(&mut intake, whole(), 10_000);
+    intake.commit(whole(), NOW).unwrap();
     assert_eq!(read(&spool, whole()).unwrap(), z(whole()));
     for number in 0..4 {
         let octets = record(number);
@@ -163,8 +179,7 @@ fn a_file_that_was_cut_off_lacks_the_records_behind() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
     put(&spool, whole());
-    let file = OpenOptions::new().write(true).open(folder.path().join("uploads/01").join(format!("{ID}.z"))).unwrap();
-    file.set_len(record(2).start + 5).unwrap();
+    file(folder.path()).set_len(record(2).start + 5).unwrap();
     assert_eq!(damaged(&spool, whole()), record(2));
     assert_eq!(spool.payload(ID).unwrap().spoilt(whole()).unwrap(), set(&[record(2), record(3)]));
     assert_eq!(read(&spool, record(1)).unwrap(), z(record(1)));

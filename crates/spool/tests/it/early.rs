@@ -3,6 +3,7 @@ use hoop_spool::{
     Begin, BeginError, EARLY_MAX, EARLY_SECS, Intake, KEEP_SECS, Offer, Place, Queue, Reason, Settings, Spool, State,
 };
 use hoop_units::{ByteRange, DeviceId, UnixTime, UploadId};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
@@ -47,9 +48,11 @@ fn due(spool: &Spool) -> usize {
     spool.due_of(NOW, Queue::Send, DeviceId::UNKNOWN, Place::START, 9).unwrap().len()
 }
 
-fn files(folder: &Path) -> usize {
-    let shards = std::fs::read_dir(folder.join("uploads")).unwrap();
-    shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
+/// Blocks of 512 bytes that payloads take on the disk.
+fn blocks(folder: &Path) -> u64 {
+    let folders = std::fs::read_dir(folder.join("uploads")).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().metadata().unwrap().blocks()).sum()
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn an_early_upload_whose_prelude_never_comes_is_dropped_and_gives_its_room_back(
     assert_eq!(spool.end(&reason, after, 1).unwrap(), 0, "not while a sender is at it");
     drop(pen);
     assert_eq!(spool.end(&reason, NOW.plus_secs(EARLY_SECS), 10).unwrap(), 0);
-    assert_eq!((spool.end(&reason, after, 10).unwrap(), files(folder.path())), (1, 0));
+    assert_eq!((spool.end(&reason, after, 10).unwrap(), blocks(folder.path())), (1, 0));
     assert_eq!(spool.get(early(1).id).unwrap(), None);
     take(&spool, &ordinary(2));
     // With its prelude it would have stayed.

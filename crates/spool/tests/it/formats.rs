@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use std::path::Path;
 
 const NOW: UnixTime = UnixTime(1_000_000);
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     include_str!("../formats/1.sql"),
     include_str!("../formats/2.sql"),
     include_str!("../formats/3.sql"),
@@ -17,6 +17,7 @@ const STEPS: [&str; 9] = [
     include_str!("../formats/7.sql"),
     include_str!("../formats/8.sql"),
     include_str!("../formats/9.sql"),
+    include_str!("../formats/10.sql"),
 ];
 const ROWS: &str = include_str!("../formats/rows.sql");
 
@@ -27,7 +28,7 @@ fn id(number: u8) -> UploadId {
 /// A folder as the version that knew only `format` left it.
 fn make(folder: &Path, format: usize) {
     drop(Spool::open(Settings::new(folder)).unwrap());
-    for name in ["index.db", "index.db-wal", "index.db-shm"] {
+    for name in ["index.db", "index.db-wal", "index.db-shm", "journal"] {
         std::fs::remove_file(folder.join(name)).ok();
     }
     let db = Connection::open(folder.join("index.db")).unwrap();
@@ -160,8 +161,8 @@ fn a_spool_of_a_later_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     drop(Spool::open(Settings::new(folder.path())).unwrap());
     let db = Connection::open(folder.path().join("index.db")).unwrap();
-    db.execute_batch("PRAGMA user_version = 11").unwrap();
+    db.execute_batch("PRAGMA user_version = 12").unwrap();
     drop(db);
     let error = Spool::open(Settings::new(folder.path())).unwrap_err();
-    assert!(matches!(error, OpenError::Later { found: 11, known: 10, .. }), "{error}");
+    assert!(matches!(error, OpenError::Later { found: 12, known: 11, .. }), "{error}");
 }

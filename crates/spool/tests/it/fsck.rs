@@ -15,7 +15,8 @@ fn offer(number: u8) -> Offer {
     Offer {
         id: UploadId([number; 16]),
         prelude: b"prelude".to_vec(),
-        total: Some(TOTAL),
+        // So it has a file of its own.
+        total: None,
         dest: "https://photos.example/hoop/post".into(),
         expires: UnixTime(NOW.0 + 1_000),
         device: DeviceId([9; 16]),
@@ -29,7 +30,10 @@ fn open(folder: &Path) -> Spool {
 
 fn take(spool: &Spool, number: u8) -> Intake {
     match spool.begin(&offer(number)).unwrap() {
-        Begin::Take(intake) => intake,
+        Begin::Take(intake) => {
+            intake.set_total(TOTAL).unwrap();
+            intake
+        }
         Begin::Complete(upload) => panic!("{upload:?} is complete"),
     }
 }
@@ -131,6 +135,45 @@ fn each_kind_of_damage_is_found_as_what_it_is_and_mended_once() {
     }
     drop(spool);
     assert_eq!(run(folder.path(), false).1, []);
+}
+
+#[test]
+fn damage_of_segments_is_found_and_mended_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let segment = |number: u64| folder.path().join(format!("uploads/segments/{number}.segment"));
+    let put = |spool: &Spool, number: u8| {
+        let Begin::Take(mut intake) = spool.begin(&Offer { total: Some(TOTAL), ..offer(number) }).unwrap() else {
+            panic!("some of it is missing")
+        };
+        intake.write_at(0, b"prelude").unwrap();
+        intake.write_at(7, &vec![number; TOTAL as usize - 7]).unwrap();
+        intake.commit(ByteRange::new(0, TOTAL), NOW).unwrap()
+    };
+    let spool = open(folder.path());
+    (1..=2).for_each(|number| assert_eq!(put(&spool, number), State::Stored));
+    drop(spool);
+    let spool = open(folder.path());
+    assert_eq!(put(&spool, 3), State::Stored);
+    drop(spool);
+    let second = TOTAL.next_multiple_of(4096);
+    let file = OpenOptions::new().write(true).open(segment(0)).unwrap();
+    file.write_all_at(&[0xee], second + PRELUDE + 9).unwrap();
+    std::fs::remove_file(segment(1)).unwrap();
+    std::fs::write(segment(7), b"left by a crash").unwrap();
+    let expected = [(Damage::Spoilt, Some(2)), (Damage::FileMissing, Some(3)), (Damage::Orphan, None)];
+    for repair in [false, true] {
+        let (_, found) = run(folder.path(), repair);
+        let kinds: Vec<_> = found.iter().map(|finding| (finding.what, finding.id.map(|id| id.0[0]))).collect();
+        assert_eq!(kinds, expected, "{found:?}");
+    }
+    assert_eq!(run(folder.path(), false).1, []);
+    let spool = open(folder.path());
+    for number in 2..=3 {
+        assert_eq!(put(&spool, number), State::Delivering, "what is missing is brought again");
+        let mut octets = vec![0; TOTAL as usize];
+        spool.payload(offer(number).id).unwrap().read_at(0, &mut octets).unwrap();
+        assert!(octets.starts_with(b"prelude") && octets[7..].iter().all(|octet| *octet == number));
+    }
 }
 
 #[test]

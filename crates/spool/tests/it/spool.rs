@@ -318,6 +318,33 @@ fn an_upload_does_not_expire_under_its_senders_pen() {
 }
 
 #[test]
+fn the_sweep_removes_segments_whose_uploads_have_ended_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = || std::fs::read_dir(folder.path().join("uploads/segments")).unwrap().count();
+    let mut spool = open(folder.path());
+    // Each start begins another segment.
+    for number in 1..=3 {
+        store(&spool, &offer(number, 100));
+        drop(spool);
+        spool = open(folder.path());
+    }
+    assert_eq!(count(), 3);
+    let accepted = Change { state: Some(State::Accepted), ..Change::default() };
+    spool.change_soon(offer(2, 100).id, &accepted, NOW).unwrap();
+    spool.sweep(0).unwrap();
+    assert_eq!(count(), 2);
+    assert!([1, 3].into_iter().all(|number| spool.payload(offer(number, 100).id).is_ok()));
+    let payload = spool.payload(offer(1, 100).id).unwrap();
+    spool.change(offer(1, 100).id, &accepted, NOW).unwrap();
+    spool.sweep(0).unwrap();
+    assert_eq!(count(), 2, "somebody reads it");
+    payload.read_at(0, &mut [0; 100]).unwrap();
+    drop(payload);
+    spool.sweep(0).unwrap();
+    assert_eq!(count(), 1);
+}
+
+#[test]
 fn the_sweep_removes_files_that_no_row_counts_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path());
@@ -337,16 +364,26 @@ fn the_sweep_removes_files_that_no_row_counts_and_no_others() {
 
 #[test]
 fn a_row_whose_file_is_missing_is_reported_and_nothing_panics() {
-    let folder = tempfile::tempdir().unwrap();
-    let spool = open(folder.path());
-    let offer = offer(1, 100);
-    let mut intake = take(&spool, &offer);
-    intake.write_at(0, &[7; 50]).unwrap();
-    intake.commit(ByteRange::new(0, 50), NOW).unwrap();
-    drop(intake);
-    std::fs::remove_file(folder.path().join("uploads/01").join(format!("{}.z", offer.id))).unwrap();
-    assert!(matches!(spool.begin(&offer), Err(BeginError::Store(_))));
-    assert!(spool.payload(offer.id).is_err());
+    for total in [Some(100), None] {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = open(folder.path());
+        let offer = Offer { total, ..offer(1, 100) };
+        let mut intake = take(&spool, &offer);
+        intake.set_total(100).unwrap();
+        intake.write_at(0, &[7; 50]).unwrap();
+        intake.commit(ByteRange::new(0, 50), NOW).unwrap();
+        drop(intake);
+        let path = match total {
+            Some(_) => folder.path().join("uploads/segments/0.segment"),
+            None => folder.path().join("uploads/01").join(format!("{}.z", offer.id)),
+        };
+        // Nobody has it open any more but this process, until the next start.
+        drop(spool);
+        std::fs::remove_file(path).unwrap();
+        let spool = open(folder.path());
+        assert!(matches!(spool.begin(&offer), Err(BeginError::Store(_))));
+        assert!(spool.payload(offer.id).is_err());
+    }
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! What the index has not committed yet: [`Journal`].
+//!
+//! A transaction of SQLite writes every page that it touched, 4 KiB each, for some hundred bytes of news. So the index keeps one transaction open
+//! over many changes, and the news itself goes here, and is synced here. When SQLite has committed, the journal begins anew, in the next *epoch*. A
+//! crash takes the open transaction away; what the journal has of it is then repeated.
+//!
+//! The file has a fixed length and is written over in place, so that a sync waits for its bytes alone and not for the file system's own log. It holds records,
+//! one after the other from the first byte on, all numbers big-endian:
+//!
+//! | bytes | what |
+//! | --- | --- |
+//! | 4 | the length of the body |
+//! | 4 | CRC-32C of the epoch and the body |
+//! | 8 | the epoch |
+//! | any | the body: an operation |
+//!
+//! The first that is of another epoch, or is not whole, is where the journal ends. Records are written in order, and a sync covers all before it; so what comes
+//! after a torn one was never acknowledged.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// The journal's length: the news of some 600 small uploads, from their first byte to their end. Opening a spool repeats so much at most, in some
+/// milliseconds.
+pub const JOURNAL_BYTES: u64 = 512 << 10;
+
+const HEAD_BYTES: u64 = 16;
+
+/// The news of the open transaction.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    sync: bool,
+    /// Of what is written now.
+    epoch: u64,
+    /// Where the next record goes.
+    at: u64,
+    /// Some of it may not be on disk.
+    is_behind: bool,
+}
+
+impl Journal {
+    /// Opens the file at `path`, making it if it is not there, or not as long as it should be. [`Journal::begin`] says what comes next.
+    ///
+    /// # Errors
+    /// If it cannot be made or read.
+    pub fn open(path: &Path, sync: bool) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        if file.metadata()?.len() != JOURNAL_BYTES {
+            // Nothing is in it: it is as long as this before its first record.
+            file.set_len(0)?;
+            file.write_all_at(&vec![0; JOURNAL_BYTES as usize], 0)?;
+            if sync {
+                file.sync_all()?;
+                path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())?;
+            }
+        }
+        Ok(Self { file, sync, epoch: 0, at: 0, is_behind: false })
+    }
+
+    /// Begins anew, in `epoch`: all that there is of earlier ones is committed.
+    pub const fn begin(&mut self, epoch: u64) {
+        (self.epoch, self.at, self.is_behind) = (epoch, 0, false);
+    }
+
+    /// What is written now is of this epoch.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether there is anything of this epoch.
+    pub const fn is_empty(&self) -> bool {
+        self.at == 0
+    }
+
+    /// The bodies of this epoch that are written, in order. After [`Journal::begin`] it finds what an earlier process left.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn read(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let mut bytes = vec![0; JOURNAL_BYTES as usize];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        let (mut found, mut at) = (Vec::new(), 0);
+        while let Some(body) = record(&bytes[at..], self.epoch) {
+            at += HEAD_BYTES as usize + body.len();
+            found.push(body.to_vec());
+        }
+        self.at = at as u64;
+        Ok(found)
+    }
+
+    /// Whether anything was ever written.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn was_used(&self) -> io::Result<bool> {
+        let mut head = [0; HEAD_BYTES as usize];
+        self.file.read_exact_at(&mut head, 0)?;
+        Ok(head != [0; HEAD_BYTES as usize])
+    }
+
+    /// Whether there is room for these bodies.
+    pub fn has_room<'a>(&self, bodies: impl IntoIterator<Item = &'a [u8]>) -> bool {
+        let len: u64 = bodies.into_iter().map(|body| HEAD_BYTES + body.len() as u64).sum();
+        self.at + len <= JOURNAL_BYTES
+    }
+
+    /// Writes these bodies, for which there is room; [`Journal::sync`] waits for the disk.
+    ///
+    /// # Errors
+    /// If they cannot be written. Then none of them is.
+    pub fn append<'a>(&mut self, bodies: impl IntoIterator<Item = &'a [u8]>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for body in bodies {
+            let len = u32::try_from(body.len()).map_err(io::Error::other)?;
+            bytes.extend_from_slice(&len.to_be_bytes());
+            bytes.extend_from_slice(&sum(self.epoch, body).to_be_bytes());
+            bytes.extend_from_slice(&self.epoch.to_be_bytes());
+            bytes.extend_from_slice(body);
+        }
+        self.file.write_all_at(&bytes, self.at)?;
+        self.at += bytes.len() as u64;
+        self.is_behind |= !bytes.is_empty();
+        Ok(())
+    }
+
+    /// Waits until all that is written is on disk.
+    ///
+    /// # Errors
+    /// If the disk does not take it. Then nobody knows what of it is there.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.is_behind && self.sync {
+            self.file.sync_data()?;
+        }
+        self.is_behind = false;
+        Ok(())
+    }
+}
+
+/// The body of a record that is whole and of this epoch.
+fn record(bytes: &[u8], epoch: u64) -> Option<&[u8]> {
+    let (head, rest) = bytes.split_at_checked(HEAD_BYTES as usize)?;
+    let len = u32::from_be_bytes(head[..4].try_into().ok()?);
+    let body = rest.get(..usize::try_from(len).ok()?)?;
+    let is_whole = head[4..8] == sum(epoch, body).to_be_bytes() && head[8..] == epoch.to_be_bytes();
+    (is_whole && !body.is_empty()).then_some(body)
+}
+
+fn sum(epoch: u64, body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&epoch.to_be_bytes()), body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(folder: &tempfile::TempDir, epoch: u64) -> Journal {
+        let mut journal = Journal::open(&folder.path().join("journal"), true).unwrap();
+        journal.begin(epoch);
+        journal
+    }
+
+    fn append(journal: &mut Journal, bodies: &[&[u8]]) {
+        journal.append(bodies.iter().copied()).unwrap();
+        journal.sync().unwrap();
+    }
+
+    #[test]
+    fn what_was_written_is_read_by_the_next_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = open(&folder, 7);
+        append(&mut journal, &[b"one", b"two"]);
+        append(&mut journal, &[b"three"]);
+        drop(journal);
+        let mut journal = open(&folder, 7);
+        assert_eq!(journal.read().unwrap(), [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]);
+        append(&mut journal, &[b"four"]);
+        assert_eq!(open(&folder, 7).read().unwrap().len(), 4, "it goes on behind them");
+    }
+
+    #[test]
+    fn records_of_another_epoch_are_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = open(&folder, 7);
+        append(&mut journal, &[b"one", b"two"]);
+        journal.begin(8);
+        assert!(journal.is_empty() && journal.read().unwrap().is_empty());
+        append(&mut journal, &[b"ONE"]);
+        assert_eq!(journal.read().unwrap(), [b"ONE"], "what stands behind it is of epoch 7");
+    }
+
+    #[test]
+    fn a_torn_record_ends_the_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        for torn in 0..19 {
+            let mut journal = open(&folder, torn);
+            append(&mut journal, &[b"one", b"two"]);
+            let mut byte = [0];
+            journal.file.read_exact_at(&mut byte, 19 + torn).unwrap();
+            journal.file.write_all_at(&[!byte[0]], 19 + torn).unwrap();
+            assert_eq!(journal.read().unwrap(), [b"one"], "byte {torn} of the second");
+        }
+    }
+
+    #[test]
+    fn a_full_journal_has_no_room_for_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = open(&folder, 1);
+        let body = vec![1; JOURNAL_BYTES as usize - 20];
+        assert!(journal.has_room([&body[..]]) && !journal.has_room([&body[..], &[1]]));
+        append(&mut journal, &[&body]);
+        assert!(!journal.has_room([&b"12345"[..]]));
+        assert_eq!(journal.read().unwrap(), [body]);
+    }
+}
