@@ -6,7 +6,7 @@
 //! - [`RequestBody`]: a request's body, which takes little memory however many come at once.
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
-//! - [`page`]: what pages need: text made safe, the reader's language.
+//! - [`page`]: what pages need: the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
 //! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again.
 //! - [`Clock`] and [`Rng`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file ([`keep_time`]).

@@ -9,7 +9,7 @@ mod overview;
 mod upload;
 mod words;
 
-pub use html::{Place, asset, script, style};
+pub use html::{POLICY, Place, script, style};
 pub use words::Lang;
 
 use super::state::Web;
@@ -19,12 +19,13 @@ use crate::access::receipts::write_headers;
 use crate::access::representation::Representation;
 use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
-use hoop_http::page::text;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
+use hoop_pages::shown;
 use hoop_spool::{State, StoreError, Upload};
 use hoop_units::{Timestamp, UploadId};
 use html::Live;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use maud::{Markup, html};
 use overview::Overview;
 use serde_json::Value;
 use std::sync::Arc;
@@ -119,14 +120,18 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
 }
 
 /// What programs find here.
-fn programs(lang: Lang, place: &Place) -> String {
-    let base = text(&place.base);
-    let title = lang.text("For programs", "Pour les programmes");
-    let offer = lang.text("Uploads are offered at", "Les envois se déposent à");
-    let follow = lang.text("and followed at the link that is answered.", "et se suivent au lien donné en réponse.");
-    format!(
-        "<details class=programs><summary>{title}</summary><p>{offer} <code>{base}/offload</code> {follow} <code>hoop push --gateway {base}</code></p></details>\n"
-    )
+fn programs(lang: Lang, place: &Place) -> Markup {
+    let base = shown(&place.base);
+    html! {
+        details.programs {
+            summary { (lang.text("For programs", "Pour les programmes")) }
+            p {
+                (lang.text("Uploads are offered at", "Les envois se déposent à")) " " code { (base) "/offload" } " "
+                (lang.text("and followed at the link that is answered.", "et se suivent au lien donné en réponse.")) " "
+                code { "hoop push --gateway " (base) }
+            }
+        }
+    }
 }
 
 /// The page of a refusal.
@@ -148,13 +153,16 @@ fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
             lang.text("Its owner finds the cause in its log.", "Son propriétaire en trouve la cause dans son journal."),
         ),
     };
-    let detail = format!("<code>{}</code> {}", problem.code, text(&problem.detail));
-    let html = format!(
-        "<section class=\"card hero bad\">{}<h1>{title}</h1><p>{more}</p><p class=movement>{detail}</p></section>",
-        html::ring(None, "?", "")
-    );
-    let live = Live { title: format!("{title} · Hoop"), said: String::new(), html };
-    html::answer(problem.code.status(), html::page(lang, &live, None, ""))
+    let html = html! {
+        section.card.hero.bad {
+            (html::ring(None, &html! { "?" }, ""))
+            h1 { (title) }
+            p { (more) }
+            p.movement { code { (problem.code) } " " (shown(&problem.detail)) }
+        }
+    };
+    let live = Live { title: format!("{title} · Hoop"), said: String::new(), html: html.into_string() };
+    html::answer(problem.code.status(), html::page(lang, &live, None, &html! {}))
 }
 
 /// What a stream is about.

@@ -1,30 +1,6 @@
-//! What the pages of both servers need: text made safe, and the reader's language. Pure.
+//! What the pages of both servers need: the reader's language. Pure.
 
 use http::{HeaderMap, header};
-
-/// What others wrote, as text of a page or value of a quoted attribute. What would turn the text around it over, or is
-/// no character at all (a name that reads `gpj.exe` backwards), is replaced.
-pub fn text(raw: &str) -> String {
-    let mut escaped = String::with_capacity(raw.len());
-    for character in raw.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            '\n' | '\t' => escaped.push(' '),
-            character if character.is_control() || turns(character) => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
-/// Marks, embeddings, overrides and isolates of direction (UAX #9), line ends in disguise, and what shows as nothing.
-fn turns(character: char) -> bool {
-    matches!(character, '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
 
 /// Which of `ours`, primary tags in lower case (BCP 47), the reader likes best (`Accept-Language`, RFC 9110 §12.5.4); of
 /// equals what he names first, and our first if he likes none.
@@ -59,12 +35,6 @@ fn thousandths(weight: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_character_of_what_others_wrote_leaves_its_place() {
-        let hostile = "a\"><script>'&\u{202e}gpj.\u{0}exe\nb\u{2066}";
-        assert_eq!(text(hostile), "a&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}gpj.\u{fffd}exe b\u{fffd}");
-    }
 
     #[test]
     fn the_preferred_language_wins_and_our_first_is_for_all_others() {

@@ -7,9 +7,9 @@ use super::words::Lang;
 use crate::core::progress::Progress;
 use crate::web::state::Web;
 use hoop_http::Code;
-use hoop_http::page::text;
 use hoop_spool::{State, StoreError, Upload};
 use hoop_units::{Bitrate, UnixTime, UploadId};
+use maud::{Markup, html};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -126,22 +126,23 @@ impl Overview {
             "This page has lost the Hoop box, and shows what it knew last.",
             "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier.",
         );
-        let mut html = format!("<section class=intro><h1>{title}</h1><p>{what}</p><p class=lost>{lost}</p></section>");
-        html += &format!("<dl class=tiles>{}</dl>", self.tiles(lang));
-        let latest = lang.text("Latest uploads", "Derniers envois");
-        let rows: String = self.recent.iter().map(|row| row.html(lang, now)).collect();
-        html += &match rows.is_empty() {
-            true => {
-                let none = lang.text("Nothing has come yet.", "Rien n’est encore venu.");
-                format!("<section class=card><h2>{latest}</h2><p>{none}</p></section>")
+        let html = html! {
+            section.intro { h1 { (title) } p { (what) } p.lost { (lost) } }
+            (self.tiles(lang))
+            section.card {
+                h2 { (lang.text("Latest uploads", "Derniers envois")) }
+                @if self.recent.is_empty() {
+                    p { (lang.text("Nothing has come yet.", "Rien n’est encore venu.")) }
+                } @else {
+                    ul.rows { @for row in &self.recent { (row.html(lang, now)) } }
+                }
             }
-            false => format!("<section class=card><h2>{latest}</h2><ul class=rows>{rows}</ul></section>"),
         };
         let title = lang.text("Hoop box", "Boîtier Hoop").to_owned();
-        Live { title, said: String::new(), html }
+        Live { title, said: String::new(), html: html.into_string() }
     }
 
-    fn tiles(&self, lang: Lang) -> String {
+    fn tiles(&self, lang: Lang) -> Markup {
         let rate = self.rate_bps.filter(|rate| *rate > 0);
         let left = rate.map(|rate| lang.rough(Bitrate::bps(rate).time_for(self.waiting.bytes).as_secs()));
         let waits = match self.waiting.uploads {
@@ -165,12 +166,14 @@ impl Overview {
                 format!("Hoop {}", self.version),
             ),
         ];
-        tiles.map(|(name, value, more)| format!("<div class=card><dt>{name}<dd>{value}<dd>{more}</div>")).concat()
+        html! {
+            dl.tiles { @for (name, value, more) in tiles { div.card { dt { (name) } dd { (value) } dd { (more) } } } }
+        }
     }
 }
 
 impl Row {
-    fn html(&self, lang: Lang, now: UnixTime) -> String {
+    fn html(&self, lang: Lang, now: UnixTime) -> Markup {
         let state = State::by_name(self.state).unwrap_or(State::Receiving);
         let waits = self.reason.is_some() && !state.is_final();
         let tone = Tone::of(state, waits).class();
@@ -187,23 +190,21 @@ impl Row {
             more.push(format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(self.total)));
         }
         more.extend(self.rate_bps.filter(|rate| *rate > 0).map(|rate| lang.rate(rate)));
-        let mut html = format!(
-            "<li class={tone}><b>{}</b><span>{}</span><p>{}</p>",
-            short(lang, state),
-            lang.size(self.total),
-            more.join(" · ")
-        );
-        if moves {
-            let label = text(short(lang, state));
-            html += &format!("<progress aria-label=\"{label}\" value={done} max={}></progress>", self.total.max(1));
+        let next = self.next_attempt.map(|at| UnixTime(at).since(now)).filter(|secs| waits && *secs >= 60);
+        let next = next.map(|secs| lang.within(u64::from(secs) / 60 * 60));
+        html! {
+            li.(tone) {
+                b { (short(lang, state)) }
+                span { (lang.size(self.total)) }
+                p { (more.join(" · ")) }
+                @if moves { progress aria-label=(short(lang, state)) value=(done) max=(self.total.max(1)) {} }
+                @if let Some(reason) = self.reason {
+                    p.why {
+                        (lang.reason(reason))
+                        @if let Some(next) = next { " " (lang.text("Next try", "Prochain essai")) " " (next) "." }
+                    }
+                }
+            }
         }
-        if let Some(reason) = self.reason {
-            let next = self.next_attempt.map(|at| UnixTime(at).since(now)).filter(|secs| waits && *secs >= 60);
-            let next = next.map(|secs| {
-                format!(" {} {}.", lang.text("Next try", "Prochain essai"), lang.within(u64::from(secs) / 60 * 60))
-            });
-            html += &format!("<p class=why>{}{}</p>", lang.reason(reason), next.unwrap_or_default());
-        }
-        html + "</li>"
     }
 }

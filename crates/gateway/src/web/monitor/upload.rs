@@ -3,9 +3,10 @@
 use super::html::{Live, ring, time};
 use super::words::Lang;
 use crate::web::status::Status;
-use hoop_http::page::text;
+use hoop_pages::shown;
 use hoop_spool::{KEEP_SECS, State};
 use hoop_units::{Bitrate, UnixTime};
+use maud::{Markup, html};
 
 /// The colour of things.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,30 +59,32 @@ pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
     let tone = Tone::of(state, waits);
     let percent = percent(status, state);
     let middle = match percent {
-        Some(percent) => format!("{percent}<small>%</small>"),
-        None => tone.sign().to_owned(),
+        Some(percent) => html! { (percent) small { "%" } },
+        None => html! { (tone.sign()) },
     };
     let label = match state {
         State::Receiving => lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop"),
         _ => lang.text("Delivered to the service", "Livré au service"),
     };
-    let mut html = format!(
-        "<section class=\"card hero {}\">{}<h1>{headline}</h1><p>{more}</p>",
-        tone.class(),
-        ring(percent, &middle, label)
-    );
-    html += &movement(status, state, lang);
-    html += &sign_in(status, state, lang);
-    html += &format!("<p class=lost>{}</p></section>", lost(lang, state));
-    html += &way(status, state, lang, now);
-    html += &format!("<section class=card><ol class=chain>{}</ol></section>", chain(status, state, lang, now));
-    html += &facts(status, state, lang, now);
+    let html = html! {
+        section.card.hero.(tone.class()) {
+            (ring(percent, &middle, label))
+            h1 { (headline) }
+            p { (more) }
+            (movement(status, state, lang))
+            (sign_in(status, state, lang))
+            p.lost { (lost(lang, state)) }
+        }
+        (way(status, state, lang, now))
+        section.card { ol.chain { (chain(status, state, lang, now)) } }
+        (facts(status, state, lang, now))
+    };
     let title = percent.map(|percent| format!("{percent} % · ")).unwrap_or_default();
     let said = match waits {
         true => format!("{headline}. {}", way_words(status, lang)),
         false => format!("{headline}. {more}"),
     };
-    Live { title: format!("{title}{headline} · Hoop"), said, html }
+    Live { title: format!("{title}{headline} · Hoop"), said, html: html.into_string() }
 }
 
 /// A few words for a state, for lists.
@@ -186,8 +189,8 @@ fn percent(status: &Status, state: State) -> Option<u64> {
 }
 
 /// Amount, rate and time.
-fn movement(status: &Status, state: State, lang: Lang) -> String {
-    let Some((done, of)) = amount(status, state) else { return String::new() };
+fn movement(status: &Status, state: State, lang: Lang) -> Markup {
+    let Some((done, of)) = amount(status, state) else { return html! {} };
     let mut words = format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(of));
     if state == State::Receiving {
         // It is delivered already; the rate is that of delivery, and nobody knows when the rest comes.
@@ -202,17 +205,15 @@ fn movement(status: &Status, state: State, lang: Lang) -> String {
         let left = lang.span(Bitrate::bps(rate).time_for(of - done.min(of)).as_secs());
         words += &format!(" · {} · {}", lang.rate(rate), lang.left(&left));
     }
-    format!("<p class=movement>{words}</p>")
+    html! { p.movement { (words) } }
 }
 
 /// Where the owner of a held upload finishes it (`docs/protocol.md` §7).
-fn sign_in(status: &Status, state: State, lang: Lang) -> String {
-    if state != State::Held {
-        return String::new();
+fn sign_in(status: &Status, state: State, lang: Lang) -> Markup {
+    let words = lang.text("To your uploads at the site", "Vers vos envois sur le site");
+    html! {
+        @if state == State::Held { p { a.act href={ (shown(&status.dest_origin)) "/hoop/uploads" } { (words) } } }
     }
-    let (origin, words) =
-        (text(&status.dest_origin), lang.text("To your uploads at the site", "Vers vos envois sur le site"));
-    format!("<p><a class=act href=\"{origin}/hoop/uploads\">{words}</a></p>")
 }
 
 fn way_words(status: &Status, lang: Lang) -> &'static str {
@@ -220,47 +221,47 @@ fn way_words(status: &Status, lang: Lang) -> &'static str {
 }
 
 /// What is in the way, and when it is tried next.
-fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
     let Some(reason) = &status.reason else { return its_time(status, state, lang, now) };
-    // Most ends are told by the headline; of a refusal only the code says why.
-    let mut html = match state.is_final() && state != State::Refused {
-        true => "<section class=card>".to_owned(),
-        false => format!("<section class=\"card way\"><h2>{}</h2>", way_words(status, lang)),
+    let next = match status.next_attempt.map_or(0, |at| UnixTime(at).since(now)) {
+        0 => lang.text("Being tried again now.", "Nouvel essai en cours.").to_owned(),
+        secs => format!("{} {}.", lang.text("Next try", "Prochain essai"), lang.within(secs.into())),
     };
-    // What is held is tried again when its owner says so, and never by itself.
-    if !state.is_final() && state != State::Held {
-        let next = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
-        let next = match next {
-            0 => lang.text("Being tried again now.", "Nouvel essai en cours.").to_owned(),
-            secs => format!("{} {}.", lang.text("Next try", "Prochain essai"), lang.within(secs.into())),
-        };
-        let tries = match status.attempts {
-            0 | 1 => String::new(),
-            many => format!(" {many} {}", lang.text("attempts so far.", "essais jusqu’ici.")),
-        };
-        html += &format!("<p>{next}{tries}</p>");
+    // Most ends are told by the headline; of a refusal only the code says why.
+    let told = state.is_final() && state != State::Refused;
+    html! {
+        section.card.way[!told] {
+            @if !told { h2 { (way_words(status, lang)) } }
+            // What is held is tried again when its owner says so, and never by itself.
+            @if !state.is_final() && state != State::Held {
+                p {
+                    (next)
+                    @if status.attempts > 1 { " " (status.attempts) " " (lang.text("attempts so far.", "essais jusqu’ici.")) }
+                }
+            }
+            details {
+                summary { (lang.text("Technical details", "Détails techniques")) }
+                p { code { (shown(&reason.code)) } " " (shown(&reason.detail)) }
+            }
+        }
     }
-    let exactly = lang.text("Technical details", "Détails techniques");
-    html + &format!(
-        "<details><summary>{exactly}</summary><p><code>{}</code> {}</p></details></section>",
-        text(&reason.code),
-        text(&reason.detail)
-    )
 }
 
 /// When what lies here whole, and has nothing in the way but the hour, goes on.
-fn its_time(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+fn its_time(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
     let secs = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
-    if secs == 0 || !matches!(state, State::Stored | State::Delivering) {
-        return String::new();
+    html! {
+        @if secs > 0 && matches!(state, State::Stored | State::Delivering) {
+            section.card.way {
+                h2 { (lang.text("It waits for its time.", "Il attend son heure.")) }
+                p { (lang.text("Delivery goes on", "La livraison continue")) " " (lang.within(secs.into())) "." }
+            }
+        }
     }
-    let waits = lang.text("It waits for its time.", "Il attend son heure.");
-    let next = lang.text("Delivery goes on", "La livraison continue");
-    format!("<section class=\"card way\"><h2>{waits}</h2><p>{next} {}.</p></section>", lang.within(secs.into()))
 }
 
 /// The steps that an upload takes, as far as it came.
-fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
     let stored = lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop");
     let received = lang.text("Received by the service", "Reçu par le service");
     let accepted = lang.text("Accepted by the application", "Accepté par l’application");
@@ -281,27 +282,30 @@ fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
         None => steps.push((accepted, status.finished_at)),
     }
     let now_at = steps.iter().position(|(_, at)| at.is_none());
-    let ago = |at: Option<u32>| at.map(|at| time(at, &lang.ago(now.since(UnixTime(at)).into()))).unwrap_or_default();
-    let mut html = String::new();
-    for (index, (text, at)) in steps.iter().enumerate() {
-        let (class, aloud) = match (at, now_at == Some(index)) {
-            (Some(_), _) => ("done", lang.text("done", "fait")),
-            (None, true) => ("now", lang.text("now", "en cours")),
-            (None, false) => ("todo", lang.text("to come", "à venir")),
-        };
-        let text = if class == "now" { doing(lang, state, status.reason.is_some()) } else { text };
-        let current = if class == "now" { " aria-current=step" } else { "" };
-        html +=
-            &format!("<li class={class}{current}><span>{text}<i class=unseen> ({aloud})</i></span>{}</li>", ago(*at));
+    let ago = |at: Option<u32>| at.map(|at| time(at, &lang.ago(now.since(UnixTime(at)).into())));
+    html! {
+        @for (index, (text, at)) in steps.into_iter().enumerate() {
+            @let is_now = now_at == Some(index);
+            @let (class, aloud) = match (at, is_now) {
+                (Some(_), _) => ("done", lang.text("done", "fait")),
+                (None, true) => ("now", lang.text("now", "en cours")),
+                (None, false) => ("todo", lang.text("to come", "à venir")),
+            };
+            li.(class) aria-current=[is_now.then_some("step")] {
+                span {
+                    (if is_now { doing(lang, state, status.reason.is_some()) } else { text })
+                    i.unseen { " (" (aloud) ")" }
+                }
+                @if let Some(ago) = ago(at) { (ago) }
+            }
+        }
+        @if let Some(end) = end {
+            li.end.(Tone::of(state, false).class()) {
+                span { (end) }
+                @if let Some(ago) = ago(status.finished_at) { (ago) }
+            }
+        }
     }
-    if let Some(end) = end {
-        html += &format!(
-            "<li class=\"end {}\"><span>{end}</span>{}</li>",
-            Tone::of(state, false).class(),
-            ago(status.finished_at)
-        );
-    }
-    html
 }
 
 /// The step that an upload is at.
@@ -324,22 +328,29 @@ const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
     }
 }
 
-fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
-    let mut facts = vec![
-        (lang.text("For", "Pour"), text(status.dest_origin.trim_start_matches("https://"))),
-        (lang.text("Size", "Taille"), lang.size(status.total)),
-        (lang.text("Begun", "Commencé"), time(status.created, &lang.ago(now.since(UnixTime(status.created)).into()))),
-    ];
-    if !state.is_final() {
-        let until = UnixTime(status.expires).plus_secs(KEEP_SECS);
-        let words = lang.within(until.since(now).into());
-        facts.push((lang.text("Expires", "Expire"), time(until.0, &words)));
-    }
+fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
+    let begun = lang.ago(now.since(UnixTime(status.created)).into());
     // Where the line is too short it breaks in the middle.
     let (start, end) = status.id.split_at(status.id.len() / 2);
-    facts.push((lang.text("Upload", "Envoi"), format!("<code>{start}<wbr>{end}</code>")));
-    let rows: String = facts.iter().map(|(name, value)| format!("<dt>{name}<dd>{value}")).collect();
-    format!("<section class=card><dl>{rows}</dl></section>")
+    html! {
+        section.card {
+            dl {
+                dt { (lang.text("For", "Pour")) }
+                dd { (shown(status.dest_origin.trim_start_matches("https://"))) }
+                dt { (lang.text("Size", "Taille")) }
+                dd { (lang.size(status.total)) }
+                dt { (lang.text("Begun", "Commencé")) }
+                dd { (time(status.created, &begun)) }
+                @if !state.is_final() {
+                    @let until = UnixTime(status.expires).plus_secs(KEEP_SECS);
+                    dt { (lang.text("Expires", "Expire")) }
+                    dd { (time(until.0, &lang.within(until.since(now).into()))) }
+                }
+                dt { (lang.text("Upload", "Envoi")) }
+                dd { code { (start) wbr; (end) } }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -403,13 +414,13 @@ mod tests {
         let page = page(&status(), Lang::En);
         for part in [
             "You may leave",
-            "aria-valuenow=33",
+            "aria-valuenow=\"33\"",
             "1.0 MB of 3.0 MB · 1.0 Mbit/s · about 16 s to go",
             "The service cannot be reached from here",
             "Next try in 1 min 30 s. 2 attempts so far.",
-            "<li class=done><span>Stored on this Hoop box<i class=unseen> (done)</i></span><time datetime=1970-01-01T00:01:00Z>40 s ago</time>",
-            "<li class=now aria-current=step><span>Waits to be sent to the service",
-            "<li class=todo><span>Accepted by the application",
+            "<li class=\"done\"><span>Stored on this Hoop box<i class=\"unseen\"> (done)</i></span><time datetime=\"1970-01-01T00:01:00Z\">40 s ago</time>",
+            "<li class=\"now\" aria-current=\"step\"><span>Waits to be sent to the service",
+            "<li class=\"todo\"><span>Accepted by the application",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
@@ -436,7 +447,7 @@ mod tests {
         let ended =
             |state, received_at| page(&Status { state, received_at, finished_at: Some(90), ..status() }, Lang::En);
         let done = ended("accepted", Some(80));
-        assert!(done.contains("<h1>Done</h1>") && done.matches("<li class=done>").count() == 3, "{done}");
+        assert!(done.contains("<h1>Done</h1>") && done.matches("<li class=\"done\">").count() == 3, "{done}");
         let expired = ended("expired", None);
         assert!(expired.contains("Its time was over") && !expired.contains("Received by"), "{expired}");
         let rejected = ended("rejected", Some(80));
@@ -471,8 +482,8 @@ mod tests {
     #[test]
     fn a_total_of_any_size_has_a_percentage() {
         let huge = Status { total: u64::MAX, delivered: u64::MAX - 1, reason: None, ..status() };
-        assert!(page(&huge, Lang::En).contains("aria-valuenow=99"));
+        assert!(page(&huge, Lang::En).contains("aria-valuenow=\"99\""));
         let none = Status { total: 0, delivered: 0, ..status() };
-        assert!(page(&none, Lang::En).contains("aria-valuenow=0"));
+        assert!(page(&none, Lang::En).contains("aria-valuenow=\"0\""));
     }
 }

@@ -1,15 +1,16 @@
 //! Text into markup, and numbers into text. Pure.
 
 use super::words::{Unit, Words};
-use hoop_http::page::text;
+use hoop_pages::shown;
 use hoop_units::UnixTime;
+use maud::{Markup, html};
 
 /// The most characters that are shown of a name or caption; the middle goes, since the end of a name tells its kind.
 const SHOWN_MAX: usize = 140;
 
 /// A name or caption: as text, shortened, and apart from the direction of what stands around it.
-pub fn name(raw: &str) -> String {
-    format!("<bdi>{}</bdi>", text(&shortened(raw)))
+pub fn name(raw: &str) -> Markup {
+    html! { bdi { (shown(&shortened(raw))) } }
 }
 
 /// At most [`SHOWN_MAX`] characters of it.
@@ -41,17 +42,17 @@ pub fn size(bytes: u64, words: &Words) -> String {
 }
 
 /// A moment as seen from now, which the script keeps true.
-pub fn moment(at: UnixTime, now: UnixTime, words: &Words) -> String {
+pub fn moment(at: UnixTime, now: UnixTime, words: &Words) -> Markup {
     time(at, "", &relative(at, now, words))
 }
 
 /// The same of what is due: if it has not come to pass by then, it is due now.
-pub fn due(at: UnixTime, now: UnixTime, words: &Words) -> String {
+pub fn due(at: UnixTime, now: UnixTime, words: &Words) -> Markup {
     time(at, "due", &relative(at.max(now), now, words))
 }
 
-fn time(at: UnixTime, kind: &str, shown: &str) -> String {
-    format!("<time datetime=\"{at}\" data-relative=\"{kind}\">{}</time>", text(shown))
+fn time(at: UnixTime, kind: &str, words: &str) -> Markup {
+    html! { time datetime=(at) data-relative=(kind) { (words) } }
 }
 
 fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
@@ -74,8 +75,8 @@ mod tests {
     #[test]
     fn no_character_of_a_name_leaves_its_place() {
         let hostile = "a\"><script>'&\u{202e}gpj.\u{0}exe\nb\u{2066}";
-        let shown = name(hostile);
-        assert_eq!(shown, "<bdi>a&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}gpj.\u{fffd}exe b\u{fffd}</bdi>");
+        let shown = name(hostile).into_string();
+        assert_eq!(shown, "<bdi>a&quot;&gt;&lt;script&gt;'&amp;\u{fffd}gpj.\u{fffd}exe b\u{fffd}</bdi>");
     }
 
     #[test]
@@ -120,10 +121,8 @@ mod tests {
     #[test]
     fn a_due_time_is_never_shown_as_past() {
         let (words, now) = (Language::English.words(), UnixTime(1_000));
-        assert!(
-            due(UnixTime(900), now, words).contains("\">now<")
-                && moment(UnixTime(900), now, words).contains(">1 minute ago<")
-        );
-        assert!(due(UnixTime(1_030), now, words).contains(">in 30 seconds<"));
+        let (past, gone) = (due(UnixTime(900), now, words).0, moment(UnixTime(900), now, words).0);
+        assert!(past.contains("\">now<") && gone.contains(">1 minute ago<"), "{past} {gone}");
+        assert!(due(UnixTime(1_030), now, words).0.contains(">in 30 seconds<"));
     }
 }
