@@ -7,10 +7,11 @@
 use crate::readings::Readings;
 use hoop_timekeeper::{Over, Saved, Timekeeper};
 use hoop_units::{Timestamp, UnixTime};
+use parking_lot::{Mutex, MutexGuard};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What time it is is written down so often: 288 small writes a day wear out no flash.
@@ -39,7 +40,7 @@ impl Kept {
         }
         let kept =
             Self { readings, boot, path: path.to_owned(), keeper: Mutex::new(keeper), saved: Mutex::new(reading.mono) };
-        kept.save(&kept.keeper());
+        kept.save(&kept.keeper.lock());
         kept
     }
 
@@ -78,13 +79,13 @@ impl Kept {
     }
 
     pub fn confirm(&self, date: UnixTime) {
-        self.keeper().handle_service(self.readings.mono(), date);
+        self.keeper.lock().handle_service(self.readings.mono(), date);
     }
 
     pub fn look(&self, last: bool) {
         let saved = {
             let keeper = self.observed();
-            let since = self.readings.mono().since(*self.saved());
+            let since = self.readings.mono().since(*self.saved.lock());
             (last || since >= SAVE).then(|| keeper.saved(&self.boot))
         };
         if let Some(saved) = saved {
@@ -92,23 +93,15 @@ impl Kept {
         }
     }
 
-    fn keeper(&self) -> MutexGuard<'_, Timekeeper> {
-        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn saved(&self) -> MutexGuard<'_, Timestamp> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn passed(&self) -> MutexGuard<'_, Timekeeper> {
         let mono = self.readings.mono();
-        let mut keeper = self.keeper();
+        let mut keeper = self.keeper.lock();
         keeper.handle_time(mono);
         keeper
     }
 
     fn observed(&self) -> MutexGuard<'_, Timekeeper> {
-        let mut keeper = self.keeper();
+        let mut keeper = self.keeper.lock();
         let (before, was_sure) = (keeper.now(), keeper.is_sure());
         if keeper.observe(self.readings.read()) {
             tracing::info!(%before, now = %keeper.now(), "the time was set");
@@ -129,7 +122,7 @@ impl Kept {
     }
 
     fn write(&self, saved: &Saved) {
-        let mut last = self.saved();
+        let mut last = self.saved.lock();
         if Timestamp::from_micros(saved.mono_us) < *last {
             // Somebody was faster, and knew more.
             return;

@@ -5,6 +5,7 @@ use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
 use hoop_files::{Print, settled};
 use hoop_units::{NoPrefix, Prefix};
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
@@ -17,7 +18,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A device's file about its server (TOML). It holds the device's key: nobody else may read it.
@@ -357,7 +358,7 @@ impl Devices {
 
     /// Who stood in the file when it was last looked at.
     pub(crate) fn known(&self) -> BTreeMap<HostId, Rule> {
-        let rules = &self.file.read().1;
+        let rules = &self.file.read.lock().1;
         let rule =
             |(host, key): (&HostId, &DeviceKey)| (*host, Rule { key: *key, only: rules.only.get(host).cloned() });
         rules.keys.iter().map(rule).collect()
@@ -365,7 +366,7 @@ impl Devices {
 
     /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes. Whoever is known no more goes nowhere: it may have come before it was taken out.
     pub(crate) fn only(&self, host: HostId) -> Option<Vec<Prefix>> {
-        let rules = &self.file.read().1;
+        let rules = &self.file.read.lock().1;
         match rules.keys.contains_key(&host) {
             true => rules.only.get(&host).cloned(),
             false => Some(Vec::new()),
@@ -394,13 +395,9 @@ impl Devices {
 }
 
 impl Keys {
-    fn read(&self) -> MutexGuard<'_, (Option<Print>, Rules)> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the file if it is another than it was, once nobody writes it any more: what has come of it may be well-formed, and lack the `only` of devices that it has.
     fn look(&self) {
-        if self.read().0 == Print::of(&self.path) {
+        if self.read.lock().0 == Print::of(&self.path) {
             return;
         }
         if settled(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -408,18 +405,18 @@ impl Keys {
         }
         // A file that is not taken is looked at once, until it changes again.
         let print = Print::of(&self.path);
-        self.read().0 = print;
+        self.read.lock().0 = print;
         let read = rules(&self.path);
         self.is_taken.store(read.is_ok(), Ordering::Relaxed);
         match read {
-            Ok(rules) => self.read().1 = rules,
+            Ok(rules) => self.read.lock().1 = rules,
             // Half written, perhaps: who was known stays known.
             Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
         }
     }
 
     fn find(&self, host: HostId) -> Option<DeviceKey> {
-        let key = self.read().1.keys.get(&host).copied();
+        let key = self.read.lock().1.keys.get(&host).copied();
         if key.is_none() {
             tracing::debug!(host = hex::encode(host.0), "a device that is not in the file of devices");
         }

@@ -1,6 +1,7 @@
 //! What may be exchanged while it is used: [`Current`].
 
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 /// A value that is read often and exchanged seldom, as when a configuration is read again. Whoever has got it keeps what he got.
 #[derive(Debug)]
@@ -14,11 +15,11 @@ impl<T> Current<T> {
 
     /// The value that holds now.
     pub fn get(&self) -> Arc<T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     /// Exchanges it, for all who ask from now on.
     pub fn set(&self, value: T) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+        *self.0.write() = Arc::new(value);
     }
 }
