@@ -8,8 +8,8 @@ use crate::readings::Readings;
 use hoop_timekeeper::{Over, Saved, Timekeeper};
 use hoop_units::{Timestamp, UnixTime};
 use parking_lot::{Mutex, MutexGuard};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +127,8 @@ impl Kept {
             // Somebody was faster, and knew more.
             return;
         }
-        match store(&self.path, saved) {
+        match serde_json::to_vec(saved).map_err(io::Error::from).and_then(|text| hoop_files::replace(&self.path, &text))
+        {
             Ok(()) => *last = Timestamp::from_micros(saved.mono_us),
             Err(error) => {
                 tracing::error!(%error, path = %self.path.display(), "what time it is cannot be written down")
@@ -146,21 +147,6 @@ fn load(path: &Path) -> Option<Saved> {
             None
         }
     }
-}
-
-/// Either the old file is there after a crash, or the new one.
-fn store(path: &Path, saved: &Saved) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&new)?;
-    file.write_all(&serde_json::to_vec(saved)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

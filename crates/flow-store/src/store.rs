@@ -7,7 +7,7 @@ use crate::settings::Settings;
 use crate::sync::{Mark, Shared};
 use crate::{Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
 use hoop_clock::Clock;
-use hoop_files::LockError;
+use hoop_files::{Lock, LockError};
 use hoop_flow::FlowName;
 use hoop_units::ByteRange;
 use parking_lot::Mutex;
@@ -98,7 +98,11 @@ impl Store {
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         let folder = &settings.folder;
         hoop_files::folder(folder).map_err(io::Error::from).map_err(OpenError::at(folder))?;
-        let lock = Lock::take(folder)?;
+        let path = folder.join("lock");
+        let lock = Lock::take(&path).map_err(|error| match error {
+            LockError::Held => OpenError::Locked(folder.into()),
+            LockError::File(source) => OpenError::Folder { path, source },
+        })?;
         let clock = settings.clock.clone().keep(&folder.join("clock"));
         let (flows, mut damages) = Flows::open(&folder.join("flows"), settings, clock.clone())?;
         let (mut octets, more) = Octets::open(&folder.join("octets"), settings)?;
@@ -322,28 +326,6 @@ impl OctetStore for Store {
 
     fn held(&self, name: FlowName) -> Option<ByteRange> {
         self.octets.with(|octets| octets.held(name))
-    }
-}
-
-/// Held while a process has the store.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Lock {
-    fn take(folder: &Path) -> Result<Self, OpenError> {
-        let path = folder.join("lock");
-        match hoop_files::lock(&path) {
-            Ok(file) => Ok(Self(file)),
-            Err(LockError::Held) => Err(OpenError::Locked(folder.into())),
-            Err(LockError::File(source)) => Err(OpenError::Folder { path, source }),
-        }
-    }
-}
-
-impl Drop for Lock {
-    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
     }
 }
 

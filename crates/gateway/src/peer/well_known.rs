@@ -3,20 +3,19 @@
 //! A good answer holds for ten minutes, a bad one for one minute, and silence for half a minute. The last good answer is kept beyond that, also on disk
 //! (`services.json` in the spool). Whether a service demands permits, and by which keys they are checked, must be known while the line is down.
 
-use parking_lot::Mutex;
 use super::destination::{DEST_MAX, Dest};
 use hoop_http::{Clock, Code, Origin, Problem};
 use hoop_seal::KwsId;
 use hoop_seal::signing::PublicKey;
 use hoop_units::{Timestamp, UnixTime};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use url::{Host, Url};
 
@@ -314,7 +313,11 @@ impl WellKnownCache {
 
     /// How long ago an origin was asked last, in this run.
     pub fn age(&self, origin: &Origin) -> Option<Duration> {
-        self.known.lock().get(origin).filter(|known| !matches!(known.learned, Learned::Read)).map(|known| known.at.elapsed())
+        self.known
+            .lock()
+            .get(origin)
+            .filter(|known| !matches!(known.learned, Learned::Read))
+            .map(|known| known.at.elapsed())
     }
 
     /// Remembers that an origin gave no answer.
@@ -331,7 +334,7 @@ impl WellKnownCache {
         self.news.store(false, Ordering::Relaxed);
         let kept: Vec<Kept> = self.known.lock().iter().filter_map(|(origin, known)| Kept::of(origin, known)).collect();
         let bytes = serde_json::to_vec(&kept).expect("texts and numbers have a JSON form");
-        if let Err(error) = replace(file, &bytes) {
+        if let Err(error) = hoop_files::replace(file, &bytes) {
             tracing::warn!(%error, "cannot keep what services say; they are asked again after a restart");
         }
     }
@@ -363,13 +366,6 @@ fn site(origin: &Origin) -> String {
         }
         address => address.to_string(),
     }
-}
-
-/// Writes a file beside it and puts it in its place.
-fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = file.with_extension("new");
-    hoop_files::create(&fresh)?.write_all(bytes)?;
-    std::fs::rename(fresh, file)
 }
 
 impl Kept {
