@@ -18,7 +18,6 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use url::Host;
 
 /// The service's flags; a configuration file has the same names (`trusted-proxy = ["127.0.0.1"]`). What is typed counts
 /// more than what is in the file, and lists add up.
@@ -297,12 +296,7 @@ fn permits(named: Option<&str>, gateways: Vec<String>) -> Result<Permits, Failur
 
 /// Whether what users have in the address bar is plain HTTP to another machine.
 fn is_in_the_open(origin: &Origin) -> bool {
-    let loopback = match origin.host() {
-        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
-        Host::Ipv4(address) => address.is_loopback(),
-        Host::Ipv6(address) => address.is_loopback(),
-    };
-    !origin.is_https() && !loopback
+    !origin.is_https() && !origin.is_loopback()
 }
 
 fn routes(path: &Path) -> Result<Routes, Failure> {
