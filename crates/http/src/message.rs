@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod head;
+pub(crate) mod hop_by_hop;
 pub(crate) mod lines;
 pub(crate) mod origin;
 pub mod page;
