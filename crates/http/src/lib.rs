@@ -6,7 +6,6 @@
 //! - [`RequestBody`]: a request's body, which takes little memory however many come at once.
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
-//! - [`page`]: what pages need: the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
 //! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again; [`Fixed`]: what may not.
 //! - [`Clock`] and [`Rng`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file ([`keep_time`]).
@@ -27,7 +26,6 @@ pub use message::body::{Body, BodyError, ReadError, empty, full, in_pieces, json
 pub use message::hop_by_hop::HOP_BY_HOP;
 pub use message::lines::Lines;
 pub use message::origin::{Origin, OriginError};
-pub use message::page;
 pub use message::problem::{Code, Problem, retry_after};
 pub use places::{Place, Places, Share};
 pub use process::current::{Current, Fixed};

@@ -7,10 +7,8 @@
 mod html;
 mod overview;
 mod upload;
-mod words;
 
 pub use html::{POLICY, Place, script, style};
-pub use words::Lang;
 
 use super::state::Web;
 use super::status::{Status, write_wait};
@@ -20,7 +18,8 @@ use crate::access::representation::Representation;
 use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
-use hoop_pages::shown;
+use hoop_pages::words::MonitorWords;
+use hoop_pages::{Language, shown};
 use hoop_spool::{State, StoreError, Upload};
 use hoop_units::{Timestamp, UploadId};
 use html::Live;
@@ -57,7 +56,7 @@ impl Visit<'_> {
 
     fn stream(&self, topic: Topic) -> Response<Body> {
         let counted = self.web.streams.clone();
-        let page = self.parameter("page").map(|_| Lang::of(self.headers));
+        let page = self.parameter("page").map(|_| Language::of(self.headers));
         let watch = Watch { web: self.web.clone(), topic, page, seen: None };
         events(self.shutdown.clone(), move |events| async move {
             let _counted = counted;
@@ -69,7 +68,7 @@ impl Visit<'_> {
 /// `GET /monitor?ID=…`
 pub async fn show_upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let wanted = Representation::of(visit.headers);
-    let lang = Lang::of(visit.headers);
+    let lang = Language::of(visit.headers);
     let upload = match known(visit).await {
         Ok(upload) => upload,
         Err(problem) if wanted == Representation::Html => return Ok(refusal(&problem, lang)),
@@ -110,7 +109,7 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let mut response = match wanted {
         Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
         Representation::Html => {
-            let lang = Lang::of(visit.headers);
+            let lang = Language::of(visit.headers);
             let live = overview.live(lang, visit.web.core.clock.unix());
             html::answer(StatusCode::OK, html::page(lang, &live, Some("/?page"), &programs(lang, &visit.place)))
         }
@@ -120,14 +119,15 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
 }
 
 /// What programs find here.
-fn programs(lang: Lang, place: &Place) -> Markup {
+fn programs(lang: Language, place: &Place) -> Markup {
+    let words = MonitorWords::of(lang);
     let base = shown(&place.base);
     html! {
         details.programs {
-            summary { (lang.text("For programs", "Pour les programmes")) }
+            summary { (words.for_programs) }
             p {
-                (lang.text("Uploads are offered at", "Les envois se déposent à")) " " code { (base) "/offload" } " "
-                (lang.text("and followed at the link that is answered.", "et se suivent au lien donné en réponse.")) " "
+                (words.offered_at) " " code { (base) "/offload" } " "
+                (words.followed_at) " "
                 code { "hoop push --gateway " (base) }
             }
         }
@@ -135,23 +135,12 @@ fn programs(lang: Lang, place: &Place) -> Markup {
 }
 
 /// The page of a refusal.
-fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
+fn refusal(problem: &Problem, lang: Language) -> Response<Body> {
+    let words = MonitorWords::of(lang);
     let (title, more) = match problem.code {
-        Code::UploadUnknown => (
-            lang.text("Nothing is known of this upload", "Cet envoi est inconnu"),
-            lang.text(
-                "It may have been forgotten here, a week after it ended; or the link leads to another Hoop box.",
-                "Il a peut-être été oublié ici, une semaine après sa fin\u{a0}; ou le lien mène à un autre boîtier Hoop.",
-            ),
-        ),
-        Code::RequestInvalid => (
-            lang.text("This link is incomplete", "Ce lien est incomplet"),
-            lang.text("Open it as it was shown to you.", "Ouvrez-le tel qu’il vous a été montré."),
-        ),
-        _ => (
-            lang.text("This Hoop box has a problem", "Ce boîtier Hoop a un problème"),
-            lang.text("Its owner finds the cause in its log.", "Son propriétaire en trouve la cause dans son journal."),
-        ),
+        Code::UploadUnknown => (words.unknown_upload.label, words.unknown_upload.meaning),
+        Code::RequestInvalid => (words.incomplete.label, words.incomplete.meaning),
+        _ => (words.problem.label, words.problem.meaning),
     };
     let html = html! {
         section.card.hero.bad {
@@ -196,7 +185,7 @@ struct Watch {
     web: Arc<Web>,
     topic: Topic,
     /// Of a page's script: which language it is in.
-    page: Option<Lang>,
+    page: Option<Language>,
     /// What was seen last, as of which revision and when.
     seen: Option<(u64, Timestamp, Known)>,
 }

@@ -1,8 +1,8 @@
 //! The frame of a page, and the small parts that pages share.
 
-use super::words::Lang;
 use hoop_http::Body;
-use hoop_pages::{asset, shown};
+use hoop_pages::words::MonitorWords;
+use hoop_pages::{Language, asset, shown};
 use hoop_units::UnixTime;
 use http::{HeaderMap, Response, StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -41,7 +41,7 @@ pub struct Place {
 }
 
 /// A whole page: what changes, where its events come from (`None`: nothing will change), and what stays.
-pub fn page(lang: Lang, live: &Live, events: Option<&str>, rest: &Markup) -> Markup {
+pub fn page(lang: Language, live: &Live, events: Option<&str>, rest: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang=(lang.tag()) {
@@ -107,26 +107,26 @@ pub fn ring(percent: Option<u64>, middle: &Markup, label: &str) -> Markup {
 }
 
 /// A link to a page, to be copied or scanned.
-pub fn share(lang: Lang, place: &Place, path: &str) -> Markup {
+pub fn share(lang: Language, place: &Place, path: &str) -> Markup {
+    let words = MonitorWords::of(lang);
     let url = format!("{}{path}", place.base);
     let reach = match place.everywhere {
-        true => lang.text("This link works from anywhere.", "Ce lien fonctionne de partout."),
-        false => lang.text("This link works in this network only.", "Ce lien ne fonctionne que dans ce réseau."),
+        true => words.reach_everywhere,
+        false => words.reach_here,
     };
-    let note =
-        lang.text("Whoever has it sees this page, and nothing more.", "Qui l’a voit cette page, et rien de plus.");
+    let note = words.link_shows;
     html! {
         section.share {
             div {
-                h2 { (lang.text("Follow it on another device", "Suivre sur un autre appareil")) }
+                h2 { (words.follow) }
                 p { (reach) " " (note) }
                 div.link {
-                    input readonly value=(shown(&url)) aria-label=(lang.text("Link to this page", "Lien vers cette page"));
-                    button #copy hidden data-done=(lang.text("Copied", "Copié")) { (lang.text("Copy", "Copier")) }
-                    button #share hidden { (lang.text("Share", "Partager")) }
+                    input readonly value=(shown(&url)) aria-label=(words.link);
+                    button #copy hidden data-done=(words.copied) { (words.copy) }
+                    button #share hidden { (words.share) }
                 }
             }
-            @if let Some(code) = qr(&url, lang.text("QR code of the link", "Code QR du lien")) { (code) }
+            @if let Some(code) = qr(&url, words.qr_code) { (code) }
         }
     }
 }

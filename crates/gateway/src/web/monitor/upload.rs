@@ -1,9 +1,9 @@
 //! The page of an upload.
 
 use super::html::{Live, ring, time};
-use super::words::Lang;
 use crate::web::status::Status;
-use hoop_pages::shown;
+use hoop_pages::words::{MonitorWords, reason};
+use hoop_pages::{Language, shown};
 use hoop_spool::{KEEP_SECS, State};
 use hoop_units::{Bitrate, UnixTime};
 use maud::{Markup, html};
@@ -52,7 +52,8 @@ impl Tone {
 }
 
 /// What changes of an upload's page.
-pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
+pub fn live(status: &Status, lang: Language, now: UnixTime) -> Live {
+    let words = MonitorWords::of(lang);
     let state = State::by_name(status.state).unwrap_or(State::Receiving);
     let (headline, more) = headline(lang, state);
     let waits = status.reason.is_some() && !state.is_final();
@@ -63,8 +64,8 @@ pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
         None => html! { (tone.sign()) },
     };
     let label = match state {
-        State::Receiving => lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop"),
-        _ => lang.text("Delivered to the service", "Livré au service"),
+        State::Receiving => words.stored_here,
+        _ => words.delivered,
     };
     let html = html! {
         section.card.hero.(tone.class()) {
@@ -88,82 +89,34 @@ pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
 }
 
 /// A few words for a state, for lists.
-pub const fn short(lang: Lang, state: State) -> &'static str {
+pub const fn short(lang: Language, state: State) -> &'static str {
     headline(lang, state).0
 }
 
-const fn headline(lang: Lang, state: State) -> (&'static str, &'static str) {
-    let (english, french) = match state {
-        State::Receiving => (
-            ("Coming in", "Please stay until this page says that you may leave."),
-            ("Réception en cours", "Restez jusqu’à ce que cette page dise que vous pouvez partir."),
-        ),
-        State::Stored => (
-            ("Safe here", "You may leave: this Hoop box has all of it, and delivers it by itself."),
-            ("En sécurité ici", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
-        ),
-        State::Delivering => (
-            ("On its way", "You may leave: this Hoop box has all of it, and delivers it by itself."),
-            ("En route", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
-        ),
-        State::Received => (
-            ("Arrived", "The service has all of it, and hands it to the application."),
-            ("Arrivé", "Le service a tout, et le remet à l’application."),
-        ),
-        State::Held => (
-            ("Finish it at the site", "The service has all of it, and waits for you: sign in there, and press Finish."),
-            (
-                "À terminer sur le site",
-                "Le service a tout, et vous attend\u{a0}: connectez-vous là-bas, et appuyez sur Terminer.",
-            ),
-        ),
-        State::Accepted => {
-            (("Done", "The application has accepted your upload."), ("Terminé", "L’application a accepté votre envoi."))
-        }
-        State::Rejected => (
-            ("Not accepted", "Your upload arrived, and the application did not want it."),
-            ("Non accepté", "Votre envoi est arrivé, et l’application n’en a pas voulu."),
-        ),
-        State::Unknown => (
-            (
-                "Perhaps delivered",
-                "The application was handed all of it, but its answer was lost. Look there before you send it again.",
-            ),
-            (
-                "Peut-être livré",
-                "L’application a tout reçu, mais sa réponse s’est perdue. Vérifiez là-bas avant de renvoyer.",
-            ),
-        ),
-        State::Stopped => (
-            ("Stopped", "Its owner stopped this upload at the service."),
-            ("Arrêté", "Son propriétaire a arrêté cet envoi auprès du service."),
-        ),
-        State::Expired => (
-            ("Too late", "It could not be delivered before its time was over."),
-            ("Trop tard", "Il n’a pas pu être livré à temps."),
-        ),
-        State::Refused => (
-            ("Refused by the service", "Sending the same again would not help."),
-            ("Refusé par le service", "Renvoyer la même chose n’y changerait rien."),
-        ),
+const fn headline(lang: Language, state: State) -> (&'static str, &'static str) {
+    let words = MonitorWords::of(lang);
+    let told = match state {
+        State::Receiving => &words.receiving,
+        State::Stored => &words.stored,
+        State::Delivering => &words.delivering,
+        State::Received => &words.received,
+        State::Held => &words.held,
+        State::Accepted => &words.accepted,
+        State::Rejected => &words.rejected,
+        State::Unknown => &words.unknown,
+        State::Stopped => &words.stopped,
+        State::Expired => &words.expired,
+        State::Refused => &words.refused,
     };
-    match lang {
-        Lang::En => english,
-        Lang::Fr => french,
-    }
+    (told.label, told.meaning)
 }
 
 /// What a reader learns whose connection to the gateway has gone.
-const fn lost(lang: Lang, state: State) -> &'static str {
+const fn lost(lang: Language, state: State) -> &'static str {
+    let words = MonitorWords::of(lang);
     match state {
-        State::Receiving => lang.text(
-            "This page has lost the Hoop box. Is this device still in its network?",
-            "Cette page a perdu le boîtier Hoop. Cet appareil est-il encore dans son réseau\u{a0}?",
-        ),
-        _ => lang.text(
-            "This page has lost the Hoop box, and shows what it knew last. Your upload goes on without it.",
-            "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier. Votre envoi continue sans elle.",
-        ),
+        State::Receiving => words.lost_receiving,
+        _ => words.lost_upload,
     }
 }
 
@@ -189,17 +142,14 @@ fn percent(status: &Status, state: State) -> Option<u64> {
 }
 
 /// Amount, rate and time.
-fn movement(status: &Status, state: State, lang: Lang) -> Markup {
+fn movement(status: &Status, state: State, lang: Language) -> Markup {
     let Some((done, of)) = amount(status, state) else { return html! {} };
-    let mut words = format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(of));
+    let mut words = format!("{} {} {}", lang.size(done), MonitorWords::of(lang).of, lang.size(of));
     if state == State::Receiving {
         // It is delivered already; the rate is that of delivery, and nobody knows when the rest comes.
         if status.delivered > 0 {
             let there = lang.size(status.delivered);
-            words += &match lang {
-                Lang::En => format!(" · {there} at the service already"),
-                Lang::Fr => format!(" · {there} déjà chez le service"),
-            };
+            words += &(MonitorWords::of(lang).already)(&there);
         }
     } else if let Some(rate) = status.rate_bps.filter(|rate| *rate > 0) {
         let left = lang.span(Bitrate::bps(rate).time_for(of - done.min(of)).as_secs());
@@ -209,23 +159,24 @@ fn movement(status: &Status, state: State, lang: Lang) -> Markup {
 }
 
 /// Where the owner of a held upload finishes it (`docs/protocol.md` §7).
-fn sign_in(status: &Status, state: State, lang: Lang) -> Markup {
-    let words = lang.text("To your uploads at the site", "Vers vos envois sur le site");
+fn sign_in(status: &Status, state: State, lang: Language) -> Markup {
+    let words = MonitorWords::of(lang).to_uploads;
     html! {
         @if state == State::Held { p { a.act href={ (shown(&status.dest_origin)) "/hoop/uploads" } { (words) } } }
     }
 }
 
-fn way_words(status: &Status, lang: Lang) -> &'static str {
-    status.reason.as_ref().map_or("", |reason| lang.reason(&reason.code))
+fn way_words(status: &Status, lang: Language) -> &'static str {
+    status.reason.as_ref().map_or("", |known| reason(lang, &known.code))
 }
 
 /// What is in the way, and when it is tried next.
-fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
+fn way(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
     let Some(reason) = &status.reason else { return its_time(status, state, lang, now) };
     let next = match status.next_attempt.map_or(0, |at| UnixTime(at).since(now)) {
-        0 => lang.text("Being tried again now.", "Nouvel essai en cours.").to_owned(),
-        secs => format!("{} {}.", lang.text("Next try", "Prochain essai"), lang.within(secs.into())),
+        0 => words.tried_now.to_owned(),
+        secs => format!("{} {}.", words.next_try, lang.within(secs.into())),
     };
     // Most ends are told by the headline; of a refusal only the code says why.
     let told = state.is_final() && state != State::Refused;
@@ -236,11 +187,11 @@ fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
             @if !state.is_final() && state != State::Held {
                 p {
                     (next)
-                    @if status.attempts > 1 { " " (status.attempts) " " (lang.text("attempts so far.", "essais jusqu’ici.")) }
+                    @if status.attempts > 1 { " " (status.attempts) " " (words.attempts) }
                 }
             }
             details {
-                summary { (lang.text("Technical details", "Détails techniques")) }
+                summary { (words.details) }
                 p { code { (shown(&reason.code)) } " " (shown(&reason.detail)) }
             }
         }
@@ -248,33 +199,33 @@ fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
 }
 
 /// When what lies here whole, and has nothing in the way but the hour, goes on.
-fn its_time(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
+fn its_time(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
     let secs = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
     html! {
         @if secs > 0 && matches!(state, State::Stored | State::Delivering) {
             section.card.way {
-                h2 { (lang.text("It waits for its time.", "Il attend son heure.")) }
-                p { (lang.text("Delivery goes on", "La livraison continue")) " " (lang.within(secs.into())) "." }
+                h2 { (words.waits_for_time) }
+                p { (words.goes_on) " " (lang.within(secs.into())) "." }
             }
         }
     }
 }
 
 /// The steps that an upload takes, as far as it came.
-fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
-    let stored = lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop");
-    let received = lang.text("Received by the service", "Reçu par le service");
-    let accepted = lang.text("Accepted by the application", "Accepté par l’application");
+fn chain(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
+    let stored = words.stored_here;
+    let received = words.received_there;
+    let accepted = words.accepted_there;
     let mut steps = vec![(stored, status.stored_at), (received, status.received_at)];
     // What ends an upload badly stands where it was, and nothing follows.
     let end = match state {
-        State::Rejected => Some(lang.text("Refused by the application", "Refusé par l’application")),
-        State::Unknown => {
-            Some(lang.text("The application’s answer was lost", "La réponse de l’application s’est perdue"))
-        }
-        State::Stopped => Some(lang.text("Stopped by its owner", "Arrêté par son propriétaire")),
-        State::Expired => Some(lang.text("Its time was over", "Son délai est dépassé")),
-        State::Refused => Some(lang.text("Refused by the service", "Refusé par le service")),
+        State::Rejected => Some(words.rejected_there),
+        State::Unknown => Some(words.answer_lost),
+        State::Stopped => Some(words.stopped_there),
+        State::Expired => Some(words.time_over),
+        State::Refused => Some(words.refused_there),
         State::Receiving | State::Stored | State::Delivering | State::Received | State::Held | State::Accepted => None,
     };
     match end {
@@ -287,9 +238,9 @@ fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
         @for (index, (text, at)) in steps.into_iter().enumerate() {
             @let is_now = now_at == Some(index);
             @let (class, aloud) = match (at, is_now) {
-                (Some(_), _) => ("done", lang.text("done", "fait")),
-                (None, true) => ("now", lang.text("now", "en cours")),
-                (None, false) => ("todo", lang.text("to come", "à venir")),
+                (Some(_), _) => ("done", words.done),
+                (None, true) => ("now", words.now),
+                (None, false) => ("todo", words.to_come),
             };
             li.(class) aria-current=[is_now.then_some("step")] {
                 span {
@@ -309,44 +260,44 @@ fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
 }
 
 /// The step that an upload is at.
-const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
+const fn doing(lang: Language, state: State, waits: bool) -> &'static str {
+    let words = MonitorWords::of(lang);
     match state {
-        State::Receiving => lang.text("Being stored on this Hoop box", "En cours d’enregistrement sur ce boîtier Hoop"),
-        State::Stored | State::Delivering if waits => {
-            lang.text("Waits to be sent to the service", "Attend d’être transmis au service")
-        }
-        State::Stored => lang.text("Waits for its turn to be sent", "Attend son tour d’être transmis"),
-        State::Delivering => lang.text("Being sent to the service", "En cours de transmission au service"),
-        State::Held => lang.text("Waits for you at the site", "Vous attend sur le site"),
+        State::Receiving => words.being_stored,
+        State::Stored | State::Delivering if waits => words.waits_to_be_sent,
+        State::Stored => words.waits_for_turn,
+        State::Delivering => words.being_sent,
+        State::Held => words.waits_for_you,
         State::Received
         | State::Accepted
         | State::Rejected
         | State::Unknown
         | State::Stopped
         | State::Expired
-        | State::Refused => lang.text("Being handed to the application", "En cours de remise à l’application"),
+        | State::Refused => words.being_handed,
     }
 }
 
-fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> Markup {
+fn facts(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
     let begun = lang.ago(now.since(UnixTime(status.created)).into());
     // Where the line is too short it breaks in the middle.
     let (start, end) = status.id.split_at(status.id.len() / 2);
     html! {
         section.card {
             dl {
-                dt { (lang.text("For", "Pour")) }
+                dt { (words.destination) }
                 dd { (shown(status.dest_origin.trim_start_matches("https://"))) }
-                dt { (lang.text("Size", "Taille")) }
+                dt { (words.size) }
                 dd { (lang.size(status.total)) }
-                dt { (lang.text("Begun", "Commencé")) }
+                dt { (words.begun) }
                 dd { (time(status.created, &begun)) }
                 @if !state.is_final() {
                     @let until = UnixTime(status.expires).plus_secs(KEEP_SECS);
-                    dt { (lang.text("Expires", "Expire")) }
+                    dt { (words.expires) }
                     dd { (time(until.0, &lang.within(until.since(now).into()))) }
                 }
-                dt { (lang.text("Upload", "Envoi")) }
+                dt { (words.upload) }
                 dd { code { (start) wbr; (end) } }
             }
         }
@@ -390,12 +341,12 @@ mod tests {
 
     #[test]
     fn a_waiting_upload_tells_its_reason_or_when_its_hours_begin() {
-        let html = page(&waiting(), Lang::En);
+        let html = page(&waiting(), Language::English);
         assert!(html.contains("It waits for its time.") && html.contains("Delivery goes on in 2 h"), "{html}");
         for other in
             [Status { next_attempt: Some(NOW.0), ..waiting() }, Status { state: "receiving", ..waiting() }, status()]
         {
-            let html = page(&other, Lang::En);
+            let html = page(&other, Language::English);
             assert!(!html.contains("It waits for its time."), "{html}");
         }
     }
@@ -405,13 +356,13 @@ mod tests {
     }
 
     /// Without the spaces that keep a line together.
-    fn page(status: &Status, lang: Lang) -> String {
+    fn page(status: &Status, lang: Language) -> String {
         live(status, lang, NOW).html.replace('\u{a0}', " ")
     }
 
     #[test]
     fn the_page_says_where_the_upload_stands_and_when_it_is_tried_again() {
-        let page = page(&status(), Lang::En);
+        let page = page(&status(), Language::English);
         for part in [
             "You may leave",
             "aria-valuenow=\"33\"",
@@ -428,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_page_speaks_french() {
-        let page = page(&status(), Lang::Fr);
+        let page = page(&status(), Language::French);
         for part in
             ["Vous pouvez partir", "1,0 Mo sur 3,0 Mo", "Prochain essai dans 1 min 30 s. 2 essais", "il y a 40 s"]
         {
@@ -438,14 +389,15 @@ mod tests {
 
     #[test]
     fn what_another_end_wrote_is_shown_as_text() {
-        let page = page(&status(), Lang::En);
+        let page = page(&status(), Language::English);
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
     }
 
     #[test]
     fn an_end_stands_where_it_was_and_nothing_follows_it() {
-        let ended =
-            |state, received_at| page(&Status { state, received_at, finished_at: Some(90), ..status() }, Lang::En);
+        let ended = |state, received_at| {
+            page(&Status { state, received_at, finished_at: Some(90), ..status() }, Language::English)
+        };
         let done = ended("accepted", Some(80));
         assert!(done.contains("<h1>Done</h1>") && done.matches("<li class=\"done\">").count() == 3, "{done}");
         let expired = ended("expired", None);
@@ -463,27 +415,27 @@ mod tests {
     #[test]
     fn who_must_sign_in_is_led_to_the_list_of_uploads_at_the_service() {
         let link = "href=\"https://photos.example/hoop/uploads\"";
-        assert!(page(&Status { state: "held", ..status() }, Lang::En).contains(link));
+        assert!(page(&Status { state: "held", ..status() }, Language::English).contains(link));
         for code in ["sign-in-required", "form-token-refused", "not-permitted", "upstream-failed"] {
-            let reason =
+            let known =
                 Some(crate::peer::status::ReasonDocument { code: code.into(), detail: "it answered 403".into() });
-            for lang in [Lang::En, Lang::Fr] {
-                let page = page(&Status { state: "held", reason: reason.clone(), ..waiting() }, lang);
-                assert!(page.contains(lang.reason(code)), "{code}: {page}");
+            for lang in [Language::English, Language::French] {
+                let page = page(&Status { state: "held", reason: known.clone(), ..waiting() }, lang);
+                assert!(page.contains(reason(lang, code)), "{code}: {page}");
                 assert!(
                     !page.contains("tried again") && !page.contains("Next try") && !page.contains("essai"),
                     "{page}"
                 );
             }
         }
-        assert!(!page(&status(), Lang::En).contains(link));
+        assert!(!page(&status(), Language::English).contains(link));
     }
 
     #[test]
     fn a_total_of_any_size_has_a_percentage() {
         let huge = Status { total: u64::MAX, delivered: u64::MAX - 1, reason: None, ..status() };
-        assert!(page(&huge, Lang::En).contains("aria-valuenow=\"99\""));
+        assert!(page(&huge, Language::English).contains("aria-valuenow=\"99\""));
         let none = Status { total: 0, delivered: 0, ..status() };
-        assert!(page(&none, Lang::En).contains("aria-valuenow=\"0\""));
+        assert!(page(&none, Language::English).contains("aria-valuenow=\"0\""));
     }
 }

@@ -1,8 +1,8 @@
 //! The frame around every page: [`page`], and the page of a [`refusal`].
 
-use super::words::{Language, Words};
 use hoop_http::{Body, Code, Origin, Problem};
-use hoop_pages::{answer, shown};
+use hoop_pages::words::ServiceWords;
+use hoop_pages::{Language, answer, shown};
 use http::{HeaderName, Response, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 
@@ -48,7 +48,7 @@ pub fn page(status: StatusCode, page: Markup) -> Response<Body> {
 
 /// A refusal, for whoever sent a form or opened a page.
 pub fn refusal(frame: &Frame<'_>, problem: &Problem) -> Response<Body> {
-    let words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     let (explained, detailed) = match problem.code {
         Code::SignInRequired => {
             return page(problem.code.status(), shell(frame, words.sign_in_title, "", &sign_in(frame)));
@@ -78,7 +78,7 @@ pub fn refusal(frame: &Frame<'_>, problem: &Problem) -> Response<Body> {
 
 /// What to do for somebody whom the application does not know.
 pub fn sign_in(frame: &Frame<'_>) -> Markup {
-    let words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     html! {
         section #sign-in.card.notice {
             h2 { (words.sign_in_title) }
@@ -99,11 +99,11 @@ fn link(origin: &Origin, url: &str) -> Option<String> {
 
 /// The frame around every page. `here` is the path that the page stands at.
 pub fn shell(frame: &Frame<'_>, title: &str, here: &str, main: &Markup) -> Markup {
-    let words: &Words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     let site = shown(frame.origin.authority());
     html! {
         (DOCTYPE)
-        html lang=(words.tag) {
+        html lang=(words.language.tag()) {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";

@@ -1,10 +1,10 @@
 //! My uploads: [`list`].
 
 use super::frame::{Asker, Frame, shell, sign_in};
-use super::markup::{due, moment, name, shortened, size};
-use super::words::{Standing, Words};
+use super::markup::{due, moment, name, shortened};
 use hoop_http::Code;
 use hoop_pages::shown;
+use hoop_pages::words::{ServiceWords, Told};
 use hoop_units::UnixTime;
 use maud::{Markup, Render, html};
 use serde::Deserialize;
@@ -31,7 +31,7 @@ pub struct ListView<'a> {
 
 /// The page at `/hoop/uploads`.
 pub fn list(frame: &Frame<'_>, view: &ListView<'_>) -> Markup {
-    let words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     let entries: Vec<Entry> = view.uploads.iter().filter_map(|status| Entry::deserialize(status).ok()).collect();
     let main = html! {
         h1 { (words.uploads) }
@@ -47,7 +47,7 @@ pub fn list(frame: &Frame<'_>, view: &ListView<'_>) -> Markup {
 
 /// The part that the script replaces as a whole if it must.
 fn uploads(frame: &Frame<'_>, view: &ListView<'_>, entries: &[Entry]) -> Markup {
-    let words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     let mut quiet = 0;
     let (folded, open): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| {
         let ended = entry.state.has_ended();
@@ -58,8 +58,8 @@ fn uploads(frame: &Frame<'_>, view: &ListView<'_>, entries: &[Entry]) -> Markup 
         html! { ol.uploads { @for entry in entries { (row(frame, entry, view.now)) } } }
     };
     html! {
-        div data-uploads data-working=(words.working) data-failed=(words.failed) data-units=(words.size_units.join(" "))
-            data-decimal=(words.decimal) data-progress=((words.progress)("{0}", "{1}")) {
+        div data-uploads data-working=(words.working) data-failed=(words.failed) data-units=(words.language.size_units().join(" "))
+            data-decimal=(words.language.decimal()) data-progress=((words.progress)("{0}", "{1}")) {
             @if !entries.is_empty() {
                 (summary(words, entries))
                 (rows(&open))
@@ -74,7 +74,7 @@ fn uploads(frame: &Frame<'_>, view: &ListView<'_>, entries: &[Entry]) -> Markup 
     }
 }
 
-fn summary(words: &Words, entries: &[Entry]) -> Markup {
+fn summary(words: &ServiceWords, entries: &[Entry]) -> Markup {
     let held = entries.iter().filter(|entry| entry.state == State::Held);
     let moving = entries.iter().filter(|entry| !entry.state.has_ended() && entry.state != State::Held).count();
     let mut parts = Vec::new();
@@ -174,7 +174,7 @@ impl State {
         }
     }
 
-    const fn words(self, words: &Words) -> &Standing {
+    const fn words(self, words: &ServiceWords) -> &Told {
         match self {
             Self::Announced => &words.announced,
             Self::Receiving => &words.receiving,
@@ -207,7 +207,7 @@ impl Entry {
     }
 
     /// What a person calls it: caption, else files, else where it goes.
-    fn title(&self, words: &Words) -> Markup {
+    fn title(&self, words: &ServiceWords) -> Markup {
         if let Some(caption) = self.caption.as_deref().filter(|caption| !caption.trim().is_empty()) {
             return name(caption);
         }
@@ -259,7 +259,7 @@ impl Entry {
 }
 
 fn row(frame: &Frame<'_>, entry: &Entry, now: UnixTime) -> Markup {
-    let words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     let (id, paused) = (shown(&entry.id), entry.is_paused());
     let (look, icon, standing) = match paused {
         true => ("paused", BARS, &words.paused),
@@ -285,7 +285,7 @@ fn row(frame: &Frame<'_>, entry: &Entry, now: UnixTime) -> Markup {
     }
 }
 
-fn progress(entry: &Entry, words: &Words) -> Markup {
+fn progress(entry: &Entry, words: &ServiceWords) -> Markup {
     let (done, total) = (entry.received.min(entry.total), entry.total.max(1));
     html! {
         @if entry.state == State::Receiving {
@@ -293,14 +293,14 @@ fn progress(entry: &Entry, words: &Words) -> Markup {
                 progress max=(total) value=(done) aria-labelledby={ "n-" (shown(&entry.id)) } {
                     (u128::from(done) * 100 / u128::from(total)) " %"
                 }
-                p.amount { ((words.progress)(&size(done, words), &size(entry.total, words))) }
+                p.amount { ((words.progress)(&words.language.size(done), &words.language.size(entry.total))) }
             }
         }
     }
 }
 
 /// What is in the way, and whether that stands for the state's own sentence.
-fn why(entry: &Entry, words: &Words, now: UnixTime) -> (Markup, bool) {
+fn why(entry: &Entry, words: &ServiceWords, now: UnixTime) -> (Markup, bool) {
     let mut lines = Vec::new();
     let mut replaces = false;
     if let Some(reason) = &entry.reason {
@@ -336,7 +336,7 @@ fn why(entry: &Entry, words: &Words, now: UnixTime) -> (Markup, bool) {
 }
 
 /// What a held upload waits for.
-const fn held_for(code: Option<Code>, words: &Words) -> &'static str {
+const fn held_for(code: Option<Code>, words: &ServiceWords) -> &'static str {
     match code {
         Some(Code::FormTokenRefused) => words.held_token,
         Some(Code::NotPermitted) => words.held_permission,
@@ -363,12 +363,12 @@ impl Entry {
 }
 
 /// How much it is, from when, and its files.
-fn facts(entry: &Entry, words: &Words, now: UnixTime) -> Markup {
+fn facts(entry: &Entry, words: &ServiceWords, now: UnixTime) -> Markup {
     let files = entry.files();
     let mut parts = Vec::new();
     // Beside the progress, which says how much it is sealed, another size would only puzzle.
     if entry.state != State::Receiving {
-        parts.push(html! { (size(entry.size(), words)) });
+        parts.push(html! { (words.language.size(entry.size())) });
     }
     let at = if entry.state.has_ended() { entry.updated } else { entry.created.unwrap_or(entry.updated) };
     parts.push(moment(UnixTime(at), now, words));
@@ -388,7 +388,7 @@ fn facts(entry: &Entry, words: &Words, now: UnixTime) -> Markup {
                 summary { ((words.files)(entry.file_count())) }
                 ul {
                     @for file in files {
-                        li { (name(&file.name)) @if let Some(bytes) = file.size { " " span { (size(bytes, words)) } } }
+                        li { (name(&file.name)) @if let Some(bytes) = file.size { " " span { (words.language.size(bytes)) } } }
                     }
                     @if more > 0 { li { ((words.more_files)(more)) } }
                 }
@@ -398,7 +398,7 @@ fn facts(entry: &Entry, words: &Words, now: UnixTime) -> Markup {
 }
 
 /// A link to the gateway's page. Its URL is what a device wrote.
-fn monitor(entry: &Entry, words: &Words) -> Option<Markup> {
+fn monitor(entry: &Entry, words: &ServiceWords) -> Option<Markup> {
     let url = url::Url::parse(entry.monitor.as_deref()?).ok()?;
     if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
         return None;
@@ -417,7 +417,7 @@ fn monitor(entry: &Entry, words: &Words) -> Option<Markup> {
 
 /// What its owner can do: a form that works as it stands, and that the script sends without leaving.
 fn actions(frame: &Frame<'_>, entry: &Entry) -> Markup {
-    let words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     let id = shown(&entry.id);
     let ended = entry.state.has_ended();
     let described = format!("n-{id}");

@@ -1,7 +1,7 @@
 //! Text into markup, and numbers into text. Pure.
 
-use super::words::{Unit, Words};
 use hoop_pages::shown;
+use hoop_pages::words::{ServiceWords, Unit};
 use hoop_units::UnixTime;
 use maud::{Markup, html};
 
@@ -24,30 +24,13 @@ pub fn shortened(raw: &str) -> String {
     format!("{begin}…{end}")
 }
 
-/// A size for people, in powers of a thousand.
-pub fn size(bytes: u64, words: &Words) -> String {
-    let [bytes_unit, kilo, mega, giga] = words.size_units;
-    let rounded = |unit: u64| bytes.saturating_add(unit / 2) / unit;
-    let tenths = |unit: u64, name: &str| {
-        let tenths = rounded(unit / 10);
-        format!("{}{}{}\u{a0}{name}", tenths / 10, words.decimal, tenths % 10)
-    };
-    // What would round up to a thousand of one unit is one of the next.
-    match bytes {
-        0..1_000 => format!("{bytes}\u{a0}{bytes_unit}"),
-        1_000..999_500 => format!("{}\u{a0}{kilo}", rounded(1_000)),
-        999_500..999_950_000 => tenths(1_000_000, mega),
-        _ => tenths(1_000_000_000, giga),
-    }
-}
-
 /// A moment as seen from now, which the script keeps true.
-pub fn moment(at: UnixTime, now: UnixTime, words: &Words) -> Markup {
+pub fn moment(at: UnixTime, now: UnixTime, words: &ServiceWords) -> Markup {
     time(at, "", &relative(at, now, words))
 }
 
 /// The same of what is due: if it has not come to pass by then, it is due now.
-pub fn due(at: UnixTime, now: UnixTime, words: &Words) -> Markup {
+pub fn due(at: UnixTime, now: UnixTime, words: &ServiceWords) -> Markup {
     time(at, "due", &relative(at.max(now), now, words))
 }
 
@@ -55,7 +38,7 @@ fn time(at: UnixTime, kind: &str, words: &str) -> Markup {
     html! { time datetime=(at) data-relative=(kind) { (words) } }
 }
 
-fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
+fn relative(at: UnixTime, now: UnixTime, words: &ServiceWords) -> String {
     let (past, secs) = (at <= now, u64::from(at.0.abs_diff(now.0)));
     let (count, unit) = match secs {
         0 => return words.now.to_owned(),
@@ -69,8 +52,8 @@ fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::Language;
     use super::*;
+    use hoop_pages::Language;
 
     #[test]
     fn no_character_of_a_name_leaves_its_place() {
@@ -86,23 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_read_as_people_write_them() {
-        let (english, french) = (Language::English.words(), Language::French.words());
-        for (bytes, en, fr) in [
-            (0, "0 bytes", "0 octets"),
-            (999, "999 bytes", "999 octets"),
-            (31_999, "32 kB", "32 ko"),
-            (999_499, "999 kB", "999 ko"),
-            (999_500, "1.0 MB", "1,0 Mo"),
-            (999_950_000, "1.0 GB", "1,0 Go"),
-            (3_145_902, "3.1 MB", "3,1 Mo"),
-            (10_737_418_240, "10.7 GB", "10,7 Go"),
-        ] {
-            assert_eq!(
-                (size(bytes, english), size(bytes, french)),
-                (en.replace(' ', "\u{a0}"), fr.replace(' ', "\u{a0}"))
-            );
-        }
+    fn times_read_as_people_write_them() {
+        let (english, french) = (ServiceWords::of(Language::English), ServiceWords::of(Language::French));
         let now = UnixTime(1_000_000);
         for (at, en, fr) in [
             (1_000_000, "now", "maintenant"),
@@ -120,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_due_time_is_never_shown_as_past() {
-        let (words, now) = (Language::English.words(), UnixTime(1_000));
+        let (words, now) = (ServiceWords::of(Language::English), UnixTime(1_000));
         let (past, gone) = (due(UnixTime(900), now, words).0, moment(UnixTime(900), now, words).0);
         assert!(past.contains("\">now<") && gone.contains(">1 minute ago<"), "{past} {gone}");
         assert!(due(UnixTime(1_030), now, words).0.contains(">in 30 seconds<"));

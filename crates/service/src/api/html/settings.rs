@@ -2,8 +2,8 @@
 
 use super::frame::{Asker, Frame, shell, sign_in};
 use super::markup::name;
-use super::words::{Choice, Words};
 use hoop_pages::shown;
+use hoop_pages::words::{ServiceWords, Told};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
@@ -33,7 +33,7 @@ struct Settings {
 /// # Panics
 /// If the settings are not of the documented shape: they are our own.
 pub fn settings(frame: &Frame<'_>, view: &SettingsView<'_>) -> Markup {
-    let words = frame.language.words();
+    let words = ServiceWords::of(frame.language);
     let settings = Settings::deserialize(view.settings).expect("our own settings have the documented shape");
     let main = html! {
         h1 { (words.settings) }
@@ -55,11 +55,11 @@ pub fn settings(frame: &Frame<'_>, view: &SettingsView<'_>) -> Markup {
     shell(frame, words.settings, "/hoop/settings", &main)
 }
 
-const fn choices(words: &Words) -> [(&'static str, &Choice); 3] {
+const fn choices(words: &ServiceWords) -> [(&'static str, &Told); 3] {
     [("ask", &words.ask), ("always", &words.always), ("never", &words.never)]
 }
 
-fn policies(chosen: &str, words: &Words) -> Markup {
+fn policies(chosen: &str, words: &ServiceWords) -> Markup {
     html! {
         fieldset.card {
             legend { (words.policy) }
@@ -73,7 +73,7 @@ fn policies(chosen: &str, words: &Words) -> Markup {
     }
 }
 
-fn smallest(min_bytes: u64, words: &Words) -> Markup {
+fn smallest(min_bytes: u64, words: &ServiceWords) -> Markup {
     html! {
         div.card.field {
             label for="min" { (words.min_size) }
@@ -87,7 +87,7 @@ fn smallest(min_bytes: u64, words: &Words) -> Markup {
     }
 }
 
-fn kinds(types: &BTreeMap<String, String>, words: &Words) -> Markup {
+fn kinds(types: &BTreeMap<String, String>, words: &ServiceWords) -> Markup {
     let usual = [("image/*", words.pictures), ("video/*", words.videos), ("audio/*", words.sound)];
     let others = types.iter().filter(|(kind, _)| usual.iter().all(|(usual, _)| usual != kind));
     let known = |kind: &str| html! { input type="hidden" name="type" value=(shown(kind)); };
@@ -113,7 +113,7 @@ fn kinds(types: &BTreeMap<String, String>, words: &Words) -> Markup {
 }
 
 /// A kind's name and its policy; the two fields travel one after the other.
-fn kind_row(id: &str, label: &Markup, kind: &Markup, chosen: &str, words: &Words) -> Markup {
+fn kind_row(id: &str, label: &Markup, kind: &Markup, chosen: &str, words: &ServiceWords) -> Markup {
     let options = choices(words).map(|(value, choice)| (value, choice.label));
     html! {
         div.kind {
@@ -130,8 +130,8 @@ fn kind_row(id: &str, label: &Markup, kind: &Markup, chosen: &str, words: &Words
 
 #[cfg(test)]
 mod tests {
-    use super::super::Language;
     use super::*;
+    use hoop_pages::Language;
     use serde_json::json;
 
     fn frame(origin: &hoop_http::Origin, language: Language, asker: Asker) -> Frame<'_> {
@@ -145,15 +145,13 @@ mod tests {
         for language in Language::ALL {
             let view = SettingsView { settings: &saved, just_saved: true };
             let page = settings(&frame(&origin, language, Asker::User), &view).into_string();
-            let words = language.words();
+            let words = ServiceWords::of(language);
             assert!(page.contains("value=\"never\" checked") && page.matches(" checked").count() == 1, "{page}");
             assert!(page.contains("value=\"2.5\""), "{page}");
             assert_eq!(page.matches("<option value=\"always\" selected>").count(), 1);
             assert_eq!(page.matches("<option value=\"ask\" selected>").count(), 1);
             assert!(
-                page.contains(words.saved)
-                    && !page.contains(words.for_session)
-                    && !page.contains(words.not_saved_yet)
+                page.contains(words.saved) && !page.contains(words.for_session) && !page.contains(words.not_saved_yet)
             );
             assert_eq!(page.matches("<script").count(), 1, "only ours: {page}");
         }
@@ -164,7 +162,7 @@ mod tests {
         let origin = "https://photos.example".parse().unwrap();
         let none = json!({"policy": "ask", "min_bytes": 0, "types": {}, "saved": false, "owner": null});
         for language in Language::ALL {
-            let words = language.words();
+            let words = ServiceWords::of(language);
             let view = SettingsView { settings: &none, just_saved: false };
             let session = settings(&frame(&origin, language, Asker::Credentials), &view).into_string();
             assert!(session.contains(words.for_session) && session.contains(words.not_saved_yet));

@@ -1,13 +1,45 @@
-//! What the pages of both servers need: the reader's language. Pure.
+//! The reader's language: [`Language`]. Pure.
 
 use http::{HeaderMap, header};
 
+/// A language that the pages speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// English, for whoever asks for none that we have.
+    English,
+    /// French.
+    French,
+}
+
+impl Language {
+    /// Every language.
+    pub const ALL: [Self; 2] = [Self::English, Self::French];
+
+    /// The one that the reader likes best among ours.
+    pub fn of(headers: &HeaderMap) -> Self {
+        match preferred(headers, &Self::ALL.map(Self::tag)) {
+            "fr" => Self::French,
+            _ => Self::English,
+        }
+    }
+
+    /// Its tag (BCP 47).
+    pub const fn tag(self) -> &'static str {
+        self.either("en", "fr")
+    }
+
+    /// What is said in this language.
+    pub(crate) const fn either<'a>(self, english: &'a str, french: &'a str) -> &'a str {
+        match self {
+            Self::English => english,
+            Self::French => french,
+        }
+    }
+}
+
 /// Which of `ours`, primary tags in lower case (BCP 47), the reader likes best (`Accept-Language`, RFC 9110 §12.5.4); of
 /// equals what he names first, and our first if he likes none.
-///
-/// # Panics
-/// If `ours` is empty.
-pub fn preferred<'a>(headers: &HeaderMap, ours: &[&'a str]) -> &'a str {
+fn preferred<'a>(headers: &HeaderMap, ours: &[&'a str]) -> &'a str {
     let mut best = (0, ours[0]);
     let ranges = headers.get_all(header::ACCEPT_LANGUAGE).iter().filter_map(|value| value.to_str().ok());
     for range in ranges.flat_map(|value| value.split(',')) {
