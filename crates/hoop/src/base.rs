@@ -1,4 +1,4 @@
-//! What each role stands on: what was typed ([`values`]), words for people ([`terminal`]), how it ends ([`exit`]), what is typed over what is in a file (`layers`), and what no other process may see or take
+//! What each role stands on: what was typed ([`values`]), words for people ([`terminal`]), how it ends ([`exit`]), and what no other process may see or take
 //! ([`process`]).
 
 #[macro_use]
@@ -9,8 +9,6 @@
 pub mod terminal;
 
 pub mod exit;
-#[cfg(any(feature = "gateway", feature = "service"))]
-pub mod layers;
 pub mod process;
 #[cfg_attr(
     not(all(feature = "device", feature = "gateway", feature = "service", feature = "flow")),

@@ -6,14 +6,13 @@ mod limits;
 pub mod spool;
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::layers::{Over as _, layers};
 use crate::base::values::{self, Rate, Resolve, Size, Span};
 #[cfg(target_os = "linux")]
 use crate::gateway::announcer::Announcer;
 use crate::gateway::limits::{Limits, Window};
 use crate::server;
+use crate::server::layers::{RoleFlags as _, layers, with_file};
 use crate::server::logging;
-use crate::server::powers::Powers;
 use clap::Args;
 use hoop_gateway::{AllowDest, Config, Gateway, OpenError, Permits};
 use serde::Deserialize;
@@ -152,7 +151,7 @@ layers!(GatewayFlags:
 pub fn run(typed: GatewayFlags) -> Result<Exit, Failure> {
     let flags = with_file(&typed)?;
     logging::start(flags.log_json)?;
-    let powers = powers(&flags);
+    let powers = flags.powers();
     powers.take_user(flags.spool.as_deref())?;
     let as_json = flags.json;
     let config = config(flags)?;
@@ -181,7 +180,7 @@ pub fn run(typed: GatewayFlags) -> Result<Exit, Failure> {
             server::is_whole(typed.config.as_deref())?;
             let flags = with_file(&typed)?;
             flags.ca.iter().try_for_each(|path| server::is_whole(Some(path)))?;
-            let waiting = powers.waiting(&self::powers(&flags));
+            let waiting = powers.waiting(&flags.powers());
             let adopted = reload.adopt(&self::config(flags)?);
             let fixed = adopted.map_err(|error| Failure::new(Exit::Usage, "cannot use the configuration", error))?;
             Ok([fixed, waiting].concat())
@@ -190,14 +189,6 @@ pub fn run(typed: GatewayFlags) -> Result<Exit, Failure> {
         gateway.run(shutdown).await;
         Ok(Exit::Done)
     })
-}
-
-fn with_file(typed: &GatewayFlags) -> Result<GatewayFlags, Failure> {
-    Ok(typed.clone().over(server::read_file(typed.config.as_deref())?))
-}
-
-fn powers(flags: &GatewayFlags) -> Powers {
-    Powers::new(flags.user.clone(), flags.no_landlock)
 }
 
 fn config(flags: GatewayFlags) -> Result<Config, Failure> {
@@ -277,6 +268,7 @@ fn public_url(text: &str) -> Result<Url, Failure> {
 mod tests {
     use super::*;
     use crate::flags::{Command, Flags};
+    use crate::server::layers::Over as _;
     use clap::Parser as _;
 
     fn typed(arguments: &[&str]) -> GatewayFlags {

@@ -3,11 +3,10 @@
 pub mod keygen;
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::layers::{Over as _, layers};
 use crate::base::values::{self, Network, Size, Span};
 use crate::server;
+use crate::server::layers::{RoleFlags as _, layers, with_file};
 use crate::server::logging;
-use crate::server::powers::Powers;
 use clap::Args;
 use hoop_http::Origin;
 use hoop_service::{
@@ -141,7 +140,7 @@ layers!(ServiceFlags:
 pub fn run(typed: ServiceFlags) -> Result<Exit, Failure> {
     let flags = with_file(&typed)?;
     logging::start(flags.log_json)?;
-    let powers = powers(&flags);
+    let powers = flags.powers();
     powers.take_user(flags.state_dir.as_deref())?;
     let named =
         [flags.config.clone(), flags.keys.clone(), flags.routes.clone(), flags.tls_cert.clone(), flags.tls_key.clone()];
@@ -165,7 +164,7 @@ pub fn run(typed: ServiceFlags) -> Result<Exit, Failure> {
             for path in [&flags.keys, &flags.routes] {
                 server::is_whole(path.as_deref())?;
             }
-            let waiting = powers.waiting(&self::powers(&flags));
+            let waiting = powers.waiting(&flags.powers());
             let adopted = reload.adopt(&self::config(flags)?);
             let fixed = adopted.map_err(|error| Failure::new(Exit::File, "cannot use the configuration", error))?;
             Ok([fixed, waiting].concat())
@@ -174,14 +173,6 @@ pub fn run(typed: ServiceFlags) -> Result<Exit, Failure> {
         service.run(shutdown).await;
         Ok(Exit::Done)
     })
-}
-
-fn with_file(typed: &ServiceFlags) -> Result<ServiceFlags, Failure> {
-    Ok(typed.clone().over(server::read_file(typed.config.as_deref())?))
-}
-
-fn powers(flags: &ServiceFlags) -> Powers {
-    Powers::new(flags.user.clone(), flags.no_landlock)
 }
 
 fn config(flags: ServiceFlags) -> Result<Config, Failure> {
@@ -308,6 +299,7 @@ fn routes(path: &Path) -> Result<Routes, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::layers::Over as _;
     use crate::service::keygen;
     use std::fs::{self, Permissions};
 
