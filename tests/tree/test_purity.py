@@ -20,6 +20,7 @@ ALLOWED = {
     "base64": {"alloc"},
     "hashbrown": set(),
     "hex": {"alloc"},
+    "ipnet": set(),
     "libm": set(),
     "rand_core": set(),
     "rand_pcg": set(),

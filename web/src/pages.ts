@@ -43,7 +43,8 @@ function size(bytes: number, units: string[], decimal: string): string {
   if (bytes < 1e3) return `${bytes}\u00a0${units[0]}`;
   // What would round up to a thousand of one unit is one of the next, as the server writes it.
   if (bytes < 999_500) return `${Math.round(bytes / 1e3)}\u00a0${units[1]}`;
-  return bytes < 999_950_000 ? `${tenths(1e6)}\u00a0${units[2]}` : `${tenths(1e9)}\u00a0${units[3]}`;
+  const prefix = bytes < 999_950_000 ? 2 : bytes < 999_950_000_000 ? 3 : 4;
+  return `${tenths(1000 ** prefix)}\u00a0${units[prefix]}`;
 }
 
 /** Times that the server wrote as of its own now. */

@@ -7,10 +7,11 @@
 use crate::readings::Readings;
 use hoop_timekeeper::{Over, Saved, Timekeeper};
 use hoop_units::{Timestamp, UnixTime};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use parking_lot::{Mutex, MutexGuard};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What time it is is written down so often: 288 small writes a day wear out no flash.
@@ -39,7 +40,7 @@ impl Kept {
         }
         let kept =
             Self { readings, boot, path: path.to_owned(), keeper: Mutex::new(keeper), saved: Mutex::new(reading.mono) };
-        kept.save(&kept.keeper());
+        kept.save(&kept.keeper.lock());
         kept
     }
 
@@ -78,13 +79,13 @@ impl Kept {
     }
 
     pub fn confirm(&self, date: UnixTime) {
-        self.keeper().handle_service(self.readings.mono(), date);
+        self.keeper.lock().handle_service(self.readings.mono(), date);
     }
 
     pub fn look(&self, last: bool) {
         let saved = {
             let keeper = self.observed();
-            let since = self.readings.mono().since(*self.saved());
+            let since = self.readings.mono().since(*self.saved.lock());
             (last || since >= SAVE).then(|| keeper.saved(&self.boot))
         };
         if let Some(saved) = saved {
@@ -92,23 +93,15 @@ impl Kept {
         }
     }
 
-    fn keeper(&self) -> MutexGuard<'_, Timekeeper> {
-        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn saved(&self) -> MutexGuard<'_, Timestamp> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn passed(&self) -> MutexGuard<'_, Timekeeper> {
         let mono = self.readings.mono();
-        let mut keeper = self.keeper();
+        let mut keeper = self.keeper.lock();
         keeper.handle_time(mono);
         keeper
     }
 
     fn observed(&self) -> MutexGuard<'_, Timekeeper> {
-        let mut keeper = self.keeper();
+        let mut keeper = self.keeper.lock();
         let (before, was_sure) = (keeper.now(), keeper.is_sure());
         if keeper.observe(self.readings.read()) {
             tracing::info!(%before, now = %keeper.now(), "the time was set");
@@ -129,12 +122,13 @@ impl Kept {
     }
 
     fn write(&self, saved: &Saved) {
-        let mut last = self.saved();
+        let mut last = self.saved.lock();
         if Timestamp::from_micros(saved.mono_us) < *last {
             // Somebody was faster, and knew more.
             return;
         }
-        match store(&self.path, saved) {
+        match serde_json::to_vec(saved).map_err(io::Error::from).and_then(|text| hoop_files::replace(&self.path, &text))
+        {
             Ok(()) => *last = Timestamp::from_micros(saved.mono_us),
             Err(error) => {
                 tracing::error!(%error, path = %self.path.display(), "what time it is cannot be written down")
@@ -153,21 +147,6 @@ fn load(path: &Path) -> Option<Saved> {
             None
         }
     }
-}
-
-/// Either the old file is there after a crash, or the new one.
-fn store(path: &Path, saved: &Saved) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&new)?;
-    file.write_all(&serde_json::to_vec(saved)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

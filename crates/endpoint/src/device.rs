@@ -12,10 +12,11 @@ use hoop_carrier::{Carrier, Kind, SILENCE};
 use hoop_flow::frame::{SERVICE_MAX, Use};
 use hoop_flow::{DeviceKey, Flow, FlowId, FlowName, HostId, Record};
 use hoop_units::{Duration, Timestamp};
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
 /// The most flows of a device, those that are ending included, unless it is configured otherwise: each may hold its buffers.
@@ -186,7 +187,7 @@ impl Device {
         let owner: Weak<dyn Owner> = shared.myself.clone();
         let flow = Shared::new(machine, service, None, options, None, shared.config.clock, owner);
         {
-            let mut flows = shared.flows();
+            let mut flows = shared.flows.lock();
             if flows.len() >= shared.config.flows_max {
                 return Err(OpenError::Full);
             }
@@ -205,7 +206,7 @@ impl Device {
     pub fn add_carrier(&self, carrier: Arc<dyn Carrier>, carrier_use: Use, network: impl Into<Network>) -> CarrierId {
         let shared = &self.shared;
         let id = {
-            let mut carriers = shared.carriers();
+            let mut carriers = shared.carriers.lock();
             carriers.next += 1;
             let id = CarrierId(carriers.next);
             if carriers.entries.len() >= CARRIERS_MAX {
@@ -225,7 +226,7 @@ impl Device {
         let (flows, now) = (self.shared.all(), self.shared.config.clock.now());
         // No lock is held while a flow's is taken.
         let carriers: Vec<_> =
-            self.shared.carriers().entries.iter().map(|entry| (entry.on.clone(), entry.since)).collect();
+            self.shared.carriers.lock().entries.iter().map(|entry| (entry.on.clone(), entry.since)).collect();
         let told = carriers.into_iter().map(|(on, since)| CarrierStatus {
             kind: on.carrier.kind(),
             age: now.since(since),
@@ -251,7 +252,7 @@ impl Device {
     pub fn shutdown(&self) {
         self.shared.is_down.store(true, Ordering::Relaxed);
         self.shared.all().iter().for_each(|flow| flow.dismiss(FlowError::Gone));
-        self.shared.carriers().entries.drain(..).for_each(|entry| entry.on.carrier.close());
+        self.shared.carriers.lock().entries.drain(..).for_each(|entry| entry.on.carrier.close());
     }
 
     /// Gives all flows up, with this code: [`Device::flows`] counts those of which the server has not heard that yet.
@@ -266,7 +267,7 @@ impl Device {
 
     /// How many flows there are, those that are ending included.
     pub fn flows(&self) -> usize {
-        self.shared.flows().len()
+        self.shared.flows.lock().len()
     }
 
     /// Whether any flow is under way: neither over nor parked with nothing to say.
@@ -339,16 +340,8 @@ fn choose(candidates: &[Candidate], multipath: bool) -> Vec<CarrierId> {
 }
 
 impl DeviceInner {
-    fn carriers(&self) -> MutexGuard<'_, Carriers> {
-        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn flows(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Shared>>> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn all(&self) -> Vec<Arc<Shared>> {
-        self.flows().values().cloned().collect()
+        self.flows.lock().values().cloned().collect()
     }
 
     fn reconcile_all(&self) {
@@ -356,7 +349,7 @@ impl DeviceInner {
     }
 
     fn look_at(&self, flow: &Arc<Shared>) -> Look {
-        if !self.flows().get(&flow.name.flow).is_some_and(|here| Arc::ptr_eq(here, flow)) {
+        if !self.flows.lock().get(&flow.name.flow).is_some_and(|here| Arc::ptr_eq(here, flow)) {
             return Look::default();
         }
         let next = flow.on_timer(None);
@@ -379,7 +372,7 @@ impl DeviceInner {
 
     fn remove_carrier(&self, id: CarrierId) {
         let gone = {
-            let mut carriers = self.carriers();
+            let mut carriers = self.carriers.lock();
             let at = carriers.entries.iter().position(|entry| entry.on.id == id);
             at.map(|at| carriers.entries.remove(at))
         };
@@ -398,7 +391,7 @@ impl DeviceInner {
     }
 
     fn candidates(&self, state: &State, now: Timestamp) -> Vec<Candidate> {
-        let carriers = self.carriers();
+        let carriers = self.carriers.lock();
         let fits = carriers.entries.iter().filter(|entry| match &state.options.networks {
             Networks::Only(network) => *network == entry.on.network,
             Networks::Any | Networks::Prefer(_) => !state.lanes.is_waiting(entry.on.id, now),
@@ -443,7 +436,7 @@ impl DeviceInner {
 
     /// Gets a lane of a carrier, and attaches the flow to it.
     async fn attach(self: Arc<Self>, flow: Arc<Shared>, id: CarrierId) {
-        let found = self.carriers().entries.iter().find(|entry| entry.on.id == id).map(|entry| {
+        let found = self.carriers.lock().entries.iter().find(|entry| entry.on.id == id).map(|entry| {
             let lane_use = entry.carrier_use;
             (entry.on.clone(), lane_use)
         });
@@ -510,7 +503,7 @@ impl Owner for DeviceInner {
             }
         });
         if is_done {
-            self.flows().remove(&flow.name.flow);
+            self.flows.lock().remove(&flow.name.flow);
             self.watch.look(flow);
         }
         let Some(myself) = self.myself.upgrade() else { return };
@@ -536,10 +529,10 @@ impl Owner for DeviceInner {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        let carriers = self.carriers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let carriers = self.carriers.get_mut();
         carriers.entries.iter().for_each(|entry| entry.on.carrier.close());
         self.watch.wake();
-        let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let flows = self.flows.get_mut();
         flows.values().for_each(|flow| flow.dismiss(FlowError::Gone));
     }
 }

@@ -29,8 +29,9 @@ use bytes::Bytes;
 use hoop_flow::frame::{FrameError, Refusal};
 use hoop_flow::{Event, Flow, FlowName, LaneId, Options, Record, Violation, ended};
 use hoop_units::{Duration, Timestamp, UnixTime};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Notify, broadcast, watch};
 
@@ -148,7 +149,7 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut debug = f.debug_struct("Flow");
         debug.field("name", &self.name);
-        if let Ok(state) = self.state.try_lock() {
+        if let Some(state) = self.state.try_lock() {
             debug.field("machine", &state.machine).field("lanes", &state.lanes);
             debug.field("over", &state.over);
         }
@@ -213,7 +214,7 @@ impl Shared {
 
     /// Looks at the state, and changes nothing that others must know of.
     pub(crate) fn peek(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes the state, and sees to what follows from that.
@@ -496,7 +497,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let lease = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).lease;
+        let lease = self.state.get_mut().lease;
         self.takes(lease, Lease::default());
     }
 }

@@ -19,11 +19,12 @@ use crate::timers::run_timers;
 use attach::accept_lanes;
 use hoop_carrier::Carrier;
 use hoop_flow::HostId;
-use inner::{Flows, GATES, ServerInner, lock};
+use inner::{Flows, GATES, ServerInner};
 use parking::tick;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{mpsc, watch};
 
 /// A server's end: it takes carriers, and gives the flows that devices open over them. It goes when it and the last [`FlowStream`] of it are dropped.
@@ -73,7 +74,7 @@ impl Server {
         let id = CarrierId(shared.next_carrier.fetch_add(1, Ordering::Relaxed));
         {
             let limits = &shared.config.limits;
-            let mut carriers = lock(&shared.carriers);
+            let mut carriers = shared.carriers.lock();
             let out = match shared.is_down() {
                 true => Some(carrier.clone()),
                 false => carriers.add(id, &carrier, limits.carriers_most()),
@@ -106,8 +107,8 @@ impl Server {
     /// go on at the next server that has it.
     pub fn shutdown(&self) {
         self.shared.is_down.send_replace(true);
-        lock(&self.shared.carriers).close();
-        let flows: Vec<_> = lock(&self.shared.flows).here.drain().map(|(_, flow)| flow).collect();
+        self.shared.carriers.lock().close();
+        let flows: Vec<_> = self.shared.flows.lock().here.drain().map(|(_, flow)| flow).collect();
         flows.iter().for_each(|flow| flow.dismiss(FlowError::Gone));
     }
 
@@ -115,26 +116,26 @@ impl Server {
     /// go on with flows that are in the store. Returns how many flows were here.
     pub fn revoke(&self, host: HostId, code: u64) -> usize {
         let is_its = |flow: &&Arc<Shared>| flow.name.host == host;
-        let flows: Vec<_> = lock(&self.shared.flows).here.values().filter(is_its).cloned().collect();
+        let flows: Vec<_> = self.shared.flows.lock().here.values().filter(is_its).cloned().collect();
         flows.iter().for_each(|flow| flow.reset(code));
         // A device that is told nothing before its carrier closes asks again over the next, and is told by then.
-        lock(&self.shared.carriers).close_of(host);
+        self.shared.carriers.lock().close_of(host);
         flows.len()
     }
 
     /// The devices that have flows here.
     pub fn devices(&self) -> BTreeSet<HostId> {
-        lock(&self.shared.flows).here.keys().map(|name| name.host).collect()
+        self.shared.flows.lock().here.keys().map(|name| name.host).collect()
     }
 
     /// How many carriers there are.
     pub fn carriers(&self) -> usize {
-        lock(&self.shared.carriers).len()
+        self.shared.carriers.lock().len()
     }
 
     /// How many flows are here: neither parked nor ended.
     pub fn flows(&self) -> usize {
-        lock(&self.shared.flows).here.len()
+        self.shared.flows.lock().here.len()
     }
 
     /// How many bytes are held of all flows: see [`ServerLimits::octets`].

@@ -2,8 +2,9 @@
 
 use crate::clock::Clock;
 use hoop_units::{Duration, Timestamp};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 /// Flows are looked at no more often than this.
@@ -32,17 +33,13 @@ impl<T> Default for Watch<T> {
 impl<T> Watch<T> {
     /// Something of this one may be due sooner than was known, or it is there no more.
     pub(crate) fn look(&self, at: &Arc<T>) {
-        self.asked().insert(Arc::as_ptr(at).addr(), Arc::downgrade(at));
+        self.asked.lock().insert(Arc::as_ptr(at).addr(), Arc::downgrade(at));
         self.woken.notify_one();
     }
 
     /// They may all be gone.
     pub(crate) fn wake(&self) {
         self.woken.notify_one();
-    }
-
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<T>>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +97,7 @@ pub(crate) async fn run_timers<T>(
     let mut timers: Timers<T> = Timers { known: HashMap::new(), order: BTreeSet::new(), active: 0 };
     loop {
         let now = clock.now();
-        let mut round = std::mem::take(&mut *watch.asked());
+        let mut round = std::mem::take(&mut *watch.asked.lock());
         while let Some(due) = timers.take_due(now) {
             round.insert(due.as_ptr().addr(), due);
         }
@@ -156,7 +153,7 @@ mod tests {
             Look { next: (some.every > 0).then_some(next), is_active: some.every == 1 }
         };
         let tell = move |active| {
-            let mut told = says.lock().unwrap();
+            let mut told = says.lock();
             if told.last() != Option::Some(&active) {
                 told.push(active);
             }
@@ -176,10 +173,10 @@ mod tests {
         assert_eq!((looks(&never), looks(&asks)), (1, 1_000));
         assert!((150..=201).contains(&looks(&often)), "{} looks in 200 s", looks(&often));
         assert_eq!((Arc::weak_count(&never), Arc::weak_count(&asks)), (0, 1), "what is never due is forgotten");
-        assert_eq!(told.lock().unwrap()[..], [true]);
+        assert_eq!(told.lock()[..], [true]);
         drop(often);
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(told.lock().unwrap()[..], [true, false], "who is gone is not active");
+        assert_eq!(told.lock()[..], [true, false], "who is gone is not active");
         drop(telling);
         watch.wake();
         sleep(Duration::from_secs(1)).await;

@@ -15,6 +15,27 @@ pub enum LockError {
     File(#[from] io::Error),
 }
 
+/// A lock that is a file, held until this is dropped, or the process ends.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Lock {
+    /// Takes it. See [`lock`].
+    ///
+    /// # Errors
+    /// [`LockError::Held`] if somebody has it.
+    pub fn take(path: &Path) -> Result<Self, LockError> {
+        lock(path).map(Self)
+    }
+}
+
+impl Drop for Lock {
+    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 /// Makes a file, or empties one that is there, to be read and written by its owner alone.
 ///
 /// # Errors

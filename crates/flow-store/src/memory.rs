@@ -3,8 +3,8 @@
 use crate::{ATTACHMENT_MAX, Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
 use hoop_flow::FlowName;
 use hoop_units::ByteRange;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Both stores in memory, without bounds, expiry or a restart: for tests, and the model that the one on disk is held to.
 #[derive(Debug, Default)]
@@ -27,23 +27,19 @@ impl Inner {
     }
 }
 
-impl MemoryStore {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl MemoryStore {}
 
 impl FlowStore for MemoryStore {
     fn put(&self, kept: &Kept, _life: Life, _when: When) -> Result<(), StoreError> {
         if kept.attachment.len() > ATTACHMENT_MAX {
             return Err(StoreError::Attachment(kept.attachment.len()));
         }
-        self.lock().flows.insert(kept.record.name, kept.clone());
+        self.inner.lock().flows.insert(kept.record.name, kept.clone());
         Ok(())
     }
 
     fn take(&self, name: FlowName) -> Result<Found, StoreError> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if let Some(kept) = inner.flows.get(&name) {
             let mut kept = kept.clone();
             if let Some(held) = inner.held(name).filter(|_| kept.spools) {
@@ -55,7 +51,7 @@ impl FlowStore for MemoryStore {
     }
 
     fn remove(&self, name: FlowName, code: u64) -> Result<(), StoreError> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.flows.remove(&name);
         inner.octets.remove(&name);
         inner.ended.insert(name, code);
@@ -69,7 +65,7 @@ impl FlowStore for MemoryStore {
 
 impl OctetStore for MemoryStore {
     fn append(&self, name: FlowName, offset: u64, octets: &[u8]) -> Result<u64, StoreError> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let (start, held) = inner.octets.entry(name).or_insert((offset, Vec::new()));
         let end = *start + held.len() as u64;
         if offset > end {
@@ -85,7 +81,7 @@ impl OctetStore for MemoryStore {
     }
 
     fn read(&self, name: FlowName, offset: u64, into: &mut [u8]) -> Result<usize, StoreError> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let held = inner.held(name).unwrap_or(ByteRange::new(offset, offset));
         if offset < held.start || offset > held.end {
             return Err(StoreError::Gap { asked: offset, held });
@@ -98,7 +94,7 @@ impl OctetStore for MemoryStore {
     }
 
     fn consume(&self, name: FlowName, offset: u64) -> Result<(), StoreError> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some((start, octets)) = inner.octets.get_mut(&name) {
             let gone = offset.saturating_sub(*start).min(octets.len() as u64);
             octets.drain(..gone as usize);
@@ -108,6 +104,6 @@ impl OctetStore for MemoryStore {
     }
 
     fn held(&self, name: FlowName) -> Option<ByteRange> {
-        self.lock().held(name)
+        self.inner.lock().held(name)
     }
 }

@@ -7,14 +7,14 @@ use crate::settings::Settings;
 use crate::sync::{Mark, Shared};
 use crate::{Due, FlowStore, Found, Kept, Life, OctetStore, StoreError, When};
 use hoop_clock::Clock;
-use hoop_files::LockError;
+use hoop_files::{Lock, LockError};
 use hoop_flow::FlowName;
 use hoop_units::ByteRange;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Segments that one tick tidies at most: some tenths of a second.
 const TIDIED_AT_ONCE: usize = 8;
@@ -98,7 +98,11 @@ impl Store {
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         let folder = &settings.folder;
         hoop_files::folder(folder).map_err(io::Error::from).map_err(OpenError::at(folder))?;
-        let lock = Lock::take(folder)?;
+        let path = folder.join("lock");
+        let lock = Lock::take(&path).map_err(|error| match error {
+            LockError::Held => OpenError::Locked(folder.into()),
+            LockError::File(source) => OpenError::Folder { path, source },
+        })?;
         let clock = settings.clock.clone().keep(&folder.join("clock"));
         let (flows, mut damages) = Flows::open(&folder.join("flows"), settings, clock.clone())?;
         let (mut octets, more) = Octets::open(&folder.join("octets"), settings)?;
@@ -148,11 +152,11 @@ impl Store {
 
     /// What is in memory of flows only where the disk could not take it; what is on disk and needed no more.
     fn tidy(&self) -> Result<(), StoreError> {
-        let known: Vec<_> = self.leaving().of.iter().map(|(name, (number, _))| (*name, *number)).collect();
+        let known: Vec<_> = self.leaving.lock().of.iter().map(|(name, (number, _))| (*name, *number)).collect();
         self.sync_flows()?;
         let mut outcome = Ok(());
         for (name, number) in known {
-            outcome = outcome.and(self.octets.with(|octets| match self.leaving().take(name, number) {
+            outcome = outcome.and(self.octets.with(|octets| match self.leaving.lock().take(name, number) {
                 Some(Why::Removed) => octets.tell_forgotten(name),
                 Some(Why::Settled(end)) => octets.settle(name, end),
                 None => Ok(()),
@@ -171,10 +175,6 @@ impl Store {
         Ok(())
     }
 
-    fn leaving(&self) -> MutexGuard<'_, Leaving> {
-        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Syncs the log of flows, and with it what could not be written before.
     fn sync_flows(&self) -> Result<(), StoreError> {
         let (written, mark) = self.flows.with_mark(Flows::write_dirty);
@@ -191,10 +191,10 @@ impl Store {
 
     /// What there is of octets of an earlier flow by this name are not those of the next.
     fn forget_earlier(&self, name: FlowName) -> Result<(), StoreError> {
-        let known = self.leaving().of.get(&name).copied();
+        let known = self.leaving.lock().of.get(&name).copied();
         if let Some((number, Why::Removed)) = known {
             self.sync_flows()?;
-            self.octets.with(|octets| match self.leaving().take(name, number) {
+            self.octets.with(|octets| match self.leaving.lock().take(name, number) {
                 Some(_) => octets.tell_forgotten(name),
                 None => Ok(()),
             })?;
@@ -208,7 +208,7 @@ impl Store {
     /// A flow is gone, and its octets with it; the log is told of them later.
     fn octets_leave(&self, name: FlowName) {
         if self.octets.with(|octets| octets.drop_stream(name)) {
-            self.leaving().put(name, Why::Removed);
+            self.leaving.lock().put(name, Why::Removed);
         }
     }
 
@@ -241,7 +241,7 @@ impl FlowStore for Store {
         let is_new = is_new?;
         let (end, is_spent) = (kept.record.kept, kept.record.kept == kept.record.consumed);
         if life == Life::Parked && kept.spools && is_spent && self.octets.with(|octets| octets.held(name)).is_some() {
-            self.leaving().put(name, Why::Settled(end));
+            self.leaving.lock().put(name, Why::Settled(end));
         }
         if when == When::Later {
             return Ok(());
@@ -292,7 +292,7 @@ impl FlowStore for Store {
 
     fn tick(&self) -> Result<Vec<Due>, StoreError> {
         // What one tick has not told yet another must not take away with a segment.
-        let _alone = self.ticking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.ticking.lock();
         self.clock.look(false);
         let tidied = self.tidy();
         let (due, outcome) = self.flows.with(Flows::due);
@@ -326,28 +326,6 @@ impl OctetStore for Store {
 
     fn held(&self, name: FlowName) -> Option<ByteRange> {
         self.octets.with(|octets| octets.held(name))
-    }
-}
-
-/// Held while a process has the store.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Lock {
-    fn take(folder: &Path) -> Result<Self, OpenError> {
-        let path = folder.join("lock");
-        match hoop_files::lock(&path) {
-            Ok(file) => Ok(Self(file)),
-            Err(LockError::Held) => Err(OpenError::Locked(folder.into())),
-            Err(LockError::File(source)) => Err(OpenError::Folder { path, source }),
-        }
-    }
-}
-
-impl Drop for Lock {
-    /// Closing it is not enough: a child process that begins just now has it too, until it runs its program.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
     }
 }
 
@@ -515,7 +493,7 @@ mod tests {
         store.sync().unwrap();
         store.remove(name, 9).unwrap();
         store.sync_flows().unwrap();
-        let Leaving { of, .. } = std::mem::take(&mut *store.leaving());
+        let Leaving { of, .. } = std::mem::take(&mut *store.leaving.lock());
         assert!(of.contains_key(&name));
         store.octets.with(|octets| octets.tell_forgotten(name)).unwrap();
         fail_sync(&store.octets);

@@ -1,8 +1,8 @@
 //! One sync for all who wait: [`Shared`].
 
 use crate::log::Log;
+use parking_lot::{Condvar, Mutex};
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What has a log.
 pub trait Logged {
@@ -37,17 +37,13 @@ impl<T: Logged> Shared<T> {
         Self { inner: Mutex::new(Inner { content, is_syncing: false, failures: 0 }), told: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         self.with_mark(work).0
     }
 
     /// The same, with what [`Shared::sync_since`] is to be told.
     pub fn with_mark<R>(&self, work: impl FnOnce(&mut T) -> R) -> (R, Mark) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let mark = Mark(inner.failures);
         let result = work(&mut inner.content);
         inner.heed();
@@ -56,13 +52,13 @@ impl<T: Logged> Shared<T> {
 
     /// Waits until what is there outlives a power cut.
     pub fn sync(&self) -> io::Result<()> {
-        let mark = Mark(self.lock().failures);
+        let mark = Mark(self.inner.lock().failures);
         self.sync_since(mark)
     }
 
     /// Waits until what was appended with this mark outlives a power cut. An error if any sync has failed since, even another's: then it may be lost.
     pub fn sync_since(&self, mark: Mark) -> io::Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let end = inner.content.log().end();
         loop {
             if Mark(inner.failures) != mark {
@@ -72,7 +68,7 @@ impl<T: Logged> Shared<T> {
                 return Ok(());
             }
             if inner.is_syncing {
-                inner = self.told.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                self.told.wait(&mut inner);
                 continue;
             }
             let from = inner.content.log().synced();
@@ -82,7 +78,7 @@ impl<T: Logged> Shared<T> {
             inner.is_syncing = true;
             drop(inner);
             let synced = file.sync_data();
-            inner = self.lock();
+            inner = self.inner.lock();
             inner.is_syncing = false;
             // If another's has failed meanwhile, all is done that is to be done.
             if Mark(inner.failures) == mark {

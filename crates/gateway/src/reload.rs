@@ -3,6 +3,7 @@
 use crate::access::cors::Cors;
 use crate::core::config::{Config, Permits};
 use crate::web::state::Web;
+use hoop_http::Fixed;
 use hoop_http::tls::{self, TlsError};
 use std::sync::{Arc, Weak};
 
@@ -13,15 +14,12 @@ pub struct Reload {
     /// A gateway that has stopped lets go of its spool, whoever may still reload it.
     web: Weak<Web>,
     /// What cannot change, as it was at the beginning.
-    fixed: Arc<[Setting]>,
+    fixed: Fixed,
 }
 
-/// A setting's flag, and what it is.
-type Setting = (&'static str, String);
-
 impl Reload {
-    pub(crate) fn new(web: &Arc<Web>, fixed: Vec<Setting>) -> Self {
-        Self { web: Arc::downgrade(web), fixed: fixed.into() }
+    pub(crate) fn new(web: &Arc<Web>, fixed: Fixed) -> Self {
+        Self { web: Arc::downgrade(web), fixed }
     }
 
     /// Takes over what can be, and returns the flags that differ and need a restart. May wait for a disk.
@@ -35,16 +33,12 @@ impl Reload {
         web.consent.services.adopt(config, connector);
         web.cors.set(Cors::new(&config.hosts, config.public_url.as_ref()));
         web.consent.permits_required.set(config.permits == Permits::Required);
-        let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
-        Ok(differ.map(|((flag, _), _)| flag).collect())
+        Ok(self.fixed.differing(&fixed(config)))
     }
 }
 
 /// What a running gateway does not change.
-pub fn fixed(config: &Config) -> Vec<Setting> {
-    fn of(flag: &'static str, value: &impl std::fmt::Debug) -> Setting {
-        (flag, format!("{value:?}"))
-    }
+pub fn fixed(config: &Config) -> Fixed {
     // Each field is named, so that a new one is not forgotten.
     let Config {
         listen,
@@ -72,21 +66,21 @@ pub fn fixed(config: &Config) -> Vec<Setting> {
         limits: _,
         clock: _,
     } = config;
-    vec![
-        of("listen", listen),
-        of("spool", spool),
-        of("quota", quota_bytes),
-        of("reserve", reserve_bytes),
-        of("max-uploads", max_uploads),
-        of("device-*", device),
-        of("admin", admin),
-        of("max-upload", max_upload_bytes),
-        of("no-early", early),
-        of("no-cut-through", cut_through),
-        of("public-url", public_url),
-        of("no-mdns", mdns),
-        of("instance", instance),
-        of("transfers", transfers),
-        of("rate, window, background, budget", pacing),
-    ]
+    Fixed::new(&[
+        ("listen", listen),
+        ("spool", spool),
+        ("quota", quota_bytes),
+        ("reserve", reserve_bytes),
+        ("max-uploads", max_uploads),
+        ("device-*", device),
+        ("admin", admin),
+        ("max-upload", max_upload_bytes),
+        ("no-early", early),
+        ("no-cut-through", cut_through),
+        ("public-url", public_url),
+        ("no-mdns", mdns),
+        ("instance", instance),
+        ("transfers", transfers),
+        ("rate, window, background, budget", pacing),
+    ])
 }

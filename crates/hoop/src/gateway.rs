@@ -11,8 +11,8 @@ use crate::base::values::{self, Rate, Resolve, Size, Span};
 use crate::gateway::announcer::Announcer;
 use crate::gateway::limits::{Limits, Window};
 use crate::server;
+use crate::server::layers::{RoleFlags as _, layers, with_file};
 use crate::server::logging;
-use crate::server::powers::Powers;
 use clap::Args;
 use hoop_gateway::{AllowDest, Config, Gateway, OpenError, Permits};
 use serde::Deserialize;
@@ -140,16 +140,22 @@ pub struct GatewayFlags {
     log_json: bool,
 }
 
+layers!(GatewayFlags:
+    listen spool quota reserve max_upload max_uploads device_quota device_uploads device_begun device_requests
+    device_connections permits admin ca allow_dest resolve public_url host no_mdns no_early no_cut_through instance
+    no_sync transfers rate window background background_target budget billing_day uplink_interface deadlines_wait user
+    no_landlock config json log_json
+);
+
 /// Runs it until a signal stops it.
-pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
-    let file: GatewayFlags = server::read_file(flags.config.as_deref())?;
-    logging::start(flags.log_json || file.log_json)?;
+pub fn run(typed: GatewayFlags) -> Result<Exit, Failure> {
+    let flags = with_file(&typed)?;
+    logging::start(flags.log_json)?;
+    let powers = flags.powers();
+    powers.take_user(flags.spool.as_deref())?;
     let as_json = flags.json;
-    let again = flags.clone();
-    let powers = powers(&flags, &file);
-    powers.take_user(flags.spool.as_deref().or(file.spool.as_deref()))?;
-    let config = config(flags, file)?;
-    let named = config.ca.iter().map(PathBuf::as_path).chain(again.config.as_deref());
+    let config = config(flags)?;
+    let named = config.ca.iter().map(PathBuf::as_path).chain(typed.config.as_deref());
     powers.confine(Some(&config.spool), &named.collect::<Vec<_>>());
     #[cfg(target_os = "linux")]
     let mut announcer = config.mdns.then(Announcer::new).transpose()?;
@@ -171,11 +177,11 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
         }
         let reload = gateway.reload();
         server::reload_on_hang_up(move || {
-            server::is_whole(again.config.as_deref())?;
-            let file: GatewayFlags = server::read_file(again.config.as_deref())?;
-            again.ca.iter().chain(&file.ca).try_for_each(|path| server::is_whole(Some(path)))?;
-            let waiting = powers.waiting(&self::powers(&again, &file));
-            let adopted = reload.adopt(&self::config(again.clone(), file)?);
+            server::is_whole(typed.config.as_deref())?;
+            let flags = with_file(&typed)?;
+            flags.ca.iter().try_for_each(|path| server::is_whole(Some(path)))?;
+            let waiting = powers.waiting(&flags.powers());
+            let adopted = reload.adopt(&self::config(flags)?);
             let fixed = adopted.map_err(|error| Failure::new(Exit::Usage, "cannot use the configuration", error))?;
             Ok([fixed, waiting].concat())
         })?;
@@ -185,65 +191,56 @@ pub fn run(flags: GatewayFlags) -> Result<Exit, Failure> {
     })
 }
 
-fn powers(flags: &GatewayFlags, file: &GatewayFlags) -> Powers {
-    Powers::new(flags.user.clone().or(file.user.clone()), flags.no_landlock || file.no_landlock)
-}
-
-fn config(flags: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
-    let spool = flags
-        .spool
-        .or(file.spool)
-        .ok_or_else(|| Failure::usage("--spool is missing").hint("name the folder: --spool FOLDER"))?;
+fn config(flags: GatewayFlags) -> Result<Config, Failure> {
+    let spool =
+        flags.spool.ok_or_else(|| Failure::usage("--spool is missing").hint("name the folder: --spool FOLDER"))?;
     let mut config = Config::new(spool);
     config.pacing = Limits {
-        rate: flags.rate.or(file.rate),
-        windows: [file.window, flags.window].concat(),
-        background: flags.background || file.background,
-        target: flags.background_target.or(file.background_target),
-        budget: flags.budget.or(file.budget),
-        billing_day: flags.billing_day.or(file.billing_day),
-        interface: flags.uplink_interface.or(file.uplink_interface),
-        deadlines_wait: flags.deadlines_wait || file.deadlines_wait,
+        rate: flags.rate,
+        windows: flags.window,
+        background: flags.background,
+        target: flags.background_target,
+        budget: flags.budget,
+        billing_day: flags.billing_day,
+        interface: flags.uplink_interface,
+        deadlines_wait: flags.deadlines_wait,
     }
     .check()?;
-    config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
-    config.quota_bytes = values::room("quota", flags.quota.or(file.quota))?;
-    config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
-    config.max_uploads = flags.max_uploads.or(file.max_uploads).unwrap_or(config.max_uploads);
+    config.listen = flags.listen.unwrap_or(config.listen);
+    config.quota_bytes = values::room("quota", flags.quota)?;
+    config.reserve_bytes = flags.reserve.map_or(config.reserve_bytes, |size| size.0);
+    config.max_uploads = flags.max_uploads.unwrap_or(config.max_uploads);
     let device = &mut config.device;
-    device.quota_bytes = match flags.device_quota.or(file.device_quota) {
+    device.quota_bytes = match flags.device_quota {
         Some(Size(0)) => Some(0),
         quota => values::room("device-quota", quota)?,
     };
-    device.uploads = flags.device_uploads.or(file.device_uploads).unwrap_or(device.uploads);
-    device.begun_per_minute = flags.device_begun.or(file.device_begun).unwrap_or(device.begun_per_minute);
-    device.requests_per_second = flags.device_requests.or(file.device_requests).unwrap_or(device.requests_per_second);
-    device.connections = flags.device_connections.or(file.device_connections).unwrap_or(device.connections);
-    if flags.permits.or(file.permits).map(|word| permits(&word)).transpose().map_err(Failure::usage)?.as_deref()
-        == Some("required")
-    {
+    device.uploads = flags.device_uploads.unwrap_or(device.uploads);
+    device.begun_per_minute = flags.device_begun.unwrap_or(device.begun_per_minute);
+    device.requests_per_second = flags.device_requests.unwrap_or(device.requests_per_second);
+    device.connections = flags.device_connections.unwrap_or(device.connections);
+    if flags.permits.map(|word| permits(&word)).transpose().map_err(Failure::usage)?.as_deref() == Some("required") {
         config.permits = Permits::Required;
     }
-    config.admin = flags.admin.or(file.admin);
-    let longest = values::room("max-upload", flags.max_upload.or(file.max_upload))?;
+    config.admin = flags.admin;
+    let longest = values::room("max-upload", flags.max_upload)?;
     config.max_upload_bytes = longest.unwrap_or(config.max_upload_bytes);
-    config.ca = [file.ca, flags.ca].concat();
-    config.resolve = values::addresses(&[file.resolve, flags.resolve].concat());
-    let allowed = [file.allow_dest, flags.allow_dest].concat();
-    let allowed = allowed.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    config.ca = flags.ca;
+    config.resolve = values::addresses(&flags.resolve);
+    let allowed = flags.allow_dest.iter().map(|text| text.parse()).collect::<Result<_, _>>();
     config.allow_dest =
         allowed.map_err(|error| Failure::new(Exit::Usage, "allow-dest is not a valid destination", error))?;
-    config.public_url = flags.public_url.or(file.public_url).map(|text| public_url(&text)).transpose()?;
-    config.hosts = [file.host, flags.host].concat();
+    config.public_url = flags.public_url.map(|text| public_url(&text)).transpose()?;
+    config.hosts = flags.host;
     if let Some(wrong) = config.hosts.iter().find_map(|name| host(name).err()) {
         return Err(Failure::usage(format!("host is not a valid name: {wrong}")));
     }
-    config.mdns = !(flags.no_mdns || file.no_mdns);
-    config.early = !(flags.no_early || file.no_early);
-    config.cut_through = !(flags.no_cut_through || file.no_cut_through);
-    config.sync = !(flags.no_sync || file.no_sync);
-    config.instance = flags.instance.or(file.instance).unwrap_or(config.instance);
-    config.transfers = flags.transfers.or(file.transfers).unwrap_or(config.transfers);
+    config.mdns = !flags.no_mdns;
+    config.early = !flags.no_early;
+    config.cut_through = !flags.no_cut_through;
+    config.sync = !flags.no_sync;
+    config.instance = flags.instance.unwrap_or(config.instance);
+    config.transfers = flags.transfers.unwrap_or(config.transfers);
     if config.transfers == 0 {
         return Err(Failure::usage("transfers must be at least 1"));
     }
@@ -271,12 +268,17 @@ fn public_url(text: &str) -> Result<Url, Failure> {
 mod tests {
     use super::*;
     use crate::flags::{Command, Flags};
+    use crate::server::layers::Over as _;
     use clap::Parser as _;
 
     fn typed(arguments: &[&str]) -> GatewayFlags {
         let flags = Flags::try_parse_from(["hoop", "gateway"].iter().chain(arguments)).unwrap();
         let Command::Gateway(flags) = flags.command else { panic!("gateway was typed") };
         flags
+    }
+
+    fn config(typed: GatewayFlags, file: GatewayFlags) -> Result<Config, Failure> {
+        super::config(typed.over(file))
     }
 
     #[test]
@@ -295,7 +297,7 @@ mod tests {
             "spool = \"a\"\npermits = \"required\"\ndevice-quota = \"1G\"\nadmin = \"127.0.0.1:4668\"\n",
         )
         .unwrap();
-        let config = super::config(typed(&["--device-requests", "7", "--device-quota", "2G"]), file).unwrap();
+        let config = super::config(typed(&["--device-requests", "7", "--device-quota", "2G"]).over(file)).unwrap();
         assert_eq!((config.permits, config.device.quota_bytes), (Permits::Required, Some(2 << 30)));
         assert_eq!((config.device.requests_per_second, config.admin.unwrap().port()), (7, 4668));
     }

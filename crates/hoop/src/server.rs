@@ -1,6 +1,8 @@
 //! What gateway and service have in common as processes: runtime, configuration file, signals, the line that says where
 //! they listen.
 
+#[cfg(any(feature = "gateway", feature = "service"))]
+pub mod layers;
 pub mod logging;
 pub mod notify;
 pub mod powers;

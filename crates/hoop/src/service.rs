@@ -5,8 +5,8 @@ pub mod keygen;
 use crate::base::exit::{Exit, Failure};
 use crate::base::values::{self, Network, Size, Span};
 use crate::server;
+use crate::server::layers::{RoleFlags as _, layers, with_file};
 use crate::server::logging;
-use crate::server::powers::Powers;
 use clap::Args;
 use hoop_http::Origin;
 use hoop_service::{
@@ -18,7 +18,6 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use url::Host;
 
 /// The service's flags; a configuration file has the same names (`trusted-proxy = ["127.0.0.1"]`). What is typed counts
 /// more than what is in the file, and lists add up.
@@ -131,22 +130,22 @@ const TICKET_LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Dur
 /// The smallest share is a tenth.
 const CONNECTIONS_MIN: usize = 40;
 
+layers!(ServiceFlags:
+    listen admin tls_cert tls_key upstream origin keys state_dir routes permits gateway max_bytes max_stored
+    owner_quota address_quota reserve max_ended tickets_per_minute ticket_lifetime connect_timeout answer_timeout
+    body_timeout tunnel_idle replays intakes connections trusted_proxy user no_landlock config json log_json
+);
+
 /// Runs it until a signal stops it.
-pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
-    let file: ServiceFlags = server::read_file(flags.config.as_deref())?;
-    logging::start(flags.log_json || file.log_json)?;
+pub fn run(typed: ServiceFlags) -> Result<Exit, Failure> {
+    let flags = with_file(&typed)?;
+    logging::start(flags.log_json)?;
+    let powers = flags.powers();
+    powers.take_user(flags.state_dir.as_deref())?;
+    let named =
+        [flags.config.clone(), flags.keys.clone(), flags.routes.clone(), flags.tls_cert.clone(), flags.tls_key.clone()];
     let as_json = flags.json;
-    let again = flags.clone();
-    let powers = powers(&flags, &file);
-    powers.take_user(flags.state_dir.as_deref().or(file.state_dir.as_deref()))?;
-    let named = [
-        flags.config.clone(),
-        flags.keys.clone().or(file.keys.clone()),
-        flags.routes.clone().or(file.routes.clone()),
-        flags.tls_cert.clone().or(file.tls_cert.clone()),
-        flags.tls_key.clone().or(file.tls_key.clone()),
-    ];
-    let config = config(flags, file)?;
+    let config = config(flags)?;
     powers.confine(Some(&config.state_dir), &named.iter().flatten().map(PathBuf::as_path).collect::<Vec<_>>());
     let tls = config.tls.is_some();
     server::raise_descriptors();
@@ -160,13 +159,13 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
         })?;
         let reload = service.reload();
         server::reload_on_hang_up(move || {
-            server::is_whole(again.config.as_deref())?;
-            let file: ServiceFlags = server::read_file(again.config.as_deref())?;
-            for path in [again.keys.as_ref().or(file.keys.as_ref()), again.routes.as_ref().or(file.routes.as_ref())] {
-                server::is_whole(path.map(PathBuf::as_path))?;
+            server::is_whole(typed.config.as_deref())?;
+            let flags = with_file(&typed)?;
+            for path in [&flags.keys, &flags.routes] {
+                server::is_whole(path.as_deref())?;
             }
-            let waiting = powers.waiting(&self::powers(&again, &file));
-            let adopted = reload.adopt(&self::config(again.clone(), file)?);
+            let waiting = powers.waiting(&flags.powers());
+            let adopted = reload.adopt(&self::config(flags)?);
             let fixed = adopted.map_err(|error| Failure::new(Exit::File, "cannot use the configuration", error))?;
             Ok([fixed, waiting].concat())
         })?;
@@ -176,75 +175,66 @@ pub fn run(flags: ServiceFlags) -> Result<Exit, Failure> {
     })
 }
 
-fn powers(flags: &ServiceFlags, file: &ServiceFlags) -> Powers {
-    Powers::new(flags.user.clone().or(file.user.clone()), flags.no_landlock || file.no_landlock)
-}
-
-fn config(flags: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
+fn config(flags: ServiceFlags) -> Result<Config, Failure> {
     let missing = |flag: &str| Failure::usage(format!("{flag} is missing")).hint("`hoop service --help` explains it");
-    let upstream = origin("--upstream", flags.upstream.or(file.upstream).ok_or_else(|| missing("--upstream"))?)?;
-    let public = origin("--origin", flags.origin.or(file.origin).ok_or_else(|| missing("--origin"))?)?;
-    let keys = flags.keys.or(file.keys).ok_or_else(|| missing("--keys"))?;
+    let upstream = origin("--upstream", flags.upstream.ok_or_else(|| missing("--upstream"))?)?;
+    let public = origin("--origin", flags.origin.ok_or_else(|| missing("--origin"))?)?;
+    let keys = flags.keys.ok_or_else(|| missing("--keys"))?;
     let keys = load_keyring(&keys).map_err(no_keys)?;
-    let state_dir = flags.state_dir.or(file.state_dir).ok_or_else(|| missing("--state-dir"))?;
+    let state_dir = flags.state_dir.ok_or_else(|| missing("--state-dir"))?;
     let mut config = Config::new(upstream, public, keys, state_dir);
-    config.listen = flags.listen.or(file.listen).unwrap_or(config.listen);
-    config.admin = flags.admin.or(file.admin);
-    config.tls = match (flags.tls_cert.or(file.tls_cert), flags.tls_key.or(file.tls_key)) {
+    config.listen = flags.listen.unwrap_or(config.listen);
+    config.admin = flags.admin;
+    config.tls = match (flags.tls_cert, flags.tls_key) {
         (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => return Err(Failure::usage("tls-cert and tls-key must be given together")),
     };
-    if let Some(path) = flags.routes.or(file.routes) {
+    if let Some(path) = flags.routes {
         config.routes = routes(&path)?;
     }
-    config.permits = permits(flags.permits.or(file.permits).as_deref(), [file.gateway, flags.gateway].concat())?;
+    config.permits = permits(flags.permits.as_deref(), flags.gateway)?;
     if is_in_the_open(&config.origin) {
         let origin = &config.origin;
         tracing::warn!(%origin, "over http, anyone on the path can read and change tickets and sign-ins, and no gateway delivers here");
     }
-    let room = |name, typed: Option<Size>, file: Option<Size>| values::room(name, typed.or(file));
-    config.max_bytes = room("max-bytes", flags.max_bytes, file.max_bytes)?.unwrap_or(config.max_bytes);
-    let stored = room("max-stored", flags.max_stored, file.max_stored)?;
+    config.max_bytes = values::room("max-bytes", flags.max_bytes)?.unwrap_or(config.max_bytes);
+    let stored = values::room("max-stored", flags.max_stored)?;
     config.max_stored_bytes = stored.unwrap_or(config.max_stored_bytes);
-    config.owner_quota_bytes = room("owner-quota", flags.owner_quota, file.owner_quota)?;
-    config.address_quota_bytes = room("address-quota", flags.address_quota, file.address_quota)?;
-    config.reserve_bytes = flags.reserve.or(file.reserve).map_or(config.reserve_bytes, |size| size.0);
-    config.max_ended_bytes = flags.max_ended.or(file.max_ended).map_or(config.max_ended_bytes, |size| size.0);
-    config.tickets_per_minute =
-        flags.tickets_per_minute.or(file.tickets_per_minute).unwrap_or(config.tickets_per_minute);
+    config.owner_quota_bytes = values::room("owner-quota", flags.owner_quota)?;
+    config.address_quota_bytes = values::room("address-quota", flags.address_quota)?;
+    config.reserve_bytes = flags.reserve.map_or(config.reserve_bytes, |size| size.0);
+    config.max_ended_bytes = flags.max_ended.map_or(config.max_ended_bytes, |size| size.0);
+    config.tickets_per_minute = flags.tickets_per_minute.unwrap_or(config.tickets_per_minute);
     if config.tickets_per_minute == 0 {
         return Err(Failure::usage("tickets-per-minute must be at least 1"));
     }
-    let span = |name, typed: Option<Span>, file: Option<Span>, default| match typed.or(file) {
+    let span = |name, span: Option<Span>, default| match span {
         Some(Span(Duration::ZERO)) => Err(Failure::usage(format!("{name} must be more than 0"))),
         span => Ok(span.map_or(default, |span| span.0)),
     };
-    config.ticket_lifetime =
-        span("ticket-lifetime", flags.ticket_lifetime, file.ticket_lifetime, config.ticket_lifetime)?;
+    config.ticket_lifetime = span("ticket-lifetime", flags.ticket_lifetime, config.ticket_lifetime)?;
     if !TICKET_LIFETIMES.contains(&config.ticket_lifetime) {
         return Err(Failure::usage(
             "ticket-lifetime must be between 1 minute and 30 days; gateways keep no ticket longer",
         ));
     }
-    config.connect_timeout =
-        span("connect-timeout", flags.connect_timeout, file.connect_timeout, config.connect_timeout)?;
-    config.answer_timeout = span("answer-timeout", flags.answer_timeout, file.answer_timeout, config.answer_timeout)?;
-    config.body_timeout = span("body-timeout", flags.body_timeout, file.body_timeout, config.body_timeout)?;
-    config.tunnel_idle = span("tunnel-idle", flags.tunnel_idle, file.tunnel_idle, config.tunnel_idle)?;
-    config.replays = flags.replays.or(file.replays).unwrap_or(config.replays);
-    config.intakes = flags.intakes.or(file.intakes).unwrap_or(config.intakes);
+    config.connect_timeout = span("connect-timeout", flags.connect_timeout, config.connect_timeout)?;
+    config.answer_timeout = span("answer-timeout", flags.answer_timeout, config.answer_timeout)?;
+    config.body_timeout = span("body-timeout", flags.body_timeout, config.body_timeout)?;
+    config.tunnel_idle = span("tunnel-idle", flags.tunnel_idle, config.tunnel_idle)?;
+    config.replays = flags.replays.unwrap_or(config.replays);
+    config.intakes = flags.intakes.unwrap_or(config.intakes);
     if config.replays == 0 || config.intakes == 0 {
         return Err(Failure::usage("replays and intakes must be at least 1"));
     }
-    config.connections = flags.connections.or(file.connections).unwrap_or(config.connections);
+    config.connections = flags.connections.unwrap_or(config.connections);
     if config.connections < CONNECTIONS_MIN {
         return Err(Failure::usage(format!(
             "connections must be at least {CONNECTIONS_MIN}, so that each kind of use has some"
         )));
     }
-    let networks = file.trusted_proxy.into_iter().chain(flags.trusted_proxy);
-    config.trusted_proxies = networks.map(|network| network.0).collect();
+    config.trusted_proxies = flags.trusted_proxy.into_iter().map(|network| network.0).collect();
     Ok(config)
 }
 
@@ -297,12 +287,7 @@ fn permits(named: Option<&str>, gateways: Vec<String>) -> Result<Permits, Failur
 
 /// Whether what users have in the address bar is plain HTTP to another machine.
 fn is_in_the_open(origin: &Origin) -> bool {
-    let loopback = match origin.host() {
-        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
-        Host::Ipv4(address) => address.is_loopback(),
-        Host::Ipv6(address) => address.is_loopback(),
-    };
-    !origin.is_https() && !loopback
+    !origin.is_https() && !origin.is_loopback()
 }
 
 fn routes(path: &Path) -> Result<Routes, Failure> {
@@ -314,6 +299,7 @@ fn routes(path: &Path) -> Result<Routes, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::layers::Over as _;
     use crate::service::keygen;
     use std::fs::{self, Permissions};
 
@@ -327,6 +313,10 @@ mod tests {
             keys
         );
         toml::from_str(&text).unwrap()
+    }
+
+    fn config(typed: ServiceFlags, file: ServiceFlags) -> Result<Config, Failure> {
+        super::config(typed.over(file))
     }
 
     #[test]

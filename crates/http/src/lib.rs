@@ -6,9 +6,8 @@
 //! - [`RequestBody`]: a request's body, which takes little memory however many come at once.
 //! - [`events`]: an answer that is a stream of server-sent events.
 //! - [`metrics`]: numbers for whoever runs a role, in the text format of Prometheus.
-//! - [`page`]: what pages need: text made safe, the reader's language.
 //! - [`Connector`]: connections to an [`Origin`] over TCP or TLS, only to addresses that a guard permits.
-//! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again.
+//! - [`Current`]: what may be exchanged while it is used, as when a configuration is read again; [`Fixed`]: what may not.
 //! - [`Clock`] and [`Rng`]: the operating system's, behind types that a test can replace. What time it is can be judged, and kept in a file ([`keep_time`]).
 //!
 //! Rooms, each importing only those before it: `process`, `message`, `places`, `client`, `server`.
@@ -24,12 +23,12 @@ pub use client::location::{is_elsewhere, is_sign_in};
 pub use client::tls;
 pub use hoop_clock::{Clock, Readings};
 pub use message::body::{Body, BodyError, ReadError, empty, full, in_pieces, json, read_limited, streamed};
+pub use message::hop_by_hop::HOP_BY_HOP;
 pub use message::lines::Lines;
 pub use message::origin::{Origin, OriginError};
-pub use message::page;
 pub use message::problem::{Code, Problem, retry_after};
 pub use places::{Place, Places, Share};
-pub use process::current::Current;
+pub use process::current::{Current, Fixed};
 pub use process::shutdown::{Shutdown, ShutdownTrigger, shutdown};
 pub use process::system::{Rng, date, keep_time};
 pub use server::events::{Event, Events, events};

@@ -1,8 +1,8 @@
-//! Messages and their parts: heads, bodies, problems, origins, pages.
+//! Messages and their parts: heads, bodies, problems, origins.
 
 pub(crate) mod body;
 pub(crate) mod head;
+pub(crate) mod hop_by_hop;
 pub(crate) mod lines;
 pub(crate) mod origin;
-pub mod page;
 pub(crate) mod problem;

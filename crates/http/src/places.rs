@@ -48,9 +48,10 @@ mod table;
 pub use share::Share;
 
 use pace::{AHEAD, BY_LEAVE, Sign};
+use parking_lot::Mutex;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use table::{Asked, Full, Held, Stage, Table};
 use tokio::sync::Notify;
@@ -81,7 +82,7 @@ struct Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.places.table().leave(self.number, self.places.now());
+        self.places.table.lock().leave(self.number, self.places.now());
         self.places.freed.notify_one();
     }
 }
@@ -99,7 +100,7 @@ impl Places {
 
     fn try_enter(self: &Arc<Self>, share: usize, client: IpAddr) -> Result<Place, Full> {
         let now = self.now();
-        let (number, sign) = self.table().enter(share, client, now)?;
+        let (number, sign) = self.table.lock().enter(share, client, now)?;
         Ok(Place(Arc::new(Holding { places: self.clone(), number, sign })))
     }
 
@@ -117,7 +118,7 @@ impl Places {
 
     /// Looks again and again as long as a request waits.
     fn keep_looking(self: &Arc<Self>) {
-        if std::mem::replace(&mut self.table().is_looking, true) {
+        if std::mem::replace(&mut self.table.lock().is_looking, true) {
             return;
         }
         let places = Arc::downgrade(self);
@@ -126,7 +127,7 @@ impl Places {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 let Some(places) = places.upgrade() else { return };
                 let now = places.now();
-                if !places.table().look(now) {
+                if !places.table.lock().look(now) {
                     return;
                 }
             }
@@ -135,21 +136,16 @@ impl Places {
 
     /// How many connections there may be in all: with a place, or waiting for one.
     pub fn total(&self) -> usize {
-        self.table().shares.iter().map(|share| share.places + share.waits).sum()
+        self.table.lock().shares.iter().map(|share| share.places + share.waits).sum()
     }
 
     /// How many places of a share are taken.
     pub fn taken(&self, share: usize) -> usize {
-        self.table().taken.get(share).copied().unwrap_or_default()
+        self.table.lock().taken.get(share).copied().unwrap_or_default()
     }
 
     fn now(&self) -> Duration {
         self.began.elapsed()
-    }
-
-    /// Nothing in here panics.
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -159,7 +155,7 @@ impl Place {
     /// A request that waits has no place: it has left the one before. Only if as many wait as may, it keeps that.
     pub async fn changed(&self, share: usize, client: IpAddr, within: Duration) -> bool {
         let Holding { places, number, sign } = &*self.0;
-        let asked = places.table().ask(*number, Held::new(share, client, places.now(), Stage::Asks, sign.clone()));
+        let asked = places.table.lock().ask(*number, Held::new(share, client, places.now(), Stage::Asks, sign.clone()));
         if asked == Asked::Refused {
             sign.is_refused.store(true, Ordering::Relaxed);
             return false;
@@ -172,7 +168,7 @@ impl Place {
         let _waiting = Waiting(&self.0);
         let turn = async {
             loop {
-                if let Some(holds) = places.table().holds(*number) {
+                if let Some(holds) = places.table.lock().holds(*number) {
                     return holds;
                 }
                 sign.turn.notified().await;
@@ -184,7 +180,7 @@ impl Place {
     /// Changes back to a place of a share by age, in which nothing is asked for. If there is none, it makes way.
     pub fn rest(&self, share: usize, client: IpAddr) {
         let Holding { places, number, sign } = &*self.0;
-        let (mut table, now) = (places.table(), places.now());
+        let (mut table, now) = (places.table.lock(), places.now());
         let rests = table.change(*number, Held::new(share, client, now, Stage::Rests, sign.clone()));
         if !rests {
             table.leave(*number, now);
@@ -198,7 +194,7 @@ impl Place {
 
     /// Whether its connection ends with the answer to the request that it has: others wait for its place, or there was none for the request.
     pub(crate) fn ends_with_answer(&self) -> bool {
-        self.0.sign.is_refused.load(Ordering::Relaxed) || self.0.places.table().is_awaited(self.0.number)
+        self.0.sign.is_refused.load(Ordering::Relaxed) || self.0.places.table.lock().is_awaited(self.0.number)
     }
 
     /// Whether it has made way and got no other place since.
@@ -252,7 +248,7 @@ struct Waiting<'a>(&'a Holding);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.places.table().gives_up(self.0.number);
+        self.0.places.table.lock().gives_up(self.0.number);
     }
 }
 
@@ -308,7 +304,7 @@ mod tests {
         let order = Mutex::new(Vec::new());
         let waits = async |place: &Place, n: u8| {
             let changed = place.changed(1, far(n), HOUR).await;
-            order.lock().unwrap().push((n, changed));
+            order.lock().push((n, changed));
             place.rest(0, far(n));
         };
         let another = places.enter(0, far(4)).unwrap();
@@ -316,7 +312,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             holder.rest(0, far(1));
         });
-        assert_eq!(*order.lock().unwrap(), [(2, false), (2, false), (4, true), (3, true)]);
+        assert_eq!(*order.lock(), [(2, false), (2, false), (4, true), (3, true)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -346,7 +342,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(n.into())).await;
                 let place = places.enter(0, far(n)).unwrap();
                 let changed = place.changed(1, far(n), HOUR).await;
-                order.lock().unwrap().push((n, changed));
+                order.lock().push((n, changed));
             });
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -355,7 +351,7 @@ mod tests {
         let told = (1..=5).map(|n| (n, false));
         // Of the four that wait the last two go first; then there is no crowd any more.
         let served = [9, 8, 6, 7].map(|n| (n, true));
-        assert_eq!(*order.lock().unwrap(), told.chain(served).collect::<Vec<_>>());
+        assert_eq!(*order.lock(), told.chain(served).collect::<Vec<_>>());
     }
 
     #[tokio::test(start_paused = true)]
@@ -369,6 +365,6 @@ mod tests {
         assert_eq!(places.taken(1), 0);
         assert!(three.changed(1, far(3), HOUR).await);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!places.table().is_looking, "nobody waits");
+        assert!(!places.table.lock().is_looking, "nobody waits");
     }
 }

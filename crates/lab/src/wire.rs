@@ -16,12 +16,13 @@ use hoop_netem::{Change, Counters, Link, Packet};
 use hoop_units::Timestamp;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,7 @@ impl Wire {
 
     /// Changes one direction now: 0 is up, 1 is down.
     pub(crate) fn change(&self, direction: usize, change: Change) {
-        let mut links = self.shared.links();
+        let mut links = self.shared.links.lock();
         let now = self.shared.clock.now();
         links[direction].change(change, now);
         drop(links);
@@ -101,7 +102,7 @@ impl Wire {
 
     /// The counters of up and down.
     pub(crate) fn counters(&self) -> [Counters; 2] {
-        self.shared.links().each_ref().map(Link::counters)
+        self.shared.links.lock().each_ref().map(Link::counters)
     }
 
     fn wake(&self) {
@@ -118,13 +119,6 @@ impl Drop for Wire {
             // If it panicked, it said so, and is gone all the same.
             let _ = thread.join();
         }
-    }
-}
-
-impl Shared {
-    /// The machines. They are whole even if another thread panicked while it held them: they never do half a step.
-    fn links(&self) -> MutexGuard<'_, [Link<Frame>; 2]> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -157,7 +151,7 @@ impl Driver {
     /// Moves whatever can be moved now. Says whether anything was, and when something is due next.
     fn turn(&mut self) -> (bool, Option<Timestamp>) {
         let shared = Arc::clone(&self.shared);
-        let mut links = shared.links();
+        let mut links = shared.links.lock();
         let mut moved = false;
         for (direction, link) in links.iter_mut().enumerate() {
             moved |= self.read(direction, link);

@@ -5,6 +5,7 @@ use hoop_carrier::Pending;
 use hoop_endpoint::{DeviceKey, DeviceKeys, HostId};
 use hoop_files::{Print, settled};
 use hoop_units::{NoPrefix, Prefix};
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
@@ -12,12 +13,12 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A device's file about its server (TOML). It holds the device's key: nobody else may read it.
@@ -357,7 +358,7 @@ impl Devices {
 
     /// Who stood in the file when it was last looked at.
     pub(crate) fn known(&self) -> BTreeMap<HostId, Rule> {
-        let rules = &self.file.read().1;
+        let rules = &self.file.read.lock().1;
         let rule =
             |(host, key): (&HostId, &DeviceKey)| (*host, Rule { key: *key, only: rules.only.get(host).cloned() });
         rules.keys.iter().map(rule).collect()
@@ -365,7 +366,7 @@ impl Devices {
 
     /// Where a device may go, by the file as it was last looked at; none: wherever the relay goes. Whoever is known no more goes nowhere: it may have come before it was taken out.
     pub(crate) fn only(&self, host: HostId) -> Option<Vec<Prefix>> {
-        let rules = &self.file.read().1;
+        let rules = &self.file.read.lock().1;
         match rules.keys.contains_key(&host) {
             true => rules.only.get(&host).cloned(),
             false => Some(Vec::new()),
@@ -394,13 +395,9 @@ impl Devices {
 }
 
 impl Keys {
-    fn read(&self) -> MutexGuard<'_, (Option<Print>, Rules)> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reads the file if it is another than it was, once nobody writes it any more: what has come of it may be well-formed, and lack the `only` of devices that it has.
     fn look(&self) {
-        if self.read().0 == Print::of(&self.path) {
+        if self.read.lock().0 == Print::of(&self.path) {
             return;
         }
         if settled(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -408,18 +405,18 @@ impl Keys {
         }
         // A file that is not taken is looked at once, until it changes again.
         let print = Print::of(&self.path);
-        self.read().0 = print;
+        self.read.lock().0 = print;
         let read = rules(&self.path);
         self.is_taken.store(read.is_ok(), Ordering::Relaxed);
         match read {
-            Ok(rules) => self.read().1 = rules,
+            Ok(rules) => self.read.lock().1 = rules,
             // Half written, perhaps: who was known stays known.
             Err(error) => tracing::warn!(%error, "the devices' file is not taken"),
         }
     }
 
     fn find(&self, host: HostId) -> Option<DeviceKey> {
-        let key = self.read().1.keys.get(&host).copied();
+        let key = self.read.lock().1.keys.get(&host).copied();
         if key.is_none() {
             tracing::debug!(host = hex::encode(host.0), "a device that is not in the file of devices");
         }
@@ -499,21 +496,17 @@ pub fn introduce_for(
 
 /// Where a symbolic link leads, so that what is replaced is the file and not the link.
 fn followed(path: &Path) -> PathBuf {
-    fs::canonicalize(path).or_else(|_| fs::read_link(path).map(|to| folder(path).join(to))).unwrap_or(path.to_owned())
-}
-
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    fs::canonicalize(path)
+        .or_else(|_| fs::read_link(path).map(|to| hoop_files::parent(path).join(to)))
+        .unwrap_or(path.to_owned())
 }
 
 /// Keeps others out until it is dropped. A file beside it is locked, as the file itself is another each time; the folder is not, since whoever may look into
 /// it could hold its lock. It becomes its owner's, who may introduce the next.
 fn lock(path: &Path, owner: Option<(u32, u32)>) -> io::Result<fs::File> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".lock");
-    let beside = Path::new(&beside);
-    hoop_files::touch(beside)?;
-    let file = hoop_files::open(beside)?;
+    let beside = hoop_files::beside(path, ".lock");
+    hoop_files::touch(&beside)?;
+    let file = hoop_files::open(&beside)?;
     if let Some((uid, gid)) = owner {
         std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
     }
@@ -525,28 +518,25 @@ fn lock(path: &Path, owner: Option<(u32, u32)>) -> io::Result<fs::File> {
 fn replace(path: &Path, text: &str, owner: Option<(u32, u32)>) -> io::Result<()> {
     let mut mark = [0; 8];
     SystemRandom::new().fill(&mut mark).map_err(|_| io::Error::other("the system gives no random numbers"))?;
-    let new = folder(path).join(format!(".devices-{}", hex::encode(mark)));
-    let write = || {
-        let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let new = hoop_files::parent(path).join(format!(".devices-{}", hex::encode(mark)));
+    hoop_files::replace_by(&new, path, text.as_bytes(), |written| {
         let (old, is) = (fs::metadata(path).ok(), written.metadata()?);
         let owner = owner.or_else(|| old.as_ref().map(|old| (old.uid(), old.gid())));
         if let Some((uid, gid)) = owner.filter(|owner| *owner != (is.uid(), is.gid())) {
-            std::os::unix::fs::fchown(&written, Some(uid), Some(gid))?;
+            std::os::unix::fs::fchown(written, Some(uid), Some(gid))?;
         }
         if let Some(old) = old {
             // A group may read it, such as that of a relay with a user of its own; it holds keys, so nobody else may, and nobody else may write.
             written.set_permissions(fs::Permissions::from_mode(old.mode() & 0o640))?;
         }
-        written.write_all(text.as_bytes())?;
-        written.sync_all()?;
-        fs::rename(&new, path)
-    };
-    write().inspect_err(|_| drop(fs::remove_file(&new)))
+        Ok(())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[tokio::test]
     async fn who_is_introduced_is_known_at_once_and_others_stay_known() {

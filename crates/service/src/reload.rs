@@ -2,8 +2,8 @@
 
 use crate::config::Config;
 use crate::context::Context;
-use hoop_http::Shutdown;
 use hoop_http::tls::{NotRenewed, Renewed};
+use hoop_http::{Fixed, Shutdown};
 use std::sync::Arc;
 
 /// Gives a running service another configuration, without dropping a connection or a request. Keys, routes, permits and
@@ -14,14 +14,11 @@ pub struct Reload {
     context: Arc<Context>,
     certificate: Option<Arc<Renewed>>,
     /// What cannot change, as it was at the beginning.
-    fixed: Arc<[Setting]>,
+    fixed: Fixed,
 }
 
-/// A setting's flag, and what it is.
-type Setting = (&'static str, String);
-
 impl Reload {
-    pub(crate) fn new(context: Arc<Context>, certificate: Option<Arc<Renewed>>, fixed: Arc<[Setting]>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, certificate: Option<Arc<Renewed>>, fixed: Fixed) -> Self {
         Self { context, certificate, fixed }
     }
 
@@ -39,16 +36,12 @@ impl Reload {
     pub fn adopt(&self, config: &Config) -> Result<Vec<&'static str>, NotRenewed> {
         self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.look())?;
         self.context.adopt(config);
-        let differ = fixed(config).into_iter().zip(&*self.fixed).filter(|(new, old)| new != *old);
-        Ok(differ.map(|((flag, _), _)| flag).collect())
+        Ok(self.fixed.differing(&fixed(config)))
     }
 }
 
 /// What a running service does not change.
-pub fn fixed(config: &Config) -> Vec<Setting> {
-    fn of(flag: &'static str, value: &impl std::fmt::Debug) -> Setting {
-        (flag, format!("{value:?}"))
-    }
+pub fn fixed(config: &Config) -> Fixed {
     // Each field is named, so that a new one is not forgotten.
     let Config {
         listen,
@@ -81,27 +74,27 @@ pub fn fixed(config: &Config) -> Vec<Setting> {
         limits: _,
         clock: _,
     } = config;
-    vec![
-        of("listen", listen),
-        of("admin", admin),
-        of("tls-cert, tls-key", tls),
-        of("upstream", upstream),
-        of("origin", origin),
-        of("state-dir", state_dir),
-        of("max-stored", max_stored_bytes),
-        of("owner-quota", owner_quota_bytes),
-        of("address-quota", address_quota_bytes),
-        of("reserve", reserve_bytes),
-        of("max-ended", max_ended_bytes),
-        of("tickets-per-minute", tickets_per_minute),
-        of("ticket-lifetime", ticket_lifetime),
-        of("connect-timeout", connect_timeout),
-        of("answer-timeout", answer_timeout),
-        of("body-timeout", body_timeout),
-        of("tunnel-idle", tunnel_idle),
-        of("replays", replays),
-        of("intakes", intakes),
-        of("trusted-proxy", trusted_proxies),
-        of("connections", connections),
-    ]
+    Fixed::new(&[
+        ("listen", listen),
+        ("admin", admin),
+        ("tls-cert, tls-key", tls),
+        ("upstream", upstream),
+        ("origin", origin),
+        ("state-dir", state_dir),
+        ("max-stored", max_stored_bytes),
+        ("owner-quota", owner_quota_bytes),
+        ("address-quota", address_quota_bytes),
+        ("reserve", reserve_bytes),
+        ("max-ended", max_ended_bytes),
+        ("tickets-per-minute", tickets_per_minute),
+        ("ticket-lifetime", ticket_lifetime),
+        ("connect-timeout", connect_timeout),
+        ("answer-timeout", answer_timeout),
+        ("body-timeout", body_timeout),
+        ("tunnel-idle", tunnel_idle),
+        ("replays", replays),
+        ("intakes", intakes),
+        ("trusted-proxy", trusted_proxies),
+        ("connections", connections),
+    ])
 }

@@ -87,7 +87,7 @@ impl Service {
             Some(address) => Some(Server::bind(address, None, hoop_http::metrics::limits()).await?),
             None => None,
         };
-        let fixed = reload::fixed(&config).into();
+        let fixed = reload::fixed(&config);
         let application = Arc::new(Application::new(&config, connector));
         let context = Arc::new(Context::new(&config, store));
         let receive = Arc::new(Receive::new(&config, context.clone()));

@@ -1,9 +1,10 @@
 //! A running program whose output is kept: [`Program`].
 
+use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a program may take to say that it is ready: generous, since machines are busy.
@@ -77,7 +78,7 @@ impl Program {
     ) -> Option<(Instant, String)> {
         let end = Instant::now() + within;
         let mut seen = 0;
-        let mut lines = self.output.lines.lock().expect("no reader panics");
+        let mut lines = self.output.lines.lock();
         loop {
             if let Some(found) = lines.all[seen..].iter().find(|(_, line)| matches(line)) {
                 return Some(found.clone());
@@ -87,13 +88,13 @@ impl Program {
             if lines.ended == 2 || left.is_zero() {
                 return None;
             }
-            lines = self.output.changed.wait_timeout(lines, left).expect("no reader panics").0;
+            self.output.changed.wait_for(&mut lines, left);
         }
     }
 
     /// Every line so far, with when it came.
     pub fn lines(&self) -> Vec<(Instant, String)> {
-        self.output.lines.lock().expect("no reader panics").all.clone()
+        self.output.lines.lock().all.clone()
     }
 
     /// All output so far.
@@ -126,10 +127,10 @@ impl Program {
 fn collect(stream: impl Read + Send + 'static, output: Arc<Output>) {
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            output.lines.lock().expect("no reader panics").all.push((Instant::now(), line));
+            output.lines.lock().all.push((Instant::now(), line));
             output.changed.notify_all();
         }
-        output.lines.lock().expect("no reader panics").ended += 1;
+        output.lines.lock().ended += 1;
         output.changed.notify_all();
     });
 }

@@ -3,10 +3,10 @@
 use crate::{Certificates, Program, program_beside};
 use hoop_lab::{Host, Lab, Link, LinkConfig, Topology};
 use hoop_units::{Bitrate, Duration};
+use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 
 /// Networks that the relay goes to though nobody is there, but whom a test puts there (RFC 5737, RFC 3849).
@@ -87,7 +87,7 @@ impl Roaming {
     /// # Errors
     /// If it does not start.
     pub fn restart_relay(&self) -> io::Result<()> {
-        let mut relay = self.relay.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut relay = self.relay.lock();
         // The old one goes first.
         *relay = None;
         *relay = Some(self.start_relay()?);

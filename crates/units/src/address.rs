@@ -6,42 +6,47 @@
 //! lives there. So are the public addresses at which clouds serve keys and settings to their own machines; other clouds use private ones. Where an IPv6 address carries one of version 4 that a translator or a tunnel on the way will unwrap, that one is judged, too.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use ipnet::{Ipv4Net, Ipv6Net};
 
 /// Blocks of IPv4 that are not public: first address, prefix length.
-const SPECIAL_V4: &[(Ipv4Addr, u32)] = &[
-    (Ipv4Addr::new(0, 0, 0, 0), 8), // "this network" (RFC 791); Linux takes 0.0.0.0 for itself
-    (Ipv4Addr::new(10, 0, 0, 0), 8), // private use (RFC 1918)
-    (Ipv4Addr::new(100, 64, 0, 0), 10), // shared by carriers (RFC 6598)
-    (Ipv4Addr::new(127, 0, 0, 0), 8), // loopback
-    (Ipv4Addr::new(161, 26, 0, 0), 16), // services of IBM's cloud for its own machines
-    (Ipv4Addr::new(166, 8, 0, 0), 14), // the same
-    (Ipv4Addr::new(168, 63, 129, 16), 32), // Azure's for its own machines: agents, their keys, name servers
-    (Ipv4Addr::new(169, 254, 0, 0), 16), // link-local (RFC 3927); where clouds keep their credentials
-    (Ipv4Addr::new(172, 16, 0, 0), 12), // private use
-    (Ipv4Addr::new(192, 0, 0, 0), 24), // protocol assignments (RFC 6890): DS-Lite, NAT64 discovery, PCP and TURN anycast
-    (Ipv4Addr::new(192, 0, 2, 0), 24), // documentation (RFC 5737)
-    (Ipv4Addr::new(192, 31, 196, 0), 24), // AS112 (RFC 7535)
-    (Ipv4Addr::new(192, 52, 193, 0), 24), // AMT relays (RFC 7450)
-    (Ipv4Addr::new(192, 88, 99, 0), 24), // 6to4 relays, withdrawn (RFC 7526)
-    (Ipv4Addr::new(192, 168, 0, 0), 16), // private use
-    (Ipv4Addr::new(192, 175, 48, 0), 24), // AS112 (RFC 7534)
-    (Ipv4Addr::new(198, 18, 0, 0), 15), // benchmarks (RFC 2544)
-    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
-    (Ipv4Addr::new(203, 0, 113, 0), 24), // documentation
-    (Ipv4Addr::new(224, 0, 0, 0), 4),  // multicast (RFC 5771)
-    (Ipv4Addr::new(240, 0, 0, 0), 4),  // reserved (RFC 1112), with the broadcast address
+const SPECIAL_V4: &[Ipv4Net] = &[
+    v4([0, 0, 0, 0], 8),        // "this network" (RFC 791); Linux takes 0.0.0.0 for itself
+    v4([10, 0, 0, 0], 8),       // private use (RFC 1918)
+    v4([100, 64, 0, 0], 10),    // shared by carriers (RFC 6598)
+    v4([127, 0, 0, 0], 8),      // loopback
+    v4([161, 26, 0, 0], 16),    // services of IBM's cloud for its own machines
+    v4([166, 8, 0, 0], 14),     // the same
+    v4([168, 63, 129, 16], 32), // Azure's for its own machines: agents, their keys, name servers
+    v4([169, 254, 0, 0], 16),   // link-local (RFC 3927); where clouds keep their credentials
+    v4([172, 16, 0, 0], 12),    // private use
+    v4([192, 0, 0, 0], 24),     // protocol assignments (RFC 6890): DS-Lite, NAT64 discovery, PCP and TURN anycast
+    v4([192, 0, 2, 0], 24),     // documentation (RFC 5737)
+    v4([192, 31, 196, 0], 24),  // AS112 (RFC 7535)
+    v4([192, 52, 193, 0], 24),  // AMT relays (RFC 7450)
+    v4([192, 88, 99, 0], 24),   // 6to4 relays, withdrawn (RFC 7526)
+    v4([192, 168, 0, 0], 16),   // private use
+    v4([192, 175, 48, 0], 24),  // AS112 (RFC 7534)
+    v4([198, 18, 0, 0], 15),    // benchmarks (RFC 2544)
+    v4([198, 51, 100, 0], 24),  // documentation
+    v4([203, 0, 113, 0], 24),   // documentation
+    v4([224, 0, 0, 0], 4),      // multicast (RFC 5771)
+    v4([240, 0, 0, 0], 4),      // reserved (RFC 1112), with the broadcast address
 ];
+
+const fn v4([a, b, c, d]: [u8; 4], bits: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), bits)
+}
 
 /// Blocks within `2000::/3`, the one that is given out, that are not public. What lies outside of it needs no list: loopback,
 /// unspecified, IPv4-compatible, local NAT64 (`64:ff9b:1::/48`, RFC 8215), discard-only and dummy (`100::/64`, `100:0:0:1::/64`),
 /// SRv6 (`5f00::/16`), unique-local, link-local, site-local, multicast.
-const SPECIAL_V6: &[(Ipv6Addr, u32)] = &[
+const SPECIAL_V6: &[Ipv6Net] = &[
     // Protocol assignments (RFC 2928): Teredo, benchmarks, AMT, AS112, ORCHID, drone identities, PCP and TURN anycast.
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation (RFC 3849)
-    (Ipv6Addr::new(0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0), 48), // AS112 (RFC 7534)
-    (Ipv6Addr::new(0x3ffe, 0, 0, 0, 0, 0, 0, 0), 16),     // 6bone, given back (RFC 3701)
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),     // documentation (RFC 9637)
+    Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation (RFC 3849)
+    Ipv6Net::new_assert(Ipv6Addr::new(0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0), 48), // AS112 (RFC 7534)
+    Ipv6Net::new_assert(Ipv6Addr::new(0x3ffe, 0, 0, 0, 0, 0, 0, 0), 16),     // 6bone, given back (RFC 3701)
+    Ipv6Net::new_assert(Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),     // documentation (RFC 9637)
 ];
 
 /// Whether an address is one of the public Internet.
@@ -53,19 +58,17 @@ pub fn is_public(address: IpAddr) -> bool {
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    let inside = |(base, bits): &(Ipv4Addr, u32)| (address.to_bits() ^ base.to_bits()).leading_zeros() >= *bits;
-    !SPECIAL_V4.iter().any(inside)
+    !SPECIAL_V4.iter().any(|block| block.contains(&address))
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     if !carried(address).is_none_or(is_public_v4) {
         return false;
     }
-    let inside = |(base, bits): &(Ipv6Addr, u32)| (address.to_bits() ^ base.to_bits()).leading_zeros() >= *bits;
     match address.segments() {
         // Mapped and translated addresses are the version 4 one that they carry.
         [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => true,
-        [first, ..] => first & 0xe000 == 0x2000 && !SPECIAL_V6.iter().any(inside),
+        [first, ..] => first & 0xe000 == 0x2000 && !SPECIAL_V6.iter().any(|block| block.contains(&address)),
     }
 }
 
@@ -105,19 +108,16 @@ mod tests {
 
     #[test]
     fn each_block_ends_where_the_registry_says() {
-        for (base, bits) in SPECIAL_V4 {
-            let (first, size) = (base.to_bits(), (1_u64 << (32 - bits)) as u32);
-            let last = first + (size - 1);
-            assert!(!is_public_v4(Ipv4Addr::from(first)) && !is_public_v4(Ipv4Addr::from(last)), "{base}/{bits}");
-            for beside in [first.wrapping_sub(1), last.wrapping_add(1)] {
-                let neighbour =
-                    SPECIAL_V4.iter().any(|(base, bits)| (beside ^ base.to_bits()).leading_zeros() >= *bits);
-                assert_eq!(is_public_v4(Ipv4Addr::from(beside)), !neighbour, "beside {base}/{bits}");
+        for block in SPECIAL_V4 {
+            let (first, last) = (block.network(), block.broadcast());
+            assert!(block.addr() == first && !is_public_v4(first) && !is_public_v4(last), "{block}");
+            for beside in [first.to_bits().wrapping_sub(1), last.to_bits().wrapping_add(1)].map(Ipv4Addr::from) {
+                let neighbour = SPECIAL_V4.iter().any(|block| block.contains(&beside));
+                assert_eq!(is_public_v4(beside), !neighbour, "beside {block}");
             }
         }
-        for (base, bits) in SPECIAL_V6 {
-            let last = Ipv6Addr::from(base.to_bits() | (u128::MAX >> bits));
-            assert!(!is_public_v6(*base) && !is_public_v6(last), "{base}/{bits}");
+        for block in SPECIAL_V6 {
+            assert!(!is_public_v6(block.network()) && !is_public_v6(block.broadcast()), "{block}");
         }
     }
 

@@ -26,6 +26,12 @@ impl DeviceId {
         }
     }
 
+    /// Whether it is this machine. The loopback address of IPv6 is in the unspecified /64.
+    pub fn is_loopback(&self) -> bool {
+        let ip = Ipv6Addr::from(self.0).to_canonical();
+        ip.is_loopback() || ip.is_unspecified()
+    }
+
     /// The device's sixteen octets.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0

@@ -12,6 +12,7 @@ mod bitrate;
 mod device;
 mod here;
 mod id;
+mod named;
 pub mod plain;
 mod prefix;
 mod range;

@@ -1,14 +1,13 @@
 //! Addresses that begin alike: [`Prefix`].
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::fmt;
+use core::net::IpAddr;
 use core::str::FromStr;
+use ipnet::IpNet;
 
 /// One address, or all that share its first bits: `10.9.1.1`, `10.9.2.0/24`, `fd00::/8`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Prefix {
-    address: IpAddr,
-    len: u32,
-}
+pub struct Prefix(IpNet);
 
 /// It is neither an address nor a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -19,29 +18,19 @@ impl Prefix {
     /// Those whose first `len` bits are this address's.
     pub fn new(address: IpAddr, len: u32) -> Self {
         let whole = Self::from(address);
-        Self { len: len.min(whole.len), ..whole }
+        let len = u8::try_from(len).unwrap_or(u8::MAX).min(whole.0.prefix_len());
+        Self(IpNet::new_assert(whole.0.addr(), len))
     }
 
-    /// Whether an address is one of these.
+    /// Whether an address is one of these. One of version 4 that is mapped into version 6 counts as what it is.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let mask = u32::MAX.checked_shl(Ipv4Addr::BITS - self.len).unwrap_or(0);
-                (own.to_bits() ^ other.to_bits()) & mask == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let mask = u128::MAX.checked_shl(Ipv6Addr::BITS - self.len).unwrap_or(0);
-                (own.to_bits() ^ other.to_bits()) & mask == 0
-            }
-            _ => false,
-        }
+        self.0.contains(&address.to_canonical())
     }
 }
 
 impl From<IpAddr> for Prefix {
     fn from(address: IpAddr) -> Self {
-        let address = address.to_canonical();
-        Self { address, len: if address.is_ipv4() { Ipv4Addr::BITS } else { Ipv6Addr::BITS } }
+        Self(address.to_canonical().into())
     }
 }
 
@@ -49,10 +38,19 @@ impl FromStr for Prefix {
     type Err = NoPrefix;
 
     fn from_str(text: &str) -> Result<Self, NoPrefix> {
-        let (address, len) = text.split_once('/').map_or((text, None), |(address, len)| (address, Some(len)));
-        let whole = Self::from(address.parse::<IpAddr>().map_err(|_| NoPrefix)?);
-        let len = len.map_or(Ok(whole.len), str::parse).map_err(|_| NoPrefix)?;
-        if len > whole.len { Err(NoPrefix) } else { Ok(Self { len, ..whole }) }
+        match text.parse::<IpAddr>() {
+            Ok(address) => Ok(address.into()),
+            Err(_) => text.parse().map(Self).map_err(|_| NoPrefix),
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            whole if whole.prefix_len() == whole.max_prefix_len() => whole.addr().fmt(f),
+            net => net.fmt(f),
+        }
     }
 }
 

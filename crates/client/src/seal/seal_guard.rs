@@ -13,10 +13,10 @@
 
 use crate::private::make_private;
 use crate::request::source::SourceError;
+use parking_lot::Mutex;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Half a tag.
 type Half = [u8; 8];
@@ -66,7 +66,7 @@ impl SealGuard {
 
     /// Whether they outlive this process.
     pub(crate) fn are_kept(&self) -> bool {
-        self.inner().file.is_some()
+        self.0.lock().file.is_some()
     }
 
     /// Whether record `index` was not sealed before, or came out as `record` does, which ends with its tag. When this returns true, that
@@ -77,7 +77,7 @@ impl SealGuard {
     pub(crate) fn agree(&self, index: u64, record: &[u8]) -> Result<bool, SourceError> {
         let tag: Half = *record.last_chunk().expect("a record ends with its tag");
         let index = usize::try_from(index).expect("a record's number fits in memory");
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         if inner.halves.len() <= index {
             inner.halves.resize(index + 1, [0; 8]);
         }
@@ -95,10 +95,6 @@ impl SealGuard {
             inner.file = None;
         }
         Ok(true)
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

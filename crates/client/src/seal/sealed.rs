@@ -16,9 +16,10 @@ use hoop_http::{Body, BodyError, streamed};
 use hoop_seal::{ContentKey, Layout, LayoutError, Prelude, RECORD_OVERHEAD};
 use hoop_units::{ByteRange, RangeSet};
 use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
@@ -226,7 +227,7 @@ impl Meter {
 
     /// The local failure that ended the body, once.
     pub fn take_failure(&self) -> Option<SourceError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure.lock().take()
     }
 
     pub(crate) fn add(&self, octets: u64) {
@@ -235,7 +236,7 @@ impl Meter {
     }
 
     pub(crate) fn fail(&self, error: SourceError) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.failure.lock() = Some(error);
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

@@ -19,7 +19,8 @@ use hoop_http::{Origin, Rng};
 use hoop_seal::{ContentKey, Prelude, RECORD_SIZE, SALT_LEN, Suite, TICKET_LEN, UploadKey, token_len};
 use hoop_units::RangeSet;
 use http::Response;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 use url::Url;
 
@@ -165,7 +166,7 @@ pub(crate) fn added_up(on_sent: OnSent) -> [OnSent; 2] {
         let (sums, on_sent) = (sums.clone(), on_sent.clone());
         let add: OnSent = Arc::new(move |sent| {
             // Held while it is told, so that nobody is told less than before.
-            let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sums = sums.lock();
             sums[slot] = sent;
             on_sent(sums.iter().sum());
         });

@@ -25,8 +25,9 @@ use bytes::Bytes;
 use hoop_http::{Code, Rng, SendError, empty};
 use hoop_units::{Backoff, ByteRange, ContentRange, RangeSet, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -96,7 +97,7 @@ impl Held {
 
     /// What it has.
     pub(crate) fn ranges(&self) -> RangeSet {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Takes down what it says in `headers` is missing of `total`. A part counts only if it promises to deliver parts, which it cannot do
@@ -106,7 +107,7 @@ impl Held {
         missing.iter().for_each(|span| has.remove(span));
         let promised = field(headers, "hoop-cut-through").map(str::trim) == Some("?1");
         let ready = missing.is_empty() || (promised && !missing.iter().any(|span| span.start == 0));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = if ready { has } else { RangeSet::new() };
+        *self.0.lock() = if ready { has } else { RangeSet::new() };
     }
 }
 

@@ -36,41 +36,14 @@ pub enum State {
     Refused,
 }
 
+// Their names on the wire.
+hoop_units::names!(State:
+    Announced = "announced", Receiving = "receiving", Stored = "stored", Delivering = "delivering",
+    Received = "received", Accepted = "accepted", Held = "held", Rejected = "rejected", Unknown = "unknown",
+    Stopped = "stopped", Expired = "expired", Refused = "refused"
+);
+
 impl State {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Announced,
-        Self::Receiving,
-        Self::Stored,
-        Self::Delivering,
-        Self::Received,
-        Self::Accepted,
-        Self::Held,
-        Self::Rejected,
-        Self::Unknown,
-        Self::Stopped,
-        Self::Expired,
-        Self::Refused,
-    ];
-
-    /// Its name on the wire.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Announced => "announced",
-            Self::Receiving => "receiving",
-            Self::Stored => "stored",
-            Self::Delivering => "delivering",
-            Self::Received => "received",
-            Self::Accepted => "accepted",
-            Self::Held => "held",
-            Self::Rejected => "rejected",
-            Self::Unknown => "unknown",
-            Self::Stopped => "stopped",
-            Self::Expired => "expired",
-            Self::Refused => "refused",
-        }
-    }
-
     /// The state of that name. What a service does inside (`replaying`, `committing`) is `received` to others.
     pub fn by_name(name: &str) -> Option<Self> {
         match name {

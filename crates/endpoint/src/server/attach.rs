@@ -1,6 +1,6 @@
 //! Lanes that come: what they begin with, and the flow that each is attached to, be it here, in the store, or new.
 
-use super::inner::{ServerInner, lock};
+use super::inner::ServerInner;
 use super::parking::unpack;
 use crate::flow::{Carried, Shared, Signals, first_options, machine_options};
 use crate::lane::{self, RECEIVE_MAX};
@@ -41,7 +41,7 @@ pub(super) async fn accept_lanes(server: Weak<ServerInner>, on: Carried, greetin
     }
     on.carrier.close();
     if let Some(server) = server.upgrade() {
-        lock(&server.carriers).remove(on.id);
+        server.carriers.lock().remove(on.id);
     }
 }
 
@@ -124,7 +124,7 @@ impl ServerInner {
         match answer {
             Ok((flow, id, signals)) => {
                 let most = self.config.limits.carriers_of_device;
-                if let Some(out) = lock(&self.carriers).is_a_devices(on.id, flow.name.host, most) {
+                if let Some(out) = self.carriers.lock().is_a_devices(on.id, flow.name.host, most) {
                     tracing::debug!(host = %flow.name.host, "a device has as many carriers as it may");
                     out.close();
                 }
@@ -142,11 +142,11 @@ impl ServerInner {
         let name = greeting.name();
         // Until the flow is here: of two that open it at once the second finds it, and writes nothing down over what the first has.
         let _gate = self.gate(name).lock().await;
-        let here = lock(&self.flows).here.get(&name).cloned();
+        let here = self.flows.lock().here.get(&name).cloned();
         if let Some(flow) = here {
             return Self::attach_to(flow, &greeting, on);
         }
-        let ended = lock(&self.flows).ended.get(name).copied();
+        let ended = self.flows.lock().ended.get(name).copied();
         if let Some((key, code)) = ended {
             return match greeting.is_proven(&key, on) {
                 true => Err(Refusal::Ended { code }),
@@ -276,7 +276,7 @@ impl ServerInner {
 
     /// Whether one more flow of this device may be here.
     fn may_hold(&self, host: HostId) -> Result<(), Refusal> {
-        let (flows, limits) = (lock(&self.flows), &self.config.limits);
+        let (flows, limits) = (self.flows.lock(), &self.config.limits);
         if flows.of_device.get(&host).is_some_and(|device| device.flows >= limits.flows_of_device) {
             return Err(Refusal::Full);
         }
@@ -288,7 +288,7 @@ impl ServerInner {
 
     /// Gives a flow to who accepts. To be called with the gate of its name.
     fn admit(&self, flow: &Arc<Shared>, permit: mpsc::Permit<'_, Arc<Shared>>) {
-        lock(&self.flows).insert(flow);
+        self.flows.lock().insert(flow);
         permit.send(flow.clone());
         self.watch.look(flow);
     }

@@ -14,10 +14,11 @@ use hoop_carrier::Pending;
 use hoop_flow::{Flow, FlowKey, FlowName, HostId};
 use hoop_flow_table::Ends;
 use hoop_units::UnixTime;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{mpsc, watch};
 
 /// Flows are found and put away one after another where their names fall together; few enough that each costs nothing.
@@ -117,13 +118,9 @@ impl std::fmt::Debug for ServerInner {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ServerInner {
     pub(super) fn look_at(&self, flow: &Arc<Shared>) -> Look {
-        if !lock(&self.flows).is_here(flow) {
+        if !self.flows.lock().is_here(flow) {
             return Look::default();
         }
         let next = flow.on_timer(Some(self.config.limits.offline));
@@ -144,7 +141,7 @@ impl ServerInner {
         let is_durable = self.config.store.is_some() && (spools || options.keeps != Keeps::OnArrival);
         let found = attachment.clone().unwrap_or_default();
         // One that is refused after all leaves an entry without flows, which goes with the device's next.
-        let memory = [self.memory.clone(), lock(&self.flows).device(machine.name().host).memory.clone()];
+        let memory = [self.memory.clone(), self.flows.lock().device(machine.name().host).memory.clone()];
         let flow = Shared::new(machine, service, attachment, options, Some(memory), self.config.clock, owner);
         if is_durable {
             flow.peek().durability.durable = Some(Durable::new(found.to_vec()));
@@ -181,7 +178,7 @@ impl Owner for ServerInner {
             (state.machine.ended(), Self::is_done(&state), state.machine.record().key, state.durability.spool.is_some())
         };
         let Some(code) = ended else { return };
-        let mut flows = lock(&self.flows);
+        let mut flows = self.flows.lock();
         let is_new = flows.remember(flow.name, key, code);
         if done.is_some() {
             flows.remove(flow);
@@ -235,9 +232,9 @@ impl Owner for ServerInner {
 
 impl Drop for ServerInner {
     fn drop(&mut self) {
-        lock(&self.carriers).close();
+        self.carriers.lock().close();
         self.watch.wake();
-        let flows = self.flows.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let flows = self.flows.get_mut();
         flows.here.values().for_each(|flow| flow.dismiss(FlowError::Gone));
     }
 }

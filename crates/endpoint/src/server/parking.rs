@@ -1,6 +1,6 @@
 //! What a server has its store keep: flows that are written down, parked, found again and expired.
 
-use super::inner::{ServerInner, lock};
+use super::inner::ServerInner;
 use crate::flow::Shared;
 use crate::options::FlowEvent;
 use crate::park::{ParkError, shutting_down};
@@ -156,7 +156,7 @@ impl ServerInner {
     fn due(&self, due: Due) {
         match due {
             Due::Park(name) => {
-                let flow = lock(&self.flows).here.get(&name).cloned();
+                let flow = self.flows.lock().here.get(&name).cloned();
                 match flow {
                     Some(flow) if self.config.parks => self.park_quiet(&flow),
                     Some(flow) => flow.peek().tell(FlowEvent::MayPark),
@@ -165,12 +165,12 @@ impl ServerInner {
             }
             Due::Expired(kept) => {
                 let record = &kept.record;
-                let flow = lock(&self.flows).here.get(&record.name).cloned();
+                let flow = self.flows.lock().here.get(&record.name).cloned();
                 // The time of day has jumped: it would have been too late here, too.
                 if let Some(flow) = flow {
                     return flow.act(|state, _| state.machine.expire());
                 }
-                lock(&self.flows).remember(record.name, record.key, ended::EXPIRED);
+                self.flows.lock().remember(record.name, record.key, ended::EXPIRED);
             }
         }
     }
@@ -190,7 +190,7 @@ impl ServerInner {
         let parked = self.put_away(flow, attachment).await;
         match parked {
             Ok(true) => {
-                lock(&self.flows).remove(flow);
+                self.flows.lock().remove(flow);
                 self.watch.look(flow);
             }
             Ok(false) | Err(_) => flow.rest(),

@@ -1,5 +1,6 @@
 //! What an operator allows uploads to be delivered to besides public services: [`AllowDest`].
 
+use hoop_units::Prefix;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -19,7 +20,7 @@ enum Place {
     /// A name, in lower case; whatever address it has.
     Name(String),
     /// The addresses that begin with these bits.
-    Net { base: IpAddr, bits: u32 },
+    Net(Prefix),
 }
 
 /// The text names no destination.
@@ -51,8 +52,7 @@ impl fmt::Display for AllowDest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match &self.place {
             Place::Name(name) => name.clone(),
-            Place::Net { base, bits } if *bits == width(*base) => base.to_string(),
-            Place::Net { base, bits } => format!("{base}/{bits}"),
+            Place::Net(prefix) => prefix.to_string(),
         };
         match self.port {
             None => f.write_str(&place),
@@ -64,12 +64,8 @@ impl fmt::Display for AllowDest {
 
 impl Place {
     fn parse(text: &str) -> Option<Self> {
-        if let Some((base, bits)) = text.split_once('/') {
-            let (base, bits): (IpAddr, u32) = (base.parse().ok()?, bits.parse().ok()?);
-            return (bits <= width(base)).then_some(Self::Net { base, bits });
-        }
-        if let Ok(base) = text.parse() {
-            return Some(Self::Net { base, bits: width(base) });
+        if let Ok(prefix) = text.parse() {
+            return Some(Self::Net(prefix));
         }
         match Host::parse(text).ok()? {
             Host::Domain(name) => Some(Self::Name(name)),
@@ -78,33 +74,14 @@ impl Place {
     }
 
     fn holds(&self, address: IpAddr) -> bool {
-        let Self::Net { base, bits } = self else { return false };
-        let prefix = |octets: &[u8]| -> u128 {
-            octets
-                .iter()
-                .fold(0, |sum, octet| sum << 8 | u128::from(*octet))
-                .checked_shr(width(*base) - bits)
-                .unwrap_or(0)
-        };
-        match (base, address.to_canonical()) {
-            (IpAddr::V4(base), IpAddr::V4(address)) => prefix(&base.octets()) == prefix(&address.octets()),
-            (IpAddr::V6(base), IpAddr::V6(address)) => prefix(&base.octets()) == prefix(&address.octets()),
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
-    }
-}
-
-const fn width(address: IpAddr) -> u32 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
+        matches!(self, Self::Net(prefix) if prefix.contains(address))
     }
 }
 
 impl AllowDest {
     /// Whether it allows addresses, rather than a name.
     pub const fn is_of_addresses(&self) -> bool {
-        matches!(self.place, Place::Net { .. })
+        matches!(self.place, Place::Net(_))
     }
 
     fn fits_port(&self, port: u16) -> bool {

@@ -1,7 +1,6 @@
 //! What one device may do at a gateway: [`DeviceLimits`].
 
 use hoop_units::DeviceId;
-use std::net::IpAddr;
 
 /// How many uploads of a device may be at their services, and not done, for each that may be here: of the 100,000 rows that a gateway keeps by default a tenth.
 pub const AWAY: u64 = 5;
@@ -42,12 +41,6 @@ impl Default for DeviceLimits {
 impl DeviceLimits {
     /// Whether there are limits for this device.
     pub(crate) fn apply_to(&self, device: DeviceId) -> bool {
-        self.loopback || !is_loopback(device)
+        self.loopback || !device.is_loopback()
     }
-}
-
-/// IPv6's loopback address is the unspecified /64.
-fn is_loopback(device: DeviceId) -> bool {
-    let ip = IpAddr::from(*device.as_bytes()).to_canonical();
-    ip.is_loopback() || ip.is_unspecified()
 }

@@ -8,8 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hoop_http::Rng;
 use hoop_seal::signing::GatewayKey;
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -34,21 +33,16 @@ fn parse(text: &str) -> Option<GatewayKey> {
     Some(GatewayKey::from_seed(seed.as_slice().try_into().ok()?))
 }
 
-/// Written beside, synced, then put in place: a crash leaves a whole key or none.
 fn make(folder: &Path) -> io::Result<GatewayKey> {
     let seed = Rng.octets();
-    let fresh = folder.join("gateway.new");
-    let mut file = hoop_files::create(&fresh)?;
-    file.write_all(format!("{FORM}{}\n", URL_SAFE_NO_PAD.encode(seed)).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(fresh, folder.join(NAME))?;
-    File::open(folder)?.sync_all()?;
+    hoop_files::replace(&folder.join(NAME), format!("{FORM}{}\n", URL_SAFE_NO_PAD.encode(seed)).as_bytes())?;
     Ok(GatewayKey::from_seed(&seed))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]

@@ -1,9 +1,9 @@
 //! How far the transfers that run now have come: [`Progress`]. For people on the monitor page; nothing depends on it.
 
 use hoop_units::UploadId;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One rate is taken over at least so long: shorter, it would show the socket's buffer rather than the line.
@@ -38,15 +38,15 @@ impl Progress {
     /// A message begins.
     pub fn begin(&self, id: UploadId) {
         let fresh = Running { sent: 0, sample: 0, sampled: Instant::now(), rate_bps: None };
-        self.lock().entry(id).or_insert(fresh).sent = 0;
+        self.running.lock().entry(id).or_insert(fresh).sent = 0;
     }
 
     /// The socket took so many bytes more.
     pub fn sent(&self, id: UploadId, bytes: u64) {
         self.revision.fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(bytes, Ordering::Relaxed);
-        *self.sent.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default() += bytes;
-        let mut running = self.lock();
+        *self.sent.lock().entry(id).or_default() += bytes;
+        let mut running = self.running.lock();
         let Some(running) = running.get_mut(&id) else { return };
         running.sent += bytes;
         running.sample += bytes;
@@ -61,7 +61,7 @@ impl Progress {
 
     /// The message was acknowledged, or came to nothing.
     pub fn acknowledged(&self, id: UploadId) {
-        if let Some(running) = self.lock().get_mut(&id) {
+        if let Some(running) = self.running.lock().get_mut(&id) {
             running.sent = 0;
         }
     }
@@ -73,7 +73,7 @@ impl Progress {
 
     /// Bytes on their way, and the rate in bits per second if they move.
     pub fn of(&self, id: UploadId) -> (u64, Option<u64>) {
-        self.lock().get(&id).map_or((0, None), |running| {
+        self.running.lock().get(&id).map_or((0, None), |running| {
             let fresh = running.sampled.elapsed() < STILL;
             (running.sent, running.rate_bps.filter(|_| fresh))
         })
@@ -86,26 +86,22 @@ impl Progress {
 
     /// What was sent of each since this was asked last.
     pub fn take_sent(&self) -> BTreeMap<UploadId, u64> {
-        std::mem::take(&mut *self.sent.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.sent.lock())
     }
 
     /// The transfers that run.
     pub fn running(&self) -> Vec<UploadId> {
-        self.lock().keys().copied().collect()
+        self.running.lock().keys().copied().collect()
     }
 
     /// Whether it is one of them.
     pub fn is_running(&self, id: UploadId) -> bool {
-        self.lock().contains_key(&id)
+        self.running.lock().contains_key(&id)
     }
 
     /// A number that grows whenever something moves.
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<UploadId, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +114,7 @@ pub struct Guard<'a> {
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.progress.lock().remove(&self.id);
+        self.progress.running.lock().remove(&self.id);
     }
 }
 
@@ -135,6 +131,6 @@ mod tests {
             panic!("in the middle");
         }));
         assert!(panicked.is_err());
-        assert!(progress.lock().is_empty());
+        assert!(progress.running.lock().is_empty());
     }
 }

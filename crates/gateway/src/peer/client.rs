@@ -8,8 +8,9 @@ use crate::core::blocking::blocking;
 use hoop_http::{Body, Code, ConnectError, Connection, empty, read_limited, retry_after};
 use http::request::Builder;
 use http::{HeaderMap, Method, Request, StatusCode, header};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -57,7 +58,7 @@ impl Motion {
 
     /// Something moved.
     fn touch(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last.lock() = Instant::now();
     }
 
     /// So many bytes of the body were taken.
@@ -79,7 +80,7 @@ impl Motion {
     /// Returns when nothing has moved for [`STALL`].
     async fn stalled(&self) {
         loop {
-            let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = *self.last.lock();
             if last.elapsed() >= STALL {
                 return;
             }

@@ -6,9 +6,10 @@ use super::services::Services;
 use crate::core::device_limits::DeviceLimits;
 use hoop_http::Origin;
 use hoop_units::DeviceId;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -56,7 +57,7 @@ pub struct ProbeCause {
 
 impl fmt::Debug for ServiceProbes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.lock().keys()).finish()
+        f.debug_set().entries(self.under_way.lock().keys()).finish()
     }
 }
 
@@ -80,7 +81,7 @@ impl ServiceProbes {
 
     /// Joins the probe of `dest`'s origin, or begins one; `None` if too many are under way.
     fn begin(self: &Arc<Self>, dest: &Dest, cause: ProbeCause) -> Option<watch::Receiver<()>> {
-        let mut probes = self.lock();
+        let mut probes = self.under_way.lock();
         if let Some(probe) = probes.get(&dest.origin) {
             return Some(probe.over.clone());
         }
@@ -97,7 +98,7 @@ impl ServiceProbes {
             if timeout(PROBE_TIME, ServiceClient::new(&all.services, &own).learn()).await.is_err() {
                 all.services.well_known.silent(&own.origin);
             }
-            all.lock().remove(&own.origin);
+            all.under_way.lock().remove(&own.origin);
         });
         probes.insert(dest.origin.clone(), Probe { cause, over: over.clone(), task: task.abort_handle() });
         Some(over)
@@ -105,13 +106,9 @@ impl ServiceProbes {
 
     /// Calls off every probe, when the gateway stops.
     pub fn stop(&self) {
-        for probe in std::mem::take(&mut *self.lock()).into_values() {
+        for probe in std::mem::take(&mut *self.under_way.lock()).into_values() {
             probe.task.abort();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Origin, Probe>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,17 +119,13 @@ struct Waiters(Mutex<BTreeMap<DeviceId, usize>>);
 impl Waiters {
     /// Has one more request of the device wait, unless it is limited and has [`WAITERS_OF_ONE`].
     fn wait(&self, device: DeviceId, is_limited: bool) -> Option<Waiting<'_>> {
-        let mut waiting = self.lock();
+        let mut waiting = self.0.lock();
         let own = waiting.entry(device).or_default();
         if *own >= WAITERS_OF_ONE && is_limited {
             return None;
         }
         *own += 1;
         Some(Waiting(self, device))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<DeviceId, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,7 +134,7 @@ struct Waiting<'a>(&'a Waiters, DeviceId);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.0.0.lock();
         if let Some(own) = waiting.get_mut(&self.1) {
             *own -= 1;
             if *own == 0 {
@@ -165,6 +158,6 @@ mod tests {
         waiting.pop();
         assert!(waiters.wait(device(1), true).is_some());
         waiting.clear();
-        assert!(waiters.lock().is_empty());
+        assert!(waiters.0.lock().is_empty());
     }
 }

@@ -8,14 +8,14 @@ use hoop_http::{Clock, Code, Origin, Problem};
 use hoop_seal::KwsId;
 use hoop_seal::signing::PublicKey;
 use hoop_units::{Timestamp, UnixTime};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use url::{Host, Url};
 
@@ -259,7 +259,7 @@ impl WellKnownCache {
 
     /// What is known of an origin and still holds.
     pub fn get(&self, origin: &Origin) -> Option<LearnedWord> {
-        match &self.lock().get(origin).filter(|known| known.holds())?.learned {
+        match &self.known.lock().get(origin).filter(|known| known.holds())?.learned {
             Learned::Word(word) => Some(word.clone()),
             Learned::Silence | Learned::Read => None,
         }
@@ -267,7 +267,7 @@ impl WellKnownCache {
 
     /// What is known of an origin for whoever offers an upload for it.
     pub fn acquaintance(&self, origin: &Origin) -> Acquaintance {
-        match self.lock().get(origin) {
+        match self.known.lock().get(origin) {
             None => Acquaintance::Ask { worth_waiting: true },
             Some(known) => match (&known.learned, known.holds()) {
                 (Learned::Word(word), true) => Acquaintance::Known(word.clone()),
@@ -282,7 +282,7 @@ impl WellKnownCache {
 
     /// What the origin said when it last spoke well, unless that is too long ago to check permits by.
     pub fn last_good(&self, origin: &Origin, now: When) -> Option<Arc<WellKnown>> {
-        let known = self.lock();
+        let known = self.known.lock();
         let (seen, document) = known.get(origin)?.last_good.as_ref()?;
         now.since(*seen).is_some_and(|age| age <= KEYS_SECS).then(|| document.clone())
     }
@@ -290,7 +290,7 @@ impl WellKnownCache {
     /// Remembers what an origin said.
     pub fn put(&self, origin: &Origin, word: Result<WellKnown, Refusal>, now: When) -> LearnedWord {
         let word = word.map(Arc::new);
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let before = known.get(origin).and_then(|known| known.last_good.clone());
         let is_news = |document: &Arc<WellKnown>| {
             let is_old = |seen| now.since(seen).is_none_or(|age| age > KEEP_ANEW_SECS);
@@ -307,18 +307,22 @@ impl WellKnownCache {
 
     /// Whether the file is to be written: something is known that it does not have, and it has not been written lately.
     pub fn is_due(&self, now: Timestamp) -> bool {
-        let rests = self.kept().is_some_and(|kept| now.since(kept) < KEEP_REST);
+        let rests = self.kept.lock().is_some_and(|kept| now.since(kept) < KEEP_REST);
         self.file.is_some() && self.news.load(Ordering::Relaxed) && !rests
     }
 
     /// How long ago an origin was asked last, in this run.
     pub fn age(&self, origin: &Origin) -> Option<Duration> {
-        self.lock().get(origin).filter(|known| !matches!(known.learned, Learned::Read)).map(|known| known.at.elapsed())
+        self.known
+            .lock()
+            .get(origin)
+            .filter(|known| !matches!(known.learned, Learned::Read))
+            .map(|known| known.at.elapsed())
     }
 
     /// Remembers that an origin gave no answer.
     pub fn silent(&self, origin: &Origin) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let last_good = known.get(origin).and_then(|known| known.last_good.clone());
         insert(&mut known, origin, Known { at: Instant::now(), learned: Learned::Silence, last_good });
     }
@@ -326,21 +330,13 @@ impl WellKnownCache {
     /// Writes the file anew, if it does not have all that is known. What a crash leaves is the old one or the new one.
     pub fn keep(&self, now: Timestamp) {
         let Some(file) = self.file.as_ref().filter(|_| self.news.load(Ordering::Relaxed)) else { return };
-        *self.kept() = Some(now);
+        *self.kept.lock() = Some(now);
         self.news.store(false, Ordering::Relaxed);
-        let kept: Vec<Kept> = self.lock().iter().filter_map(|(origin, known)| Kept::of(origin, known)).collect();
+        let kept: Vec<Kept> = self.known.lock().iter().filter_map(|(origin, known)| Kept::of(origin, known)).collect();
         let bytes = serde_json::to_vec(&kept).expect("texts and numbers have a JSON form");
-        if let Err(error) = replace(file, &bytes) {
+        if let Err(error) = hoop_files::replace(file, &bytes) {
             tracing::warn!(%error, "cannot keep what services say; they are asked again after a restart");
         }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Option<Timestamp>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Origin, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -370,13 +366,6 @@ fn site(origin: &Origin) -> String {
         }
         address => address.to_string(),
     }
-}
-
-/// Writes a file beside it and puts it in its place.
-fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = file.with_extension("new");
-    hoop_files::create(&fresh)?.write_all(bytes)?;
-    std::fs::rename(fresh, file)
 }
 
 impl Kept {
@@ -504,7 +493,7 @@ mod tests {
         for i in 0..2 * ORIGINS_MAX {
             let _ = cache.put(&format!("https://s{i}.example").parse().unwrap(), Err(Refusal::forbidden()), at(1));
         }
-        assert_eq!(cache.lock().len(), ORIGINS_MAX);
+        assert_eq!(cache.known.lock().len(), ORIGINS_MAX);
         assert!(cache.get(&"https://s0.example".parse().unwrap()).is_none());
     }
 
@@ -533,7 +522,7 @@ mod tests {
                 cache.put(&evil(i).parse().unwrap(), Ok(good(&right)), at(1)).unwrap();
             }
             assert!(cache.last_good(&right.origin, at(2)).is_some(), "{}", evil(0));
-            assert_eq!(cache.lock().len(), ORIGINS_MAX);
+            assert_eq!(cache.known.lock().len(), ORIGINS_MAX);
         }
         let of = |origin: &str| site(&origin.parse().unwrap());
         assert_eq!(of("https://a.b.example:1"), of("https://b.example"));

@@ -11,14 +11,14 @@ use super::status::Status;
 use crate::access::host_check::authority;
 use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
-use hoop_http::page::text;
-use hoop_http::{Body, Code, Origin, Peer, Problem, Server, Shutdown, full, json, read_limited};
+use hoop_http::{Body, Code, Origin, Peer, Problem, Server, Shutdown, json, read_limited};
+use hoop_pages::shown;
 use hoop_spool::{Change, Reason, State, Upload};
 use hoop_units::{DeviceId, UnixTime, UploadId};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use url::Host;
 
@@ -55,7 +55,9 @@ async fn route(web: &Arc<Web>, request: Request<Incoming>) -> Result<Response<Bo
     }
     may?;
     match (&head.method, head.uri.path()) {
-        (&Method::GET, "/") => Ok(html(&page(&look(web).await?, web.core.clock.unix()))),
+        (&Method::GET, "/") => {
+            Ok(hoop_pages::answer(StatusCode::OK, page(&look(web).await?, web.core.clock.unix()), &[]))
+        }
         (&Method::GET, "/uploads") => Ok(json(StatusCode::OK, &look(web).await?)),
         (&Method::GET, "/monitor.css") => Ok(monitor::style(&head.headers)),
         (&Method::GET, "/metrics") => {
@@ -233,52 +235,71 @@ async fn look(web: &Arc<Web>) -> Result<View, Problem> {
     view.await.map_err(|error: hoop_spool::StoreError| store_problem(&error))
 }
 
-fn page(view: &View, now: UnixTime) -> String {
+fn page(view: &View, now: UnixTime) -> Markup {
     let (word, action, label) = match view.paused {
         true => ("Deliveries are paused.", "/resume", "Resume deliveries"),
         false => ("Deliveries run.", "/pause", "Pause all deliveries"),
     };
-    let mut html = format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\"><title>Hoop gateway</title>\
-         <link rel=stylesheet href=/monitor.css><main><h1>Hoop gateway</h1><p>{word} It holds {} MiB; {} MiB are free. Its name is <code>{}</code>.</p>\
-         <form method=post action={action}><button>{label}</button></form>",
-        view.kept_bytes >> 20,
-        view.free_bytes >> 20,
-        view.gateway
-    );
-    html += "<table><thead><tr><th>upload<th>state<th>device<th>for<th>bytes<th>delivered<th>age<th>reason<th></thead><tbody>";
-    for Row { device, status } in &view.uploads {
-        let age = now.since(UnixTime(status.created)) / 60;
-        let reason =
-            status.reason.as_ref().map(|reason| format!("{}: {}", reason.code, reason.detail)).unwrap_or_default();
-        let _ = write!(
-            html,
-            "<tr><td><code>{}</code><td>{}<td>{}<td>{}<td>{} of {}<td>{}<td>{age} min<td>{}<td>",
-            status.id,
-            status.state,
-            text(device),
-            text(&status.dest_origin),
-            status.stored,
-            status.total,
-            status.delivered,
-            text(&reason)
-        );
-        if hoop_spool::State::by_name(status.state).is_some_and(|state| !state.is_final()) {
-            html += &button("id", &status.id, "Drop");
-            html += &button("device", device, "Drop all of this device");
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { "Hoop gateway" }
+                link rel="stylesheet" href="/monitor.css";
+            }
+            body {
+                main {
+                    h1 { "Hoop gateway" }
+                    p {
+                        (word) " It holds " (view.kept_bytes >> 20) " MiB; " (view.free_bytes >> 20) " MiB are free. Its name is "
+                        code { (view.gateway) } "."
+                    }
+                    form method="post" action=(action) { button { (label) } }
+                    table {
+                        thead {
+                            tr {
+                                @for name in ["upload", "state", "device", "for", "bytes", "delivered", "age", "reason", ""] {
+                                    th { (name) }
+                                }
+                            }
+                        }
+                        tbody { @for row in &view.uploads { (row.html(now)) } }
+                    }
+                    p { a href="/metrics" { "Metrics" } " · " a href="/uploads" { "JSON" } }
+                }
+            }
         }
     }
-    html + "</tbody></table><p><a href=/metrics>Metrics</a> · <a href=/uploads>JSON</a></p></main></html>"
 }
 
-fn button(field: &str, value: &str, label: &str) -> String {
-    format!("<form method=post action=/drop><button name={field} value=\"{}\">{label}</button></form>", text(value))
+impl Row {
+    fn html(&self, now: UnixTime) -> Markup {
+        let Self { device, status } = self;
+        html! {
+            tr {
+                td { code { (status.id) } }
+                td { (status.state) }
+                td { (shown(device)) }
+                td { (shown(&status.dest_origin)) }
+                td { (status.stored) " of " (status.total) }
+                td { (status.delivered) }
+                td { (now.since(UnixTime(status.created)) / 60) " min" }
+                td { @if let Some(reason) = &status.reason { (reason.code) ": " (shown(&reason.detail)) } }
+                td {
+                    @if State::by_name(status.state).is_some_and(|state| !state.is_final()) {
+                        (button("id", &status.id, "Drop"))
+                        (button("device", device, "Drop all of this device"))
+                    }
+                }
+            }
+        }
+    }
 }
 
-fn html(page: &str) -> Response<Body> {
-    let mut response = Response::new(full(page.to_owned()));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    response
+fn button(field: &str, value: &str, label: &str) -> Markup {
+    html! { form method="post" action="/drop" { button name=(field) value=(value) { (label) } } }
 }
 
 /// To the page, after a button.

@@ -7,10 +7,8 @@
 mod html;
 mod overview;
 mod upload;
-mod words;
 
-pub use html::{Place, asset, script, style};
-pub use words::Lang;
+pub use html::{POLICY, Place, script, style};
 
 use super::state::Web;
 use super::status::{Status, write_wait};
@@ -19,12 +17,14 @@ use crate::access::receipts::write_headers;
 use crate::access::representation::Representation;
 use crate::core::blocking::blocking;
 use crate::core::problems::store_problem;
-use hoop_http::page::text;
 use hoop_http::{Body, Code, Events, Problem, Shutdown, events, json};
+use hoop_pages::words::MonitorWords;
+use hoop_pages::{Language, shown};
 use hoop_spool::{State, StoreError, Upload};
 use hoop_units::{Timestamp, UploadId};
 use html::Live;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use maud::{Markup, html};
 use overview::Overview;
 use serde_json::Value;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Visit<'_> {
 
     fn stream(&self, topic: Topic) -> Response<Body> {
         let counted = self.web.streams.clone();
-        let page = self.parameter("page").map(|_| Lang::of(self.headers));
+        let page = self.parameter("page").map(|_| Language::of(self.headers));
         let watch = Watch { web: self.web.clone(), topic, page, seen: None };
         events(self.shutdown.clone(), move |events| async move {
             let _counted = counted;
@@ -68,7 +68,7 @@ impl Visit<'_> {
 /// `GET /monitor?ID=…`
 pub async fn show_upload(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let wanted = Representation::of(visit.headers);
-    let lang = Lang::of(visit.headers);
+    let lang = Language::of(visit.headers);
     let upload = match known(visit).await {
         Ok(upload) => upload,
         Err(problem) if wanted == Representation::Html => return Ok(refusal(&problem, lang)),
@@ -109,7 +109,7 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
     let mut response = match wanted {
         Representation::Json | Representation::Events => json(StatusCode::OK, &overview),
         Representation::Html => {
-            let lang = Lang::of(visit.headers);
+            let lang = Language::of(visit.headers);
             let live = overview.live(lang, visit.web.core.clock.unix());
             html::answer(StatusCode::OK, html::page(lang, &live, Some("/?page"), &programs(lang, &visit.place)))
         }
@@ -119,42 +119,39 @@ pub async fn overview(visit: &Visit<'_>) -> Result<Response<Body>, Problem> {
 }
 
 /// What programs find here.
-fn programs(lang: Lang, place: &Place) -> String {
-    let base = text(&place.base);
-    let title = lang.text("For programs", "Pour les programmes");
-    let offer = lang.text("Uploads are offered at", "Les envois se déposent à");
-    let follow = lang.text("and followed at the link that is answered.", "et se suivent au lien donné en réponse.");
-    format!(
-        "<details class=programs><summary>{title}</summary><p>{offer} <code>{base}/offload</code> {follow} <code>hoop push --gateway {base}</code></p></details>\n"
-    )
+fn programs(lang: Language, place: &Place) -> Markup {
+    let words = MonitorWords::of(lang);
+    let base = shown(&place.base);
+    html! {
+        details.programs {
+            summary { (words.for_programs) }
+            p {
+                (words.offered_at) " " code { (base) "/offload" } " "
+                (words.followed_at) " "
+                code { "hoop push --gateway " (base) }
+            }
+        }
+    }
 }
 
 /// The page of a refusal.
-fn refusal(problem: &Problem, lang: Lang) -> Response<Body> {
+fn refusal(problem: &Problem, lang: Language) -> Response<Body> {
+    let words = MonitorWords::of(lang);
     let (title, more) = match problem.code {
-        Code::UploadUnknown => (
-            lang.text("Nothing is known of this upload", "Cet envoi est inconnu"),
-            lang.text(
-                "It may have been forgotten here, a week after it ended; or the link leads to another Hoop box.",
-                "Il a peut-être été oublié ici, une semaine après sa fin\u{a0}; ou le lien mène à un autre boîtier Hoop.",
-            ),
-        ),
-        Code::RequestInvalid => (
-            lang.text("This link is incomplete", "Ce lien est incomplet"),
-            lang.text("Open it as it was shown to you.", "Ouvrez-le tel qu’il vous a été montré."),
-        ),
-        _ => (
-            lang.text("This Hoop box has a problem", "Ce boîtier Hoop a un problème"),
-            lang.text("Its owner finds the cause in its log.", "Son propriétaire en trouve la cause dans son journal."),
-        ),
+        Code::UploadUnknown => (words.unknown_upload.label, words.unknown_upload.meaning),
+        Code::RequestInvalid => (words.incomplete.label, words.incomplete.meaning),
+        _ => (words.problem.label, words.problem.meaning),
     };
-    let detail = format!("<code>{}</code> {}", problem.code, text(&problem.detail));
-    let html = format!(
-        "<section class=\"card hero bad\">{}<h1>{title}</h1><p>{more}</p><p class=movement>{detail}</p></section>",
-        html::ring(None, "?", "")
-    );
-    let live = Live { title: format!("{title} · Hoop"), said: String::new(), html };
-    html::answer(problem.code.status(), html::page(lang, &live, None, ""))
+    let html = html! {
+        section.card.hero.bad {
+            (html::ring(None, &html! { "?" }, ""))
+            h1 { (title) }
+            p { (more) }
+            p.movement { code { (problem.code) } " " (shown(&problem.detail)) }
+        }
+    };
+    let live = Live { title: format!("{title} · Hoop"), said: String::new(), html: html.into_string() };
+    html::answer(problem.code.status(), html::page(lang, &live, None, &html! {}))
 }
 
 /// What a stream is about.
@@ -188,7 +185,7 @@ struct Watch {
     web: Arc<Web>,
     topic: Topic,
     /// Of a page's script: which language it is in.
-    page: Option<Lang>,
+    page: Option<Language>,
     /// What was seen last, as of which revision and when.
     seen: Option<(u64, Timestamp, Known)>,
 }

@@ -322,7 +322,7 @@ async fn the_bridge_is_a_page_of_the_gateways_own_that_nobody_can_frame_or_alter
     assert!(!page.headers.contains_key("cross-origin-opener-policy"), "it would lose its opener");
     assert_eq!(page.header("content-language"), "fr");
     let text = |reply: &Reply| String::from_utf8(reply.body.to_vec()).unwrap();
-    assert!(text(&page).contains("<html lang=fr>") && text(&page).contains("boîtier Hoop"), "{}", text(&page));
+    assert!(text(&page).contains("<html lang=\"fr\">") && text(&page).contains("boîtier Hoop"), "{}", text(&page));
     assert!(text(&fetch("/bridge", "en").await).contains("<noscript>"));
     for (target, kind) in [("/bridge.js", "text/javascript; charset=utf-8"), ("/bridge.css", "text/css; charset=utf-8")]
     {

@@ -156,35 +156,19 @@ pub fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err = String>>(deserializ
     text.parse().map_err(serde::de::Error::custom)
 }
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
-    }
+/// Has values of these types read by [`from_text`].
+macro_rules! read_from_text {
+    ($($value:ty),+) => {$(
+        impl<'de> serde::Deserialize<'de> for $value {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::base::values::from_text(deserializer)
+            }
+        }
+    )+};
 }
+pub(crate) use read_from_text;
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Network {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Resolve {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
-    }
-}
+read_from_text!(Size, Span, Rate, Network, Resolve);
 
 #[cfg(test)]
 mod tests {

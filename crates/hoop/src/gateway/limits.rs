@@ -1,10 +1,9 @@
 //! How fast a gateway sends, and when, as it is typed: rates, daily windows, and what goes together.
 
 use crate::base::exit::{Exit, Failure};
-use crate::base::values::{Rate, Span, from_text};
+use crate::base::values::{Rate, Span, read_from_text};
 use hoop_dispatch::{DAY_MINUTES, DailyWindow, Hours};
 use hoop_gateway::{BudgetConfig, Pacing};
-use serde::{Deserialize, Deserializer};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -34,11 +33,7 @@ impl FromStr for Window {
     }
 }
 
-impl<'de> Deserialize<'de> for Window {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
-    }
-}
+read_from_text!(Window);
 
 /// What flags and file together say of how fast, and when.
 pub struct Limits {

@@ -25,7 +25,7 @@ pub fn run(flags: &KeygenFlags) -> Result<Exit, Failure> {
     match (&flags.output, &flags.rotate) {
         (None, None) => print!("{line}"),
         (Some(path), _) => {
-            make_parent(path).and_then(|()| write_new(path, &line).map(drop)).map_err(|error| {
+            make_parent(path).and_then(|()| write_new(path, &line)).map_err(|error| {
                 let exists = error.kind() == io::ErrorKind::AlreadyExists;
                 let failure = Failure::new(Exit::File, format!("cannot make {}", path.display()), error);
                 match exists {
@@ -49,12 +49,9 @@ fn rotate(path: &Path, line: &str) -> Result<(), Failure> {
     let old = fs::read_to_string(path).map_err(fail)?;
     Keyring::parse(&old)
         .map_err(|error| Failure::new(Exit::Usage, format!("{} is not a key file", path.display()), error))?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = Path::new(&beside);
-    let new = write_new(beside, &format!("{line}{old}")).map_err(fail)?;
-    keep_owner(path, &new).map_err(fail)?;
-    fs::rename(beside, path).map_err(fail)
+    let beside = hoop_files::beside(path, ".new");
+    let text = format!("{line}{old}");
+    hoop_files::replace_by(&beside, path, text.as_bytes(), |new| keep_owner(path, new)).map_err(fail)
 }
 
 /// Root rotates the file of a service that runs as a user of its own, who is to read it as before. Whoever owns the folder may have put a link in the new file's place since: what
@@ -81,15 +78,10 @@ fn make_parent(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a file for its owner alone, on disk; one that exists is left as it is.
-fn write_new(path: &Path, text: &str) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = hoop_files::create_new(path)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    Ok(file)
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -141,7 +133,7 @@ mod tests {
             eprintln!("only root gives a file away: not checked");
             return;
         }
-        let new = write_new(&at("old.new"), "x").unwrap();
+        let new = hoop_files::create_new(&at("old.new")).unwrap();
         fs::remove_file(at("old.new")).unwrap();
         symlink(at("victim"), at("old.new")).unwrap();
         keep_owner(&at("old"), &new).unwrap();

@@ -9,28 +9,16 @@
 //! Request targets are the exception. Browsers and curl send `<`, `"`, a backtick or raw UTF-8 in them, every application server takes these,
 //! and the URI type behind us does not. They are percent-encoded, which means the same (RFC 3986 §2.1).
 
+use crate::message::hop_by_hop::HOP_BY_HOP;
 use crate::message::problem::{Code, Problem};
 use std::fmt::Write as _;
 
 /// The longest target, encoded: what `http::Uri` takes.
 const TARGET_MAX: usize = u16::MAX as usize - 1;
 
-/// What `Connection` may name: what is said of the connection itself, and the fields that concern one hop alone. Nothing else is sent by browsers, curl or proxies.
-const OPTIONS: [&str; 13] = [
-    "close",
-    "keep-alive",
-    "upgrade",
-    "http2-settings",
-    "te",
-    "trailer",
-    "trailers",
-    "transfer-encoding",
-    "connection",
-    "proxy-connection",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "",
-];
+/// What `Connection` may name besides the fields that concern one hop alone: what is said of the connection itself, and nothing. Nothing else is sent by browsers, curl or
+/// proxies.
+const OPTIONS: [&str; 3] = ["close", "trailers", ""];
 
 /// A head that may be acted on.
 #[derive(Debug)]
@@ -252,7 +240,7 @@ impl<'a> Fields<'a> {
         } else if is("connection") {
             for option in value.split(|byte| *byte == b',').map(trim) {
                 let is = |other: &str| option.eq_ignore_ascii_case(other.as_bytes());
-                if !OPTIONS.into_iter().any(is) {
+                if !OPTIONS.into_iter().chain(HOP_BY_HOP).any(is) {
                     return Err(wrong("Connection names a field that is not one hop's own").field("Connection"));
                 }
                 self.upgrades |= is("upgrade");

@@ -1,6 +1,6 @@
 //! Lines of the log that strangers can bring about: so many in a minute ([`Lines`]).
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Lines of one kind in a minute: more than come about by mistake, and 86,400 a day, some 15 MB.
@@ -34,7 +34,7 @@ impl Lines {
 
     /// Whether one more is written in this minute. Of the first that is not, `more` is told: it says in a line of its own that there are more.
     pub fn have_room(&self, now: Instant, more: impl FnOnce()) -> bool {
-        let mut kept = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.written.lock();
         if kept.0.is_none_or(|began| now.saturating_duration_since(began) >= MINUTE) {
             *kept = (Some(now), 0);
         }

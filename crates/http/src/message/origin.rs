@@ -58,6 +58,15 @@ impl Origin {
         &self.host
     }
 
+    /// Whether it is this machine for certain: loopback's addresses, and the names that browsers let nobody point elsewhere.
+    pub fn is_loopback(&self) -> bool {
+        match &self.host {
+            Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
+            Host::Ipv4(address) => address.is_loopback(),
+            Host::Ipv6(address) => address.is_loopback(),
+        }
+    }
+
     /// The port, also where it is the scheme's own.
     pub const fn port(&self) -> u16 {
         self.port

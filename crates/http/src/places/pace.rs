@@ -1,7 +1,7 @@
 //! How a client gets on, as its place is told: [`Pace`], in a [`Sign`].
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -72,7 +72,7 @@ impl Default for Sign {
 
 impl Sign {
     pub(super) fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pace.lock()
     }
 
     pub(super) fn awaits(&self, now: Duration) {

@@ -401,7 +401,7 @@ impl Table {
     fn make_room(&mut self, newcomer: &Held, now: Duration) -> Result<(), Full> {
         let share = *self.shares.get(newcomer.share).ok_or(Full::One)?;
         let (network, own) = self.counts(newcomer);
-        let is_limited = share.of_loopback || !is_loopback(newcomer.client);
+        let is_limited = share.of_loopback || !newcomer.client.is_loopback();
         if is_limited && share.of_one.is_some_and(|most| own >= most) {
             let own = self.behind(newcomer, share, now, |held| held.client == newcomer.client);
             let number = own.ok_or(Full::One)?;
@@ -561,12 +561,6 @@ impl Held {
         };
         is_wrong && !share.forgives
     }
-}
-
-/// Whether it is this machine. IPv6's loopback address is in the unspecified /64.
-fn is_loopback(client: DeviceId) -> bool {
-    let ip = IpAddr::from(*client.as_bytes()).to_canonical();
-    ip.is_loopback() || ip.is_unspecified()
 }
 
 /// The network of an address: IPv4 /24, IPv6 /48.

@@ -15,9 +15,10 @@ use crate::message::head::{Extent, Framing, Head, extent, inspect};
 use crate::message::lines::Lines;
 use crate::message::problem::{Code, Problem};
 use crate::places::Place;
+use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -59,13 +60,9 @@ struct State {
 }
 
 impl Watch {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// hyper has made a request of a head: why to refuse it, if it is one that the gate refuses.
     pub(crate) fn request(&self) -> Option<Problem> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.requests += 1;
         state.under_way += 1;
         if state.requests == state.heads { state.refusal.take() } else { None }
@@ -73,27 +70,27 @@ impl Watch {
 
     /// It was answered, and the answer has gone.
     pub(crate) fn answered(&self) {
-        self.state().under_way -= 1;
+        self.0.lock().under_way -= 1;
     }
 
     /// Whether a request is under way.
     pub(crate) fn is_asked(&self) -> bool {
-        self.state().under_way > 0
+        self.0.lock().under_way > 0
     }
 
     /// Whether its connection ends with this answer.
     pub(crate) fn is_last(&self) -> bool {
-        self.state().is_last
+        self.0.lock().is_last
     }
 
     /// Whether what comes from now on is no head.
     pub(crate) fn has_changed_protocol(&self) -> bool {
-        self.state().is_raw
+        self.0.lock().is_raw
     }
 
     /// The answer changes the protocol: what comes from now on is no head.
     pub(crate) fn change_protocol(&self) {
-        self.state().is_raw = true;
+        self.0.lock().is_raw = true;
     }
 }
 
@@ -164,7 +161,7 @@ impl<S> Gate<S> {
 
     /// Lets `head` through, rewritten or not, and says what comes next.
     fn let_through(&mut self, head: &Head) {
-        let mut state = self.watch.state();
+        let mut state = self.watch.0.lock();
         state.heads += 1;
         state.is_last = head.body == Framing::Chunked;
         self.waits_for = None;
@@ -182,7 +179,7 @@ impl<S> Gate<S> {
         if HEADS.have_room(std::time::Instant::now(), more) {
             tracing::info!(%problem, "a request's head is refused");
         }
-        let mut state = self.watch.state();
+        let mut state = self.watch.0.lock();
         state.heads += 1;
         (state.refusal, state.is_last) = (Some(problem), true);
         (self.passed, self.gone, self.next) = (REFUSED.to_vec(), 0, Next::Over);
@@ -255,7 +252,7 @@ impl<S> Gate<S> {
     /// Finds out from the answer whether a protocol has been changed, once it is there.
     fn decide(&mut self) {
         if self.next == Next::Undecided {
-            let state = self.watch.state();
+            let state = self.watch.0.lock();
             let (is_raw, is_http) = (state.is_raw, state.under_way == 0 && state.requests == state.heads);
             drop(state);
             self.next = match (is_raw, is_http) {
@@ -269,7 +266,7 @@ impl<S> Gate<S> {
     /// Whether the head, or the time between two requests, takes too long.
     fn is_late(&mut self, context: &mut Context<'_>) -> bool {
         let (first, under_way) = {
-            let state = self.watch.state();
+            let state = self.watch.0.lock();
             (self.is_new && state.heads == 0, state.under_way > 0)
         };
         if under_way || self.writes || self.next != Next::Head {
@@ -376,7 +373,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
                 Next::Rest => {
                     let came = gate.poll_rest(context, buffer, u64::MAX);
                     // Of a body in chunks nobody here knows whether more is to come.
-                    if let (Some(place), true) = (&gate.place, gate.watch.state().is_raw) {
+                    if let (Some(place), true) = (&gate.place, gate.watch.0.lock().is_raw) {
                         if came.is_pending() { place.awaits() } else { place.goes_on() }
                     }
                     return came.map_ok(drop);

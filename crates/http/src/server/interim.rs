@@ -6,9 +6,10 @@
 //! anything else is written. What has not begun when the handler returns is dropped: an interim answer is never owed.
 
 use http::{Extensions, HeaderMap, Request, StatusCode, Version};
+use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -34,7 +35,7 @@ impl Interim {
     /// Sends an interim answer, when the connection can take it; dropped if it cannot before the final one. `reason` is for people
     /// that look at the wire.
     pub fn send(&self, status: StatusCode, reason: &str, headers: &HeaderMap) {
-        let mut state = self.outbox.state();
+        let mut state = self.outbox.0.lock();
         if state.open != Some(self.request) || state.waiting.len() > WAITING_MAX {
             return;
         }
@@ -68,16 +69,12 @@ struct State {
 }
 
 impl Outbox {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A request begins: it gets a pen, if its version knows interim answers (RFC 9110 §15.2).
     pub fn open<B>(&self, request: &mut Request<B>) {
         if request.version() != Version::HTTP_11 {
             return;
         }
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.requests += 1;
         state.open = Some(state.requests);
         let pen = Interim { outbox: self.clone(), request: state.requests };
@@ -86,7 +83,7 @@ impl Outbox {
 
     /// Its handler has returned: the pen is dry.
     pub fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.open = None;
         state.waiting.clear();
     }
@@ -123,7 +120,7 @@ impl<S: AsyncWrite + Unpin> InterimIo<S> {
 
     /// Takes what waits, or leaves word whom to wake for the next.
     fn begin(&mut self, cx: &Context<'_>) -> bool {
-        let mut state = self.outbox.state();
+        let mut state = self.outbox.0.lock();
         state.waker = Some(cx.waker().clone());
         self.begun = std::mem::take(&mut state.waiting);
         !self.begun.is_empty()

@@ -22,14 +22,15 @@ use http::request::Parts;
 use http::{Request, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
+use parking_lot::Mutex;
 use socket2::SockRef;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -177,7 +178,7 @@ impl RequestBody {
             tokio::task::yield_now().await;
         }
         poll_fn(|cx| {
-            let ready = long.direct.0.socket.read().as_ref().poll_read_ready(cx);
+            let ready = long.direct.0.socket.read.lock().as_ref().poll_read_ready(cx);
             long.place.iter().filter(|_| ready.is_pending()).for_each(Place::awaits);
             ready
         })
@@ -193,7 +194,7 @@ impl RequestBody {
         let Some(long) = &mut self.long else { return Ok(None) };
         let most = most.min(long.left);
         let taken = {
-            let half = long.direct.0.socket.read();
+            let half = long.direct.0.socket.read.lock();
             let stream: &TcpStream = half.as_ref();
             stream.try_io(Interest::READABLE, || SpliceChunk::take(stream, most))
         };
@@ -289,15 +290,7 @@ struct Socket {
     write: Mutex<OwnedWriteHalf>,
 }
 
-impl Socket {
-    fn read(&self) -> MutexGuard<'_, OwnedReadHalf> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> MutexGuard<'_, OwnedWriteHalf> {
-        self.write.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Socket {}
 
 #[derive(Debug)]
 struct Inner {
@@ -324,7 +317,7 @@ impl Inner {
 
     /// Waits for bytes, at most so many, and reads them into the thread's buffer; none at the end.
     fn poll_octets(&self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let half = self.socket.read();
+        let half = self.socket.read.lock();
         let stream: &TcpStream = half.as_ref();
         loop {
             ready!(stream.poll_read_ready(cx))?;
@@ -359,12 +352,12 @@ impl RawSocket {
     /// Whether something has come that nobody has read.
     pub(crate) fn has_unread(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
-        SockRef::from(self.0.socket.read().as_ref()).peek(&mut byte).is_ok_and(|bytes| bytes > 0)
+        SockRef::from(self.0.socket.read.lock().as_ref()).peek(&mut byte).is_ok_and(|bytes| bytes > 0)
     }
 
     /// What was written and has not gone is forgotten once the connection is closed, and the other end is told by a reset. Otherwise the kernel would keep it for a minute and a half.
     pub(crate) fn forgets(&self) {
-        let _ = SockRef::from(self.0.socket.write().as_ref()).set_linger(Some(Duration::ZERO));
+        let _ = SockRef::from(self.0.socket.write.lock().as_ref()).set_linger(Some(Duration::ZERO));
     }
 
     /// The connection for another hyper, after the one before has ended, if it goes on.
@@ -396,13 +389,13 @@ impl AsyncRead for SharedStream {
             // Whoever took it over answers, and that ends this hyper: nobody need be woken.
             return Poll::Pending;
         }
-        Pin::new(&mut *self.0.socket.read()).poll_read(cx, buffer)
+        Pin::new(&mut *self.0.socket.read.lock()).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for SharedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.socket.write()).poll_write(cx, octets)
+        Pin::new(&mut *self.0.socket.write.lock()).poll_write(cx, octets)
     }
 
     fn poll_write_vectored(
@@ -410,21 +403,21 @@ impl AsyncWrite for SharedStream {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.socket.write()).poll_write_vectored(cx, pieces)
+        Pin::new(&mut *self.0.socket.write.lock()).poll_write_vectored(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.socket.write().is_write_vectored()
+        self.0.socket.write.lock().is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.socket.write()).poll_flush(cx)
+        Pin::new(&mut *self.0.socket.write.lock()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.0.stays.load(Ordering::Relaxed) {
             true => Poll::Ready(Ok(())),
-            false => Pin::new(&mut *self.0.socket.write()).poll_shutdown(cx),
+            false => Pin::new(&mut *self.0.socket.write.lock()).poll_shutdown(cx),
         }
     }
 }

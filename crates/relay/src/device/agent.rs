@@ -16,6 +16,7 @@ use crate::copy::copy_both;
 use crate::diagnostics::{Said, refusal};
 use crate::wire::{CONNECT, MADE, TCP};
 use hoop_endpoint::{Device, FlowError, FlowOptions, FlowStream, ended};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::Permissions;
@@ -24,8 +25,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
@@ -254,7 +255,7 @@ impl Teller {
     }
 
     fn say(&self, words: String) {
-        if self.said.lock().unwrap_or_else(PoisonError::into_inner).is_news(&words) {
+        if self.said.lock().is_news(&words) {
             (self.tell)(Notice::Refused(words));
         }
     }

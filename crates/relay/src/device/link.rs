@@ -10,10 +10,11 @@ use hoop_carrier::{
 };
 use hoop_endpoint::{CarrierId, Device, DeviceConfig, Use};
 use hoop_units::Timestamp;
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -88,7 +89,7 @@ struct Absence {
 impl Absence {
     /// A way leads there now, or no longer.
     fn change(&self, is_there: bool) {
-        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ways = self.ways.lock();
         *ways = if is_there { *ways + 1 } else { ways.saturating_sub(1) };
         let since = (*ways == 0).then(Instant::now);
         self.since.send_if_modified(|was| {

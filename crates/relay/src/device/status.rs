@@ -6,10 +6,11 @@ use super::link::Link;
 use hoop_carrier::Kind;
 use hoop_endpoint::{CarrierStatus, FlowMeter};
 use hoop_units::plain;
+use parking_lot::Mutex;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{UnixListener, UnixStream};
@@ -52,13 +53,9 @@ pub(crate) struct Listed {
 }
 
 impl Listing {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A connection is being made to there.
     pub(crate) fn add(self: &Arc<Self>, destination: &str) -> Listed {
-        let mut known = self.known();
+        let mut known = self.0.lock();
         let number = known.next;
         known.next += 1;
         let connection = Connection { destination: destination.to_owned(), since: Instant::now(), made: None };
@@ -70,7 +67,7 @@ impl Listing {
 impl Listed {
     /// It is made. `before`: so many bytes were read that are not the program's.
     pub(crate) fn made(&self, meter: FlowMeter, before: u64) {
-        if let Some(connection) = self.listing.known().connections.get_mut(&self.number) {
+        if let Some(connection) = self.listing.0.lock().connections.get_mut(&self.number) {
             (connection.since, connection.made) = (Instant::now(), Some(Made { meter, before }));
         }
     }
@@ -78,7 +75,7 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.listing.known().connections.remove(&self.number);
+        self.listing.0.lock().connections.remove(&self.number);
     }
 }
 
@@ -108,7 +105,7 @@ async fn answer(mut asking: UnixStream, report: String) -> std::io::Result<()> {
 }
 
 fn report(title: &str, link: &Link, listing: &Listing) -> String {
-    let (carriers, known) = (link.device().carriers(), listing.known());
+    let (carriers, known) = (link.device().carriers(), listing.0.lock());
     let absent_since = link.absence().borrow().filter(|_| !known.connections.is_empty());
     let mut text = plain::line(title);
     match absent_since {
@@ -181,9 +178,9 @@ mod tests {
         let listing = Arc::<Listing>::default();
         let listed = listing.add("10.9.1.1:80\u{1b}");
         let mut text = String::new();
-        listing.known().connections.values().for_each(|connection| connection_line(&mut text, connection));
+        listing.0.lock().connections.values().for_each(|connection| connection_line(&mut text, connection));
         assert_eq!(text, "  10.9.1.1:80\\u001b: connecting for 0 s\n");
         drop(listed);
-        assert!(listing.known().connections.is_empty());
+        assert!(listing.0.lock().connections.is_empty());
     }
 }

@@ -10,9 +10,10 @@
 //!
 //! Bounds: an entry for each connection that is there, and [`KEPT`] of those that are over; [`ASKING_MAX`] questions at once.
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -97,7 +98,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let mut known = self.verdicts.known();
+        let mut known = self.verdicts.known.lock();
         let waits = known.verdicts.get_mut(&self.number).filter(|verdict| **verdict == Verdict::Waits);
         if let Some(verdict) = waits {
             *verdict = Verdict::Failed(Errno::CONNABORTED);
@@ -114,17 +115,13 @@ impl Drop for Attempt {
 }
 
 impl Verdicts {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn set(&self, number: Number, verdict: Verdict) {
-        self.known().verdicts.insert(number, verdict);
+        self.known.lock().verdicts.insert(number, verdict);
         self.changed.notify_waiters();
     }
 
     fn answer(&self, asked: u8, number: Number) -> i32 {
-        match self.known().verdicts.get_mut(&number) {
+        match self.known.lock().verdicts.get_mut(&number) {
             None => UNKNOWN,
             Some(Verdict::Waits) if asked == kind::AGAIN => Errno::ALREADY.raw_os_error(),
             Some(Verdict::Waits) => Errno::INPROGRESS.raw_os_error(),
@@ -247,6 +244,6 @@ mod tests {
         assert_eq!(verdicts.answer(kind::NOW, number(0)), UNKNOWN);
         assert_eq!(verdicts.answer(kind::NOW, number(1)), Errno::CONNREFUSED.raw_os_error());
         assert_eq!(verdicts.answer(kind::NOW, [0xff; 8]), 0);
-        assert_eq!(verdicts.known().verdicts.len(), KEPT + 1);
+        assert_eq!(verdicts.known.lock().verdicts.len(), KEPT + 1);
     }
 }

@@ -7,8 +7,9 @@
 //! Bounds: what waits is a ticket for each connection that a device begins, of which it has a share.
 
 use hoop_endpoint::HostId;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// A device may have a part of the threads that are free, and one more.
@@ -36,18 +37,14 @@ impl Lookups {
     /// Waits for this device's turn. Dropping it while it waits gives the turn up.
     pub(crate) async fn take(self: &Arc<Self>, host: HostId) -> Option<Lookup> {
         let (ticket, turn) = oneshot::channel();
-        self.turns().ask(host, ticket);
+        self.turns.lock().ask(host, ticket);
         self.hand_out();
         turn.await.ok()
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns<oneshot::Sender<Lookup>>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn hand_out(self: &Arc<Self>) {
         loop {
-            let Some((host, ticket)) = self.turns().next() else { return };
+            let Some((host, ticket)) = self.turns.lock().next() else { return };
             // Who stops waiting just now gives it back, and it is the next one's.
             let _ = ticket.send(Lookup { lookups: self.clone(), host });
         }
@@ -56,7 +53,7 @@ impl Lookups {
 
 impl Drop for Lookup {
     fn drop(&mut self) {
-        self.lookups.turns().give_back(self.host);
+        self.lookups.turns.lock().give_back(self.host);
         self.lookups.hand_out();
     }
 }
@@ -204,6 +201,6 @@ mod tests {
         let (_, third) = tokio::join!(async { drop(first) }, lookups.take(host(3)));
         assert!(third.is_some());
         drop(third);
-        assert!(lookups.turns().devices.is_empty());
+        assert!(lookups.turns.lock().devices.is_empty());
     }
 }

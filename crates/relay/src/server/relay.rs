@@ -14,6 +14,7 @@ use hoop_endpoint::{FlowError, FlowStream, HostId, Server, ServerConfig, ServerL
 use hoop_http::tls::Renewed;
 use hoop_units::{Here, Prefix};
 use if_addrs::IfAddr;
+use parking_lot::Mutex;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::collections::{BTreeSet, HashMap};
@@ -21,7 +22,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -461,7 +462,7 @@ impl Refusals {
     /// Whether one more is written down.
     fn are_written(&self, host: HostId, now: Instant) -> bool {
         const MINUTE: Duration = Duration::from_secs(60);
-        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = self.0.lock();
         if !devices.contains_key(&host) {
             devices.retain(|_, (began, _)| now.saturating_duration_since(*began) < MINUTE);
         }
@@ -507,7 +508,7 @@ impl Places {
     /// Waits for one of this device's. It is given back when what is returned is dropped.
     async fn take(&self, host: HostId) -> Result<[OwnedSemaphorePermit; 2], AcquireError> {
         let own = {
-            let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut devices = self.devices.lock();
             let known = devices.get(&host).and_then(Weak::upgrade);
             known.unwrap_or_else(|| {
                 devices.retain(|_, own| own.strong_count() > 0);
@@ -785,7 +786,7 @@ mod tests {
         drop((second, other));
         let (first, second) = (take(one).await, take(one).await);
         assert!(first.is_some() && second.is_some() && take(one).await.is_none());
-        assert_eq!(places.devices.lock().unwrap().len(), 1, "who has none is forgotten");
+        assert_eq!(places.devices.lock().len(), 1, "who has none is forgotten");
     }
 
     /// The certificate that a device is shown which takes any of these.

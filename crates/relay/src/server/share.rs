@@ -7,8 +7,9 @@
 
 use hoop_endpoint::HostId;
 use hoop_units::Bitrate;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What one device may do.
@@ -65,7 +66,7 @@ impl Shares {
         }
         let minute = Duration::from_secs(60);
         let interval = minute / self.limits.begun_per_minute;
-        let mut used = share.used();
+        let mut used = share.used.lock();
         let until = used.begun_until.max(now) + interval;
         if until > now + minute {
             return None;
@@ -76,12 +77,12 @@ impl Shares {
     }
 
     fn of(&self, host: HostId, now: Instant) -> Arc<Share> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if let Some(share) = known.get(&host) {
             return share.clone();
         }
         if known.len() >= SWEEP_MIN {
-            known.retain(|_, share| Arc::strong_count(share) > 1 || share.used().begun_until > now);
+            known.retain(|_, share| Arc::strong_count(share) > 1 || share.used.lock().begun_until > now);
         }
         let used = Mutex::new(Used { begun_until: now, moved_until: now });
         known.entry(host).or_insert_with(|| Arc::new(Share { rate: self.limits.rate, used })).clone()
@@ -89,14 +90,10 @@ impl Shares {
 }
 
 impl Share {
-    fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// So much was moved. Returns until when nothing more may be.
     pub fn moved(&self, bytes: usize, now: Instant) -> Option<Instant> {
         let time = self.rate?.time_for(bytes as u64);
-        let mut used = self.used();
+        let mut used = self.used.lock();
         used.moved_until = used.moved_until.max(now) + time;
         used.moved_until.checked_sub(BURST).filter(|until| *until > now)
     }
@@ -148,7 +145,7 @@ mod tests {
         for at in 1..5_000 {
             shares.begin(host(at), now + Duration::from_secs(at.into())).unwrap();
         }
-        let known = shares.known.lock().unwrap();
+        let known = shares.known.lock();
         assert!(known.len() <= SWEEP_MIN && known.contains_key(&host(0)), "{}", known.len());
         drop(kept);
     }

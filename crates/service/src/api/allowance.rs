@@ -3,8 +3,8 @@
 use super::rates::Rates;
 use crate::model::Payer;
 use hoop_http::{Clock, Code, Problem};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// How many settings, notes and acts of one payer are taken in a minute: ten a second, each synced to the disk before
 /// its answer. A page that uploads a thousand files notes them one by one, and waits when told to.
@@ -45,7 +45,7 @@ impl Allowance {
     }
 
     fn take(&self, rates: &Mutex<Rates>, payer: Payer, count: u32, what: &str) -> Result<(), Problem> {
-        let mut rates = rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = rates.lock();
         rates.take(payer, count, self.clock.now()).map_err(|wait| {
             let whose = match payer {
                 Payer::Owner(_) => "this user",

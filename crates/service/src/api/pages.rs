@@ -5,12 +5,13 @@
 
 use crate::api::Api;
 use crate::api::caller::Caller;
-use crate::api::html::{self, Asker, Frame, Language, ListView, SettingsView};
+use crate::api::html::{self, Asker, Frame, ListView, SettingsView};
 use crate::api::listing::{self, LIST_MAX};
 use crate::api::request::{self, Representation};
 use crate::api::settings;
 use crate::model::content::FORM;
 use hoop_http::{Body, Problem};
+use hoop_pages::Language;
 use http::{HeaderMap, Method, Response, StatusCode};
 use std::net::IpAddr;
 

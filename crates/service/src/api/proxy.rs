@@ -16,25 +16,11 @@ use crate::policy::told::is_told;
 use crate::receive::source::PIECE;
 use crate::replay::application::Application;
 use crate::replay::left_behind::LeftBehind;
-use hoop_http::{Body, Code, Late, LeastRate, Lines, PacedBody, Place, Problem, Shutdown, empty, streamed};
+use hoop_http::{Body, Code, HOP_BY_HOP, Late, LeastRate, Lines, PacedBody, Place, Problem, Shutdown, empty, streamed};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::{Body as _, Incoming};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Fields that concern one hop alone (RFC 9110 §7.6.1, RFC 7540 §3.2.1, and those that older software sends).
-const HOP_BY_HOP: [&str; 10] = [
-    "connection",
-    "http2-settings",
-    "keep-alive",
-    "proxy-connection",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 /// The way to the application.
 pub struct Proxy {

@@ -2,8 +2,9 @@
 
 use crate::model::Tag;
 use hoop_http::{Code, Problem};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Readers at once: as many as there are places for streams (`crowd`).
@@ -28,7 +29,7 @@ impl Streams {
     /// # Errors
     /// `too-many-requests`.
     pub fn enter(self: &Arc<Self>, tag: Tag) -> Result<Slot, Problem> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         let own = open.get(&tag).copied().unwrap_or_default();
         if own >= STREAMS_OF_ONE_MAX || open.values().sum::<usize>() >= STREAMS_MAX {
             let problem = Problem::new(Code::TooManyRequests, "too many streams of events");
@@ -41,7 +42,7 @@ impl Streams {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut open = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.streams.0.lock();
         match open.get_mut(&self.tag) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(open.remove(&self.tag)),
@@ -63,6 +64,6 @@ mod tests {
         drop(own);
         assert!(streams.enter([99; 16]).is_ok());
         drop(others);
-        assert!(streams.0.lock().unwrap().is_empty());
+        assert!(streams.0.lock().is_empty());
     }
 }

@@ -46,37 +46,14 @@ pub enum State {
     Expired,
 }
 
+// Their names in the index.
+hoop_units::names!(State:
+    Receiving = "receiving", Received = "received", Replaying = "replaying", Committing = "committing",
+    Accepted = "accepted", Rejected = "rejected", Held = "held", Unknown = "unknown", Stopped = "stopped",
+    Expired = "expired"
+);
+
 impl State {
-    /// Every state.
-    pub const ALL: [Self; 10] = [
-        Self::Receiving,
-        Self::Received,
-        Self::Replaying,
-        Self::Committing,
-        Self::Accepted,
-        Self::Rejected,
-        Self::Held,
-        Self::Unknown,
-        Self::Stopped,
-        Self::Expired,
-    ];
-
-    /// The state's name in the index.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Receiving => "receiving",
-            Self::Received => "received",
-            Self::Replaying => "replaying",
-            Self::Committing => "committing",
-            Self::Accepted => "accepted",
-            Self::Rejected => "rejected",
-            Self::Held => "held",
-            Self::Unknown => "unknown",
-            Self::Stopped => "stopped",
-            Self::Expired => "expired",
-        }
-    }
-
     /// The state of that name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)

@@ -5,14 +5,15 @@
 //! browsers say about themselves and the body, what guards forms, and what upload libraries need. An operator adds to
 //! it with `keep`, and takes from it with `drop`.
 
+use hoop_http::HOP_BY_HOP;
+
 /// The most names that `keep` or `drop` may have, each: a longer list is a mistake, and each field of each replay is held against it.
 pub const NAMES_MAX: usize = 64;
 
-/// Fields that the service writes itself, or that end at each hop (RFC 9110 §7.6.1). Every request has some, and nobody is told.
-const OURS: [&str; 19] = [
+/// Fields that the service writes itself. Every request has some of them or of [`HOP_BY_HOP`], and nobody is told.
+const OURS: [&str; 10] = [
     "accept-encoding",
     "authorization",
-    "connection",
     "content-length",
     "cookie",
     "cookie2",
@@ -20,15 +21,7 @@ const OURS: [&str; 19] = [
     "hoop-token",
     "hoop-version",
     "host",
-    "http2-settings",
     "idempotency-key",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
 ];
 
 /// Beginnings of fields that say from where a request comes, or that name another path or method than the one of
@@ -273,7 +266,8 @@ pub fn fate(name: &str) -> Fate {
     let name = name.to_ascii_lowercase();
     // Behind CGI and WSGI, `X_Forwarded_For` and `X-Forwarded-For` are the same variable; behind PHP, so is `X-Forwarded.For`.
     let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    if OURS.contains(&name.as_str()) {
+    // A front may say by `Proxy-Authorization` who asks.
+    if OURS.contains(&name.as_str()) || HOP_BY_HOP.contains(&name.as_str()) && name != "proxy-authorization" {
         return Fate::Ours;
     }
     if !plain || OF_THE_FRONT.iter().any(|start| name.starts_with(start)) {
@@ -388,7 +382,7 @@ mod tests {
         {
             assert_eq!(kept.has(name), is_kept, "{name}");
         }
-        for never in OURS.iter().chain(&["proxy-authorization", "forwarded", "x-forwarded-prefix", "x-real-ip"]) {
+        for never in OURS.iter().chain(&HOP_BY_HOP).chain(&["forwarded", "x-forwarded-prefix", "x-real-ip"]) {
             assert!(keep(&[never]).is_err(), "{never}");
         }
         for wrong in ["*", "X-*", "-*", "X-Al*", "X_Album", "X-Forwarded-*", "X-A*-B", "", "Transfer-Encoding", "a b"] {

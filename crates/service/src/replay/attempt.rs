@@ -27,10 +27,11 @@ use crate::store::{Changed, Sealed, blocking};
 use hoop_http::{Code, Shutdown};
 use hoop_seal::{Keyring, KwsId, Prelude};
 use hoop_units::UploadId;
+use parking_lot::Mutex;
 use ring::digest;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -142,7 +143,7 @@ impl Unfinished {
     /// SHA-256 of the whole body. None if the rest cannot be read, which is logged.
     pub async fn finish(self) -> Option<[u8; 32]> {
         let (records, digest) = (self.0.admission.layout.records(), self.0.digest.clone());
-        let next = || digest.lock().unwrap_or_else(PoisonError::into_inner).next;
+        let next = || digest.lock().next;
         while next() < records {
             let first = next();
             if let Err(error) = read_records(&self.0, first, (first + BATCH).min(records)).await {
@@ -150,7 +151,7 @@ impl Unfinished {
                 return None;
             }
         }
-        let hash = digest.lock().unwrap_or_else(PoisonError::into_inner).hash.clone().finish();
+        let hash = digest.lock().hash.clone().finish();
         Some(hash.as_ref().try_into().expect("SHA-256 has 32 octets"))
     }
 }
@@ -467,7 +468,7 @@ async fn read_records(request: &Request, first: u64, end: u64) -> Result<Vec<u8>
             body.read_at(&mut record, range.start).map_err(|error| error.to_string())?;
             let opened = admission.open(index, &mut record).map_err(|problem| problem.to_string())?;
             let sent = edits.apply(admission.layout.plaintext(index).start - head_len, opened);
-            digest.lock().unwrap_or_else(PoisonError::into_inner).add(index, &sent);
+            digest.lock().add(index, &sent);
             plaintext.extend_from_slice(&sent);
         }
         Ok(plaintext)

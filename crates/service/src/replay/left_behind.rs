@@ -8,8 +8,8 @@
 
 use crate::policy::fields::Fate;
 use hoop_units::UploadId;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 /// Names that are warned of: more than any application's pages have of their own.
 const NAMES_MAX: usize = 64;
@@ -34,7 +34,7 @@ impl LeftBehind {
         }
         for (name, fate) in fields {
             let Some(why) = fate.told() else { continue };
-            *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(why).or_default() += 1;
+            *self.counts.lock().entry(why).or_default() += 1;
             let field: String = name.chars().take(NAME_MAX).collect();
             match self.is_news(&field, *fate) {
                 true => {
@@ -58,7 +58,7 @@ impl LeftBehind {
 
     /// How many stayed behind, by why.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts.lock().clone()
     }
 
     /// Whether to warn. What the operator drops is no news to them.
@@ -68,7 +68,7 @@ impl LeftBehind {
 }
 
 fn is_new(warned: &Mutex<BTreeSet<String>>, name: &str) -> bool {
-    let mut warned = warned.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut warned = warned.lock();
     warned.len() < NAMES_MAX && warned.insert(name.to_ascii_lowercase())
 }
 

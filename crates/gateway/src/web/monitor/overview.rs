@@ -3,13 +3,14 @@
 
 use super::html::Live;
 use super::upload::{Tone, short};
-use super::words::Lang;
 use crate::core::progress::Progress;
 use crate::web::state::Web;
 use hoop_http::Code;
-use hoop_http::page::text;
+use hoop_pages::Language;
+use hoop_pages::words::{MonitorWords, reason};
 use hoop_spool::{State, StoreError, Upload};
 use hoop_units::{Bitrate, UnixTime, UploadId};
+use maud::{Markup, html};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -114,69 +115,63 @@ impl Overview {
     }
 
     /// What changes of the page.
-    pub fn live(&self, lang: Lang, now: UnixTime) -> Live {
-        let title = lang.text("Drop here, walk away", "Déposez ici, partez");
-        let what = lang.text(
-            "This is a Hoop box. It takes sealed uploads at the speed of this network and delivers them over the slow \
-             line outside, so that devices need not stay. It can neither read nor alter what it carries.",
-            "Ceci est un boîtier Hoop. Il prend des envois scellés à la vitesse de ce réseau et les livre par la ligne \
-             lente vers l’extérieur, sans que les appareils doivent rester. Il ne peut ni lire ni modifier ce qu’il porte.",
-        );
-        let lost = lang.text(
-            "This page has lost the Hoop box, and shows what it knew last.",
-            "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier.",
-        );
-        let mut html = format!("<section class=intro><h1>{title}</h1><p>{what}</p><p class=lost>{lost}</p></section>");
-        html += &format!("<dl class=tiles>{}</dl>", self.tiles(lang));
-        let latest = lang.text("Latest uploads", "Derniers envois");
-        let rows: String = self.recent.iter().map(|row| row.html(lang, now)).collect();
-        html += &match rows.is_empty() {
-            true => {
-                let none = lang.text("Nothing has come yet.", "Rien n’est encore venu.");
-                format!("<section class=card><h2>{latest}</h2><p>{none}</p></section>")
+    pub fn live(&self, lang: Language, now: UnixTime) -> Live {
+        let words = MonitorWords::of(lang);
+        let title = words.title;
+        let what = words.what;
+        let lost = words.lost;
+        let html = html! {
+            section.intro { h1 { (title) } p { (what) } p.lost { (lost) } }
+            (self.tiles(lang))
+            section.card {
+                h2 { (words.latest) }
+                @if self.recent.is_empty() {
+                    p { (words.none_yet) }
+                } @else {
+                    ul.rows { @for row in &self.recent { (row.html(lang, now)) } }
+                }
             }
-            false => format!("<section class=card><h2>{latest}</h2><ul class=rows>{rows}</ul></section>"),
         };
-        let title = lang.text("Hoop box", "Boîtier Hoop").to_owned();
-        Live { title, said: String::new(), html }
+        let title = words.hoop_box.to_owned();
+        Live { title, said: String::new(), html: html.into_string() }
     }
 
-    fn tiles(&self, lang: Lang) -> String {
+    fn tiles(&self, lang: Language) -> Markup {
+        let words = MonitorWords::of(lang);
         let rate = self.rate_bps.filter(|rate| *rate > 0);
         let left = rate.map(|rate| lang.rough(Bitrate::bps(rate).time_for(self.waiting.bytes).as_secs()));
         let waits = match self.waiting.uploads {
-            0 => lang.text("nothing", "rien").to_owned(),
+            0 => words.nothing.to_owned(),
             _ => lang.size(self.waiting.bytes),
         };
         let out = match (rate, self.waiting.uploads) {
             (Some(rate), _) => lang.rate(rate),
-            (None, 0) => lang.text("idle", "au repos").to_owned(),
+            (None, 0) => words.idle.to_owned(),
             (None, _) => "–".to_owned(),
         };
         let left = left.map(|left| lang.left(&left));
-        let holds = format!("{} {}", lang.size(self.kept_bytes), lang.text("in use", "occupés"));
+        let holds = format!("{} {}", lang.size(self.kept_bytes), words.in_use);
         let tiles = [
-            (lang.text("Waiting to go out", "À livrer"), waits, lang.uploads(self.waiting.uploads)),
-            (lang.text("Going out", "En sortie"), out, left.unwrap_or_default()),
-            (lang.text("Room left", "Place libre"), lang.size(self.free_bytes), holds),
-            (
-                lang.text("Running for", "En marche depuis"),
-                lang.rough(self.uptime_secs),
-                format!("Hoop {}", self.version),
-            ),
+            (words.waiting, waits, lang.uploads(self.waiting.uploads)),
+            (words.going_out, out, left.unwrap_or_default()),
+            (words.room_left, lang.size(self.free_bytes), holds),
+            (words.running_for, lang.rough(self.uptime_secs), format!("Hoop {}", self.version)),
         ];
-        tiles.map(|(name, value, more)| format!("<div class=card><dt>{name}<dd>{value}<dd>{more}</div>")).concat()
+        html! {
+            dl.tiles { @for (name, value, more) in tiles { div.card { dt { (name) } dd { (value) } dd { (more) } } } }
+        }
     }
 }
 
 impl Row {
-    fn html(&self, lang: Lang, now: UnixTime) -> String {
+    fn html(&self, lang: Language, now: UnixTime) -> Markup {
+        let words = MonitorWords::of(lang);
         let state = State::by_name(self.state).unwrap_or(State::Receiving);
         let waits = self.reason.is_some() && !state.is_final();
         let tone = Tone::of(state, waits).class();
         let age = u64::from(now.since(UnixTime(self.created)));
         // Coarse, so that fifty rows do not change each second.
-        let age = if age < 60 { lang.text("just now", "à l’instant").to_owned() } else { lang.ago(age / 60 * 60) };
+        let age = if age < 60 { words.just_now.to_owned() } else { lang.ago(age / 60 * 60) };
         let mut more = vec![age];
         let (done, moves) = match state {
             State::Receiving => (self.stored, true),
@@ -184,26 +179,24 @@ impl Row {
             _ => (0, false),
         };
         if moves {
-            more.push(format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(self.total)));
+            more.push(format!("{} {} {}", lang.size(done), words.of, lang.size(self.total)));
         }
         more.extend(self.rate_bps.filter(|rate| *rate > 0).map(|rate| lang.rate(rate)));
-        let mut html = format!(
-            "<li class={tone}><b>{}</b><span>{}</span><p>{}</p>",
-            short(lang, state),
-            lang.size(self.total),
-            more.join(" · ")
-        );
-        if moves {
-            let label = text(short(lang, state));
-            html += &format!("<progress aria-label=\"{label}\" value={done} max={}></progress>", self.total.max(1));
+        let next = self.next_attempt.map(|at| UnixTime(at).since(now)).filter(|secs| waits && *secs >= 60);
+        let next = next.map(|secs| lang.within(u64::from(secs) / 60 * 60));
+        html! {
+            li.(tone) {
+                b { (short(lang, state)) }
+                span { (lang.size(self.total)) }
+                p { (more.join(" · ")) }
+                @if moves { progress aria-label=(short(lang, state)) value=(done) max=(self.total.max(1)) {} }
+                @if let Some(code) = self.reason {
+                    p.why {
+                        (reason(lang, code))
+                        @if let Some(next) = next { " " (words.next_try) " " (next) "." }
+                    }
+                }
+            }
         }
-        if let Some(reason) = self.reason {
-            let next = self.next_attempt.map(|at| UnixTime(at).since(now)).filter(|secs| waits && *secs >= 60);
-            let next = next.map(|secs| {
-                format!(" {} {}.", lang.text("Next try", "Prochain essai"), lang.within(u64::from(secs) / 60 * 60))
-            });
-            html += &format!("<p class=why>{}{}</p>", lang.reason(reason), next.unwrap_or_default());
-        }
-        html + "</li>"
     }
 }

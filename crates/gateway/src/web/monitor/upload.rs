@@ -1,11 +1,12 @@
 //! The page of an upload.
 
 use super::html::{Live, ring, time};
-use super::words::Lang;
 use crate::web::status::Status;
-use hoop_http::page::text;
+use hoop_pages::words::{MonitorWords, reason};
+use hoop_pages::{Language, shown};
 use hoop_spool::{KEEP_SECS, State};
 use hoop_units::{Bitrate, UnixTime};
+use maud::{Markup, html};
 
 /// The colour of things.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,116 +52,71 @@ impl Tone {
 }
 
 /// What changes of an upload's page.
-pub fn live(status: &Status, lang: Lang, now: UnixTime) -> Live {
+pub fn live(status: &Status, lang: Language, now: UnixTime) -> Live {
+    let words = MonitorWords::of(lang);
     let state = State::by_name(status.state).unwrap_or(State::Receiving);
     let (headline, more) = headline(lang, state);
     let waits = status.reason.is_some() && !state.is_final();
     let tone = Tone::of(state, waits);
     let percent = percent(status, state);
     let middle = match percent {
-        Some(percent) => format!("{percent}<small>%</small>"),
-        None => tone.sign().to_owned(),
+        Some(percent) => html! { (percent) small { "%" } },
+        None => html! { (tone.sign()) },
     };
     let label = match state {
-        State::Receiving => lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop"),
-        _ => lang.text("Delivered to the service", "Livré au service"),
+        State::Receiving => words.stored_here,
+        _ => words.delivered,
     };
-    let mut html = format!(
-        "<section class=\"card hero {}\">{}<h1>{headline}</h1><p>{more}</p>",
-        tone.class(),
-        ring(percent, &middle, label)
-    );
-    html += &movement(status, state, lang);
-    html += &sign_in(status, state, lang);
-    html += &format!("<p class=lost>{}</p></section>", lost(lang, state));
-    html += &way(status, state, lang, now);
-    html += &format!("<section class=card><ol class=chain>{}</ol></section>", chain(status, state, lang, now));
-    html += &facts(status, state, lang, now);
+    let html = html! {
+        section.card.hero.(tone.class()) {
+            (ring(percent, &middle, label))
+            h1 { (headline) }
+            p { (more) }
+            (movement(status, state, lang))
+            (sign_in(status, state, lang))
+            p.lost { (lost(lang, state)) }
+        }
+        (way(status, state, lang, now))
+        section.card { ol.chain { (chain(status, state, lang, now)) } }
+        (facts(status, state, lang, now))
+    };
     let title = percent.map(|percent| format!("{percent} % · ")).unwrap_or_default();
     let said = match waits {
         true => format!("{headline}. {}", way_words(status, lang)),
         false => format!("{headline}. {more}"),
     };
-    Live { title: format!("{title}{headline} · Hoop"), said, html }
+    Live { title: format!("{title}{headline} · Hoop"), said, html: html.into_string() }
 }
 
 /// A few words for a state, for lists.
-pub const fn short(lang: Lang, state: State) -> &'static str {
+pub const fn short(lang: Language, state: State) -> &'static str {
     headline(lang, state).0
 }
 
-const fn headline(lang: Lang, state: State) -> (&'static str, &'static str) {
-    let (english, french) = match state {
-        State::Receiving => (
-            ("Coming in", "Please stay until this page says that you may leave."),
-            ("Réception en cours", "Restez jusqu’à ce que cette page dise que vous pouvez partir."),
-        ),
-        State::Stored => (
-            ("Safe here", "You may leave: this Hoop box has all of it, and delivers it by itself."),
-            ("En sécurité ici", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
-        ),
-        State::Delivering => (
-            ("On its way", "You may leave: this Hoop box has all of it, and delivers it by itself."),
-            ("En route", "Vous pouvez partir\u{a0}: ce boîtier Hoop a tout, et le livre de lui-même."),
-        ),
-        State::Received => (
-            ("Arrived", "The service has all of it, and hands it to the application."),
-            ("Arrivé", "Le service a tout, et le remet à l’application."),
-        ),
-        State::Held => (
-            ("Finish it at the site", "The service has all of it, and waits for you: sign in there, and press Finish."),
-            (
-                "À terminer sur le site",
-                "Le service a tout, et vous attend\u{a0}: connectez-vous là-bas, et appuyez sur Terminer.",
-            ),
-        ),
-        State::Accepted => {
-            (("Done", "The application has accepted your upload."), ("Terminé", "L’application a accepté votre envoi."))
-        }
-        State::Rejected => (
-            ("Not accepted", "Your upload arrived, and the application did not want it."),
-            ("Non accepté", "Votre envoi est arrivé, et l’application n’en a pas voulu."),
-        ),
-        State::Unknown => (
-            (
-                "Perhaps delivered",
-                "The application was handed all of it, but its answer was lost. Look there before you send it again.",
-            ),
-            (
-                "Peut-être livré",
-                "L’application a tout reçu, mais sa réponse s’est perdue. Vérifiez là-bas avant de renvoyer.",
-            ),
-        ),
-        State::Stopped => (
-            ("Stopped", "Its owner stopped this upload at the service."),
-            ("Arrêté", "Son propriétaire a arrêté cet envoi auprès du service."),
-        ),
-        State::Expired => (
-            ("Too late", "It could not be delivered before its time was over."),
-            ("Trop tard", "Il n’a pas pu être livré à temps."),
-        ),
-        State::Refused => (
-            ("Refused by the service", "Sending the same again would not help."),
-            ("Refusé par le service", "Renvoyer la même chose n’y changerait rien."),
-        ),
+const fn headline(lang: Language, state: State) -> (&'static str, &'static str) {
+    let words = MonitorWords::of(lang);
+    let told = match state {
+        State::Receiving => &words.receiving,
+        State::Stored => &words.stored,
+        State::Delivering => &words.delivering,
+        State::Received => &words.received,
+        State::Held => &words.held,
+        State::Accepted => &words.accepted,
+        State::Rejected => &words.rejected,
+        State::Unknown => &words.unknown,
+        State::Stopped => &words.stopped,
+        State::Expired => &words.expired,
+        State::Refused => &words.refused,
     };
-    match lang {
-        Lang::En => english,
-        Lang::Fr => french,
-    }
+    (told.label, told.meaning)
 }
 
 /// What a reader learns whose connection to the gateway has gone.
-const fn lost(lang: Lang, state: State) -> &'static str {
+const fn lost(lang: Language, state: State) -> &'static str {
+    let words = MonitorWords::of(lang);
     match state {
-        State::Receiving => lang.text(
-            "This page has lost the Hoop box. Is this device still in its network?",
-            "Cette page a perdu le boîtier Hoop. Cet appareil est-il encore dans son réseau\u{a0}?",
-        ),
-        _ => lang.text(
-            "This page has lost the Hoop box, and shows what it knew last. Your upload goes on without it.",
-            "Cette page a perdu le boîtier Hoop, et montre ce qu’elle a su en dernier. Votre envoi continue sans elle.",
-        ),
+        State::Receiving => words.lost_receiving,
+        _ => words.lost_upload,
     }
 }
 
@@ -186,94 +142,90 @@ fn percent(status: &Status, state: State) -> Option<u64> {
 }
 
 /// Amount, rate and time.
-fn movement(status: &Status, state: State, lang: Lang) -> String {
-    let Some((done, of)) = amount(status, state) else { return String::new() };
-    let mut words = format!("{} {} {}", lang.size(done), lang.text("of", "sur"), lang.size(of));
+fn movement(status: &Status, state: State, lang: Language) -> Markup {
+    let Some((done, of)) = amount(status, state) else { return html! {} };
+    let mut words = format!("{} {} {}", lang.size(done), MonitorWords::of(lang).of, lang.size(of));
     if state == State::Receiving {
         // It is delivered already; the rate is that of delivery, and nobody knows when the rest comes.
         if status.delivered > 0 {
             let there = lang.size(status.delivered);
-            words += &match lang {
-                Lang::En => format!(" · {there} at the service already"),
-                Lang::Fr => format!(" · {there} déjà chez le service"),
-            };
+            words += &(MonitorWords::of(lang).already)(&there);
         }
     } else if let Some(rate) = status.rate_bps.filter(|rate| *rate > 0) {
         let left = lang.span(Bitrate::bps(rate).time_for(of - done.min(of)).as_secs());
         words += &format!(" · {} · {}", lang.rate(rate), lang.left(&left));
     }
-    format!("<p class=movement>{words}</p>")
+    html! { p.movement { (words) } }
 }
 
 /// Where the owner of a held upload finishes it (`docs/protocol.md` §7).
-fn sign_in(status: &Status, state: State, lang: Lang) -> String {
-    if state != State::Held {
-        return String::new();
+fn sign_in(status: &Status, state: State, lang: Language) -> Markup {
+    let words = MonitorWords::of(lang).to_uploads;
+    html! {
+        @if state == State::Held { p { a.act href={ (shown(&status.dest_origin)) "/hoop/uploads" } { (words) } } }
     }
-    let (origin, words) =
-        (text(&status.dest_origin), lang.text("To your uploads at the site", "Vers vos envois sur le site"));
-    format!("<p><a class=act href=\"{origin}/hoop/uploads\">{words}</a></p>")
 }
 
-fn way_words(status: &Status, lang: Lang) -> &'static str {
-    status.reason.as_ref().map_or("", |reason| lang.reason(&reason.code))
+fn way_words(status: &Status, lang: Language) -> &'static str {
+    status.reason.as_ref().map_or("", |known| reason(lang, &known.code))
 }
 
 /// What is in the way, and when it is tried next.
-fn way(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+fn way(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
     let Some(reason) = &status.reason else { return its_time(status, state, lang, now) };
-    // Most ends are told by the headline; of a refusal only the code says why.
-    let mut html = match state.is_final() && state != State::Refused {
-        true => "<section class=card>".to_owned(),
-        false => format!("<section class=\"card way\"><h2>{}</h2>", way_words(status, lang)),
+    let next = match status.next_attempt.map_or(0, |at| UnixTime(at).since(now)) {
+        0 => words.tried_now.to_owned(),
+        secs => format!("{} {}.", words.next_try, lang.within(secs.into())),
     };
-    // What is held is tried again when its owner says so, and never by itself.
-    if !state.is_final() && state != State::Held {
-        let next = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
-        let next = match next {
-            0 => lang.text("Being tried again now.", "Nouvel essai en cours.").to_owned(),
-            secs => format!("{} {}.", lang.text("Next try", "Prochain essai"), lang.within(secs.into())),
-        };
-        let tries = match status.attempts {
-            0 | 1 => String::new(),
-            many => format!(" {many} {}", lang.text("attempts so far.", "essais jusqu’ici.")),
-        };
-        html += &format!("<p>{next}{tries}</p>");
+    // Most ends are told by the headline; of a refusal only the code says why.
+    let told = state.is_final() && state != State::Refused;
+    html! {
+        section.card.way[!told] {
+            @if !told { h2 { (way_words(status, lang)) } }
+            // What is held is tried again when its owner says so, and never by itself.
+            @if !state.is_final() && state != State::Held {
+                p {
+                    (next)
+                    @if status.attempts > 1 { " " (status.attempts) " " (words.attempts) }
+                }
+            }
+            details {
+                summary { (words.details) }
+                p { code { (shown(&reason.code)) } " " (shown(&reason.detail)) }
+            }
+        }
     }
-    let exactly = lang.text("Technical details", "Détails techniques");
-    html + &format!(
-        "<details><summary>{exactly}</summary><p><code>{}</code> {}</p></details></section>",
-        text(&reason.code),
-        text(&reason.detail)
-    )
 }
 
 /// When what lies here whole, and has nothing in the way but the hour, goes on.
-fn its_time(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
+fn its_time(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
     let secs = status.next_attempt.map_or(0, |at| UnixTime(at).since(now));
-    if secs == 0 || !matches!(state, State::Stored | State::Delivering) {
-        return String::new();
+    html! {
+        @if secs > 0 && matches!(state, State::Stored | State::Delivering) {
+            section.card.way {
+                h2 { (words.waits_for_time) }
+                p { (words.goes_on) " " (lang.within(secs.into())) "." }
+            }
+        }
     }
-    let waits = lang.text("It waits for its time.", "Il attend son heure.");
-    let next = lang.text("Delivery goes on", "La livraison continue");
-    format!("<section class=\"card way\"><h2>{waits}</h2><p>{next} {}.</p></section>", lang.within(secs.into()))
 }
 
 /// The steps that an upload takes, as far as it came.
-fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
-    let stored = lang.text("Stored on this Hoop box", "Enregistré sur ce boîtier Hoop");
-    let received = lang.text("Received by the service", "Reçu par le service");
-    let accepted = lang.text("Accepted by the application", "Accepté par l’application");
+fn chain(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
+    let stored = words.stored_here;
+    let received = words.received_there;
+    let accepted = words.accepted_there;
     let mut steps = vec![(stored, status.stored_at), (received, status.received_at)];
     // What ends an upload badly stands where it was, and nothing follows.
     let end = match state {
-        State::Rejected => Some(lang.text("Refused by the application", "Refusé par l’application")),
-        State::Unknown => {
-            Some(lang.text("The application’s answer was lost", "La réponse de l’application s’est perdue"))
-        }
-        State::Stopped => Some(lang.text("Stopped by its owner", "Arrêté par son propriétaire")),
-        State::Expired => Some(lang.text("Its time was over", "Son délai est dépassé")),
-        State::Refused => Some(lang.text("Refused by the service", "Refusé par le service")),
+        State::Rejected => Some(words.rejected_there),
+        State::Unknown => Some(words.answer_lost),
+        State::Stopped => Some(words.stopped_there),
+        State::Expired => Some(words.time_over),
+        State::Refused => Some(words.refused_there),
         State::Receiving | State::Stored | State::Delivering | State::Received | State::Held | State::Accepted => None,
     };
     match end {
@@ -281,65 +233,75 @@ fn chain(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
         None => steps.push((accepted, status.finished_at)),
     }
     let now_at = steps.iter().position(|(_, at)| at.is_none());
-    let ago = |at: Option<u32>| at.map(|at| time(at, &lang.ago(now.since(UnixTime(at)).into()))).unwrap_or_default();
-    let mut html = String::new();
-    for (index, (text, at)) in steps.iter().enumerate() {
-        let (class, aloud) = match (at, now_at == Some(index)) {
-            (Some(_), _) => ("done", lang.text("done", "fait")),
-            (None, true) => ("now", lang.text("now", "en cours")),
-            (None, false) => ("todo", lang.text("to come", "à venir")),
-        };
-        let text = if class == "now" { doing(lang, state, status.reason.is_some()) } else { text };
-        let current = if class == "now" { " aria-current=step" } else { "" };
-        html +=
-            &format!("<li class={class}{current}><span>{text}<i class=unseen> ({aloud})</i></span>{}</li>", ago(*at));
+    let ago = |at: Option<u32>| at.map(|at| time(at, &lang.ago(now.since(UnixTime(at)).into())));
+    html! {
+        @for (index, (text, at)) in steps.into_iter().enumerate() {
+            @let is_now = now_at == Some(index);
+            @let (class, aloud) = match (at, is_now) {
+                (Some(_), _) => ("done", words.done),
+                (None, true) => ("now", words.now),
+                (None, false) => ("todo", words.to_come),
+            };
+            li.(class) aria-current=[is_now.then_some("step")] {
+                span {
+                    (if is_now { doing(lang, state, status.reason.is_some()) } else { text })
+                    i.unseen { " (" (aloud) ")" }
+                }
+                @if let Some(ago) = ago(at) { (ago) }
+            }
+        }
+        @if let Some(end) = end {
+            li.end.(Tone::of(state, false).class()) {
+                span { (end) }
+                @if let Some(ago) = ago(status.finished_at) { (ago) }
+            }
+        }
     }
-    if let Some(end) = end {
-        html += &format!(
-            "<li class=\"end {}\"><span>{end}</span>{}</li>",
-            Tone::of(state, false).class(),
-            ago(status.finished_at)
-        );
-    }
-    html
 }
 
 /// The step that an upload is at.
-const fn doing(lang: Lang, state: State, waits: bool) -> &'static str {
+const fn doing(lang: Language, state: State, waits: bool) -> &'static str {
+    let words = MonitorWords::of(lang);
     match state {
-        State::Receiving => lang.text("Being stored on this Hoop box", "En cours d’enregistrement sur ce boîtier Hoop"),
-        State::Stored | State::Delivering if waits => {
-            lang.text("Waits to be sent to the service", "Attend d’être transmis au service")
-        }
-        State::Stored => lang.text("Waits for its turn to be sent", "Attend son tour d’être transmis"),
-        State::Delivering => lang.text("Being sent to the service", "En cours de transmission au service"),
-        State::Held => lang.text("Waits for you at the site", "Vous attend sur le site"),
+        State::Receiving => words.being_stored,
+        State::Stored | State::Delivering if waits => words.waits_to_be_sent,
+        State::Stored => words.waits_for_turn,
+        State::Delivering => words.being_sent,
+        State::Held => words.waits_for_you,
         State::Received
         | State::Accepted
         | State::Rejected
         | State::Unknown
         | State::Stopped
         | State::Expired
-        | State::Refused => lang.text("Being handed to the application", "En cours de remise à l’application"),
+        | State::Refused => words.being_handed,
     }
 }
 
-fn facts(status: &Status, state: State, lang: Lang, now: UnixTime) -> String {
-    let mut facts = vec![
-        (lang.text("For", "Pour"), text(status.dest_origin.trim_start_matches("https://"))),
-        (lang.text("Size", "Taille"), lang.size(status.total)),
-        (lang.text("Begun", "Commencé"), time(status.created, &lang.ago(now.since(UnixTime(status.created)).into()))),
-    ];
-    if !state.is_final() {
-        let until = UnixTime(status.expires).plus_secs(KEEP_SECS);
-        let words = lang.within(until.since(now).into());
-        facts.push((lang.text("Expires", "Expire"), time(until.0, &words)));
-    }
+fn facts(status: &Status, state: State, lang: Language, now: UnixTime) -> Markup {
+    let words = MonitorWords::of(lang);
+    let begun = lang.ago(now.since(UnixTime(status.created)).into());
     // Where the line is too short it breaks in the middle.
     let (start, end) = status.id.split_at(status.id.len() / 2);
-    facts.push((lang.text("Upload", "Envoi"), format!("<code>{start}<wbr>{end}</code>")));
-    let rows: String = facts.iter().map(|(name, value)| format!("<dt>{name}<dd>{value}")).collect();
-    format!("<section class=card><dl>{rows}</dl></section>")
+    html! {
+        section.card {
+            dl {
+                dt { (words.destination) }
+                dd { (shown(status.dest_origin.trim_start_matches("https://"))) }
+                dt { (words.size) }
+                dd { (lang.size(status.total)) }
+                dt { (words.begun) }
+                dd { (time(status.created, &begun)) }
+                @if !state.is_final() {
+                    @let until = UnixTime(status.expires).plus_secs(KEEP_SECS);
+                    dt { (words.expires) }
+                    dd { (time(until.0, &lang.within(until.since(now).into()))) }
+                }
+                dt { (words.upload) }
+                dd { code { (start) wbr; (end) } }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -379,12 +341,12 @@ mod tests {
 
     #[test]
     fn a_waiting_upload_tells_its_reason_or_when_its_hours_begin() {
-        let html = page(&waiting(), Lang::En);
+        let html = page(&waiting(), Language::English);
         assert!(html.contains("It waits for its time.") && html.contains("Delivery goes on in 2 h"), "{html}");
         for other in
             [Status { next_attempt: Some(NOW.0), ..waiting() }, Status { state: "receiving", ..waiting() }, status()]
         {
-            let html = page(&other, Lang::En);
+            let html = page(&other, Language::English);
             assert!(!html.contains("It waits for its time."), "{html}");
         }
     }
@@ -394,22 +356,22 @@ mod tests {
     }
 
     /// Without the spaces that keep a line together.
-    fn page(status: &Status, lang: Lang) -> String {
+    fn page(status: &Status, lang: Language) -> String {
         live(status, lang, NOW).html.replace('\u{a0}', " ")
     }
 
     #[test]
     fn the_page_says_where_the_upload_stands_and_when_it_is_tried_again() {
-        let page = page(&status(), Lang::En);
+        let page = page(&status(), Language::English);
         for part in [
             "You may leave",
-            "aria-valuenow=33",
+            "aria-valuenow=\"33\"",
             "1.0 MB of 3.0 MB · 1.0 Mbit/s · about 16 s to go",
             "The service cannot be reached from here",
             "Next try in 1 min 30 s. 2 attempts so far.",
-            "<li class=done><span>Stored on this Hoop box<i class=unseen> (done)</i></span><time datetime=1970-01-01T00:01:00Z>40 s ago</time>",
-            "<li class=now aria-current=step><span>Waits to be sent to the service",
-            "<li class=todo><span>Accepted by the application",
+            "<li class=\"done\"><span>Stored on this Hoop box<i class=\"unseen\"> (done)</i></span><time datetime=\"1970-01-01T00:01:00Z\">40 s ago</time>",
+            "<li class=\"now\" aria-current=\"step\"><span>Waits to be sent to the service",
+            "<li class=\"todo\"><span>Accepted by the application",
         ] {
             assert!(page.contains(part), "{part}: {page}");
         }
@@ -417,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_page_speaks_french() {
-        let page = page(&status(), Lang::Fr);
+        let page = page(&status(), Language::French);
         for part in
             ["Vous pouvez partir", "1,0 Mo sur 3,0 Mo", "Prochain essai dans 1 min 30 s. 2 essais", "il y a 40 s"]
         {
@@ -427,16 +389,17 @@ mod tests {
 
     #[test]
     fn what_another_end_wrote_is_shown_as_text() {
-        let page = page(&status(), Lang::En);
+        let page = page(&status(), Language::English);
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
     }
 
     #[test]
     fn an_end_stands_where_it_was_and_nothing_follows_it() {
-        let ended =
-            |state, received_at| page(&Status { state, received_at, finished_at: Some(90), ..status() }, Lang::En);
+        let ended = |state, received_at| {
+            page(&Status { state, received_at, finished_at: Some(90), ..status() }, Language::English)
+        };
         let done = ended("accepted", Some(80));
-        assert!(done.contains("<h1>Done</h1>") && done.matches("<li class=done>").count() == 3, "{done}");
+        assert!(done.contains("<h1>Done</h1>") && done.matches("<li class=\"done\">").count() == 3, "{done}");
         let expired = ended("expired", None);
         assert!(expired.contains("Its time was over") && !expired.contains("Received by"), "{expired}");
         let rejected = ended("rejected", Some(80));
@@ -452,27 +415,27 @@ mod tests {
     #[test]
     fn who_must_sign_in_is_led_to_the_list_of_uploads_at_the_service() {
         let link = "href=\"https://photos.example/hoop/uploads\"";
-        assert!(page(&Status { state: "held", ..status() }, Lang::En).contains(link));
+        assert!(page(&Status { state: "held", ..status() }, Language::English).contains(link));
         for code in ["sign-in-required", "form-token-refused", "not-permitted", "upstream-failed"] {
-            let reason =
+            let known =
                 Some(crate::peer::status::ReasonDocument { code: code.into(), detail: "it answered 403".into() });
-            for lang in [Lang::En, Lang::Fr] {
-                let page = page(&Status { state: "held", reason: reason.clone(), ..waiting() }, lang);
-                assert!(page.contains(lang.reason(code)), "{code}: {page}");
+            for lang in [Language::English, Language::French] {
+                let page = page(&Status { state: "held", reason: known.clone(), ..waiting() }, lang);
+                assert!(page.contains(reason(lang, code)), "{code}: {page}");
                 assert!(
                     !page.contains("tried again") && !page.contains("Next try") && !page.contains("essai"),
                     "{page}"
                 );
             }
         }
-        assert!(!page(&status(), Lang::En).contains(link));
+        assert!(!page(&status(), Language::English).contains(link));
     }
 
     #[test]
     fn a_total_of_any_size_has_a_percentage() {
         let huge = Status { total: u64::MAX, delivered: u64::MAX - 1, reason: None, ..status() };
-        assert!(page(&huge, Lang::En).contains("aria-valuenow=99"));
+        assert!(page(&huge, Language::English).contains("aria-valuenow=\"99\""));
         let none = Status { total: 0, delivered: 0, ..status() };
-        assert!(page(&none, Lang::En).contains("aria-valuenow=0"));
+        assert!(page(&none, Language::English).contains("aria-valuenow=\"0\""));
     }
 }

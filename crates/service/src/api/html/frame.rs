@@ -1,9 +1,10 @@
 //! The frame around every page: [`page`], and the page of a [`refusal`].
 
-use super::words::{Language, Words};
-use hoop_http::page::text;
-use hoop_http::{Body, Code, Origin, Problem, in_pieces};
-use http::{HeaderValue, Response, StatusCode, header};
+use hoop_http::{Body, Code, Origin, Problem};
+use hoop_pages::words::ServiceWords;
+use hoop_pages::{Language, answer, shown};
+use http::{HeaderName, Response, StatusCode, header};
+use maud::{DOCTYPE, Markup, html};
 
 /// What a page may load and do. Styles and scripts are files of ours; an application's own `Content-Security-Policy`
 /// does not reach these pages.
@@ -34,66 +35,60 @@ pub struct Frame<'a> {
 }
 
 /// A page as an answer.
-pub fn page(status: StatusCode, html: String) -> Response<Body> {
-    let mut response = Response::new(in_pieces(html));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+pub fn page(status: StatusCode, page: Markup) -> Response<Body> {
+    let headers = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::CACHE_CONTROL, "no-store"),
         (header::VARY, "Accept, Accept-Language, Cookie, Authorization"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "same-origin"),
-        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    answer(status, page, &headers)
 }
 
 /// A refusal, for whoever sent a form or opened a page.
 pub fn refusal(frame: &Frame<'_>, problem: &Problem) -> Response<Body> {
-    let words = frame.language.words();
-    let explained = match problem.code {
+    let words = ServiceWords::of(frame.language);
+    let (explained, detailed) = match problem.code {
         Code::SignInRequired => {
             return page(problem.code.status(), shell(frame, words.sign_in_title, "", &sign_in(frame)));
         }
-        Code::UploadDone | Code::UploadStopped | Code::UploadExpired => text(words.refused_late),
-        Code::NotOwner => text(words.refused_owner),
-        Code::UploadUnknown => text(words.refused_gone),
-        Code::UpstreamUnreachable => text(words.unreachable),
-        Code::OriginForbidden => text(words.refused_origin),
-        Code::RequestInvalid => detailed(words.refused_form, problem),
-        _ => detailed(words.refused_else, problem),
+        Code::UploadDone | Code::UploadStopped | Code::UploadExpired => (words.refused_late, false),
+        Code::NotOwner => (words.refused_owner, false),
+        Code::UploadUnknown => (words.refused_gone, false),
+        Code::UpstreamUnreachable => (words.unreachable, false),
+        Code::OriginForbidden => (words.refused_origin, false),
+        Code::RequestInvalid => (words.refused_form, true),
+        _ => (words.refused_else, true),
     };
-    let main = format!(
-        "<h1>{}</h1><section class=\"card notice bad\"><p>{explained}</p><p><a class=\"button\" href=\"/hoop/uploads\">{}</a></p></section>",
-        text(words.refused),
-        text(words.to_uploads)
-    );
+    // What is ours is translated; what one of the table's codes says of this occurrence is not.
+    let detail = if problem.detail.is_empty() { problem.code.title() } else { &problem.detail };
+    let main = html! {
+        h1 { (words.refused) }
+        section.card.notice.bad {
+            p {
+                (explained)
+                @if detailed { " " span lang="en" { (shown(detail)) } " " small { "(" (problem.code) ")" } }
+            }
+            p { a.button href="/hoop/uploads" { (words.to_uploads) } }
+        }
+    };
     page(problem.code.status(), shell(frame, words.refused, "", &main))
 }
 
-/// What is ours is translated; what one of the table's codes says of this occurrence is not.
-fn detailed(words: &str, problem: &Problem) -> String {
-    let detail = if problem.detail.is_empty() { problem.code.title() } else { &problem.detail };
-    format!("{} <span lang=\"en\">{}</span> <small>({})</small>", text(words), text(detail), problem.code)
-}
-
 /// What to do for somebody whom the application does not know.
-pub fn sign_in(frame: &Frame<'_>) -> String {
-    let words = frame.language.words();
-    let how = match frame.sign_in.as_deref().and_then(|url| link(frame.origin, url)) {
-        Some(url) => format!("<p><a class=\"button primary\" href=\"{}\">{}</a></p>", text(&url), text(words.sign_in)),
-        None => format!("<p>{}</p>", text(words.sign_in_elsewhere)),
-    };
-    format!(
-        "<section class=\"card notice\" id=\"sign-in\"><h2>{}</h2><p>{}</p>{how}</section>",
-        text(words.sign_in_title),
-        text(words.sign_in_why)
-    )
+pub fn sign_in(frame: &Frame<'_>) -> Markup {
+    let words = ServiceWords::of(frame.language);
+    html! {
+        section #sign-in.card.notice {
+            h2 { (words.sign_in_title) }
+            p { (words.sign_in_why) }
+            @match frame.sign_in.as_deref().and_then(|url| link(frame.origin, url)) {
+                Some(url) => p { a.button.primary href=(url) { (words.sign_in) } },
+                None => p { (words.sign_in_elsewhere) },
+            }
+        }
+    }
 }
 
 /// A link that leads somewhere and nothing more: a path of the site, or an http(s) URL.
@@ -103,28 +98,35 @@ fn link(origin: &Origin, url: &str) -> Option<String> {
 }
 
 /// The frame around every page. `here` is the path that the page stands at.
-pub fn shell(frame: &Frame<'_>, title: &str, here: &str, main: &str) -> String {
-    let words: &Words = frame.language.words();
-    let site = text(frame.origin.authority());
-    let tab = |path: &str, label: &str| {
-        let current = if path == here { " aria-current=\"page\"" } else { "" };
-        format!("<a href=\"{path}\"{current}>{}</a>", text(label))
-    };
-    format!(
-        "<!doctype html>\n<html lang=\"{tag}\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title} · {site}</title>\n\
-         <link rel=\"icon\" href=\"data:,\">\n<link rel=\"stylesheet\" href=\"/hoop/pages.css\">\n\
-         <script type=\"module\" src=\"/hoop/pages.js\"></script>\n</head>\n<body>\n\
-         <header class=\"bar\"><a class=\"back\" href=\"/\"><span aria-hidden=\"true\">←</span> {back}</a><nav>{uploads}{settings}</nav></header>\n\
-         <main>{main}</main>\n<footer>{footer}</footer>\n</body>\n</html>\n",
-        tag = words.tag,
-        title = text(title),
-        back = text(&(words.back)(frame.origin.authority())),
-        uploads = tab("/hoop/uploads", words.uploads),
-        settings = tab("/hoop/settings", words.settings),
-        footer = text(words.footer),
-    )
+pub fn shell(frame: &Frame<'_>, title: &str, here: &str, main: &Markup) -> Markup {
+    let words = ServiceWords::of(frame.language);
+    let site = shown(frame.origin.authority());
+    html! {
+        (DOCTYPE)
+        html lang=(words.language.tag()) {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · " (site) }
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href="/hoop/pages.css";
+                script type="module" src="/hoop/pages.js" {}
+            }
+            body {
+                header.bar {
+                    a.back href="/" { span aria-hidden="true" { "←" } " " ((words.back)(&site)) }
+                    nav {
+                        @for (path, label) in [("/hoop/uploads", words.uploads), ("/hoop/settings", words.settings)] {
+                            a href=(path) aria-current=[(path == here).then_some("page")] { (label) }
+                        }
+                    }
+                }
+                main { (main) }
+                footer { (words.footer) }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! My uploads: [`list`].
 
 use super::frame::{Asker, Frame, shell, sign_in};
-use super::markup::{due, moment, name, size};
-use super::words::{Standing, Words};
+use super::markup::{due, moment, name, shortened};
 use hoop_http::Code;
-use hoop_http::page::text;
+use hoop_pages::shown;
+use hoop_pages::words::{ServiceWords, Told};
 use hoop_units::UnixTime;
+use maud::{Markup, Render, html};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -29,89 +30,74 @@ pub struct ListView<'a> {
 }
 
 /// The page at `/hoop/uploads`.
-pub fn list(frame: &Frame<'_>, view: &ListView<'_>) -> String {
-    let words = frame.language.words();
+pub fn list(frame: &Frame<'_>, view: &ListView<'_>) -> Markup {
+    let words = ServiceWords::of(frame.language);
     let entries: Vec<Entry> = view.uploads.iter().filter_map(|status| Entry::deserialize(status).ok()).collect();
-    let mut main = format!("<h1>{}</h1><p class=\"intro\">{}</p>", text(words.uploads), text(words.intro));
-    if frame.asker == Asker::Nobody {
-        main += &sign_in(frame);
-    }
-    main += &format!(
-        "<p class=\"offline\" role=\"status\" data-live data-offline=\"{}\" data-back=\"{}\"></p>\
-         <p class=\"sr\" aria-live=\"polite\" data-say></p>\
-         <noscript><p class=\"hint\">{} <a href=\"/hoop/uploads\">{}</a></p></noscript>",
-        text(words.offline),
-        text(words.live),
-        text(words.by_hand),
-        text(words.look_again)
-    );
-    main += &uploads(frame, view, &entries);
+    let main = html! {
+        h1 { (words.uploads) }
+        p.intro { (words.intro) }
+        @if frame.asker == Asker::Nobody { (sign_in(frame)) }
+        p.offline role="status" data-live data-offline=(words.offline) data-back=(words.live) {}
+        p.sr aria-live="polite" data-say {}
+        noscript { p.hint { (words.by_hand) " " a href="/hoop/uploads" { (words.look_again) } } }
+        (uploads(frame, view, &entries))
+    };
     shell(frame, words.uploads, "/hoop/uploads", &main)
 }
 
 /// The part that the script replaces as a whole if it must.
-fn uploads(frame: &Frame<'_>, view: &ListView<'_>, entries: &[Entry]) -> String {
-    let words = frame.language.words();
-    let of_script = format!(
-        "data-uploads data-working=\"{}\" data-failed=\"{}\" data-units=\"{}\" data-decimal=\"{}\" data-progress=\"{}\"",
-        text(words.working),
-        text(words.failed),
-        text(&words.size_units.join(" ")),
-        text(words.decimal),
-        text(&(words.progress)("{0}", "{1}"))
-    );
-    if entries.is_empty() {
-        let empty = match frame.asker {
-            Asker::Nobody => String::new(),
-            Asker::User | Asker::Credentials => format!(
-                "<section class=\"card empty\">{BOX}<h2>{}</h2><p>{}</p></section>",
-                text(words.empty),
-                text(words.empty_how)
-            ),
-        };
-        return format!("<div {of_script}>{empty}</div>");
-    }
-    let mut shown = String::new();
-    let mut folded = Vec::new();
+fn uploads(frame: &Frame<'_>, view: &ListView<'_>, entries: &[Entry]) -> Markup {
+    let words = ServiceWords::of(frame.language);
     let mut quiet = 0;
-    for entry in entries {
+    let (folded, open): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| {
         let ended = entry.state.has_ended();
         quiet += usize::from(ended);
-        if ended && (quiet > QUIET_SHOWN || view.now.since(UnixTime(entry.updated)) > RECENT_SECS) {
-            folded.push(row(frame, entry, view.now));
-        } else {
-            shown += &row(frame, entry, view.now);
+        ended && (quiet > QUIET_SHOWN || view.now.since(UnixTime(entry.updated)) > RECENT_SECS)
+    });
+    let rows = |entries: &[&Entry]| {
+        html! { ol.uploads { @for entry in entries { (row(frame, entry, view.now)) } } }
+    };
+    html! {
+        div data-uploads data-working=(words.working) data-failed=(words.failed) data-units=(words.language.size_units().join(" "))
+            data-decimal=(words.language.decimal()) data-progress=((words.progress)("{0}", "{1}")) {
+            @if !entries.is_empty() {
+                (summary(words, entries))
+                (rows(&open))
+            } @else if frame.asker != Asker::Nobody {
+                section.card.empty { (BOX) h2 { (words.empty) } p { (words.empty_how) } }
+            }
+            @if !folded.is_empty() {
+                details.earlier { summary { ((words.earlier)(folded.len())) } (rows(&folded)) }
+            }
+            @if view.capped && !entries.is_empty() { p.hint { ((words.capped)(entries.len())) } }
         }
     }
-    let mut out = format!("<div {of_script}>{}<ol class=\"uploads\">{shown}</ol>", summary(words, entries));
-    if !folded.is_empty() {
-        out += &format!(
-            "<details class=\"earlier\"><summary>{}</summary><ol class=\"uploads\">{}</ol></details>",
-            text(&(words.earlier)(folded.len())),
-            folded.concat()
-        );
-    }
-    if view.capped {
-        out += &format!("<p class=\"hint\">{}</p>", text(&(words.capped)(entries.len())));
-    }
-    out + "</div>"
 }
 
-fn summary(words: &Words, entries: &[Entry]) -> String {
+fn summary(words: &ServiceWords, entries: &[Entry]) -> Markup {
     let held = entries.iter().filter(|entry| entry.state == State::Held);
     let moving = entries.iter().filter(|entry| !entry.state.has_ended() && entry.state != State::Held).count();
     let mut parts = Vec::new();
     if let Some(first) = held.clone().next() {
-        let waits = text(&(words.summary_held)(held.count()));
-        parts.push(format!("<a href=\"#u-{}\">{waits}</a>", text(&first.id)));
+        parts.push(html! { a href={ "#u-" (shown(&first.id)) } { ((words.summary_held)(held.count())) } });
     }
     if moving > 0 {
-        parts.push(text(&(words.summary_moving)(moving)));
+        parts.push(html! { ((words.summary_moving)(moving)) });
     }
     if parts.is_empty() {
-        parts.push(text(words.summary_quiet));
+        parts.push(html! { (words.summary_quiet) });
     }
-    format!("<p class=\"summary\">{}</p>", parts.join(" · "))
+    html! { p.summary { (joined(&parts, " · ")) } }
+}
+
+/// Parts of a line, and what stands between them.
+fn joined(parts: &[Markup], between: &str) -> Markup {
+    html! {
+        @for (at, part) in parts.iter().enumerate() {
+            @if at > 0 { (between) }
+            (part)
+        }
+    }
 }
 
 /// A status of the list (`docs/protocol.md` §7, §8), as far as people care.
@@ -188,7 +174,7 @@ impl State {
         }
     }
 
-    const fn words(self, words: &Words) -> &Standing {
+    const fn words(self, words: &ServiceWords) -> &Told {
         match self {
             Self::Announced => &words.announced,
             Self::Receiving => &words.receiving,
@@ -202,7 +188,7 @@ impl State {
         }
     }
 
-    const fn icon(self) -> &'static str {
+    const fn icon(self) -> Icon {
         match self {
             Self::Announced | Self::Receiving => WAY,
             Self::Received => INBOX,
@@ -221,17 +207,20 @@ impl Entry {
     }
 
     /// What a person calls it: caption, else files, else where it goes.
-    fn title(&self, words: &Words) -> String {
+    fn title(&self, words: &ServiceWords) -> Markup {
         if let Some(caption) = self.caption.as_deref().filter(|caption| !caption.trim().is_empty()) {
             return name(caption);
         }
-        match self.files() {
-            [] => match self.path.as_deref() {
-                Some(path) => format!("{} {}", text(words.unnamed), name(&(words.sent_to)(path))),
-                None => text(words.unnamed),
-            },
-            [file] if self.file_count() == 1 => name(&file.name),
-            [file, ..] => format!("{} {}", name(&file.name), text(&(words.and_others)(self.file_count() - 1))),
+        let others = self.file_count().saturating_sub(1);
+        html! {
+            @match (self.files(), self.path.as_deref()) {
+                ([], Some(path)) => { (words.unnamed) " " (name(&(words.sent_to)(path))) },
+                ([], None) => (words.unnamed),
+                ([file, ..], _) => {
+                    (name(&file.name))
+                    @if others > 0 { " " ((words.and_others)(others)) }
+                },
+            }
         }
     }
 
@@ -269,66 +258,56 @@ impl Entry {
     }
 }
 
-fn row(frame: &Frame<'_>, entry: &Entry, now: UnixTime) -> String {
-    let words = frame.language.words();
-    let (id, paused) = (text(&entry.id), entry.is_paused());
-    let standing = if paused { &words.paused } else { entry.state.words(words) };
-    let look = if paused { "paused" } else { entry.state.name() };
-    let icon = if paused { BARS } else { entry.state.icon() };
-    let mut out = format!(
-        "<li class=\"upload card {look}\" id=\"u-{id}\" data-id=\"{id}\" data-key=\"{key}\">\
-         <div class=\"head\"><h2 id=\"n-{id}\" tabindex=\"-1\">{title}</h2><p class=\"state\">{icon}<span>{label}</span></p></div>",
-        key = text(&entry.key()),
-        title = entry.title(words),
-        label = text(standing.label),
-    );
-    out += &progress(entry, words);
+fn row(frame: &Frame<'_>, entry: &Entry, now: UnixTime) -> Markup {
+    let words = ServiceWords::of(frame.language);
+    let (id, paused) = (shown(&entry.id), entry.is_paused());
+    let (look, icon, standing) = match paused {
+        true => ("paused", BARS, &words.paused),
+        false => (entry.state.name(), entry.state.icon(), entry.state.words(words)),
+    };
     // Of what is on its way, what is in the way says more than where it stands.
     let (why, why_replaces) = why(entry, words, now);
-    if !standing.meaning.is_empty() && (paused || !why_replaces) {
-        out += &format!("<p class=\"meaning\">{}</p>", text(standing.meaning));
+    html! {
+        li #{ "u-" (id) }.upload.card.(look) data-id=(id) data-key=(shown(&entry.key())) {
+            div.head {
+                h2 #{ "n-" (id) } tabindex="-1" { (entry.title(words)) }
+                p.state { (icon) span { (standing.label) } }
+            }
+            (progress(entry, words))
+            @if !standing.meaning.is_empty() && (paused || !why_replaces) { p.meaning { (standing.meaning) } }
+            @if let Some(at) = entry.ends_soon(now) { p.meaning { (words.ends_soon) " " (due(at, now, words)) "." } }
+            @if entry.state == State::Held { p.meaning { (words.kept_until) " " (moment(entry.ends(), now, words)) "." } }
+            @if let Some(at) = entry.kept_until { p.meaning { (words.kept_again) " " (moment(UnixTime(at), now, words)) "." } }
+            (why)
+            (facts(entry, words, now))
+            (actions(frame, entry))
+        }
     }
-    if let Some(at) = entry.ends_soon(now) {
-        out += &format!("<p class=\"meaning\">{} {}.</p>", text(words.ends_soon), due(at, now, words));
-    }
-    if entry.state == State::Held {
-        out += &format!("<p class=\"meaning\">{} {}.</p>", text(words.kept_until), moment(entry.ends(), now, words));
-    }
-    if let Some(at) = entry.kept_until {
-        out += &format!("<p class=\"meaning\">{} {}.</p>", text(words.kept_again), moment(UnixTime(at), now, words));
-    }
-    out += &why;
-    out += &facts(entry, words, now);
-    out += &actions(frame, entry);
-    out + "</li>"
 }
 
-fn progress(entry: &Entry, words: &Words) -> String {
-    if entry.state != State::Receiving {
-        return String::new();
-    }
+fn progress(entry: &Entry, words: &ServiceWords) -> Markup {
     let (done, total) = (entry.received.min(entry.total), entry.total.max(1));
-    let amount = (words.progress)(&size(done, words), &size(entry.total, words));
-    format!(
-        "<div class=\"progress\"><progress max=\"{total}\" value=\"{done}\" aria-labelledby=\"n-{}\">{percent} %</progress>\
-         <p class=\"amount\">{}</p></div>",
-        text(&entry.id),
-        text(&amount),
-        percent = u128::from(done) * 100 / u128::from(total),
-    )
+    html! {
+        @if entry.state == State::Receiving {
+            div.progress {
+                progress max=(total) value=(done) aria-labelledby={ "n-" (shown(&entry.id)) } {
+                    (u128::from(done) * 100 / u128::from(total)) " %"
+                }
+                p.amount { ((words.progress)(&words.language.size(done), &words.language.size(entry.total))) }
+            }
+        }
+    }
 }
 
 /// What is in the way, and whether that stands for the state's own sentence.
-fn why(entry: &Entry, words: &Words, now: UnixTime) -> (String, bool) {
+fn why(entry: &Entry, words: &ServiceWords, now: UnixTime) -> (Markup, bool) {
     let mut lines = Vec::new();
     let mut replaces = false;
     if let Some(reason) = &entry.reason {
-        let said = |lead: &str| {
-            format!("{} <q lang=\"en\">{}</q>", text(lead), text(&super::markup::shortened(&reason.detail)))
-        };
+        let said = |lead: &str| html! { (lead) " " q lang="en" { (shown(&shortened(&reason.detail))) } };
         match (entry.state, Code::by_name(&reason.code)) {
             (State::Accepted | State::Stopped | State::Expired | State::Unknown, _) => {}
-            (State::Held, code) => lines.push(text(held_for(code, words))),
+            (State::Held, code) => lines.push(html! { (held_for(code, words)) }),
             // Whoever paused it knows; and once resumed, it is only not back yet.
             (_, Some(Code::UploadPaused)) => {}
             (State::Rejected, _) if reason.detail.is_empty() => {}
@@ -336,12 +315,10 @@ fn why(entry: &Entry, words: &Words, now: UnixTime) -> (String, bool) {
             (State::Announced | State::Receiving | State::Received, code) => {
                 replaces = true;
                 lines.push(match code {
-                    Some(Code::UpstreamUnreachable) => text(words.unreachable),
-                    Some(Code::UpstreamBusy) => text(words.busy),
-                    Some(Code::UpstreamBroken) => text(words.broken),
-                    _ if reason.detail.is_empty() => {
-                        said(words.other_reason).replace("<q lang=\"en\"></q>", &text(&reason.code))
-                    }
+                    Some(Code::UpstreamUnreachable) => html! { (words.unreachable) },
+                    Some(Code::UpstreamBusy) => html! { (words.busy) },
+                    Some(Code::UpstreamBroken) => html! { (words.broken) },
+                    _ if reason.detail.is_empty() => html! { (words.other_reason) " " (shown(&reason.code)) },
                     _ => said(words.other_reason),
                 });
             }
@@ -349,18 +326,17 @@ fn why(entry: &Entry, words: &Words, now: UnixTime) -> (String, bool) {
     }
     let due_again = entry.next_attempt.filter(|_| !entry.state.has_ended() && !entry.is_paused());
     if let Some(at) = due_again {
-        let attempts = match entry.attempts {
-            0 => String::new(),
-            attempts => format!(" ({})", text(&(words.attempt)(attempts))),
-        };
-        lines.push(format!("{} {}{attempts}.", text(words.tried_again), due(UnixTime(at), now, words)));
+        lines.push(html! {
+            (words.tried_again) " " (due(UnixTime(at), now, words))
+            @if entry.attempts > 0 { " (" ((words.attempt)(entry.attempts)) ")" }
+            "."
+        });
     }
-    let html = if lines.is_empty() { String::new() } else { format!("<p class=\"why\">{}</p>", lines.join(" ")) };
-    (html, replaces)
+    (html! { @if !lines.is_empty() { p.why { (joined(&lines, " ")) } } }, replaces)
 }
 
 /// What a held upload waits for.
-const fn held_for(code: Option<Code>, words: &Words) -> &'static str {
+const fn held_for(code: Option<Code>, words: &ServiceWords) -> &'static str {
     match code {
         Some(Code::FormTokenRefused) => words.held_token,
         Some(Code::NotPermitted) => words.held_permission,
@@ -387,43 +363,42 @@ impl Entry {
 }
 
 /// How much it is, from when, and its files.
-fn facts(entry: &Entry, words: &Words, now: UnixTime) -> String {
+fn facts(entry: &Entry, words: &ServiceWords, now: UnixTime) -> Markup {
     let files = entry.files();
     let mut parts = Vec::new();
     // Beside the progress, which says how much it is sealed, another size would only puzzle.
     if entry.state != State::Receiving {
-        parts.push(text(&size(entry.size(), words)));
+        parts.push(html! { (words.language.size(entry.size())) });
     }
     let at = if entry.state.has_ended() { entry.updated } else { entry.created.unwrap_or(entry.updated) };
     parts.push(moment(UnixTime(at), now, words));
     if entry.receipt.is_some() {
-        let (id, label) = (text(&entry.id), text(words.receipt));
-        parts.push(format!("<a href=\"/hoop/uploads/{id}?receipt\" download=\"receipt-{id}.json\">{label}</a>"));
-    }
-    if let Some(link) = monitor(entry, words).filter(|_| matches!(entry.state, State::Announced | State::Receiving)) {
-        parts.push(link);
-    }
-    let mut out = format!("<p class=\"facts\">{}</p>", parts.join(" · "));
-    let captioned = entry.caption.as_deref().is_some_and(|caption| !caption.trim().is_empty());
-    if files.len() > 1 || captioned && !files.is_empty() {
-        let named = files.iter().map(|file| {
-            let size =
-                file.size.map(|bytes| format!(" <span>{}</span>", text(&size(bytes, words)))).unwrap_or_default();
-            format!("<li>{}{size}</li>", name(&file.name))
+        let id = shown(&entry.id);
+        parts.push(html! {
+            a href={ "/hoop/uploads/" (id) "?receipt" } download={ "receipt-" (id) ".json" } { (words.receipt) }
         });
-        let named: String = named.collect();
-        let more = match entry.file_count() - files.len() {
-            0 => String::new(),
-            more => format!("<li>{}</li>", text(&(words.more_files)(more))),
-        };
-        let count = text(&(words.files)(entry.file_count()));
-        out += &format!("<details class=\"files\"><summary>{count}</summary><ul>{named}{more}</ul></details>");
     }
-    out
+    parts.extend(monitor(entry, words).filter(|_| matches!(entry.state, State::Announced | State::Receiving)));
+    let captioned = entry.caption.as_deref().is_some_and(|caption| !caption.trim().is_empty());
+    let more = entry.file_count() - files.len();
+    html! {
+        p.facts { (joined(&parts, " · ")) }
+        @if files.len() > 1 || captioned && !files.is_empty() {
+            details.files {
+                summary { ((words.files)(entry.file_count())) }
+                ul {
+                    @for file in files {
+                        li { (name(&file.name)) @if let Some(bytes) = file.size { " " span { (words.language.size(bytes)) } } }
+                    }
+                    @if more > 0 { li { ((words.more_files)(more)) } }
+                }
+            }
+        }
+    }
 }
 
 /// A link to the gateway's page. Its URL is what a device wrote.
-fn monitor(entry: &Entry, words: &Words) -> Option<String> {
+fn monitor(entry: &Entry, words: &ServiceWords) -> Option<Markup> {
     let url = url::Url::parse(entry.monitor.as_deref()?).ok()?;
     if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
         return None;
@@ -432,74 +407,73 @@ fn monitor(entry: &Entry, words: &Words) -> Option<String> {
         url::Host::Domain(host) => host.ends_with(".local") || !host.contains('.'),
         url::Host::Ipv4(_) | url::Host::Ipv6(_) => true,
     };
-    let near = if near { format!(" <small>({})</small>", text(words.monitor_local)) } else { String::new() };
-    let link = format!(
-        "<a href=\"{}\" target=\"_blank\" rel=\"noreferrer\">{}<span aria-hidden=\"true\">\u{a0}↗</span></a>{near}",
-        text(url.as_str()),
-        text(words.monitor)
-    );
-    Some(link)
+    Some(html! {
+        a href=(shown(url.as_str())) target="_blank" rel="noreferrer" {
+            (words.monitor) span aria-hidden="true" { "\u{a0}↗" }
+        }
+        @if near { " " small { "(" (words.monitor_local) ")" } }
+    })
 }
 
 /// What its owner can do: a form that works as it stands, and that the script sends without leaving.
-fn actions(frame: &Frame<'_>, entry: &Entry) -> String {
-    let words = frame.language.words();
-    let id = text(&entry.id);
-    if entry.state.has_ended() && entry.kept_until.is_none() {
-        return String::new();
-    }
+fn actions(frame: &Frame<'_>, entry: &Entry) -> Markup {
+    let words = ServiceWords::of(frame.language);
+    let id = shown(&entry.id);
+    let ended = entry.state.has_ended();
+    let described = format!("n-{id}");
     let button = |action: &str, class: &str, label: &str| {
-        format!(
-            "<button name=\"action\" value=\"{action}\" class=\"{class}\" aria-describedby=\"n-{id}\">{}</button>",
-            text(label)
-        )
+        html! { button name="action" value=(action) class=(class) aria-describedby=(described) { (label) } }
     };
-    let first = match (entry.state, frame.asker, entry.is_paused()) {
-        (State::Held | State::Rejected | State::Unknown, Asker::Nobody, _) => {
-            format!("<p class=\"hint\">{}</p>", text(words.finish_signed_out))
-        }
-        (State::Held, Asker::User | Asker::Credentials, _) => button("release", "primary", words.finish),
-        (State::Rejected, Asker::User | Asker::Credentials, _) => button("release", "", words.again),
-        // Whoever does that has read what may come of it.
-        (State::Unknown, Asker::User | Asker::Credentials, _) => format!(
-            "<details class=\"stop\"><summary aria-describedby=\"n-{id}\">{}</summary><p>{}</p>\
-             <input type=\"hidden\" name=\"risk\" value=\"twice\">{}</details>",
-            text(words.again),
-            text(words.twice_ask),
-            button("release", "danger", words.twice_sure)
-        ),
-        (_, _, true) => button("resume", "primary", words.resume),
-        (_, _, false) => button("pause", "", words.pause),
-    };
-    let (stop, stop_ask, stop_sure) = match entry.state.has_ended() {
+    let (stop, stop_ask, stop_sure) = match ended {
         true => (words.delete, words.delete_ask, words.delete_sure),
         false => (words.stop, words.stop_ask, words.stop_sure),
     };
-    format!(
-        "<form class=\"actions\" method=\"post\" action=\"/hoop/uploads/{id}\">{first}\
-         <details class=\"stop\"><summary aria-describedby=\"n-{id}\">{}</summary><p>{}</p>{}</details>\
-         <p class=\"failure\" role=\"alert\"></p></form>",
-        text(stop),
-        text(stop_ask),
-        button("stop", "danger", stop_sure)
-    )
+    html! {
+        @if !ended || entry.kept_until.is_some() {
+            form.actions method="post" action={ "/hoop/uploads/" (id) } {
+                @match (entry.state, frame.asker, entry.is_paused()) {
+                    (State::Held | State::Rejected | State::Unknown, Asker::Nobody, _) => p.hint { (words.finish_signed_out) },
+                    (State::Held, Asker::User | Asker::Credentials, _) => (button("release", "primary", words.finish)),
+                    (State::Rejected, Asker::User | Asker::Credentials, _) => (button("release", "", words.again)),
+                    // Whoever does that has read what may come of it.
+                    (State::Unknown, Asker::User | Asker::Credentials, _) => details.stop {
+                        summary aria-describedby=(described) { (words.again) }
+                        p { (words.twice_ask) }
+                        input type="hidden" name="risk" value="twice";
+                        (button("release", "danger", words.twice_sure))
+                    },
+                    (_, _, true) => (button("resume", "primary", words.resume)),
+                    (_, _, false) => (button("pause", "", words.pause)),
+                }
+                details.stop {
+                    summary aria-describedby=(described) { (stop) }
+                    p { (stop_ask) }
+                    (button("stop", "danger", stop_sure))
+                }
+                p.failure role="alert" {}
+            }
+        }
+    }
 }
 
 /// An icon: strokes on a grid of 24.
-macro_rules! icon {
-    ($paths:literal) => {
-        concat!("<svg class=\"icon\" viewBox=\"0 0 24 24\" aria-hidden=\"true\" focusable=\"false\">", $paths, "</svg>")
-    };
+#[derive(Clone, Copy)]
+struct Icon(&'static str);
+
+impl Render for Icon {
+    fn render(&self) -> Markup {
+        html! { svg.icon viewBox="0 0 24 24" aria-hidden="true" focusable="false" { path d=(self.0) {} } }
+    }
 }
 
-const WAY: &str = icon!("<path d=\"M12 20V5m-6 6 6-6 6 6\"/>");
-const INBOX: &str = icon!("<path d=\"M12 4v10m-5-5 5 5 5-5M5 20h14\"/>");
-const TICK: &str = icon!("<path d=\"m5 12.5 4.5 4.5L19 7.5\"/>");
-const HAND: &str = icon!("<circle cx=\"12\" cy=\"8\" r=\"4\"/><path d=\"M4.5 20.5c1-4 4-6 7.5-6s6.5 2 7.5 6\"/>");
-const QUESTION: &str = icon!("<path d=\"M8.5 8.5a3.5 3.5 0 1 1 5 3.200c-1 .5-1.5 1.200-1.5 2.300M12 18v.1\"/>");
-const CROSS: &str = icon!("<path d=\"m7 7 10 10M17 7 7 17\"/>");
-const BARS: &str = icon!("<path d=\"M9 6v12M15 6v12\"/>");
-const BOX: &str = icon!("<path d=\"m4 8 8-4 8 4v8l-8 4-8-4zm0 0 8 4m0 0 8-4m-8 4v8\"/>");
+const WAY: Icon = Icon("M12 20V5m-6 6 6-6 6 6");
+const INBOX: Icon = Icon("M12 4v10m-5-5 5 5 5-5M5 20h14");
+const TICK: Icon = Icon("m5 12.5 4.5 4.5L19 7.5");
+const HAND: Icon = Icon("M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8M4.5 20.5c1-4 4-6 7.5-6s6.5 2 7.5 6");
+const QUESTION: Icon = Icon("M8.5 8.5a3.5 3.5 0 1 1 5 3.200c-1 .5-1.5 1.200-1.5 2.300M12 18v.1");
+const CROSS: Icon = Icon("m7 7 10 10M17 7 7 17");
+const BARS: Icon = Icon("M9 6v12M15 6v12");
+const BOX: Icon = Icon("m4 8 8-4 8 4v8l-8 4-8-4zm0 0 8 4m0 0 8-4m-8 4v8");
 
 #[cfg(test)]
 mod tests;

@@ -1,15 +1,16 @@
 //! Text into markup, and numbers into text. Pure.
 
-use super::words::{Unit, Words};
-use hoop_http::page::text;
+use hoop_pages::shown;
+use hoop_pages::words::{ServiceWords, Unit};
 use hoop_units::UnixTime;
+use maud::{Markup, html};
 
 /// The most characters that are shown of a name or caption; the middle goes, since the end of a name tells its kind.
 const SHOWN_MAX: usize = 140;
 
 /// A name or caption: as text, shortened, and apart from the direction of what stands around it.
-pub fn name(raw: &str) -> String {
-    format!("<bdi>{}</bdi>", text(&shortened(raw)))
+pub fn name(raw: &str) -> Markup {
+    html! { bdi { (shown(&shortened(raw))) } }
 }
 
 /// At most [`SHOWN_MAX`] characters of it.
@@ -23,38 +24,21 @@ pub fn shortened(raw: &str) -> String {
     format!("{begin}…{end}")
 }
 
-/// A size for people, in powers of a thousand.
-pub fn size(bytes: u64, words: &Words) -> String {
-    let [bytes_unit, kilo, mega, giga] = words.size_units;
-    let rounded = |unit: u64| bytes.saturating_add(unit / 2) / unit;
-    let tenths = |unit: u64, name: &str| {
-        let tenths = rounded(unit / 10);
-        format!("{}{}{}\u{a0}{name}", tenths / 10, words.decimal, tenths % 10)
-    };
-    // What would round up to a thousand of one unit is one of the next.
-    match bytes {
-        0..1_000 => format!("{bytes}\u{a0}{bytes_unit}"),
-        1_000..999_500 => format!("{}\u{a0}{kilo}", rounded(1_000)),
-        999_500..999_950_000 => tenths(1_000_000, mega),
-        _ => tenths(1_000_000_000, giga),
-    }
-}
-
 /// A moment as seen from now, which the script keeps true.
-pub fn moment(at: UnixTime, now: UnixTime, words: &Words) -> String {
+pub fn moment(at: UnixTime, now: UnixTime, words: &ServiceWords) -> Markup {
     time(at, "", &relative(at, now, words))
 }
 
 /// The same of what is due: if it has not come to pass by then, it is due now.
-pub fn due(at: UnixTime, now: UnixTime, words: &Words) -> String {
+pub fn due(at: UnixTime, now: UnixTime, words: &ServiceWords) -> Markup {
     time(at, "due", &relative(at.max(now), now, words))
 }
 
-fn time(at: UnixTime, kind: &str, shown: &str) -> String {
-    format!("<time datetime=\"{at}\" data-relative=\"{kind}\">{}</time>", text(shown))
+fn time(at: UnixTime, kind: &str, words: &str) -> Markup {
+    html! { time datetime=(at) data-relative=(kind) { (words) } }
 }
 
-fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
+fn relative(at: UnixTime, now: UnixTime, words: &ServiceWords) -> String {
     let (past, secs) = (at <= now, u64::from(at.0.abs_diff(now.0)));
     let (count, unit) = match secs {
         0 => return words.now.to_owned(),
@@ -68,14 +52,14 @@ fn relative(at: UnixTime, now: UnixTime, words: &Words) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::Language;
     use super::*;
+    use hoop_pages::Language;
 
     #[test]
     fn no_character_of_a_name_leaves_its_place() {
         let hostile = "a\"><script>'&\u{202e}gpj.\u{0}exe\nb\u{2066}";
-        let shown = name(hostile);
-        assert_eq!(shown, "<bdi>a&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}gpj.\u{fffd}exe b\u{fffd}</bdi>");
+        let shown = name(hostile).into_string();
+        assert_eq!(shown, "<bdi>a&quot;&gt;&lt;script&gt;'&amp;\u{fffd}gpj.\u{fffd}exe b\u{fffd}</bdi>");
     }
 
     #[test]
@@ -85,23 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_read_as_people_write_them() {
-        let (english, french) = (Language::English.words(), Language::French.words());
-        for (bytes, en, fr) in [
-            (0, "0 bytes", "0 octets"),
-            (999, "999 bytes", "999 octets"),
-            (31_999, "32 kB", "32 ko"),
-            (999_499, "999 kB", "999 ko"),
-            (999_500, "1.0 MB", "1,0 Mo"),
-            (999_950_000, "1.0 GB", "1,0 Go"),
-            (3_145_902, "3.1 MB", "3,1 Mo"),
-            (10_737_418_240, "10.7 GB", "10,7 Go"),
-        ] {
-            assert_eq!(
-                (size(bytes, english), size(bytes, french)),
-                (en.replace(' ', "\u{a0}"), fr.replace(' ', "\u{a0}"))
-            );
-        }
+    fn times_read_as_people_write_them() {
+        let (english, french) = (ServiceWords::of(Language::English), ServiceWords::of(Language::French));
         let now = UnixTime(1_000_000);
         for (at, en, fr) in [
             (1_000_000, "now", "maintenant"),
@@ -119,11 +88,9 @@ mod tests {
 
     #[test]
     fn a_due_time_is_never_shown_as_past() {
-        let (words, now) = (Language::English.words(), UnixTime(1_000));
-        assert!(
-            due(UnixTime(900), now, words).contains("\">now<")
-                && moment(UnixTime(900), now, words).contains(">1 minute ago<")
-        );
-        assert!(due(UnixTime(1_030), now, words).contains(">in 30 seconds<"));
+        let (words, now) = (ServiceWords::of(Language::English), UnixTime(1_000));
+        let (past, gone) = (due(UnixTime(900), now, words).0, moment(UnixTime(900), now, words).0);
+        assert!(past.contains("\">now<") && gone.contains(">1 minute ago<"), "{past} {gone}");
+        assert!(due(UnixTime(1_030), now, words).0.contains(">in 30 seconds<"));
     }
 }

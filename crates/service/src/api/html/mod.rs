@@ -10,10 +10,8 @@ mod frame;
 mod list;
 mod markup;
 mod settings;
-mod words;
 
 pub use assets::{asset, is_asset};
 pub use frame::{Asker, Frame, page, refusal};
 pub use list::{ListView, list};
 pub use settings::{SettingsView, settings};
-pub use words::Language;

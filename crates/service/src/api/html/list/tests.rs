@@ -1,5 +1,5 @@
-use super::super::Language;
 use super::*;
+use hoop_pages::Language;
 use serde_json::json;
 
 const NOW: UnixTime = UnixTime(1_795_272_084);
@@ -24,7 +24,7 @@ fn with(state: &str, members: Value) -> Value {
 fn render(language: Language, asker: Asker, uploads: &[Value]) -> String {
     let origin = "https://photos.example".parse().unwrap();
     let frame = Frame { language, origin: &origin, asker, sign_in: Some("/login".to_owned()) };
-    list(&frame, &ListView { uploads, capped: false, now: NOW })
+    list(&frame, &ListView { uploads, capped: false, now: NOW }).into_string()
 }
 
 fn buttons(page: &str) -> Vec<&str> {
@@ -34,7 +34,7 @@ fn buttons(page: &str) -> Vec<&str> {
 #[test]
 fn every_state_has_its_words_and_the_buttons_that_make_sense() {
     for language in Language::ALL {
-        let words = language.words();
+        let words = ServiceWords::of(language);
         for (state, standing, actions) in [
             ("announced", &words.announced, &["pause", "stop"][..]),
             ("receiving", &words.receiving, &["pause", "stop"]),
@@ -47,10 +47,10 @@ fn every_state_has_its_words_and_the_buttons_that_make_sense() {
             ("expired", &words.expired, &[]),
         ] {
             let page = render(language, Asker::User, &[status(state)]);
-            assert!(page.contains(&text(standing.label)) && page.contains(&text(standing.meaning)), "{state}: {page}");
+            assert!(page.contains(standing.label) && page.contains(standing.meaning), "{state}: {page}");
             assert_eq!(buttons(&page), actions, "{state}");
             assert_eq!(page.contains("<progress"), state == "receiving", "{state}");
-            assert!(page.contains(&format!("<html lang=\"{}\">", words.tag)));
+            assert!(page.contains(&format!("<html lang=\"{}\">", words.language.tag())));
         }
     }
 }
@@ -59,13 +59,13 @@ fn every_state_has_its_words_and_the_buttons_that_make_sense() {
 fn the_page_offers_kept_uploads_for_release_and_names_the_risk() {
     let kept = json!({"kept_until": NOW.0 + 500_000});
     for language in Language::ALL {
-        let words = language.words();
+        let words = ServiceWords::of(language);
         let rejected = render(language, Asker::User, &[with("rejected", kept.clone())]);
         assert_eq!(buttons(&rejected), ["release", "stop"]);
-        assert!(rejected.contains(&text(words.kept_again)) && !rejected.contains("value=\"twice\""), "{rejected}");
+        assert!(rejected.contains(words.kept_again) && !rejected.contains("value=\"twice\""), "{rejected}");
         let unknown = render(language, Asker::User, &[with("unknown", kept.clone())]);
         assert_eq!(buttons(&unknown), ["release", "stop"]);
-        let (before, after) = unknown.split_once(&text(words.twice_ask)).expect("the risk");
+        let (before, after) = unknown.split_once(words.twice_ask).expect("the risk");
         assert!(!before.contains("value=\"release\"") && after.contains("name=\"risk\" value=\"twice\""), "{unknown}");
         let nobody = render(language, Asker::Nobody, &[with("rejected", kept.clone())]);
         assert_eq!(buttons(&nobody), ["stop"]);
@@ -75,7 +75,7 @@ fn the_page_offers_kept_uploads_for_release_and_names_the_risk() {
 #[test]
 fn the_page_says_what_a_held_upload_waits_for() {
     for language in Language::ALL {
-        let words = language.words();
+        let words = ServiceWords::of(language);
         for (code, sentence) in [
             ("sign-in-required", words.held_session),
             ("form-token-refused", words.held_token),
@@ -83,8 +83,8 @@ fn the_page_says_what_a_held_upload_waits_for() {
             ("upstream-failed", words.held_failed),
         ] {
             let page = render(language, Asker::User, &[with("held", json!({"reason": {"code": code, "detail": ""}}))]);
-            assert!(page.contains(&text(sentence)), "{code}: {page}");
-            assert_eq!(page.contains(&text(words.held_session)), code == "sign-in-required", "{code}");
+            assert!(page.contains(sentence), "{code}: {page}");
+            assert_eq!(page.contains(words.held_session), code == "sign-in-required", "{code}");
         }
     }
 }
@@ -101,7 +101,7 @@ fn every_state_that_the_service_shows_can_be_shown() {
 fn a_paused_upload_says_so_and_can_be_resumed() {
     for language in Language::ALL {
         let page = render(language, Asker::User, &[with("receiving", json!({"paused": true}))]);
-        assert!(page.contains(&text(language.words().paused.label)), "{page}");
+        assert!(page.contains(ServiceWords::of(language).paused.label), "{page}");
         assert_eq!(buttons(&page), ["resume", "stop"]);
     }
     let held = render(Language::English, Asker::User, &[with("held", json!({"paused": true}))]);
@@ -112,17 +112,17 @@ fn a_paused_upload_says_so_and_can_be_resumed() {
 fn the_page_says_in_words_why_an_upload_waits_and_until_when() {
     let reason = |code: &str, detail: &str| json!({"reason": {"code": code, "detail": detail}, "attempts": 3, "next_attempt": NOW.0 + 40});
     for language in Language::ALL {
-        let words = language.words();
+        let words = ServiceWords::of(language);
         for (code, sentence) in [
             ("upstream-unreachable", words.unreachable),
             ("upstream-busy", words.busy),
             ("upstream-broken", words.broken),
         ] {
             let page = render(language, Asker::User, &[with("received", reason(code, "503"))]);
-            assert!(page.contains(&text(sentence)), "{page}");
+            assert!(page.contains(sentence), "{page}");
             assert!(
                 page.contains(&(words.attempt)(3))
-                    && page.contains(&(words.within)(40, crate::api::html::words::Unit::Second))
+                    && page.contains(&(words.within)(40, hoop_pages::words::Unit::Second))
             );
         }
     }
@@ -166,7 +166,7 @@ fn the_list_links_only_web_pages_of_gateways_and_sends_no_referrer() {
     let page = render(Language::English, Asker::User, &[status("receiving")]);
     let link = "href=\"http://hoop.local:4667/monitor?ID=abab&amp;x=1\" target=\"_blank\" rel=\"noreferrer\"";
     assert!(page.contains(link), "{page}");
-    assert!(page.contains(Language::English.words().monitor_local));
+    assert!(page.contains(ServiceWords::of(Language::English).monitor_local));
     for url in [
         "javascript:alert(1)",
         "data:text/html,x",
@@ -183,7 +183,9 @@ fn the_list_links_only_web_pages_of_gateways_and_sends_no_referrer() {
         Asker::User,
         &[with("receiving", json!({"monitor": "https://hoop.example/monitor?ID=1"}))],
     );
-    assert!(public.contains("https://hoop.example/") && !public.contains(Language::English.words().monitor_local));
+    assert!(
+        public.contains("https://hoop.example/") && !public.contains(ServiceWords::of(Language::English).monitor_local)
+    );
 }
 
 #[test]
@@ -192,18 +194,18 @@ fn a_held_upload_offers_a_signed_out_owner_sign_in_and_stop_alone() {
         let page = render(language, Asker::Nobody, &[status("held")]);
         assert_eq!(buttons(&page), ["stop"]);
         assert!(page.contains("href=\"https://photos.example/login\""), "{page}");
-        assert!(page.contains(&text(language.words().finish_signed_out)));
+        assert!(page.contains(ServiceWords::of(language).finish_signed_out));
     }
 }
 
 #[test]
 fn an_empty_list_explains_the_page_and_offers_the_anonymous_sign_in() {
     for language in Language::ALL {
-        let words = language.words();
+        let words = ServiceWords::of(language);
         let page = render(language, Asker::User, &[]);
-        assert!(page.contains(&text(words.empty_how)) && !page.contains("id=\"sign-in\""), "{page}");
+        assert!(page.contains(words.empty_how) && !page.contains("id=\"sign-in\""), "{page}");
         let page = render(language, Asker::Nobody, &[]);
-        assert!(!page.contains(&text(words.empty_how)) && page.contains("id=\"sign-in\""), "{page}");
+        assert!(!page.contains(words.empty_how) && page.contains("id=\"sign-in\""), "{page}");
     }
 }
 
@@ -225,7 +227,8 @@ fn a_list_says_first_what_waits_for_its_owner() {
     let page = render(Language::English, Asker::User, &[status("receiving"), status("held"), status("announced")]);
     assert!(page.contains("1 waits for you</a> · 2 on the way"), "{page}");
     assert!(
-        render(Language::English, Asker::User, &[status("accepted")]).contains(Language::English.words().summary_quiet)
+        render(Language::English, Asker::User, &[status("accepted")])
+            .contains(ServiceWords::of(Language::English).summary_quiet)
     );
 }
 
@@ -246,7 +249,7 @@ fn an_upload_is_called_by_its_caption_its_files_or_where_it_goes() {
 
 #[test]
 fn the_page_warns_a_day_before_expiry_and_offers_receipts() {
-    let words = Language::English.words();
+    let words = ServiceWords::of(Language::English);
     let says = |state: &str, expires: u32| {
         let page = render(Language::English, Asker::User, &[with(state, json!({"expires": expires}))]);
         page.contains(words.ends_soon)

@@ -1,37 +1,45 @@
-//! What the pages of both servers need: text made safe, and the reader's language. Pure.
+//! The reader's language: [`Language`]. Pure.
 
 use http::{HeaderMap, header};
 
-/// What others wrote, as text of a page or value of a quoted attribute. What would turn the text around it over, or is
-/// no character at all (a name that reads `gpj.exe` backwards), is replaced.
-pub fn text(raw: &str) -> String {
-    let mut escaped = String::with_capacity(raw.len());
-    for character in raw.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            '\n' | '\t' => escaped.push(' '),
-            character if character.is_control() || turns(character) => escaped.push('\u{fffd}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+/// A language that the pages speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// English, for whoever asks for none that we have.
+    English,
+    /// French.
+    French,
 }
 
-/// Marks, embeddings, overrides and isolates of direction (UAX #9), line ends in disguise, and what shows as nothing.
-fn turns(character: char) -> bool {
-    matches!(character, '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+impl Language {
+    /// Every language.
+    pub const ALL: [Self; 2] = [Self::English, Self::French];
+
+    /// The one that the reader likes best among ours.
+    pub fn of(headers: &HeaderMap) -> Self {
+        match preferred(headers, &Self::ALL.map(Self::tag)) {
+            "fr" => Self::French,
+            _ => Self::English,
+        }
+    }
+
+    /// Its tag (BCP 47).
+    pub const fn tag(self) -> &'static str {
+        self.either("en", "fr")
+    }
+
+    /// What is said in this language.
+    pub(crate) const fn either<'a>(self, english: &'a str, french: &'a str) -> &'a str {
+        match self {
+            Self::English => english,
+            Self::French => french,
+        }
+    }
 }
 
 /// Which of `ours`, primary tags in lower case (BCP 47), the reader likes best (`Accept-Language`, RFC 9110 §12.5.4); of
 /// equals what he names first, and our first if he likes none.
-///
-/// # Panics
-/// If `ours` is empty.
-pub fn preferred<'a>(headers: &HeaderMap, ours: &[&'a str]) -> &'a str {
+fn preferred<'a>(headers: &HeaderMap, ours: &[&'a str]) -> &'a str {
     let mut best = (0, ours[0]);
     let ranges = headers.get_all(header::ACCEPT_LANGUAGE).iter().filter_map(|value| value.to_str().ok());
     for range in ranges.flat_map(|value| value.split(',')) {
@@ -59,12 +67,6 @@ fn thousandths(weight: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_character_of_what_others_wrote_leaves_its_place() {
-        let hostile = "a\"><script>'&\u{202e}gpj.\u{0}exe\nb\u{2066}";
-        assert_eq!(text(hostile), "a&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}gpj.\u{fffd}exe b\u{fffd}");
-    }
 
     #[test]
     fn the_preferred_language_wins_and_our_first_is_for_all_others() {
