@@ -32,8 +32,9 @@ pub struct Arrival {
     progress: Mutex<Progress>,
     /// Held while records are written, by blocking threads alone.
     writing: Mutex<()>,
-    /// What the index knows; none: nothing yet. Held while flushing, so that flushes come one after the other.
-    flushed: tokio::sync::Mutex<Option<RangeSet>>,
+    /// What the index knows; none: nothing yet. Held while flushing, by blocking threads alone, so that flushes come one
+    /// after the other.
+    flushed: Mutex<Option<RangeSet>>,
     pub(super) claim: Claim,
 }
 
@@ -88,7 +89,7 @@ impl Arrival {
             created,
             progress: Mutex::new(progress),
             writing: Mutex::default(),
-            flushed: tokio::sync::Mutex::new(flushed),
+            flushed: Mutex::new(flushed),
             claim,
         };
         if is_known {
@@ -360,13 +361,23 @@ impl Arrival {
         }
     }
 
+    /// [`Arrival::flush_now`] on a blocking thread.
+    ///
+    /// # Errors
+    /// Its own.
+    pub async fn flush(self: &Arc<Self>, context: &Arc<Context>, room: &Arc<Room>) -> Result<Option<Upload>, Problem> {
+        let (arrival, context, room) = (self.clone(), context.clone(), room.clone());
+        let flushed = blocking(move || arrival.flush_now(&context, &room)).await;
+        flushed.map_err(|error| store_problem(error.into()))?
+    }
+
     /// Syncs what was written and notes it in the index. Returns the upload as it then stands; none if nothing has
-    /// come.
+    /// come. Blocking.
     ///
     /// # Errors
     /// `upload-stopped`, `upload-expired`, or the store's.
-    pub async fn flush(&self, context: &Context, room: &Room) -> Result<Option<Upload>, Problem> {
-        let mut flushed = self.flushed.lock().await;
+    pub fn flush_now(&self, context: &Context, room: &Room) -> Result<Option<Upload>, Problem> {
+        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
         let (told, body) = {
             let progress = self.progress();
             (progress.told(), progress.body.clone())
@@ -380,11 +391,10 @@ impl Arrival {
             return Ok(None);
         };
         if flushed.as_ref() == Some(&received) {
-            return context.store.load(id).await.map_err(store_problem);
+            return context.store.load_now(id).map_err(store_problem);
         }
         let told = upload(&self.admission, told, self.created, context.clock.unix());
-        let changed = context.store.receive(body, told, flushed.is_none()).await.map_err(store_problem)?;
-        match changed {
+        match context.store.receive(&*body, told, flushed.is_none()).map_err(store_problem)? {
             Changed::Done(upload) => {
                 *flushed = Some(received);
                 self.set_noted(room, &upload);
@@ -397,9 +407,7 @@ impl Arrival {
                 room.give_back(id);
                 if flushed.is_none() && upload.state == State::Stopped {
                     // It was stopped before the index knew of it. Nobody else clears its body away.
-                    let (bodies, removing) = (context.store.bodies().clone(), id);
-                    let removed = blocking(move || bodies.remove(removing)).await;
-                    removed.and_then(|removed| removed).map_err(|error| store_problem(error.into()))?;
+                    context.store.bodies().remove(id).map_err(|error| store_problem(error.into()))?;
                 }
                 Ok(Some(upload))
             }

@@ -92,7 +92,8 @@ impl InFlight {
         let open = others.iter().find(|other| other.claim.get().is_none());
         let claim = open.map(|other| other.claim.clone()).unwrap_or_default();
         let now = context.clock.unix();
-        let known = context.store.load(id).await.map_err(store_problem)?;
+        let known = context.store.load_to_receive(id).await.map_err(store_problem)?;
+        let (known, body) = known.map_or((None, None), |(upload, body)| (Some(upload), body));
         let entered = match known {
             None => {
                 let over = context.ended().await.map_err(store_problem)?;
@@ -120,8 +121,7 @@ impl InFlight {
                 if context.past(LINGER_SECS) > upload.ends() {
                     return Err(Problem::new(Code::UploadExpired, "it was not complete in time"));
                 }
-                let bodies = context.store.bodies().clone();
-                let body = blocking(move || bodies.open(id)).await.flatten();
+                let body = body.expect("an upload that takes more has one");
                 let body = body.map_err(|error| store_problem(error.into()))?;
                 let (created, flushed) = (upload.created, upload.received.clone());
                 let progress = Progress::noted(upload, body, sender);

@@ -42,6 +42,9 @@ const PRELUDE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Why a message is refused, and how its upload stands if that is known.
 pub type Refusal = (Problem, Option<Upload>);
 
+/// What came of noting a message's records.
+type Flushed = Result<Option<Upload>, Problem>;
+
 /// Accepts a message in a task of its own. The server drops the handler of a sender that has gone away, at any point.
 /// What was written must be noted all the same, and the worker told. The task ends when the message's body does.
 pub async fn accept_apart(
@@ -88,9 +91,13 @@ async fn accept(
             Entered::Known(upload) => return Ok(*upload),
         };
     let (octets, before) = (message.range.len(), arrival.come());
-    let taken = message.take(receive, &arrival, source).await;
+    let (taken, flushed) = message.take(receive, &arrival, source).await;
     // Also after a failure: complete records are kept.
-    let upload = arrival.flush(&receive.context, &receive.room).await.map_err(alone)?;
+    let upload = match flushed {
+        Some(flushed) => flushed,
+        None => arrival.flush(&receive.context, &receive.room).await,
+    };
+    let upload = upload.map_err(alone)?;
     arrival.rest(&receive.room, before);
     match (taken, upload) {
         (Ok(()), Some(upload)) => {
@@ -165,11 +172,28 @@ impl Message {
         Ok(Self { admission: Some(admission), range, ahead: Vec::new(), prelude: repeated })
     }
 
-    /// Takes the message's records as they come.
-    async fn take(self, receive: &Arc<Receive>, arrival: &Arc<Arrival>, source: &mut Source) -> Result<(), Problem> {
+    /// Takes the message's records as they come. If the last of them were noted, too, the second value says what came of that.
+    async fn take(
+        self,
+        receive: &Arc<Receive>,
+        arrival: &Arc<Arrival>,
+        source: &mut Source,
+    ) -> (Result<(), Problem>, Option<Flushed>) {
+        let mut flushed = None;
+        let taken = self.take_all(receive, arrival, source, &mut flushed).await;
+        (taken, flushed)
+    }
+
+    async fn take_all(
+        self,
+        receive: &Arc<Receive>,
+        arrival: &Arc<Arrival>,
+        source: &mut Source,
+        flushed: &mut Option<Flushed>,
+    ) -> Result<(), Problem> {
         let (mut index, end) = records(&arrival.admission.layout, self.range)?;
         let (mut octets, mut prelude) = (self.ahead, self.prelude);
-        octets.reserve(BATCH);
+        octets.reserve(BATCH.min(usize::try_from(self.range.len()).unwrap_or(BATCH)));
         let (begun, mut since_checkpoint) = (Instant::now(), 0);
         while index < end {
             let last = (index + BATCH_RECORDS).min(end) - 1;
@@ -182,13 +206,13 @@ impl Message {
             since_checkpoint += len as u64;
             let payer = if index == 0 { arrival.payer_in(&receive.context.policy(), &batch) } else { None };
             arrival.need_room(&receive.room, len as u64, payer).await?;
-            let (context, receiver) = (receive.context.clone(), arrival.clone());
-            let taken = blocking(move || receiver.take(&context.policy(), &context.store, index, &batch))
+            let is_last = next == end || broken.is_some();
+            let (receiver, arriving) = (receive.clone(), arrival.clone());
+            let taken = blocking(move || receiver.take(&arriving, index, &batch, is_last))
                 .await
                 .map_err(|error| store_problem(error.into()))?;
-            if taken? > 0 {
-                receive.room.touch(arrival.admission.id());
-            }
+            *flushed = taken.1;
+            taken.0?;
             if let Some(code) = arrival.halted() {
                 return Err(refused(code, 0));
             }
@@ -203,6 +227,23 @@ impl Message {
             }
         }
         Ok(())
+    }
+}
+
+impl Receive {
+    /// Opens and writes a batch of records, and notes them if they are a message's last. Blocking.
+    fn take(
+        &self,
+        arrival: &Arrival,
+        first: u64,
+        batch: &[u8],
+        is_last: bool,
+    ) -> (Result<(), Problem>, Option<Flushed>) {
+        let taken = arrival.take(&self.context.policy(), &self.context.store, first, batch);
+        if taken.as_ref().is_ok_and(|new| *new > 0) {
+            self.room.touch(arrival.admission.id());
+        }
+        (taken.map(drop), is_last.then(|| arrival.flush_now(&self.context, &self.room)))
     }
 }
 

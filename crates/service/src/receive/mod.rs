@@ -30,7 +30,7 @@ pub struct Receive {
     /// Messages that are coming in now.
     pub intakes: Arc<Intakes>,
     /// Who has how much of the disk.
-    pub room: Room,
+    pub room: Arc<Room>,
     /// Numbers for `/metrics`.
     pub counters: Counters,
     /// How long a sender may take for each 64 KiB.
@@ -73,7 +73,7 @@ impl Receive {
         Self {
             in_flight: InFlight::default(),
             intakes: Intakes::new(config.intakes),
-            room: Room::new(limits, config.state_dir.clone(), context.store.clone(), context.clock.clone()),
+            room: Arc::new(Room::new(limits, config.state_dir.clone(), context.store.clone(), context.clock.clone())),
             counters: Counters::default(),
             body_timeout: config.body_timeout,
             context,

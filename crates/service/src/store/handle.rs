@@ -6,7 +6,7 @@
 use super::folder::Folder;
 use super::sqlite::SqliteIndex;
 use super::{Bodies, Changed, Index, Sealed, StoreError};
-use crate::model::{Change, Tag, Upload};
+use crate::model::{Change, State, Tag, Upload};
 use hoop_files::LockError;
 use hoop_units::{UnixTime, UploadId};
 use std::fs::{DirBuilder, File};
@@ -29,10 +29,13 @@ pub struct News {
     pub owner: Option<Tag>,
 }
 
+/// A body that was opened, or why it could not be.
+pub type Opened = io::Result<Arc<dyn Sealed>>;
+
 /// A store that cannot be opened with less free than this lacks room. SQLite's log and its index take less.
 const ROOM: u64 = 1 << 20;
 
-/// Index and bodies; cheap to clone. Its methods run on the runtime's blocking threads.
+/// Index and bodies; cheap to clone. Its asynchronous methods run on the runtime's blocking threads.
 #[derive(Clone)]
 pub struct Store {
     parts: Arc<Parts>,
@@ -203,6 +206,21 @@ impl Store {
         self.with(move |index| index.load(id)).await
     }
 
+    /// What is known of an upload, and its body while it takes more bytes.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub async fn load_to_receive(&self, id: UploadId) -> Result<Option<(Upload, Option<Opened>)>, StoreError> {
+        let bodies = self.bodies.clone();
+        self.with(move |index| {
+            let Some(upload) = index.load(id)? else { return Ok(None) };
+            let takes_more = upload.state == State::Receiving && !upload.paused;
+            let body = takes_more.then(|| bodies.open(id));
+            Ok(Some((upload, body)))
+        })
+        .await
+    }
+
     /// What is known of an upload, once nothing more happens to it by itself, or `wait` is over. It waits for an
     /// announced upload, too.
     ///
@@ -242,19 +260,24 @@ impl Store {
         Ok(changed)
     }
 
-    /// Syncs what was written to an upload's body, then notes it, and tells who waits for it.
+    /// Syncs what was written to an upload's body, then notes it, and tells who waits for it. Blocking.
     ///
     /// # Errors
     /// If the body cannot be synced, or the index fails.
-    pub async fn receive(&self, body: Arc<dyn Sealed>, progress: Upload, first: bool) -> Result<Changed, StoreError> {
+    pub fn receive(&self, body: &dyn Sealed, progress: Upload, first: bool) -> Result<Changed, StoreError> {
         let id = progress.id;
-        let work = move |index: &dyn Index| {
-            body.sync()?;
-            index.receive(&progress, first)
-        };
-        let changed = self.with(work).await?;
+        body.sync()?;
+        let changed = self.parts.get()?.index.receive(&progress, first)?;
         self.announce(id, changed.owner());
         Ok(changed)
+    }
+
+    /// What is known of an upload. Blocking.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn load_now(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
+        self.parts.get()?.index.load(id)
     }
 
     /// Lets go of these kept uploads in one transaction, and deletes their bodies.

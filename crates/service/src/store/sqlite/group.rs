@@ -35,7 +35,8 @@ struct Queue {
 /// A waiting change, and how its caller is woken: alone, since many may wait.
 struct Waiting {
     work: Work,
-    tell: mpsc::Sender<Told>,
+    /// It takes each word before the next comes.
+    tell: mpsc::SyncSender<Told>,
 }
 
 /// What a caller hears that waits.
@@ -63,7 +64,8 @@ impl SqliteIndex {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (put, made) = mpsc::channel();
+        // A channel without bound takes memory for 31 results at once.
+        let (put, made) = mpsc::sync_channel(1);
         self.wait_for(Box::new(move |transaction| {
             // The caller waits.
             let _ = put.send(work(transaction)?);
@@ -74,7 +76,7 @@ impl SqliteIndex {
 
     /// Has the change made, and waits until it is synced.
     fn wait_for(&self, work: Work) -> Result<(), StoreError> {
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = mpsc::sync_channel(1);
         let leads = {
             let mut queue = self.queue();
             queue.waiting.push(Waiting { work, tell });
