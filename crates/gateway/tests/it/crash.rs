@@ -1,7 +1,9 @@
 //! `kill -9` of a gateway at random moments, and a disk that becomes full: whatever was answered 2xx is intact. A second copy of
 //! this test binary is the gateway that dies.
 
-use crate::support::{LATER, border, config, get, head, id_of, post, put, put_request, sealed, send, start, status};
+use crate::support::{
+    LATER, border, config, get, head, id_of, post, put, put_request, recorded, sealed, send, start, status,
+};
 use hoop_gateway::Config;
 use hoop_http::{Connector, Origin, full, shutdown, tls};
 use hoop_units::{ByteRange, RangeSet, UploadId};
@@ -108,7 +110,7 @@ async fn every_acknowledged_range_survives_kill_9_of_the_gateway() {
             let z = &uploads[*number];
             let reply = head(again.address, id_of(z)).await;
             let missing: RangeSet = reply.header("hoop-missing").parse().unwrap();
-            let bytes = std::fs::read(file(folder.path(), id_of(z))).unwrap();
+            let bytes = recorded(folder.path(), id_of(z));
             for range in ranges.iter() {
                 let lost = missing.iter().any(|gap| !gap.intersect(range).is_empty());
                 assert!(!lost, "{range} of {number} is missing (seed {seed})");
@@ -122,7 +124,7 @@ async fn every_acknowledged_range_survives_kill_9_of_the_gateway() {
     let last = start(config(folder.path())).await;
     for z in &uploads {
         assert_eq!(post(last.address, NOWHERE, z).await.status, 201, "and each can be completed");
-        assert!(std::fs::read(file(folder.path(), id_of(z))).unwrap() == *z);
+        assert!(recorded(folder.path(), id_of(z)) == *z);
     }
 }
 
@@ -140,7 +142,7 @@ async fn early_records_survive_kill_9_and_the_prelude_may_come_to_the_next_run()
     let again = start(config(folder.path())).await;
     assert_eq!(head(again.address, id_of(&z)).await.header("hoop-missing"), format!("0-{}", border(1) - 1));
     assert_eq!(put(again.address, NOWHERE, &z, ByteRange::new(0, border(1))).await.status, 201);
-    assert!(std::fs::read(file(folder.path(), id_of(&z))).unwrap() == z);
+    assert!(recorded(folder.path(), id_of(&z)) == z);
 }
 
 /// A small disk of its own.

@@ -2,15 +2,18 @@
 //! whoever looks is told.
 
 use crate::support::service::{Service, Weather, plain};
-use crate::support::{LATER, border, config, head, id_of, post, put, sealed, start, status, until, until_state};
+use crate::support::{
+    LATER, border, config, head, id_of, payload_files, post, put, sealed, start, status, until, until_state,
+};
 use http::Method;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-fn file(folder: &Path, z: &[u8]) -> PathBuf {
-    folder.join("uploads").join(&id_of(z).to_hex()[..2]).join(format!("{}.z", id_of(z)))
+fn file(folder: &Path) -> PathBuf {
+    let [file] = &payload_files(folder)[..] else { panic!("one upload is there") };
+    file.clone()
 }
 
 fn flip(path: &Path, at: u64) {
@@ -32,7 +35,7 @@ async fn records_that_the_disk_has_spoilt_are_never_sent_and_go_out_once_they_ar
     let z = sealed(1, 600_000, LATER);
     assert_eq!(post(gateway.address, &service.dest(), &z).await.status, 201);
     until(gateway.address, id_of(&z), "a failure", |status| status["attempts"].as_u64() > Some(0)).await;
-    let path = file(folder.path(), &z);
+    let path = file(folder.path());
     [3, border(2) + 5, border(6) - 1].into_iter().for_each(|at| flip(&path, at));
     service.set_mood(|_, _, _, _| Weather::Fair);
     let spoilt = |status: &serde_json::Value| status["reason"]["code"] == "spool-damaged";

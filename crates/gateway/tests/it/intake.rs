@@ -2,7 +2,7 @@
 
 use crate::support::{
     GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, get, head, id_of, post, prelude_header, put,
-    put_request, sealed, send, start, status, until,
+    put_request, sealed, send, start, status, until, written,
 };
 use bytes::Bytes;
 use hoop_gateway::Config;
@@ -438,8 +438,7 @@ async fn a_second_sender_need_not_wait_for_one_that_hangs_and_overwrites_nothing
     let z = sealed(1, 250_000, LATER);
     let mut hanging = half_a_post(gateway.address, &z, border(2) as usize + 1_000).await;
     // The gateway has begun with it once the file is there.
-    let file = folder.path().join("uploads/01").join(format!("{}.z", id_of(&z)));
-    while std::fs::metadata(&file).map_or(0, |meta| meta.len()) < border(1) {
+    while written(folder.path()) < border(1) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(post(gateway.address, NOWHERE, &z).await.status, 201);

@@ -1,7 +1,8 @@
 //! Uploads of clients that speak the IETF draft "Resumable Uploads for HTTP": over real sockets, and across restarts.
 
 use crate::support::{
-    GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, put, sealed, send, start,
+    GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, put, recorded, sealed, send, start,
+    written,
 };
 use hoop_gateway::Config;
 use hoop_http::{empty, full};
@@ -61,8 +62,7 @@ fn offset(reply: &Reply) -> usize {
 
 /// What the spool holds of an upload.
 fn stored(folder: &Path, z: &[u8]) -> Vec<u8> {
-    let id = id_of(z).to_hex();
-    std::fs::read(folder.join("uploads").join(&id[..2]).join(format!("{id}.z"))).unwrap()
+    recorded(folder, id_of(z))
 }
 
 /// A number that looks random (xorshift64).
@@ -136,7 +136,7 @@ async fn the_upload_file_gets_a_record_once_all_of_it_has_come() {
     for at in [one, one + 1, one + 20_000, one + 40_000, one + 60_000] {
         let told = offset(&look(gateway.address, &upload).await);
         assert_eq!(offset(&append(&gateway, &upload, &z, told, at + 1).await), at + 1);
-        assert_eq!(stored(folder.path(), &z).len(), one, "{at}: nothing of the next");
+        assert_eq!(written(folder.path()), one as u64, "{at}: nothing of the next");
     }
     assert_eq!(append(&gateway, &upload, &z, one + 60_001, z.len()).await.status, 201);
     assert!(stored(folder.path(), &z) == z);

@@ -10,7 +10,9 @@ fn spool(folder: &Path, arguments: &[&str]) -> Ran {
 }
 
 fn flip(folder: &Path, id: &str, at: u64) {
-    let path = folder.join("spool/uploads").join(&id[..2]).join(format!("{id}.z"));
+    let own = folder.join("spool/uploads").join(&id[..2]).join(format!("{id}.z"));
+    // The first upload of the first segment.
+    let path = if own.exists() { own } else { folder.join("spool/uploads/segments/0.segment") };
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut octet = [0];
     file.read_exact_at(&mut octet, at).unwrap();

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use hoop_gateway::{Config, Gateway};
 use hoop_http::{Body, Connection, Connector, Origin, ShutdownTrigger, empty, full, read_limited, shutdown, tls};
 use hoop_seal::{ContentKey, Grant, Keyring, KwsId, Prelude, RECORD_SIZE, Route, Sealer, ServiceKey, Suite, UploadKey};
+use hoop_spool::View;
 use hoop_units::{ByteRange, ContentRange, UnixTime, UploadId};
 use http::request::Builder;
 use http::{HeaderMap, Request, StatusCode};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -197,4 +198,27 @@ pub async fn until_dropped(address: SocketAddr, id: UploadId) {
         assert!(tokio::time::Instant::now() < until, "it is never dropped");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// The files that payloads are in: uploads' own, and segments.
+pub fn payload_files(spool: &Path) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(spool.join("uploads")).unwrap().map(|folder| folder.unwrap().path());
+    folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect()
+}
+
+/// The length of the only file that payloads are in; 0: there is none.
+pub fn written(spool: &Path) -> u64 {
+    payload_files(spool).first().map_or(0, |file| std::fs::metadata(file).map_or(0, |file| file.len()))
+}
+
+/// The bytes of an upload that a spool has recorded; zeroes where some are missing.
+pub fn recorded(spool: &Path, id: UploadId) -> Vec<u8> {
+    let view = View::open(spool, PRELUDE_LEN).unwrap();
+    let upload = view.get(id).unwrap().unwrap();
+    let mut bytes = vec![0; upload.stored.iter().last().map_or(0, |range| range.end as usize)];
+    let payload = view.payload(id).unwrap();
+    for range in upload.stored.iter() {
+        payload.read_at(range.start, &mut bytes[range.start as usize..range.end as usize]).unwrap();
+    }
+    bytes
 }
