@@ -12,16 +12,15 @@ pub mod resource;
 pub mod schema;
 
 use crate::disk::checksums::{self, Checksums, Part};
-use crate::disk::segments::Extent;
-use crate::index::committer::Terms;
+use crate::disk::segments::{Extent, Segment};
 use crate::index::journal::Journal;
-use crate::index::operation::Operation;
+use crate::index::operation::{Operation, Stored};
 use crate::index::schema::{FORMAT, STEPS};
 use crate::model::error::StoreError;
 use crate::model::life::Overdue;
 use crate::model::limits::KEEP_SECS;
 use crate::model::state::State;
-use crate::model::upload::{Change, Offer, Reason, Upload, decode_ranges, encode_ranges, undelivered};
+use crate::model::upload::{Change, Reason, Upload, decode_ranges, encode_ranges, undelivered};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
@@ -121,21 +120,6 @@ pub struct Over {
     pub early: bool,
 }
 
-/// Bytes that are on disk and synced, to be recorded.
-pub struct Stored {
-    pub offer: Offer,
-    /// Where they are; `None`: in a file of the upload's own.
-    pub extent: Option<Extent>,
-    pub total: u64,
-    /// All that is stored with them.
-    pub stored: RangeSet,
-    /// How many they are.
-    pub added: u64,
-    /// The checksums of records that they complete.
-    pub sums: Checksums,
-    pub now: UnixTime,
-}
-
 /// What became of a record: the upload's state, or the one that it had come to its end in.
 pub type Outcome = Result<Result<State, State>, StoreError>;
 
@@ -185,6 +169,17 @@ pub enum Durable {
     Yes,
     /// It is written, and waits for the next sync.
     Later,
+}
+
+/// How a step is committed.
+#[derive(Debug)]
+pub struct Terms {
+    /// What the journal is to have of it; `None`: it is not repeated, so SQLite commits it.
+    pub news: Option<Vec<u8>>,
+    /// It counts only once this is on disk.
+    pub segment: Option<Arc<Segment>>,
+    /// Whether whoever brings it waits until it is on disk.
+    pub is_urgent: bool,
 }
 
 /// What is committed whole or not at all.
@@ -1126,6 +1121,7 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<Known> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::upload::Offer;
     use crate::spool::ended::OLDEST;
 
     #[test]

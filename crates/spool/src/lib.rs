@@ -1,6 +1,6 @@
 //! Durable store of uploads: what a gateway has taken on and not yet got rid of.
 //!
-//! A folder with an index (SQLite) and one sparse file per upload that holds Z's bytes at their own offsets. What is
+//! A folder with an index (SQLite) and Z's bytes: of a long upload in one sparse file, at their own offsets; of a short one in a file that many share. What is
 //! *stored* is on disk and synced; only that is ever told to anyone. `docs/spool.md` has the format, what acknowledges,
 //! what deletes, and what recovery does.
 //!

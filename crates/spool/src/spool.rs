@@ -756,8 +756,9 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::disk::sys::Act;
-    use crate::index::committer::{Job, Terms};
-    use crate::index::{Rules, Step, Stored, operation};
+    use crate::index::committer::Job;
+    use crate::index::operation::{self, Stored};
+    use crate::index::{Rules, Step, Terms};
     use crate::model::error::CommitError;
     use crate::model::upload::Offer;
     use rusqlite::Connection;

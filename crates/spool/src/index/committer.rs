@@ -5,7 +5,7 @@
 //! company: who is alone commits at once. Who does not lead never touches the index, so that a group is not as many turns at its lock.
 
 use crate::disk::segments::Segment;
-use crate::index::{Durable, Index, Rules, Step, Turn};
+use crate::index::{Durable, Index, Rules, Step, Terms, Turn};
 use crate::model::error::StoreError;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
@@ -27,17 +27,6 @@ struct Queue {
     waiting: Vec<Arc<dyn Step>>,
     /// Somebody leads.
     is_led: bool,
-}
-
-/// How a step is committed.
-#[derive(Debug)]
-pub struct Terms {
-    /// What the journal is to have of it; `None`: it is not repeated, so SQLite commits it.
-    pub news: Option<Vec<u8>>,
-    /// It counts only once this is on disk.
-    pub segment: Option<Arc<Segment>>,
-    /// Whether whoever brings it waits until it is on disk.
-    pub is_urgent: bool,
 }
 
 /// A step, and what it came to last.

@@ -5,11 +5,25 @@
 
 use crate::disk::checksums::{self, Checksums, PART_RECORDS};
 use crate::disk::segments::Extent;
-use crate::index::Stored;
 use crate::model::error::StoreError;
 use crate::model::state::State;
 use crate::model::upload::{Change, Offer, Reason, decode_ranges, encode_ranges};
 use hoop_units::{DeviceId, RangeSet, UnixTime, UploadId};
+
+/// Bytes that are on disk and synced, to be recorded.
+pub struct Stored {
+    pub offer: Offer,
+    /// Where they are; `None`: in a file of the upload's own.
+    pub extent: Option<Extent>,
+    pub total: u64,
+    /// All that is stored with them.
+    pub stored: RangeSet,
+    /// How many they are.
+    pub added: u64,
+    /// The checksums of records that they complete.
+    pub sums: Checksums,
+    pub now: UnixTime,
+}
 
 /// A change to the index that can be repeated.
 pub enum Operation {

@@ -7,7 +7,8 @@
 use crate::disk::checksums::{self, Checksums, Running};
 use crate::disk::segments::Body;
 use crate::disk::sys::{self, Disk, Source};
-use crate::index::{Held, Stored};
+use crate::index::Held;
+use crate::index::operation::Stored;
 use crate::model::error::{CommitError, StoreError, WriteError};
 use crate::model::limits::SPANS_MAX;
 use crate::model::state::State;
