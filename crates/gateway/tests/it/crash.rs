@@ -211,7 +211,7 @@ async fn a_disk_that_becomes_full_in_the_middle_is_507_and_when_there_is_room_th
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_system_that_runs_out_of_files_keeps_its_reserve_of_them() {
-    let Some(disk) = SmallDisk::mount("size=64m,nr_inodes=400") else {
+    let Some(disk) = SmallDisk::mount("size=256m,nr_inodes=400") else {
         println!("skipped: mounting a file system of its own is not permitted here");
         return;
     };
@@ -219,7 +219,8 @@ async fn a_file_system_that_runs_out_of_files_keeps_its_reserve_of_them() {
     let gateway = start(Config { reserve_bytes: 1 << 20, ..config(disk.folder.path()) }).await;
     let mut taken = 0;
     let full = loop {
-        let z = sealed(taken + 1, 1_000, LATER);
+        // Each has a file of its own.
+        let z = sealed(taken + 1, 1_100_000, LATER);
         let request = Request::post(format!("/offload?dest={NOWHERE}"));
         let reply = send(gateway.address, request, full(z)).await;
         if reply.status != 201 {
