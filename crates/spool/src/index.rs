@@ -275,7 +275,9 @@ impl Index {
         let left = index.journal.read()?;
         // Also if nothing whole is there: a record that is torn must not be taken for one of those that come now.
         if index.journal.was_used()? {
-            index.repeat(&left).and_then(|()| index.flush())?;
+            index.repeat(&left)?;
+            // On a full disk it goes on with what it has, and takes nothing new until SQLite can commit.
+            let _ = index.flush();
         }
         Ok(index)
     }
@@ -333,9 +335,25 @@ impl Index {
                 Ok(())
             }
             Err(error) => {
+                self.journal.close();
                 self.undo();
                 Err(error.into())
             }
+        }
+    }
+
+    /// After an error SQLite may have taken the open transaction back, so that it shows what was.
+    fn current(&self) -> Result<(), StoreError> {
+        match self.db.is_autocommit() && !self.journal.is_empty() {
+            true => Err(StoreError::Damaged("what was recorded last cannot be read just now")),
+            false => Ok(()),
+        }
+    }
+
+    /// Repeats the journal if SQLite has taken the open transaction back.
+    pub fn recover(&mut self) {
+        if self.current().is_err() {
+            self.undo();
         }
     }
 
@@ -344,17 +362,19 @@ impl Index {
         if !self.db.is_autocommit() {
             let _ = self.execute("ROLLBACK");
         }
+        self.rules.ripened.set(None);
         // If that fails as well, the next change tries again.
         let _ = self.open_transaction();
     }
 
     /// Waits until all that is recorded is on disk.
     pub fn settle(&mut self) -> Result<(), StoreError> {
-        match self.journal.sync() {
-            Ok(()) => Ok(()),
-            // What the journal could not do, SQLite may.
-            Err(_) => self.flush(),
+        if self.journal.sync().is_ok() {
+            return Ok(());
         }
+        // What the journal could not do, SQLite may.
+        self.journal.close();
+        self.flush()
     }
 
     fn execute(&self, sql: &str) -> Result<(), rusqlite::Error> {
@@ -369,6 +389,7 @@ impl Index {
 
     /// Whether an upload has its bytes in a segment.
     pub fn has_segment(&self, number: u64) -> Result<bool, StoreError> {
+        self.current()?;
         let mut statement = self.db.prepare_cached(IN_SEGMENT)?;
         Ok(statement.exists([signed(number)])?)
     }
@@ -388,6 +409,7 @@ impl Index {
 
     /// What is recorded of an upload.
     pub fn get(&self, id: UploadId) -> Result<Option<Upload>, StoreError> {
+        self.current()?;
         let mut statement = self.db.prepare_cached("SELECT * FROM upload WHERE id = ?1")?;
         let mut rows = statement.query([id.as_bytes().as_slice()])?;
         rows.next()?.map(read_upload).transpose()
@@ -455,6 +477,7 @@ impl Index {
 
     /// Whether an upload's own file counts; not if there is no such upload.
     pub fn has_own_file(&self, id: UploadId) -> Result<bool, StoreError> {
+        self.current()?;
         let mut statement =
             self.db.prepare_cached("SELECT payload = 1 AND segment IS NULL FROM upload WHERE id = ?1")?;
         let payload = statement.query_row([id.as_bytes().as_slice()], |row| row.get(0)).optional()?;
@@ -495,11 +518,17 @@ impl Index {
             return self.flush().map(|()| Some(Durable::Yes));
         };
         let is_urgent = steps.iter().any(|step| step.terms().is_urgent);
+        let before = self.journal.at();
         let written = self.journal.append(news);
         let synced = written.and_then(|()| if is_urgent { self.journal.sync() } else { Ok(()) });
-        if synced.is_err() || self.cached()? > CACHE_MAX {
-            // What the journal could not do, SQLite may.
+        if synced.is_err() {
+            // What the journal could not do, SQLite may. If it cannot either, these steps are not recorded.
+            self.journal.forget(before);
+            self.journal.close();
             return self.flush().map(|()| Some(Durable::Yes));
+        }
+        if self.cached().is_ok_and(|cached| cached > CACHE_MAX) && self.flush().is_ok() {
+            return Ok(Some(Durable::Yes));
         }
         Ok(Some(if is_urgent { Durable::Yes } else { Durable::Later }))
     }
@@ -576,6 +605,9 @@ impl Index {
             self.open_transaction()?;
             for seq in &ripe {
                 self.db.prepare_cached("UPDATE upload SET ready = 1 WHERE seq = ?1")?.execute([seq])?;
+            }
+            if self.cached()? > CACHE_MAX {
+                self.flush()?;
             }
         }
         self.rules.ripened.set((!more).then_some(now));
@@ -1225,10 +1257,10 @@ mod tests {
         };
         hook(&index, Some(refuse as unsafe extern "C" fn(_) -> _));
         assert!(index.flush().is_err());
-        accept(&mut index, 0);
-        assert_eq!((states(&index), after_a_kill(&folder)), (EXPECTED.into(), EXPECTED.into()));
+        let stored = |states: Vec<Option<State>>| states == [[Some(State::Stored); 4].as_slice(), &[None]].concat();
+        assert!(stored(states(&index)) && stored(after_a_kill(&folder)));
         hook(&index, None);
-        index.flush().unwrap();
+        accept(&mut index, 0);
         assert_eq!((states(&index), after_a_kill(&folder)), (EXPECTED.into(), EXPECTED.into()));
     }
 

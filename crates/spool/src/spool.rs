@@ -317,8 +317,11 @@ impl Spool {
     /// # Errors
     /// If there is no such file, or the index fails.
     pub fn payload(&self, id: UploadId) -> Result<Payload, StoreError> {
-        let kept = self.shared.index().kept_file(id)?.ok_or(PAYLOAD_GONE)?;
+        // Its bytes are not given back between the two.
+        let index = self.shared.index();
+        let kept = index.kept_file(id)?.ok_or(PAYLOAD_GONE)?;
         let body = self.open_body(id, &kept, OpenOptions::new().read(true))?;
+        drop(index);
         Ok(Payload::new(self.shared.clone(), body, kept))
     }
 
@@ -592,6 +595,7 @@ impl Spool {
             // Anew for each file: nobody is to wait for the whole shard.
             let leaving = self.shared.leave([id]);
             if !leaving.ids().is_empty() && !self.shared.index().has_own_file(id)? {
+                self.shared.settle()?;
                 match fs::remove_file(entry.path()) {
                     Ok(()) => removed += 1,
                     // Who ended it was faster.

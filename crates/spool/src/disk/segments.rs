@@ -114,7 +114,7 @@ impl Segments {
             Some((segment, at)) if at + len <= SEGMENT_BYTES && !segment.is_broken() => (segment, at),
             _ => (self.make(&mut state)?, 0),
         };
-        let next = (base + len).next_multiple_of(BLOCK_BYTES);
+        let next = (base + len.max(1)).next_multiple_of(BLOCK_BYTES);
         state.current = Some((segment.clone(), next));
         Ok(Body::Shared(Held::new(segment, base, len)))
     }

@@ -145,14 +145,16 @@ impl Committer {
     }
 }
 
-/// Syncs the segments of a group, each once. Those steps whose bytes are on disk.
+/// Syncs the segments of a group, each once. Those steps whose bytes are on disk; the others have failed.
 fn sync(group: &[Arc<dyn Step>], ground: &impl Ground) -> Vec<Arc<dyn Step>> {
+    let of = |step: &Arc<dyn Step>| step.terms().segment.as_ref().map(|segment| segment.number());
     let segments: BTreeMap<u64, &Segment> = group
         .iter()
         .filter_map(|step| step.terms().segment.as_deref())
         .map(|segment| (segment.number(), segment))
         .collect();
-    for segment in segments.into_values() {
+    let mut failed = BTreeMap::new();
+    for (number, segment) in segments {
         let synced = match segment.is_broken() {
             true => Err(io::Error::other("an earlier sync of this segment failed")),
             false => ground.sync(segment),
@@ -160,15 +162,17 @@ fn sync(group: &[Arc<dyn Step>], ground: &impl Ground) -> Vec<Arc<dyn Step>> {
         if let Err(error) = synced {
             // The kernel says so once: a later sync would not.
             segment.set_broken();
-            let is_of_it = |step: &&Arc<dyn Step>| {
-                step.terms().segment.as_ref().is_some_and(|other| other.number() == segment.number())
-            };
-            let again = || io::Error::new(error.kind(), error.to_string());
-            group.iter().filter(is_of_it).for_each(|step| step.fail(again().into()));
+            failed.insert(number, error);
         }
     }
-    let is_synced = |step: &&Arc<dyn Step>| step.terms().segment.as_ref().is_none_or(|segment| !segment.is_broken());
-    group.iter().filter(is_synced).cloned().collect()
+    let mut synced = Vec::new();
+    for step in group {
+        match of(step).and_then(|number| failed.get(&number)) {
+            Some(error) => step.fail(io::Error::new(error.kind(), error.to_string()).into()),
+            None => synced.push(step.clone()),
+        }
+    }
+    synced
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

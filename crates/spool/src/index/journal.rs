@@ -39,6 +39,8 @@ pub struct Journal {
     at: u64,
     /// Some of it may not be on disk.
     is_behind: bool,
+    /// Nothing more of this epoch is written: SQLite may have committed what it said it could not, or the disk may have lost some of it.
+    is_closed: bool,
 }
 
 impl Journal {
@@ -58,12 +60,27 @@ impl Journal {
                 path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())?;
             }
         }
-        Ok(Self { file, sync, epoch: 0, at: 0, is_behind: false })
+        Ok(Self { file, sync, epoch: 0, at: 0, is_behind: false, is_closed: false })
     }
 
     /// Begins anew, in `epoch`: all that there is of earlier ones is committed.
     pub const fn begin(&mut self, epoch: u64) {
-        (self.epoch, self.at, self.is_behind) = (epoch, 0, false);
+        (self.epoch, self.at, self.is_behind, self.is_closed) = (epoch, 0, false, false);
+    }
+
+    /// Has no room until the next epoch.
+    pub const fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Where the next record goes.
+    pub const fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Forgets the records from `at` on, which could not be written.
+    pub const fn forget(&mut self, at: u64) {
+        self.at = at;
     }
 
     /// What is written now is of this epoch.
@@ -84,7 +101,9 @@ impl Journal {
         let mut bytes = vec![0; JOURNAL_BYTES as usize];
         self.file.read_exact_at(&mut bytes, 0)?;
         let (mut found, mut at) = (Vec::new(), 0);
-        while let Some(body) = record(&bytes[at..], self.epoch) {
+        // What this process could not write is none, whatever of it is there.
+        let end = if self.at == 0 { bytes.len() } else { self.at as usize };
+        while let Some(body) = record(&bytes[at..end], self.epoch) {
             at += HEAD_BYTES as usize + body.len();
             found.push(body.to_vec());
         }
@@ -105,7 +124,7 @@ impl Journal {
     /// Whether there is room for these bodies.
     pub fn has_room<'a>(&self, bodies: impl IntoIterator<Item = &'a [u8]>) -> bool {
         let len: u64 = bodies.into_iter().map(|body| HEAD_BYTES + body.len() as u64).sum();
-        self.at + len <= JOURNAL_BYTES
+        !self.is_closed && self.at + len <= JOURNAL_BYTES
     }
 
     /// Writes these bodies, for which there is room; [`Journal::sync`] waits for the disk.

@@ -96,7 +96,9 @@ impl Sealed for Shared {
 
 impl Shared {
     pub fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        index.recover();
+        index
     }
 
     /// Records bytes that are in a file that is synced, or in a segment, together with what others have that waits.
@@ -131,8 +133,11 @@ impl Shared {
 
     /// Waits until all that is recorded is on disk, and removes what does not count since.
     pub fn settle(&self) -> Result<(), StoreError> {
-        self.index().settle()?;
+        let mut index = self.index();
+        index.settle()?;
+        // Before anybody records more.
         self.durable();
+        drop(index);
         self.remove_ready();
         Ok(())
     }
@@ -153,10 +158,10 @@ impl Shared {
 
     /// Lets the payload of an upload go, once it is on disk that it does not count.
     pub fn let_go(&self, id: UploadId, freed: Freed, is_durable: bool) {
-        let mut going = self.going();
-        let list = if is_durable { &mut going.ready } else { &mut going.waiting };
-        list.push((id, freed));
-        drop(going);
+        match is_durable {
+            true => self.remove(id, freed.extent, freed.total),
+            false => self.going().waiting.push((id, freed)),
+        }
         self.remove_ready();
     }
 
@@ -168,7 +173,16 @@ impl Shared {
 
     fn remove_ready(&self) {
         let ready = std::mem::take(&mut self.going().ready);
-        ready.into_iter().for_each(|(id, freed)| self.remove(id, freed.extent, freed.total));
+        for (id, freed) in ready {
+            // Somebody may have begun it anew meanwhile, if its row has gone. What stays is left to the sweep.
+            let leaving = freed.extent.is_none().then(|| self.leave([id]));
+            if let Some(leaving) = &leaving
+                && (leaving.ids().is_empty() || self.index().has_own_file(id).unwrap_or(true))
+            {
+                continue;
+            }
+            self.remove(id, freed.extent, freed.total);
+        }
     }
 
     fn going(&self) -> MutexGuard<'_, Going> {
