@@ -446,20 +446,21 @@ impl Index {
 
     /// Counts all sums anew.
     pub fn recount(&mut self) -> Result<(), StoreError> {
-        self.flush()?;
-        let mut sql = String::from("BEGIN;");
+        let tx = self.transaction()?;
         for (name, _, rows) in SUMS_OF {
-            sql += &match name {
+            let sql = match name {
                 "sums" => "DELETE FROM sums WHERE upload NOT IN (SELECT seq FROM upload WHERE payload = 1);".to_owned(),
                 "room" => format!("UPDATE room SET (kept, ended) = ({rows});"),
                 name => format!("DELETE FROM {name}; INSERT INTO {name} {rows};"),
             };
+            tx.execute_batch(&sql)?;
         }
-        Ok(self.db.execute_batch(&(sql + "COMMIT;"))?)
+        Ok(tx.commit()?)
     }
 
     /// What reading an upload's file needs to know; `None` if it does not count.
     pub fn kept_file(&self, id: UploadId) -> Result<Option<KeptFile>, StoreError> {
+        self.current()?;
         let mut statement = self
             .db
             .prepare_cached("SELECT seq, prelude, total, segment, base FROM upload WHERE id = ?1 AND payload = 1")?;

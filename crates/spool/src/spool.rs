@@ -11,9 +11,7 @@ use crate::disk::sys::{self, Disk};
 use crate::index::committer::Committer;
 use crate::index::resource::{self, Resource, Token};
 use crate::index::schema::FORMAT;
-use crate::index::{
-    self, Changed, DueOf, Freed, Held, Index, IndexOpenError, KeptFile, Over, Place, Queue, Tally, Unfinished,
-};
+use crate::index::{self, DueOf, Freed, Held, Index, IndexOpenError, KeptFile, Over, Place, Queue, Tally, Unfinished};
 use crate::model::error::{BeginError, OpenError, StoreError};
 use crate::model::life::Overdue;
 use crate::model::limits::{EARLY_MAX, SPANS_MAX};
@@ -381,29 +379,17 @@ impl Spool {
         now: UnixTime,
         is_urgent: bool,
     ) -> Result<Option<State>, StoreError> {
-        let changed = self.make(id, change, now, is_urgent)?;
-        if changed.as_ref().is_some_and(|changed| changed.ended) {
-            // The change is made. Should this fail, the next that ends makes up for it.
-            let _ = self.trim();
-        }
-        Ok(changed.map(|changed| changed.state))
-    }
-
-    /// Makes a change, and removes the payload with it.
-    fn make(
-        &self,
-        id: UploadId,
-        change: &Change,
-        now: UnixTime,
-        is_urgent: bool,
-    ) -> Result<Option<Changed>, StoreError> {
         let Some(changed) = self.shared.change(id, change, now, is_urgent)? else { return Ok(None) };
         self.shared.changed();
         if let Some(freed) = changed.freed {
             self.shared.room().kept -= freed.bytes;
             self.shared.let_go(id, freed, is_urgent);
         }
-        Ok(Some(changed))
+        if changed.ended {
+            // The change is made. Should this fail, the next that ends makes up for it.
+            let _ = self.trim();
+        }
+        Ok(Some(changed.state))
     }
 
     /// The next devices after `after` that have something in a queue that is due at `now`, in ascending order, at most `limit`.

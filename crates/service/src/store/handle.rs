@@ -120,22 +120,15 @@ impl Bodies for Parts {
 }
 
 /// Held while a service has the folder. It ends with the process, however that ends.
-struct Lock(File);
+struct Lock(#[expect(dead_code, reason = "held until this is dropped")] hoop_files::Lock);
 
 impl Lock {
     fn take(dir: &Path) -> Result<Self, StoreError> {
-        match hoop_files::lock(&dir.join("lock")) {
-            Ok(file) => Ok(Self(file)),
+        match hoop_files::Lock::take(&dir.join("lock")) {
+            Ok(lock) => Ok(Self(lock)),
             Err(LockError::Held) => Err(StoreError::InUse),
             Err(LockError::File(error)) => Err(error.into()),
         }
-    }
-}
-
-impl Drop for Lock {
-    /// Closing the file is not enough: a child process that starts now has it open, too, until it runs its program.
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
     }
 }
 
