@@ -23,7 +23,9 @@ async fn reached(names: &[String], routes: Routes) -> BTreeSet<String> {
         let fields: String = names.iter().map(|name| format!("{name}: forged\r\n")).collect();
         let ticket = ticket(&sidecar).await;
         let sealed = seal_plaintext(&ticket, &plaintext(&ticket, "POST /upload", &fields, &octets(100, 1)));
-        assert_eq!(sealed.post(&sidecar).await.status, 202);
+        // 200: the application has answered already.
+        let status = sealed.post(&sidecar).await.status;
+        assert!(status == 202 || status == 200, "{status}");
         sidecar.reaches(&ticket.id, "accepted").await;
     }
     let heads: Vec<_> = upstream.arrivals().iter().map(|arrival| arrival.head.clone()).collect();
