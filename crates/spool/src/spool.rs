@@ -858,6 +858,45 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_beside_a_write_out_that_fails_records_nothing() {
+        const LEN: u64 = 2 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let Begin::Take(mut intake) = spool.begin(&Offer { total: Some(LEN), ..offer(b"") }).unwrap() else {
+            panic!("it is new")
+        };
+        intake.write_at(0, &vec![7; LEN as usize]).unwrap();
+        let (behind, other) = (intake.behind().unwrap(), intake.another());
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (over, is_over) = std::sync::mpsc::channel();
+        *spool.shared.disk.failing_write_out.lock().unwrap() = Some(Box::new(move || {
+            begun.send(()).unwrap();
+            // Time for the commit to go by, if nothing holds it back.
+            let _ = is_over.recv_timeout(Duration::from_millis(300));
+        }));
+        std::thread::scope(|scope| {
+            let settled = scope.spawn(|| behind.settle());
+            has_begun.recv().unwrap();
+            let committed = other.commit(ByteRange::new(0, LEN), NOW);
+            let _ = over.send(());
+            assert!(committed.is_err(), "the kernel told its error to the write-out alone: {committed:?}");
+            assert!(settled.join().unwrap().is_err());
+        });
+        drop((intake, other));
+        assert!(spool.get(offer(b"").id).unwrap().is_none());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_part_of_a_segment_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings::new(folder.path())).unwrap();
+        let longest = Offer { total: Some(SHARED_MAX), ..offer(b"") };
+        let Begin::Take(mut intake) = spool.begin(&longest).unwrap() else { panic!("it is new") };
+        intake.write_at(0, &[7; SHARED_MAX as usize]).unwrap();
+        assert!(intake.behind().is_none(), "an error of the disk would not reach the sync that others wait for");
+    }
+
+    #[test]
     fn nobody_else_waits_while_what_was_not_recorded_is_given_back() {
         let folder = tempfile::tempdir().unwrap();
         let spool = Spool::open(Settings::new(folder.path())).unwrap();

@@ -40,6 +40,9 @@ pub struct Disk {
     /// Done once before something is given back, or removed.
     #[cfg(test)]
     pub before_going: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Done once instead of a write-out, which fails.
+    #[cfg(test)]
+    pub failing_write_out: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 /// What was done, in the tests' notes.
@@ -81,6 +84,11 @@ impl Disk {
 
     /// Has the kernel write out what a payload has there, and waits until it has.
     pub fn write_out(&self, file: &File, range: ByteRange) -> io::Result<()> {
+        #[cfg(test)]
+        if let Some(meanwhile) = self.failing_write_out.lock().unwrap().take() {
+            meanwhile();
+            return Err(io::Error::other("the disk does not take it"));
+        }
         write_out(file, range.start, range.len())?;
         self.note(|| Act::WriteOut(range));
         Ok(())

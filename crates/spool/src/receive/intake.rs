@@ -38,8 +38,9 @@ pub const PROMISED_MAX: u64 = 64 << 20;
 
 /// One sender's pen on one upload. Dropped without [`Intake::commit`], what it wrote is as if it had never come.
 pub struct Intake {
-    pub(crate) shared: Arc<Shared>,
+    // Before `shared`, whose lock keeps other processes out: the last to go may give an extent back.
     pub(crate) live: Arc<Live>,
+    pub(crate) shared: Arc<Shared>,
     /// What this sender has written and not waited for.
     unsettled: Option<ByteRange>,
     running: Running,
@@ -128,9 +129,12 @@ impl Intake {
 
     /// What this sender has written since it waited last, if that is so much that it should wait again. Without, it would fill the page cache as
     /// fast as the network brings bytes, and then each write and each sync of others would wait until the disk has caught up.
+    ///
+    /// Of a segment there is none: an error of the disk that is told here would not be told to the sync that others wait for.
     pub fn behind(&mut self) -> Option<Behind> {
         // Who does not sync leaves it to the kernel.
-        let range = self.unsettled.filter(|range| range.len() >= BEHIND_BYTES && self.shared.sync)?;
+        let waits = self.shared.sync && self.live.body.segment().is_none();
+        let range = self.unsettled.filter(|range| range.len() >= BEHIND_BYTES && waits)?;
         self.unsettled = Some(ByteRange::new(range.end, range.end));
         Some(Behind { shared: self.shared.clone(), live: self.live.clone(), range })
     }
@@ -339,27 +343,27 @@ impl fmt::Debug for Intake {
 /// What a sender has written and the disk may not have: [`Behind::settle`].
 #[must_use]
 pub struct Behind {
-    shared: Arc<Shared>,
     live: Arc<Live>,
+    shared: Arc<Shared>,
     range: ByteRange,
 }
 
 impl Behind {
-    /// Waits until the disk has it. It is not safe by that: only a commit makes it so.
+    /// Waits until the disk has it, and for a commit of the same upload that is under way. It is not safe by that: only a commit makes it so.
     ///
     /// # Errors
     /// If the disk does not take it.
     pub fn settle(self) -> Result<(), WriteError> {
         let Self { shared, live, range } = self;
-        let at = ByteRange::new(live.body.at(range.start), live.body.at(range.end));
-        if let Err(error) = shared.disk.write_out(live.body.file(), at) {
-            // The kernel says so once: a later sync would not.
+        let file = live.body.file();
+        // The kernel tells an error once for each open file, to whoever asks first. A commit's sync must not succeed since this one took it.
+        let _no_commit = live.one_at_a_time();
+        if let Err(error) = shared.disk.write_out(file, range) {
             live.state().broken = true;
-            live.body.segment().into_iter().for_each(|segment| segment.set_broken());
             return Err(error.into());
         }
         if let Some(old) = range.start.checked_sub(CACHED_BYTES) {
-            sys::drop_cache(live.body.file(), live.body.at(old), range.len());
+            sys::drop_cache(file, old, range.len());
         }
         Ok(())
     }

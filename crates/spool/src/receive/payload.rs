@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What is read is what was written: every record is compared with its checksum, and the prelude is the index's. A record that
 /// was stored before checksums were (formats 1 to 5) is read as it is.
 pub struct Payload {
-    sealed: Arc<dyn Sealed>,
+    // Before `sealed`, which holds the folder's lock: the last to go may give an extent back.
     body: Body,
+    sealed: Arc<dyn Sealed>,
     kept: KeptFile,
     /// The part of the checksums that was needed last. An upload is mostly read in order.
     part: Mutex<Option<(u64, Part)>>,
@@ -29,7 +30,7 @@ pub trait Sealed: Send + Sync {
 
 impl Payload {
     pub(crate) fn new(sealed: Arc<dyn Sealed>, body: Body, kept: KeptFile) -> Self {
-        Self { sealed, body, kept, part: Mutex::default() }
+        Self { body, sealed, kept, part: Mutex::default() }
     }
 
     /// Fills `buffer` with the bytes of Z at `offset`. Cheapest from one border of records to another
