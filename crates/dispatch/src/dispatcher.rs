@@ -24,6 +24,10 @@ pub const EXTRA: usize = 2;
 /// so not at once; and ten seconds are no long wait for a photo.
 pub const BREAK_OFF: Duration = Duration::from_secs(10);
 
+/// An attempt that has been under way for so long is told to make way, should a device wait that has nothing under way, also if its own device has
+/// no other. Five devices, each with one upload that its service hardly reads, would hold all slots otherwise.
+pub const SLOT_TURN: Duration = Duration::from_secs(60);
+
 /// How many services are asked at once what became of an upload. An answer may take half a minute (`Prefer: wait`) and no
 /// bandwidth, so asking has slots of its own.
 pub const ASKS: usize = 4;
@@ -453,7 +457,7 @@ impl<P: Copy + Ord> Dispatcher<P> {
     }
 
     /// Sees to it that a slot becomes free should a device wait that has none: one of the device's that holds the most, or of one that
-    /// was to make way as it is. First it is asked to make way, then it is broken off.
+    /// was to make way as it is, or else the one that was taken first, after [`SLOT_TURN`]. First it is asked to make way, then it is broken off.
     fn break_off_sending(&mut self, now: Timestamp) -> Option<Output<P>> {
         if self.sends().any(|(_, running)| running.told == Told::Stop) {
             return None;
@@ -466,23 +470,40 @@ impl<P: Copy + Ord> Dispatcher<P> {
             let may_end = frees(running) && (slots > 1 || is_told);
             may_end.then(|| ((slots > 1, is_told, slots, self.fair.tag(running.device), running.deadline), *id))
         };
-        let (_, id) = self.sends().filter_map(order).max()?;
+        let first = self.sends().filter(|(_, running)| frees(running)).map(|(id, running)| (running.since, *id)).min();
+        let id = match (self.sends().filter_map(order).max(), first) {
+            (Some((_, id)), _) => id,
+            (None, Some((since, id))) if self.is_time(since + SLOT_TURN, now) => id,
+            (None, _) => return None,
+        };
         let running = self.running.get_mut(&id)?;
-        if let Told::Yield(since) = running.told {
-            return self.break_off(id, since + BREAK_OFF, now);
-        }
-        running.told = Told::Yield(now);
-        Some(Output::Yield { id })
+        let Told::Yield(since) = running.told else {
+            running.told = Told::Yield(now);
+            return Some(Output::Yield { id });
+        };
+        let stop = self.break_off(id, since + BREAK_OFF, now)?;
+        // The slot was not used, and cost the others a turn. Without a charge its device would be the next again.
+        let running = self.running.get_mut(&id)?;
+        let prepaid = core::mem::take(&mut running.prepaid);
+        self.fair.charge(running.device, TURN_BYTES.saturating_sub(prepaid));
+        Some(stop)
     }
 
     /// Breaks an attempt off at a time.
     fn break_off(&mut self, id: UploadId, at: Timestamp, now: Timestamp) -> Option<Output<P>> {
-        if now < at {
-            self.break_off = self.break_off.into_iter().chain([at]).min();
+        if !self.is_time(at, now) {
             return None;
         }
         self.running.get_mut(&id)?.told = Told::Stop;
         Some(Output::Stop { id })
+    }
+
+    /// Whether a time has come at which an attempt has to go; looked at again then.
+    fn is_time(&mut self, at: Timestamp, now: Timestamp) -> bool {
+        if now < at {
+            self.break_off = self.break_off.into_iter().chain([at]).min();
+        }
+        now >= at
     }
 
     /// The first in order of what could be sent and is `fit`.

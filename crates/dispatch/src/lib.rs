@@ -19,7 +19,9 @@ mod window;
 
 pub use background::{Background, FLOOR, TARGET};
 pub use budget::{Allowance, Budget, INTERVAL_SECS, Interval, Month, Snapshot, least_rate};
-pub use dispatcher::{ASKS, ASKS_EACH, BREAK_OFF, Dispatcher, EXTRA, Failure, Gate, Output, TRANSFERS, TURN_BYTES};
+pub use dispatcher::{
+    ASKS, ASKS_EACH, BREAK_OFF, Dispatcher, EXTRA, Failure, Gate, Output, SLOT_TURN, TRANSFERS, TURN_BYTES,
+};
 pub use hours::{DAY_MINUTES, DailyWindow, Hours, HoursError, Opening, WINDOWS_MAX};
 pub use rate::RateLimit;
 pub use window::{DEVICES, Entry, List, PER_DEVICE, PER_HOST, SCAN_MAX, SMALL_BYTES, WINDOW};

@@ -5,8 +5,8 @@
 mod world;
 
 use hoop_dispatch::{
-    ASKS, ASKS_EACH, BREAK_OFF, DEVICES, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_HOST, SMALL_BYTES,
-    TRANSFERS, TURN_BYTES, WINDOW,
+    ASKS, ASKS_EACH, BREAK_OFF, DEVICES, Dispatcher, EXTRA, Entry, Failure, Gate, List, Output, PER_HOST, SLOT_TURN,
+    SMALL_BYTES, TRANSFERS, TURN_BYTES, WINDOW,
 };
 use hoop_units::{Bitrate, DeviceId, Timestamp, UnixTime, UploadId};
 use proptest::prelude::*;
@@ -138,6 +138,7 @@ struct Reference {
     /// What runs, and what it has paid ahead.
     running: BTreeMap<UploadId, u64>,
     checked: usize,
+    broken_off: usize,
 }
 
 impl Reference {
@@ -164,6 +165,12 @@ impl Reference {
             self.running.insert(*begun, prepaid);
         }
         self.checked = world.started.len();
+        // Who is broken off has had its turn, whatever was sent.
+        for id in &world.broken_off[self.broken_off..] {
+            let prepaid = self.running.insert(*id, 0).expect("it runs");
+            self.charge(world.rows[id].device, TURN_BYTES - prepaid);
+        }
+        self.broken_off = world.broken_off.len();
     }
 
     /// Sends one message of something that is under way.
@@ -367,9 +374,32 @@ fn whoever_holds_several_slots_and_does_not_make_way_is_broken_off_for_a_device_
             assert!(world.running.contains_key(&id(film)), "{total}: device {other} waits");
         }
         assert_eq!(world.slots(device(1)), 1, "{total}: it keeps one");
-        world.add(5_000, Row::new(device(7), "https://b.example", FILM));
-        world.crawl(10 * BREAK_OFF);
-        assert_eq!(world.slots(device(1)), 1, "{total}: nobody who has but one is broken off");
+    }
+}
+
+#[test]
+fn devices_with_one_upload_each_that_crawls_give_slots_to_one_that_waits() {
+    for total in [PHOTO, FILM, 100 * TURN_BYTES] {
+        let mut world = World::new(TRANSFERS);
+        let hostile = 1..=if total == PHOTO { 6 } else { 5 };
+        for from in hostile.clone() {
+            for number in 0..20 {
+                let origin = format!("https://s{from}.example");
+                world.add(u32::from(from) * 100 + number, Row::new(device(from), &origin, total));
+            }
+        }
+        world.drain();
+        assert!(hostile.clone().all(|from| world.slots(device(from)) == 1), "{total}: they have all slots");
+        world.crawl(10 * SLOT_TURN);
+        assert_eq!(world.started.len(), hostile.clone().count(), "{total}: nobody else waits");
+        let honest = id(5_000);
+        world.add(5_000, Row::new(device(9), "https://b.example", FILM));
+        world.crawl(BREAK_OFF + Duration::from_secs(3));
+        assert!(world.running.contains_key(&honest), "{total}: one of them has had its turn");
+        world.message(honest, 0);
+        world.add(5_001, Row::new(device(9), "https://b.example", FILM));
+        world.crawl(SLOT_TURN + BREAK_OFF + Duration::from_secs(3));
+        assert!(world.started.contains(&id(5_001)), "{total}: and again");
     }
 }
 
