@@ -6,7 +6,7 @@ pub mod ended;
 
 use crate::disk::checksums::Grid;
 use crate::disk::lock::Lock;
-use crate::disk::segments::{Body, SHARED_MAX, Segments};
+use crate::disk::segments::{Body, Segments};
 use crate::disk::sys::{self, Disk};
 use crate::index::committer::Committer;
 use crate::index::resource::{self, Resource, Token};
@@ -231,7 +231,7 @@ impl Spool {
             return Ok(Live::new(offer, body, upload.stored.clone(), upload.stored, true));
         }
         let body = match offer.total {
-            Some(total) if total <= SHARED_MAX && offer.prelude.len() as u64 <= total => {
+            Some(total) if self.shared.segments.takes(total) && offer.prelude.len() as u64 <= total => {
                 self.shared.segments.reserve(total)?
             }
             _ => {
@@ -745,6 +745,7 @@ fn lay_out(folder: &Path, synced: Option<&Disk>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::segments::SHARED_MAX;
     use crate::disk::sys::Act;
     use crate::index::committer::Job;
     use crate::index::operation::{self, Stored};

@@ -75,6 +75,8 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Segments {
     folder: PathBuf,
+    /// The file system gives back what an upload had. Without, a segment would keep all its bytes until the last upload in it ends.
+    makes_holes: bool,
     state: Mutex<State>,
 }
 
@@ -90,8 +92,9 @@ struct State {
 
 impl Segments {
     /// The segments in `folder`. Those with numbers from `next` on have no uploads.
-    pub const fn new(folder: PathBuf, next: u64) -> Self {
-        Self { folder, state: Mutex::new(State { current: None, next, open: BTreeMap::new() }) }
+    pub fn new(folder: PathBuf, next: u64) -> Self {
+        let makes_holes = sys::makes_holes(&folder);
+        Self { folder, makes_holes, state: Mutex::new(State { current: None, next, open: BTreeMap::new() }) }
     }
 
     /// The folder that they are in.
@@ -102,6 +105,11 @@ impl Segments {
     /// A segment's file.
     pub fn path(&self, number: u64) -> PathBuf {
         path(&self.folder, number)
+    }
+
+    /// Whether uploads of `len` bytes share segments here.
+    pub const fn takes(&self, len: u64) -> bool {
+        self.makes_holes && len <= SHARED_MAX
     }
 
     /// An extent of `len` bytes for a new upload.
@@ -363,6 +371,36 @@ mod tests {
         let many: Vec<Extent> = (0..32).map(|_| segments.reserve(SHARED_MAX).unwrap().extent().unwrap()).collect();
         assert!(many.iter().all(|extent| extent.base + SHARED_MAX <= SEGMENT_BYTES));
         assert_eq!(many.last().unwrap().segment, 2);
+    }
+
+    /// A file system that makes no holes; `None` where mounting is not permitted.
+    struct Ramfs(tempfile::TempDir);
+
+    impl Ramfs {
+        fn mount() -> Option<Self> {
+            let folder = tempfile::tempdir().unwrap();
+            let mut mount = std::process::Command::new("mount");
+            mount.args(["-t", "ramfs", "ramfs"]).arg(folder.path()).stderr(std::process::Stdio::null());
+            mount.status().is_ok_and(|status| status.success()).then_some(Self(folder))
+        }
+    }
+
+    impl Drop for Ramfs {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+        }
+    }
+
+    #[test]
+    fn uploads_share_nothing_where_nothing_can_be_given_back() {
+        let (folder, segments) = segments();
+        assert_eq!([0, SHARED_MAX, SHARED_MAX + 1].map(|len| segments.takes(len)), [true, true, false]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left of the look");
+        let Some(ramfs) = Ramfs::mount() else {
+            println!("skipped: mounting a file system of its own is not permitted here");
+            return;
+        };
+        assert!(!Segments::new(ramfs.0.path().to_owned(), 0).takes(1));
     }
 
     #[test]

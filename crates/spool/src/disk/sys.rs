@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 // On 32-bit glibc the plain call cannot express the size of today's disks.
@@ -207,18 +207,38 @@ pub fn drop_cache(file: &File, offset: u64, len: u64) {
 
 /// Gives the disk back what a file has at `offset`, which reads as zeroes then. Only a hint: nobody counts on it, and a file system that cannot
 /// keeps it until the file goes.
-#[cfg(target_os = "linux")]
 pub fn punch(file: &File, offset: u64, len: u64) {
+    let _ = try_punch(file, offset, len);
+}
+
+/// Whether files in `folder` give back what is punched. FAT and UBIFS keep it, and so does ramfs.
+pub fn makes_holes(folder: &Path) -> bool {
+    let path = folder.join("probe");
+    let mut options = std::fs::OpenOptions::new();
+    let probe = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+    // Nobody knows if there cannot even be a file. Most do.
+    let punched = probe.and_then(|probe| try_punch(&probe, 0, 4096));
+    let _ = std::fs::remove_file(&path);
+    punched.map_or_else(|error| error.kind() != io::ErrorKind::Unsupported, |()| true)
+}
+
+#[cfg(target_os = "linux")]
+fn try_punch(file: &File, offset: u64, len: u64) -> io::Result<()> {
     use std::os::fd::AsRawFd as _;
-    let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return };
+    let (Ok(offset), Ok(len)) = (offset.try_into(), len.try_into()) else { return Ok(()) };
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the descriptor is open as long as `file` is borrowed; the call touches no memory of ours.
-    let _ = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) };
+    match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Elsewhere it stays until the file goes.
 #[cfg(not(target_os = "linux"))]
-pub fn punch(_file: &File, _offset: u64, _len: u64) {}
+fn try_punch(_file: &File, _offset: u64, _len: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
 
 /// Elsewhere the kernel decides alone.
 #[cfg(not(target_os = "linux"))]
