@@ -51,10 +51,12 @@ impl Journal {
     pub fn open(path: &Path, sync: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        if file.metadata()?.len() != JOURNAL_BYTES {
-            // Nothing is in it: it is as long as this before its first record.
-            file.set_len(0)?;
-            file.write_all_at(&vec![0; JOURNAL_BYTES as usize], 0)?;
+        let len = file.metadata()?.len();
+        if len != JOURNAL_BYTES {
+            // As a rule nothing is in it: it is as long as this before its first record. A copy of a spool may have lost its end.
+            file.set_len(JOURNAL_BYTES)?;
+            let missing = JOURNAL_BYTES.saturating_sub(len);
+            file.write_all_at(&vec![0; missing as usize], len.min(JOURNAL_BYTES))?;
             if sync {
                 file.sync_all()?;
                 path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())?;
@@ -221,6 +223,19 @@ mod tests {
             journal.file.read_exact_at(&mut byte, 19 + torn).unwrap();
             journal.file.write_all_at(&[!byte[0]], 19 + torn).unwrap();
             assert_eq!(journal.read().unwrap(), [b"one"], "byte {torn} of the second");
+        }
+    }
+
+    #[test]
+    fn a_journal_of_another_length_keeps_its_records() {
+        let folder = tempfile::tempdir().unwrap();
+        for len in [19 + 18, JOURNAL_BYTES - 1, JOURNAL_BYTES + 1] {
+            let mut journal = open(&folder, 7);
+            append(&mut journal, &[b"one", b"two"]);
+            journal.file.set_len(len).unwrap();
+            let mut journal = open(&folder, 7);
+            assert_eq!(journal.read().unwrap().first().unwrap(), b"one", "{len} bytes");
+            assert_eq!(journal.file.metadata().unwrap().len(), JOURNAL_BYTES);
         }
     }
 
