@@ -738,6 +738,24 @@ impl Index {
         let sql = "UPDATE upload SET delivered = x'00' WHERE id = ?1";
         self.db.execute(sql, [id.as_bytes().as_slice()]).unwrap();
     }
+
+    /// The disk does not take the journal, for tests.
+    #[cfg(test)]
+    pub const fn fail_journal(&mut self, fails: bool) {
+        self.journal.fails = fails;
+    }
+
+    /// SQLite takes a transaction back instead of committing it, for tests.
+    #[cfg(test)]
+    #[allow(unsafe_code)]
+    pub fn refuse_commits(&self, refuses: bool) {
+        unsafe extern "C" fn refuse(_: *mut std::ffi::c_void) -> std::ffi::c_int {
+            1
+        }
+        let hook = refuses.then_some(refuse as unsafe extern "C" fn(_) -> _);
+        // SAFETY: the connection is open, and the hook touches nothing.
+        unsafe { rusqlite::ffi::sqlite3_commit_hook(self.db.handle(), hook, std::ptr::null_mut()) };
+    }
 }
 
 impl Drop for Index {

@@ -1081,11 +1081,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_that_cannot_be_recorded_harms_none_that_is_recorded_with_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut index = Index::open(&folder.path().join("index.db"), false, false).ok().unwrap();
-        let stored = |number: u8, total| Stored {
+    /// The first 50 bytes of an upload.
+    fn half(number: u8, total: u64) -> Stored {
+        Stored {
             offer: Offer { id: UploadId([number; 16]), ..offer(b"prelude") },
             extent: None,
             total,
@@ -1093,25 +1091,86 @@ mod tests {
             added: 50,
             sums: crate::disk::checksums::Checksums::default(),
             now: NOW,
+        }
+    }
+
+    /// Records halves of uploads of these lengths together; if not `in_journal`, the last is not for the journal.
+    fn record_all(index: &mut Index, all: &[(u8, u64)], in_journal: bool) -> Vec<index::Outcome> {
+        let job = |(at, (number, total)): (usize, &(u8, u64))| {
+            let stored = half(*number, *total);
+            let news = (in_journal || at + 1 < all.len()).then(|| operation::encode_record(&stored));
+            let terms = Terms { news, segment: None, is_urgent: true };
+            Arc::new(Job::new(terms, move |tx: &Connection, rules: &Rules| index::record(tx, rules, &stored)))
         };
+        let jobs: Vec<_> = all.iter().enumerate().map(job).collect();
+        index.commit_all(&jobs.iter().map(|job| job.clone() as Arc<dyn Step>).collect::<Vec<_>>());
+        jobs.iter().map(|job| job.take_outcome().unwrap()).collect()
+    }
+
+    #[test]
+    fn one_that_cannot_be_recorded_harms_none_that_is_recorded_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = Index::open(&folder.path().join("index.db"), false, false).ok().unwrap();
+        record_all(&mut index, &[(2, 100)], true);
         // A range set that means nothing, as a damaged row has.
-        let record_all = |index: &mut Index, all: &[(u8, u64)]| {
-            let job = |(number, total): &(u8, u64)| {
-                let stored = stored(*number, *total);
-                let news = Some(operation::encode_record(&stored));
-                let terms = Terms { news, segment: None, is_urgent: true };
-                Arc::new(Job::new(terms, move |tx: &Connection, rules: &Rules| index::record(tx, rules, &stored)))
-            };
-            let jobs: Vec<_> = all.iter().map(job).collect();
-            index.commit_all(&jobs.iter().map(|job| job.clone() as Arc<dyn Step>).collect::<Vec<_>>());
-            jobs.iter().map(|job| job.take_outcome().unwrap()).collect::<Vec<_>>()
-        };
-        record_all(&mut index, &[(2, 100)]);
         index.damage(UploadId([2; 16]));
-        let outcomes = record_all(&mut index, &[(1, 100), (2, 100), (3, 50)]);
+        let outcomes = record_all(&mut index, &[(1, 100), (2, 100), (3, 50)], true);
         assert!(matches!(outcomes[0], Ok(Ok(State::Receiving))) && matches!(outcomes[2], Ok(Ok(State::Stored))));
         assert!(matches!(outcomes[1], Err(StoreError::Damaged(_))));
         assert_eq!(index.kept().unwrap(), 150, "and none is recorded twice");
+    }
+
+    #[test]
+    fn a_commit_that_sqlite_refuses_takes_back_only_what_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Index::open(&folder.path().join("index.db"), true, false).ok().unwrap();
+        let found = |index: &mut Index| {
+            index.recover();
+            (1..=7).filter(|number| index.get(UploadId([*number; 16])).unwrap().is_some()).collect::<Vec<_>>()
+        };
+        let mut index = open();
+        record_all(&mut index, &[(1, 100), (2, 100)], true);
+        index.refuse_commits(true);
+        for group in [&[(3, 100)][..], &[(3, 100), (4, 100)], &[(3, 100), (4, 100), (5, 100)]] {
+            let outcomes = record_all(&mut index, group, false);
+            assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+            assert_eq!(found(&mut index), [1, 2], "what the journal has is there, and no more");
+        }
+        let closed = record_all(&mut index, &[(3, 100)], true);
+        assert!(closed[0].is_err(), "SQLite may have committed what it refused: the journal takes nothing meanwhile");
+        index.refuse_commits(false);
+        assert!(record_all(&mut index, &[(6, 100)], true)[0].is_ok());
+        assert_eq!((found(&mut index), index.kept().unwrap()), (vec![1, 2, 6], 150));
+        drop(index);
+        let mut index = open();
+        assert_eq!((found(&mut index), index.kept().unwrap()), (vec![1, 2, 6], 150));
+        record_all(&mut index, &[(7, 100)], true);
+        index.refuse_commits(true);
+        assert!(record_all(&mut index, &[(3, 100)], false)[0].is_err());
+        drop(index);
+        assert_eq!(found(&mut open()), [1, 2, 6, 7], "a crash in between takes nothing back either");
+    }
+
+    #[test]
+    fn what_the_journal_cannot_write_sqlite_commits() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Index::open(&folder.path().join("index.db"), true, false).ok().unwrap();
+        let has = |index: &mut Index, number| {
+            index.recover();
+            index.get(UploadId([number; 16])).unwrap().is_some()
+        };
+        let mut index = open();
+        record_all(&mut index, &[(1, 100)], true);
+        index.fail_journal(true);
+        assert!(record_all(&mut index, &[(2, 100)], true)[0].is_ok());
+        index.refuse_commits(true);
+        let outcomes = record_all(&mut index, &[(3, 100), (4, 100)], true);
+        assert!(outcomes.iter().all(Result::is_err), "nobody has it: {outcomes:?}");
+        assert_eq!([1, 2, 3, 4].map(|number| has(&mut index, number)), [true, true, false, false]);
+        // As if the process were killed: nothing is committed on the way out.
+        drop(index);
+        let mut index = open();
+        assert_eq!([1, 2].map(|number| has(&mut index, number)), [true, true]);
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub struct Journal {
     is_behind: bool,
     /// Nothing more of this epoch is written: SQLite may have committed what it said it could not, or the disk may have lost some of it.
     is_closed: bool,
+    /// Its syncs fail, for tests.
+    #[cfg(test)]
+    pub fails: bool,
 }
 
 impl Journal {
@@ -62,7 +65,16 @@ impl Journal {
                 path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())?;
             }
         }
-        Ok(Self { file, sync, epoch: 0, at: 0, is_behind: false, is_closed: false })
+        Ok(Self {
+            file,
+            sync,
+            epoch: 0,
+            at: 0,
+            is_behind: false,
+            is_closed: false,
+            #[cfg(test)]
+            fails: false,
+        })
     }
 
     /// Begins anew, in `epoch`: all that there is of earlier ones is committed.
@@ -153,6 +165,12 @@ impl Journal {
     /// # Errors
     /// If the disk does not take it. Then nobody knows what of it is there.
     pub fn sync(&mut self) -> io::Result<()> {
+        #[cfg(test)]
+        if self.fails && self.is_behind {
+            // The kernel tells it once, and has dropped what it could not write.
+            self.is_behind = false;
+            return Err(io::Error::other("the disk does not take it"));
+        }
         if self.is_behind && self.sync {
             self.file.sync_data()?;
         }
