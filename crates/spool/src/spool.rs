@@ -31,7 +31,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// How many uploads are read at a time by who looks at many: each may have a thousand spans.
@@ -200,6 +200,13 @@ impl Spool {
         if known.is_none() && offer.is_early() && shared.early().len() >= EARLY_MAX {
             return Err(BeginError::TooManyEarly(EARLY_MAX));
         }
+        if known.is_none() {
+            // One that is refused is to take no place in a segment.
+            let need = offer.total.map_or(0, |total| total.saturating_sub(offer.prelude.len() as u64));
+            if need > 0 || offer.total.is_none() {
+                drop(self.room_for(need)?);
+            }
+        }
         let live = Arc::new(self.open_live(offer, known)?);
         self.complete_offer(&live, offer)?;
         live.set_deadline(offer);
@@ -286,20 +293,25 @@ impl Spool {
         let missing = live.total.map_or(0, |total| total.saturating_sub(live.written.len()));
         let need = missing.saturating_sub(live.promised);
         if need > 0 || total.is_none() {
-            let disk = sys::free(&self.shared.folder)?;
-            let mut room = self.shared.room();
-            if !room.has_files(disk) {
-                return Err(BeginError::NoFiles(disk.files));
-            }
-            let free = room.free(disk);
-            if need > free || free == 0 {
-                return Err(BeginError::Full { need: need.max(1), free });
-            }
+            let mut room = self.room_for(need)?;
             let promised = need.min(PROMISED_MAX.saturating_sub(live.promised));
             room.promised += promised;
             live.promised += promised;
         }
         Ok(())
+    }
+
+    /// The books, if there is room for so many bytes, or for any.
+    fn room_for(&self, need: u64) -> Result<MutexGuard<'_, Room>, BeginError> {
+        let disk = sys::free(&self.shared.folder)?;
+        let room = self.shared.room();
+        if !room.has_files(disk) {
+            return Err(BeginError::NoFiles(disk.files));
+        }
+        match room.free(disk) {
+            free if need > free || free == 0 => Err(BeginError::Full { need: need.max(1), free }),
+            _ => Ok(room),
+        }
     }
 
     /// What is recorded of an upload.
@@ -1149,6 +1161,20 @@ mod tests {
         assert!(record_all(&mut index, &[(3, 100)], false)[0].is_err());
         drop(index);
         assert_eq!(found(&mut open()), [1, 2, 6, 7], "a crash in between takes nothing back either");
+    }
+
+    #[test]
+    fn an_upload_that_is_refused_takes_no_place_in_a_segment() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::open(Settings { quota_bytes: Some(99), ..Settings::new(folder.path()) }).unwrap();
+        for number in 0..9 {
+            let refused = spool.begin(&Offer { id: UploadId([number; 16]), ..offer(b"") });
+            assert!(matches!(refused, Err(BeginError::Full { need: 100, .. })), "{refused:?}");
+        }
+        let Begin::Take(intake) = spool.begin(&Offer { total: Some(99), ..offer(b"") }).unwrap() else {
+            panic!("it is new")
+        };
+        assert_eq!(intake.live.body.extent().unwrap().base, 0);
     }
 
     #[test]
