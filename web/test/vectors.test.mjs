@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { load } from "./sources.mjs";
 
 const folder = new URL("../../vectors/", import.meta.url);
-const vectors = readdirSync(folder).filter((name) => name.endsWith(".json"))
+const vectors = readdirSync(folder, { recursive: true }).filter((name) => name.endsWith(".json"))
   .map((name) => ({ name, ...JSON.parse(readFileSync(new URL(name, folder), "utf8")) }));
 const octets = (text) => new Uint8Array(Buffer.from(text, "base64url"));
 const sha256 = (data) => createHash("sha256").update(data).digest("hex");

@@ -9,10 +9,10 @@ import { load } from "./sources.mjs";
 
 const { openStored, witnessed } = await load("witness");
 const { forgetKnown } = await load("known");
-const folder = new URL("../../vectors/", import.meta.url);
+const folder = new URL("../../vectors/stored/", import.meta.url);
 const octets = (text) => new Uint8Array(Buffer.from(text, "base64url"));
 
-for (const name of readdirSync(folder).filter((name) => name.startsWith("stored-"))) {
+for (const name of readdirSync(folder)) {
   const vector = JSON.parse(readFileSync(new URL(name, folder), "utf8"));
   test(`${name}: ${vector.class}`, async () => {
     const opening = openStored(octets(vector.stored), vector.origin);

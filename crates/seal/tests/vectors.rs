@@ -1,4 +1,4 @@
-//! The shared test vectors, as `vectors/README.md` explains them. The folder is listed, so a new file is a new test;
+//! The shared test vectors, as `vectors/README.md` explains them. The folders are listed, so a new file is a new test;
 //! a body is opened whole, in odd pieces, and octet by octet.
 
 #[path = "../examples/make-vectors/make/mod.rs"]
@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Written down by others, and not to be made anew.
-const GIVEN: [&str; 2] = ["rfc8188-3.1.json", "rfc8188-3.2.json"];
+const GIVEN: [&str; 2] = ["rfc8188/3.1.json", "rfc8188/3.2.json"];
 
 #[test]
 fn the_committed_vectors_are_those_that_the_generator_makes() {
@@ -148,14 +148,16 @@ fn for_each(check: impl Fn(&Vector) -> Option<Verdict>) {
 }
 
 fn texts() -> BTreeMap<String, String> {
-    let files =
-        fs::read_dir(folder()).expect("the folder of vectors").map(|entry| entry.expect("a readable folder").path());
-    let vectors = files.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let inside = |folder: &Path| {
+        let entries = fs::read_dir(folder).expect("a folder of vectors");
+        entries.map(|entry| entry.expect("a readable folder").path()).collect::<Vec<_>>()
+    };
+    let folders = inside(&folder()).into_iter().filter(|path| path.is_dir());
     let read = |path: PathBuf| {
-        let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+        let name = path.strip_prefix(folder()).expect("it is inside").to_string_lossy().into_owned();
         (name, fs::read_to_string(&path).expect("a readable vector"))
     };
-    vectors.map(read).collect()
+    folders.flat_map(|kind| inside(&kind)).map(read).collect()
 }
 
 fn folder() -> PathBuf {
