@@ -1,7 +1,7 @@
 # Hoop's tasks. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help install setup demo demo-run demo-web screenshots bench figures quick test lint sbom fmt fuzz kill powercut vectors capi router static
+.PHONY: help install setup demo demo-run demo-web screenshots bench figures quick test lint book sbom fmt fuzz kill powercut vectors capi router static
 
 help: ## Lists these tasks
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +42,9 @@ lint: ## Checks format, lints, docs, scripts, licences, and known vulnerabilitie
 	@tools/test format clippy doc scripts licences
 	@command -v cargo-deny >/dev/null || { echo 'cargo-deny is missing: cargo install --locked cargo-deny'; exit 1; }
 	@cargo deny check
+
+book: ## Builds the docs as a book with search, into target/book (needs mdbook)
+	@tools/book
 
 sbom: ## Writes what the program is built from to target/hoop.cdx.json (CycloneDX)
 	@mkdir -p target && tools/sbom > target/hoop.cdx.json && echo target/hoop.cdx.json
