@@ -54,12 +54,19 @@ pub(super) struct Progress {
     reach: u64,
     /// How many of its bytes the index counts, and who pays for them.
     noted: Option<(u64, Option<Payer>)>,
+    /// The index has it with another total. That goes once a record opens.
+    replaces: bool,
 }
 
 impl Progress {
     /// Nothing has come.
     pub(super) fn paid_by(payer: Payer) -> Self {
         Self { payer: Some(payer), ..Self::default() }
+    }
+
+    /// Nothing has come, and the index has the upload with another total.
+    pub(super) fn instead_of_another(payer: Payer) -> Self {
+        Self { replaces: true, ..Self::paid_by(payer) }
     }
 
     /// What the index knows of an upload, with its body. If nobody has paid, `sender` does.
@@ -238,7 +245,8 @@ impl Arrival {
         Ok(())
     }
 
-    /// The body. If nothing has come before, it is made with the prelude in it. The caller has the turn to write.
+    /// The body. If nothing has come before, it is made with the prelude in it, in place of what has come with another
+    /// total. The caller has the turn to write.
     fn begun_body(&self, store: &Store) -> Result<Arc<dyn Sealed>, Problem> {
         if let Some(body) = &self.progress().body {
             return Ok(body.clone());
@@ -246,6 +254,11 @@ impl Arrival {
         let failed = |error: std::io::Error| store_problem(error.into());
         self.claims();
         self.check_claim()?;
+        let replaces = self.progress().replaces;
+        if replaces && !store.discard_now(self.admission.id()).map_err(store_problem)? {
+            return Err(Problem::new(Code::RangeInvalid, "the upload has another total").field("Content-Range"));
+        }
+        self.progress().replaces = false;
         let body = store.bodies().create(self.admission.id()).map_err(failed)?;
         let prelude = self.admission.prelude.encode();
         body.write_at(&prelude, 0).map_err(failed)?;

@@ -1,5 +1,5 @@
 //! Clears away uploads, bodies, notes and settings whose time is over ([`run`]). A [`round`] runs each minute, and
-//! again at once while there is more. A [`sweep`] runs each day.
+//! again at once while there is more. A [`sweep`] runs each day, in the same way.
 //!
 //! Promises: a wall clock that has jumped ends nothing (`docs/time.md`). A failure at one upload is logged and tried
 //! again the next time, and blocks no other.
@@ -41,12 +41,13 @@ pub async fn run(receive: Arc<Receive>, mut shutdown: Shutdown) {
     while !shutdown.is_requested() {
         let more = round(&receive).await;
         if Instant::now() >= next_sweep {
-            sweep(&receive).await;
-            next_sweep = Instant::now() + SWEEP;
+            let more = sweep(&receive, SWEEP_MAX).await;
+            next_sweep = Instant::now() + if more { Duration::ZERO } else { SWEEP };
         }
+        let wait = if more { Duration::ZERO } else { ROUND };
         tokio::select! {
             () = shutdown.requested() => {}
-            () = tokio::time::sleep(if more { Duration::ZERO } else { ROUND }) => {}
+            () = tokio::time::sleep(wait.min(next_sweep.saturating_duration_since(Instant::now()))) => {}
         }
     }
 }
@@ -117,17 +118,49 @@ impl Done {
     }
 }
 
-/// Deletes bodies that no upload has.
-async fn sweep(receive: &Receive) {
-    let orphans = receive.context.store.orphans(ORPHAN_SECS, SWEEP_MAX).await;
-    for id in logged("the bodies could not be looked through", orphans).unwrap_or_default() {
-        logged(
-            "a body without an upload could not be deleted",
-            receive.in_flight.remove_orphan(&receive.context.store, id).await,
-        );
+/// Deletes at most so many bodies that no upload has. Returns whether another sweep is due at once: there were as many,
+/// and nothing failed.
+async fn sweep(receive: &Receive, max: usize) -> bool {
+    let orphans = receive.context.store.orphans(ORPHAN_SECS, max).await;
+    let orphans = logged("the bodies could not be looked through", orphans).unwrap_or_default();
+    let mut more = orphans.len() >= max;
+    for id in orphans {
+        let removed = receive.in_flight.remove_orphan(&receive.context.store, id).await;
+        more &= logged("a body without an upload could not be deleted", removed).is_some();
     }
+    more
 }
 
 fn logged<T>(what: &'static str, result: Result<T, StoreError>) -> Option<T> {
     result.inspect_err(|error| tracing::error!(%error, "{what}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::context::Context;
+    use crate::store::{ENDED_MAX, Store};
+    use hoop_seal::{Keyring, KwsId, ServiceKey};
+    use std::fs::File;
+    use std::time::SystemTime;
+
+    #[tokio::test]
+    async fn a_sweep_goes_on_while_there_are_bodies_that_no_upload_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
+        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let config = Config::new(upstream, origin, keys, dir.path().to_owned());
+        let store = Store::open(dir.path(), ENDED_MAX).unwrap();
+        let receive = Receive::new(&config, Arc::new(Context::new(&config, store)));
+        let bodies = dir.path().join("bodies");
+        for n in 1..=5 {
+            let file = File::create(bodies.join(UploadId([n; 16]).to_hex())).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(ORPHAN_SECS + 9)).unwrap();
+        }
+        let left = || std::fs::read_dir(&bodies).unwrap().count();
+        assert_eq!((sweep(&receive, 2).await, left()), (true, 3));
+        assert_eq!((sweep(&receive, 2).await, left()), (true, 1));
+        assert_eq!((sweep(&receive, 2).await, left()), (false, 0));
+    }
 }

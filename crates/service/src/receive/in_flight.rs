@@ -110,8 +110,8 @@ impl InFlight {
                 return Ok(Entered::Known(Box::new(upload)));
             }
             Some(upload) if is_doubtful(&admission, &upload) => {
-                context.store.with(move |index| index.discard(id)).await.map_err(store_problem)?;
-                Arrival::new(admission, upload.created, Progress::paid_by(sender), None, claim)
+                let progress = Progress::instead_of_another(sender);
+                Arrival::new(admission, upload.created, progress, None, claim)
             }
             Some(upload) => {
                 same(&admission, &upload.prelude, upload.total)?;
@@ -216,7 +216,8 @@ async fn check_open(store: &Store, admission: &Admission) -> Result<(), Problem>
 }
 
 /// Whether a known upload was begun with another total that nothing has proven. Anybody who has one of its records can
-/// send it with a wrong total. Such a lie costs what has come so far, but not the upload.
+/// send it with a wrong total. Such a lie costs what has come so far, but not the upload. It costs nothing until the
+/// record opens.
 fn is_doubtful(admission: &Admission, known: &Upload) -> bool {
     let layout = Layout::for_total(admission.prelude.len(), admission.prelude.record_size(), known.total);
     known.state == State::Receiving

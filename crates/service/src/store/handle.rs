@@ -273,6 +273,17 @@ impl Store {
         self.parts.get()?.index.load(id)
     }
 
+    /// Forgets an upload of which nothing is proven ([`Index::discard`]). Returns whether none of that id is known now.
+    /// Blocking.
+    ///
+    /// # Errors
+    /// If the index fails.
+    pub fn discard_now(&self, id: UploadId) -> Result<bool, StoreError> {
+        let index = &self.parts.get()?.index;
+        index.discard(id)?;
+        Ok(index.load(id)?.is_none())
+    }
+
     /// Lets go of these kept uploads in one transaction, and deletes their bodies.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ pub trait Index: Notes + SavedSettings + Closed + Send + Sync {
     fn load(&self, id: UploadId) -> Result<Option<Upload>, StoreError>;
     /// Adds what was received of an upload ([`Upload::receive`]). With `first`, an unknown upload is put in.
     fn receive(&self, progress: &Upload, first: bool) -> Result<Changed, StoreError>;
-    /// Forgets an upload that is still being received and whose record 0 is not here.
+    /// Forgets an upload that is still being received, is not paused, and whose record 0 is not here.
     fn discard(&self, id: UploadId) -> Result<(), StoreError>;
     /// Applies a change.
     fn apply(&self, id: UploadId, change: Change, now: UnixTime) -> Result<Changed, StoreError>;

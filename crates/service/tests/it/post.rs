@@ -250,6 +250,38 @@ async fn a_lie_about_the_total_costs_time_and_not_the_upload() {
     assert_eq!(upstream.whole()[0].body, octets(300_000, 4));
 }
 
+/// Whoever has seen an upload's prelude can claim another total for it, without any of its records. What had come then
+/// lost its row, and its body stayed without one.
+#[tokio::test]
+async fn a_refused_claim_of_another_total_costs_an_upload_nothing() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| config.max_stored_bytes = 8 << 20).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal(&ticket, &octets(300_000, 4));
+    let path = format!("/hoop/post/{}", sealed.id);
+    let claim = async |total: usize, body: &[u8]| {
+        let start = sealed.layout.record(1).start;
+        let content_range = format!("bytes {start}-{}/{total}", start + body.len() as u64 - 1);
+        let fields = [("Content-Range", content_range.as_str()), ("Hoop-Prelude", &sealed.prelude.to_header())];
+        sidecar.send("PUT", &path, &fields, body).await
+    };
+    assert_eq!(sealed.put(sidecar.address, sealed.records(1, 4)).await.status, 202);
+    let before = sidecar.send("HEAD", &path, &[], b"").await;
+    let refused = claim(sealed.z.len() + 1, &[0; 65_536]).await;
+    assert_eq!(refused.problem(), (422, "record-corrupt".into()));
+    let after = sidecar.send("HEAD", &path, &[], b"").await;
+    assert_eq!((after.status, after.field("hoop-missing")), (200, before.field("hoop-missing")));
+    assert_eq!(sidecar.bodies(), std::slice::from_ref(&sealed.id));
+    // One whose record opens takes the body's place.
+    let record = sealed.layout.record(1);
+    let opens = claim(sealed.z.len() + 1, &sealed.z[record.start as usize..record.end as usize]).await;
+    assert_eq!((opens.status, sidecar.bodies().len()), (202, 1));
+    assert!(opens.field("hoop-missing").unwrap().contains(&format!(", {}-", record.end)), "{opens:?}");
+    assert_eq!(sealed.post(&sidecar).await.status, 202);
+    sidecar.reaches(&ticket.id, "accepted").await;
+    assert_eq!(upstream.whole()[0].body, octets(300_000, 4));
+}
+
 #[tokio::test]
 async fn a_message_that_breaks_off_keeps_its_whole_records() {
     let upstream = Upstream::willing().await;

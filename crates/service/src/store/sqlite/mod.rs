@@ -214,7 +214,7 @@ impl Index for SqliteIndex {
 
     fn discard(&self, id: UploadId) -> Result<(), StoreError> {
         self.in_group(move |transaction| {
-            let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL";
+            let sql = "DELETE FROM uploads WHERE id = ?1 AND state = 'receiving' AND owner IS NULL AND NOT paused";
             if transaction.prepare_cached(sql)?.execute([id.0])? > 0 {
                 notes::let_go(transaction, id)?;
             }
