@@ -209,10 +209,12 @@ pub enum Change {
     Hold(Reason),
     /// The application may have it, and its answer was lost.
     Lost(Reason),
-    /// This process has ended, or dropped an attempt, in the middle of a replay that the application cannot have taken,
-    /// or may take twice. That is no failure of the application. The attempt does not count, and the next is due at
-    /// once.
+    /// This process has ended in the middle of a replay that the application cannot have taken, or may take twice. That
+    /// is no failure of the application. The attempt does not count, and the next is due at once.
     Recover,
+    /// Its owner has paused it, so that the attempt was dropped. It counts: the application may have been sent most of
+    /// the upload.
+    CallBack,
     /// Its owner hands it over again, with the credentials in this token.
     Release {
         /// The token, sealed.
@@ -302,10 +304,11 @@ impl Upload {
             Change::Hold(reason) => (self.reason, self.answer) = (Some(reason), None),
             Change::Lost(reason) => (self.reason, self.kept) = (Some(reason), true),
             Change::LetGo => {}
+            Change::CallBack => self.next_attempt = self.next_of_owner(now),
             Change::Pause => self.paused = true,
-            Change::Resume => self.paused = false,
+            Change::Resume => (self.paused, self.next_attempt) = (false, self.next_of_owner(now)),
             Change::Release { token, owner, .. } => {
-                self.next_attempt = wait_of_release(self.attempts).map(|wait| now.plus_secs(wait));
+                self.next_attempt = self.next_of_owner(now);
                 (self.paused, self.failures) = (false, 0);
                 (self.reason, self.answer, self.receipt, self.token) = (None, None, None, Some(token));
                 if let Some(facts) = &mut self.facts {
@@ -316,6 +319,11 @@ impl Upload {
             Change::Expire => self.reason = Some(Reason::new(Code::UploadExpired, "")),
         }
         Ok(())
+    }
+
+    /// When an upload is due that its owner hands over again. None: at once.
+    fn next_of_owner(&self, now: UnixTime) -> Option<UnixTime> {
+        wait_of_owner(self.attempts).map(|wait| now.plus_secs(wait))
     }
 
     /// Whether a change may be made now.
@@ -368,18 +376,18 @@ impl Upload {
     }
 }
 
-/// Attempts after which a release waits. Nobody who tries another password, or mends what the application refused,
+/// Attempts after which a release or a resume waits. Nobody who tries another password, or mends what the application refused,
 /// needs as many at once.
 const AT_ONCE: u32 = 8;
 
-/// The longest that a release waits.
-const RELEASE_WAIT_MAX_SECS: u32 = 15 * 60;
+/// The longest that it waits.
+const OWNER_WAIT_MAX_SECS: u32 = 15 * 60;
 
-/// How long a release waits before its next attempt, in seconds. Each attempt sends the whole upload to the
+/// How long an upload waits that its owner releases or resumes, in seconds. Each attempt sends the whole upload to the
 /// application, and costs its owner nothing.
-fn wait_of_release(attempts: u32) -> Option<u32> {
+fn wait_of_owner(attempts: u32) -> Option<u32> {
     let doublings = attempts.checked_sub(AT_ONCE)?;
-    Some(1_u32.checked_shl(doublings).map_or(RELEASE_WAIT_MAX_SECS, |wait| wait.min(RELEASE_WAIT_MAX_SECS)))
+    Some(1_u32.checked_shl(doublings).map_or(OWNER_WAIT_MAX_SECS, |wait| wait.min(OWNER_WAIT_MAX_SECS)))
 }
 
 impl Change {
@@ -389,7 +397,9 @@ impl Change {
             Self::Pause | Self::Resume | Self::LetGo => state,
             Self::Claim => State::Replaying,
             Self::Commit => State::Committing,
-            Self::Retry { .. } | Self::Failed { .. } | Self::Recover | Self::Release { .. } => State::Received,
+            Self::Retry { .. } | Self::Failed { .. } | Self::Recover | Self::CallBack | Self::Release { .. } => {
+                State::Received
+            }
             Self::Answered { state, .. } => *state,
             Self::Hold(_) => State::Held,
             Self::Lost(_) => State::Unknown,
@@ -424,6 +434,7 @@ mod tests {
             answered(State::Held),
             Change::Lost(reason()),
             Change::Recover,
+            Change::CallBack,
             Change::Failed { at: UnixTime(9), reason: reason() },
             Change::Hold(reason()),
             release(false),
@@ -537,7 +548,27 @@ mod tests {
         assert!((1..AT_ONCE).all(|_| wait().is_none()));
         let waits: Vec<_> = (0..40).map(|_| wait().unwrap()).collect();
         assert_eq!(waits[..11], [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900]);
-        assert!(waits[11..].iter().all(|wait| *wait == RELEASE_WAIT_MAX_SECS));
+        assert!(waits[11..].iter().all(|wait| *wait == OWNER_WAIT_MAX_SECS));
+    }
+
+    #[test]
+    fn each_further_pause_of_a_replay_has_it_wait_longer() {
+        let mut upload = upload(State::Received);
+        let mut now = UnixTime(1_000);
+        let mut wait = |resumed: bool| {
+            let (called, resume) = (Change::CallBack, Change::Resume);
+            // The attempt may end before its owner resumes, or after.
+            let ends = if resumed { [resume, called] } else { [called, resume] };
+            for change in [Change::Claim, Change::Pause].into_iter().chain(ends) {
+                upload.apply(change, now).unwrap();
+            }
+            let wait = upload.next_attempt.map(|at| at.0 - now.0);
+            now = upload.next_attempt.unwrap_or(now);
+            wait
+        };
+        assert!((1..AT_ONCE).all(|n| wait(n % 2 == 0).is_none()));
+        let waits: Vec<_> = (0..12).map(|n| wait(n % 2 == 0).unwrap()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900]);
     }
 
     #[test]

@@ -255,7 +255,8 @@ async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
         Attempted::Held(reason) => Change::Hold(reason),
         Attempted::Failed(code, detail) => again(replay, &upload, Reason::new(code, detail), None),
         Attempted::Lost(code, detail) => lost(replay, &upload, code, detail),
-        Attempted::Abandoned => Change::Recover,
+        Attempted::Abandoned if shutdown.is_requested() => Change::Recover,
+        Attempted::Abandoned => Change::CallBack,
     };
     // An answer is worth waiting for a full disk. Without it the upload would be unknown after the next start.
     for _ in 0..NOTE_TRIES {

@@ -445,6 +445,33 @@ async fn stopping_an_upload_in_mid_replay_ends_the_attempt() {
     assert_eq!(upstream.whole().len(), 1);
 }
 
+/// Each attempt sends most of the upload to the application, and a pause costs its owner nothing.
+#[tokio::test]
+async fn an_upload_that_is_paused_in_mid_replay_again_and_again_waits() {
+    let upstream = Upstream::new(|_, _| Behaviour::Deaf).await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    seal(&ticket, &octets(24 << 20, 1)).post(&sidecar).await;
+    upstream.has(1).await;
+    let path = format!("/hoop/uploads/{}", ticket.id);
+    let fields = [("Hoop-Version", "1"), ("Hoop-Token", ticket.token.as_str()), ("Content-Type", "application/json")];
+    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    let status = loop {
+        for action in ["pause", "resume"] {
+            let body = format!("{{\"action\":\"{action}\"}}");
+            assert_eq!(sidecar.send("POST", &path, &fields, body.as_bytes()).await.status, 200);
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        let status = sidecar.status(&ticket.id).await;
+        if !status["next_attempt"].is_null() {
+            break status;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "after {} requests: {status}", upstream.arrivals().len());
+    };
+    let attempts = status["attempts"].as_u64().unwrap();
+    assert!(attempts >= 8 && upstream.arrivals().len() as u64 <= attempts, "{status}");
+}
+
 #[tokio::test]
 async fn a_replay_under_way_when_the_service_stops_goes_on_when_it_starts() {
     let upstream = Upstream::new(|number, _| match number {
