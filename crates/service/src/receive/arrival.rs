@@ -15,6 +15,7 @@ use hoop_http::{Code, Problem};
 use hoop_seal::Layout;
 use hoop_units::{ByteRange, RangeSet, UnixTime};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::watch;
 
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
 const SPANS_MAX: usize = 4096;
@@ -36,6 +37,8 @@ pub struct Arrival {
     /// after the other.
     flushed: Mutex<Option<RangeSet>>,
     pub(super) claim: Claim,
+    /// Why nothing more is taken, if its owner says so.
+    halted: watch::Sender<Option<Code>>,
 }
 
 /// What has come of an upload.
@@ -46,8 +49,6 @@ pub(super) struct Progress {
     facts: Option<Facts>,
     /// The body. It is made when the first record opens, so that nobody without a key fills the folder.
     body: Option<Arc<dyn Sealed>>,
-    /// Why nothing more is taken, if its owner says so.
-    halted: Option<Code>,
     /// Who pays for it.
     payer: Option<Payer>,
     /// It has room for so many bytes in all.
@@ -98,6 +99,7 @@ impl Arrival {
             writing: Mutex::default(),
             flushed: Mutex::new(flushed),
             claim,
+            halted: watch::Sender::new(None),
         };
         if is_known {
             arrival.claims();
@@ -139,12 +141,19 @@ impl Arrival {
 
     /// Ends its messages with this code, and refuses others. With none, lets them in again.
     pub(super) fn halt(&self, code: Option<Code>) {
-        self.progress().halted = code;
+        self.halted.send_replace(code);
     }
 
     /// Why nothing more is taken: `upload-paused` or `upload-stopped`.
     pub fn halted(&self) -> Option<Code> {
-        self.progress().halted
+        *self.halted.borrow()
+    }
+
+    /// Returns once nothing more is taken, with why.
+    pub async fn until_halted(&self) -> Code {
+        let mut halted = self.halted.subscribe();
+        let code = *halted.wait_for(Option::is_some).await.expect("its sender is in this arrival");
+        code.expect("it was waited for")
     }
 
     /// Whose it is, if record 0 is here.

@@ -199,7 +199,15 @@ impl Message {
             let last = (index + BATCH_RECORDS).min(end) - 1;
             let layout = &arrival.admission.layout;
             let wanted = (layout.record(last).end - layout.record(index).start) as usize;
-            let broken = fill(source, &mut octets, &mut prelude, wanted).await.err();
+            // A slow sender would keep a stopped upload's file open, which is deleted and takes its room still.
+            let filled = tokio::select! {
+                filled = fill(source, &mut octets, &mut prelude, wanted) => filled,
+                code = arrival.until_halted() => Err(refused(code, 0)),
+            };
+            if arrival.halted() == Some(Code::UploadStopped) {
+                return Err(refused(Code::UploadStopped, 0));
+            }
+            let broken = filled.err();
             let (next, len) = whole(&arrival.admission.layout, index, end, octets.len());
             let rest = octets.split_off(len);
             let batch = std::mem::replace(&mut octets, rest);

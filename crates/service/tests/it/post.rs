@@ -311,6 +311,38 @@ async fn a_message_that_breaks_off_keeps_its_whole_records() {
     assert_eq!(upstream.whole()[0].body, octets(400_000, 5));
 }
 
+/// The file of a stopped upload is deleted. It takes its room on the disk until nobody has it open.
+#[tokio::test]
+async fn stopping_an_upload_ends_a_message_that_brings_nothing_more() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::before(upstream.address).await;
+    let ticket = ticket(&sidecar).await;
+    let sealed = seal(&ticket, &octets(600_000, 5));
+    assert_eq!(sealed.put(sidecar.address, sealed.records(0, 2)).await.status, 202);
+    let request = sealed.put_request(sealed.records(2, 6));
+    let mut stream = tokio::net::TcpStream::connect(sidecar.address).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut stream, &request[..request.len() - 100_000]).await.unwrap();
+    let open = || {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap();
+        let paths = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+        paths.filter(|path| path.to_string_lossy().contains(&sealed.id)).count()
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while open() == 0 {
+        assert!(tokio::time::Instant::now() < deadline, "the message does not begin");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let path = format!("/hoop/uploads/{}", sealed.id);
+    assert_eq!(sidecar.send("DELETE", &path, &[("Hoop-Token", &ticket.token)], b"").await.status, 200);
+    let told = tokio::time::timeout(Duration::from_secs(20), wire::read_until(&mut stream, b"\r\n\r\n")).await;
+    let told = String::from_utf8(told.expect("it ends at once")).unwrap();
+    assert!(told.starts_with("HTTP/1.1 410 "), "{told}");
+    while open() > 0 {
+        assert!(tokio::time::Instant::now() < deadline, "the file is still open");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_sender_that_leaves_with_its_last_byte_has_brought_all() {
     use tokio::io::AsyncWriteExt as _;
