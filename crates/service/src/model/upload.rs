@@ -360,9 +360,13 @@ impl Upload {
         Ok(())
     }
 
-    /// The room that its body takes on disk while it is kept: what has come.
+    /// The room that it takes on disk while its body is kept: what has come, and of what is held its path, answer and
+    /// token as well, which can be longer. Those of what has ended are counted apart.
     pub fn room(&self) -> u64 {
-        self.received.len()
+        let path = self.facts.as_ref().map_or(0, |facts| facts.path.len());
+        let sealed = |octets: &Option<Vec<u8>>| octets.as_ref().map_or(0, Vec::len);
+        let row = if self.state == State::Held { path + sealed(&self.answer) + sealed(&self.token) } else { 0 };
+        self.received.len().saturating_add(row as u64)
     }
 
     /// Until when the bytes of what has ended are kept for its owner; none: they are not.

@@ -265,6 +265,19 @@ mod tests {
     }
 
     #[test]
+    fn answers_of_held_uploads_count_for_their_payer() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = index(dir.path(), 1 << 20);
+        let id = end(&index, 1, 1, ANSWER, State::Held);
+        let room = || (index.stored().unwrap(), index.paid_by(Payer::Address([1; 16])).unwrap().bytes);
+        let least = 1_000 + ANSWER as u64;
+        assert!(room().0 >= least && room().1 >= least, "{:?}", room());
+        let release = Change::Release { token: vec![1], owner: [1; 16], twice: false };
+        done(index.apply(id, release, UnixTime(9)).unwrap());
+        assert_eq!(room(), (1_000, 1_000), "the answer has gone");
+    }
+
+    #[test]
     fn a_released_upload_counts_again_only_once_it_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let index = index(dir.path(), 1 << 20);
