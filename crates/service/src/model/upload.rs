@@ -332,6 +332,8 @@ impl Upload {
             Change::Pause | Change::Resume => !self.state.is_final(),
             Change::Claim | Change::Commit if self.paused => false,
             Change::LetGo => self.kept,
+            // Past the gate its answer is waited for.
+            Change::CallBack => matches!(self.state, State::Replaying),
             Change::Release { twice, .. } => match self.state {
                 State::Held => true,
                 State::Rejected => self.kept,
@@ -612,6 +614,15 @@ mod tests {
         upload.apply(answered, UnixTime(6)).unwrap();
         assert_eq!((upload.state, upload.paused), (State::Accepted, false));
         assert!(upload.apply(Change::Pause, UnixTime(7)).is_err());
+    }
+
+    /// The pause may have been seen before the gate, and be over.
+    #[test]
+    fn only_before_the_gate_an_upload_is_called_back() {
+        for state in State::ALL {
+            let called_back = upload(state).apply(Change::CallBack, UnixTime(5)).is_ok();
+            assert_eq!(called_back, state == State::Replaying, "{state:?}");
+        }
     }
 
     #[test]

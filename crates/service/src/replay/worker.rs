@@ -239,7 +239,14 @@ async fn replay_one(replay: &Replay, upload: Upload, mut shutdown: Shutdown) {
         let mut attempt = std::pin::pin!(attempt::attempt(replay, &upload, &stop));
         tokio::select! {
             outcome = &mut attempt => outcome,
-            () = called_back(&context.store, id, &mut news) => Attempted::Abandoned,
+            () = called_back(&context.store, id, &mut news) => {
+                match context.store.apply(id, Change::CallBack, context.clock.unix()).await {
+                    // It has passed the gate meanwhile.
+                    Ok(Changed::Refused(Upload { state: State::Committing, .. })) => attempt.await,
+                    Ok(_) => return,
+                    Err(_) => Attempted::Abandoned,
+                }
+            }
             // Before the gate, dropping the attempt loses nothing. After it, the answer is worth waiting for.
             () = shutdown.requested() => match may_let_go(&context.store.load(id).await) {
                 true => Attempted::Abandoned,
