@@ -28,6 +28,9 @@ const WRITE_MAX: usize = 64 * 1024;
 /// After so many bytes those who wait for them have their turn: they find them in the processor's cache, and what is read next goes into the same buffers.
 const TURN: usize = 64 * 1024;
 
+/// What each frame counts besides its bytes. An empty one takes as long to look at, and a sender of nothing else would never let others have their turn.
+const FRAME_COST: usize = 64;
+
 /// A connection on which nothing has come for so long holds no buffers.
 const REST: Duration = Duration::from_secs(1);
 
@@ -43,6 +46,23 @@ pub(super) struct ConnConfig {
     pub(super) patience: Duration,
 }
 
+/// What has come since others had their turn.
+#[derive(Debug, Default)]
+struct Turn {
+    spent: usize,
+}
+
+impl Turn {
+    /// A frame, or a piece of one, of so many bytes has come. Lets others have their turn after [`TURN`].
+    async fn spend(&mut self, len: usize) {
+        self.spent += len + FRAME_COST;
+        if self.spent >= TURN {
+            self.spent = 0;
+            yield_now().await;
+        }
+    }
+}
+
 /// Frames over a stream, one message each way at a time: what comes before lanes do.
 pub(super) struct Conversation<S> {
     pub(super) stream: S,
@@ -54,7 +74,7 @@ pub(super) struct Conversation<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     /// The other end's next message.
     pub(super) async fn message(&mut self) -> io::Result<Bytes> {
-        let (mut buffers, mut message) = (Buffers::default(), BytesMut::new());
+        let (mut buffers, mut message, mut turn) = (Buffers::default(), BytesMut::new(), Turn::default());
         loop {
             match next_item(&mut self.stream, &mut buffers, &mut self.buffer, &mut self.frames).await? {
                 Item::Binary { last, bytes, .. } => {
@@ -66,6 +86,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
                 Item::Ping(_) | Item::Pong => {}
                 Item::Close => return Err(violated(Violation::Binding("a message"))),
             }
+            turn.spend(0).await;
         }
     }
 
@@ -185,23 +206,21 @@ impl<S: AsyncRead + Unpin> Reader<'_, S> {
             let answered = asked.answered(&mut self.stream, &mut self.buffer);
             timeout(self.config.idle, answered).await.map_err(|_| silent())??;
         }
-        let mut came = 0;
+        let mut turn = Turn::default();
         loop {
+            let mut len = 0;
             match self.next().await? {
                 Item::Binary { first, last, bytes } => {
-                    came += bytes.len();
+                    len = bytes.len();
                     if let Some(full) = self.shared.hear(first, last, bytes).map_err(violated)? {
                         self.wait_for_room(full).await;
-                    }
-                    if came >= TURN {
-                        came = 0;
-                        yield_now().await;
                     }
                 }
                 Item::Ping(bytes) => self.shared.answer(bytes),
                 Item::Pong => {}
                 Item::Close => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed by the other end")),
             }
+            turn.spend(len).await;
         }
     }
 
@@ -383,5 +402,80 @@ impl<S: AsyncWrite + Unpin> Writer<'_, S> {
             self.write().await?;
         }
         self.stream.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+    use tokio::io::ReadBuf;
+
+    /// So many bytes may come in one turn.
+    const MOST: usize = 4 * TURN;
+
+    /// A device that has sent frames without payload, as fast as they are read; in all, some MiB.
+    struct Flood {
+        frame: [u8; 6],
+        left: usize,
+    }
+
+    impl AsyncRead for Flood {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if self.left == 0 {
+                return Poll::Pending;
+            }
+            while self.left > 0 && out.remaining() >= self.frame.len() {
+                out.put_slice(&self.frame);
+                self.left -= 1;
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Flood {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn frames_without_payload_let_others_have_their_turn() {
+        const FRAMES: usize = 1 << 20;
+        // Masked: a ping, a pong, and a part of a message that never ends.
+        for head in [0x89, 0x8a, 0x00] {
+            for has_lanes in [false, true] {
+                let mut flood = Flood { frame: [head, 0x80, 0, 0, 0, 0], left: FRAMES };
+                let mut buffer = BytesMut::new();
+                if head == 0x00 {
+                    buffer.extend_from_slice(&[0x02, 0x80, 0, 0, 0, 0]);
+                }
+                let frames = Frames::new(Role::Server);
+                let shared = Shared::new(false);
+                let left = if has_lanes {
+                    let long = Duration::from_secs(60);
+                    let config = ConnConfig { role: Role::Server, idle: long, keep_alive: None, patience: long };
+                    let buffers = Buffers::default();
+                    let mut reader = Reader { stream: &mut flood, buffers, buffer, frames, shared: &shared, config };
+                    let _ = pin!(reader.run(None)).poll(&mut Context::from_waker(Waker::noop()));
+                    flood.left
+                } else {
+                    let mut conversation = Conversation { stream: flood, buffer, frames, role: Role::Server };
+                    let _ = pin!(conversation.message()).poll(&mut Context::from_waker(Waker::noop()));
+                    conversation.stream.left
+                };
+                let came = (FRAMES - left) * 6;
+                assert!(came <= MOST, "{came} bytes in one turn: {head:#x}, lanes: {has_lanes}");
+            }
+        }
     }
 }
