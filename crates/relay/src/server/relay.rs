@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -407,7 +407,7 @@ async fn relay(mut flow: FlowStream, carrying: Arc<Carrying>) {
         let share = carrying.shares.begin(name.host, Instant::now()).ok_or(codes::TOO_MANY)?;
         // A connection may outlive its flow, where the destination takes nothing of what is left: it counts until it has ended.
         let place = carrying.connections.take(name.host).await.map_err(|_| codes::UNREACHABLE)?;
-        let connection = connect(flow.service(), &carrying, name.host).await?;
+        let connection = connect(flow.service(), &carrying, name.host, place.is_wide).await?;
         Ok((Metered::new(connection, share, carrying.counters.clone()), place))
     };
     let connected = tokio::select! {
@@ -491,6 +491,13 @@ async fn is_given_up(status: &mut watch::Receiver<Status>) {
 const LOOKUPS: usize = 256;
 const LOOKUPS_OF_DEVICE: usize = 16;
 
+/// So many of a device's connections may have the kernel's buffers grow as it likes, to some megabytes each. What a destination sends and the
+/// device does not take lies there, and counts for nobody.
+const WIDE: usize = 32;
+
+/// The most that the kernel keeps for another, in bytes: at 50 ms to its destination it carries 20 Mbit/s. Linux takes it twice.
+const NARROW_BYTES: u32 = 128 << 10;
+
 /// So many at once, of all devices and of each.
 #[derive(Debug)]
 struct Places {
@@ -506,7 +513,7 @@ impl Places {
     }
 
     /// Waits for one of this device's. It is given back when what is returned is dropped.
-    async fn take(&self, host: HostId) -> Result<[OwnedSemaphorePermit; 2], AcquireError> {
+    async fn take(&self, host: HostId) -> Result<Place, AcquireError> {
         let own = {
             let mut devices = self.devices.lock();
             let known = devices.get(&host).and_then(Weak::upgrade);
@@ -517,9 +524,19 @@ impl Places {
                 own
             })
         };
+        let free = own.clone();
         let own = own.acquire_owned().await?;
-        Ok([own, self.all.clone().acquire_owned().await?])
+        let is_wide = self.of_device - free.available_permits() <= WIDE;
+        Ok(Place { is_wide, _permits: [own, self.all.clone().acquire_owned().await?] })
     }
+}
+
+/// A connection's place.
+#[derive(Debug)]
+struct Place {
+    /// Whether it is one of the first [`WIDE`].
+    is_wide: bool,
+    _permits: [OwnedSemaphorePermit; 2],
 }
 
 /// The addresses of `HOST:PORT`. A lookup that nobody waits for any more keeps its place until the resolver has answered.
@@ -533,7 +550,7 @@ async fn look_up(destination: &str, host: HostId, lookups: &Arc<Lookups>) -> Res
     found.await.ok().and_then(Result::ok).ok_or(codes::UNKNOWN_NAME)
 }
 
-async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<TcpStream, u64> {
+async fn connect(service: &str, carrying: &Carrying, host: HostId, is_wide: bool) -> Result<TcpStream, u64> {
     let (destination, is_awaited) = match (service.strip_prefix(CONNECT), service.strip_prefix(TCP)) {
         (Some(destination), _) => (destination, true),
         (None, Some(destination)) => (destination, false),
@@ -568,7 +585,7 @@ async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<Tcp
         }
         return Err(codes::FORBIDDEN);
     }
-    let connection = timeout(CONNECT_MAX, connect_to(&may, &carrying.shares, host)).await;
+    let connection = timeout(CONNECT_MAX, connect_to(&may, &carrying.shares, host, is_wide)).await;
     let connection = connection.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let connection = connection.map_err(|error| if is_awaited { code_of(&error) } else { codes::UNREACHABLE })?;
     // What a flow brings is as large as it will be.
@@ -577,13 +594,13 @@ async fn connect(service: &str, carrying: &Carrying, host: HostId) -> Result<Tcp
 }
 
 /// Connects to the first that takes it, as [`TcpStream::connect`] does. Each after the first counts as one more connection that the device begins: a name of its own may have thousands of addresses.
-async fn connect_to(addresses: &[SocketAddr], shares: &Shares, host: HostId) -> io::Result<TcpStream> {
+async fn connect_to(addresses: &[SocketAddr], shares: &Shares, host: HostId, is_wide: bool) -> io::Result<TcpStream> {
     let mut tried = Err(io::ErrorKind::AddrNotAvailable.into());
     for (at, address) in addresses.iter().enumerate() {
         if at > 0 && shares.begin(host, Instant::now()).is_none() {
             break;
         }
-        tried = TcpStream::connect(address).await;
+        tried = connect_socket(*address, is_wide).await;
         if tried.is_ok() {
             break;
         }
@@ -591,10 +608,20 @@ async fn connect_to(addresses: &[SocketAddr], shares: &Shares, host: HostId) -> 
     tried
 }
 
+async fn connect_socket(address: SocketAddr, is_wide: bool) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if !is_wide {
+        // Before it connects, so that the window fits.
+        socket.set_recv_buffer_size(NARROW_BYTES)?;
+    }
+    socket.connect(address).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::IpAddr;
+    use tokio::io::AsyncReadExt as _;
 
     /// What a relay at this port has that knows one device.
     fn carrying(folder: &Path, port: u16) -> impl Fn() -> Carrying {
@@ -624,7 +651,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let carrying = carrying(folder.path(), listener.local_addr().unwrap().port() ^ 1);
         let connect = async |service: &str, allowed: &Allowed| {
-            connect(service, &Carrying { allowed: allowed.clone(), ..carrying() }, HostId([1; 20])).await
+            connect(service, &Carrying { allowed: allowed.clone(), ..carrying() }, HostId([1; 20]), true).await
         };
         assert_eq!(connect(&here, &none).await.unwrap_err(), codes::FORBIDDEN);
         assert_eq!(connect("tcp:[::ffff:127.0.0.1]:1", &none).await.unwrap_err(), codes::FORBIDDEN);
@@ -747,7 +774,7 @@ mod tests {
             std::fs::write(&path, format!("{listed}[only]\n{} = [\"{only}\"]\n", "01".repeat(20))).unwrap();
             let carrying = Carrying { allowed: Allowed { any: true, ..Allowed::default() }, ..carrying() };
             let to = format!("tcp:{}", listener.local_addr().unwrap());
-            let connected = connect(&to, &carrying, HostId([1; 20])).await;
+            let connected = connect(&to, &carrying, HostId([1; 20]), true).await;
             assert_eq!(connected.map(drop).err(), (!may).then_some(codes::FORBIDDEN), "{only}");
         }
         std::fs::write(&path, format!("[only]\n{} = [\"everywhere\"]\n", "01".repeat(20))).unwrap();
@@ -766,7 +793,7 @@ mod tests {
         for (begun_per_minute, is_reached) in [(0, true), (9, true), (5, false)] {
             let shares = Shares::new(ShareLimits { begun_per_minute, rate: None });
             let _begun = shares.begin(host, Instant::now()).unwrap();
-            let connection = connect_to(&addresses, &shares, host).await;
+            let connection = connect_to(&addresses, &shares, host, true).await;
             assert_eq!(connection.is_ok(), is_reached, "{begun_per_minute}");
             assert_eq!(shares.begin(host, Instant::now()).is_none(), begun_per_minute > 0, "all of it is used up");
         }
@@ -787,6 +814,41 @@ mod tests {
         let (first, second) = (take(one).await, take(one).await);
         assert!(first.is_some() && second.is_some() && take(one).await.is_none());
         assert_eq!(places.devices.lock().len(), 1, "who has none is forgotten");
+    }
+
+    #[tokio::test]
+    async fn the_kernel_keeps_little_for_what_a_device_has_many_of() {
+        let places = Places::new(100, 100);
+        let mut held = Vec::new();
+        for number in 0..2 * WIDE {
+            held.push(places.take(HostId([1; 20])).await.unwrap());
+            assert_eq!(held.last().unwrap().is_wide, number < WIDE);
+        }
+        assert!(places.take(HostId([2; 20])).await.unwrap().is_wide, "another device has its own");
+        assert!(unread_of(true).await > 2 * unread_of(false).await);
+        assert!(unread_of(false).await <= 2 * NARROW_BYTES as usize);
+    }
+
+    /// How much of what a destination sends lies in the kernel, when a reader who had his window grow takes nothing more.
+    async fn unread_of(is_wide: bool) -> usize {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut reader = connect_socket(listener.local_addr().unwrap(), is_wide).await.unwrap();
+        let (mut writer, _) = listener.accept().await.unwrap();
+        let writing = tokio::spawn(async move {
+            let bytes = vec![0; 1 << 20];
+            while writer.write_all(&bytes).await.is_ok() {}
+        });
+        let mut buffer = vec![0; 32 << 20];
+        for _ in 0..64 {
+            reader.read_exact(&mut buffer[..1 << 20]).await.unwrap();
+        }
+        let (mut before, mut unread) = (0, 1);
+        while unread > before {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            (before, unread) = (unread, reader.peek(&mut buffer).await.unwrap());
+        }
+        writing.abort();
+        unread
     }
 
     /// The certificate that a device is shown which takes any of these.
