@@ -1,27 +1,16 @@
 """The book of the docs (tools/book) has each page of docs/, and no link in it leads to a file that is not there."""
 
-import importlib.machinery
-import importlib.util
-import sys
 import tempfile
 import unittest
 from pathlib import Path
-from unittest import mock
 
 from metadata import ROOT
-
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("book", str(ROOT / "tools/book"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("book", loader))
-    with mock.patch.object(sys, "dont_write_bytecode", True):
-        loader.exec_module(module)
-    return module
+from tools import load
 
 
 class Book(unittest.TestCase):
     def setUp(self):
-        self.tool = load()
+        self.tool = load("book")
 
     def test_the_summary_lists_each_page_of_docs_once(self):
         pages = self.tool.pages()

@@ -1,26 +1,15 @@
 """Every test that tests/promises.txt names beside a promise is there, and so is every test that docs/security.md names beside an attack."""
 
-import importlib.machinery
-import importlib.util
 import re
-import sys
 import unittest
-from unittest import mock
 
 from metadata import ROOT
-
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("promises", str(ROOT / "tools/promises"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("promises", loader))
-    with mock.patch.object(sys, "dont_write_bytecode", True):
-        loader.exec_module(module)
-    return module
+from tools import load
 
 
 class Promises(unittest.TestCase):
     def setUp(self):
-        self.tool = load()
+        self.tool = load("promises")
 
     def test_each_promise_names_tests_that_exist_and_the_page_is_current(self):
         text, missing = self.tool.page(self.tool.promises(self.tool.LIST.read_text()))

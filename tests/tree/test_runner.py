@@ -1,8 +1,6 @@
 """The runner itself: nothing that went wrong may look as if it had passed."""
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import sys
 import tempfile
@@ -10,19 +8,12 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from metadata import ROOT
+from tools import load
 
 CARGO = """
 test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
 test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 """
-
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("runner", str(ROOT / "tools/test"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("runner", loader))
-    loader.exec_module(module)
-    return module
 
 
 class Runner(unittest.TestCase):
@@ -32,7 +23,7 @@ class Runner(unittest.TestCase):
         return lines[-1], status
 
     def lines_of(self, **parts):
-        runner = load()
+        runner = load("test")
         runner.PARTS = {
             name: (lambda script=script: ["sh", "-c", script], getattr(runner, reader))
             for name, (script, reader) in parts.items()
@@ -74,7 +65,7 @@ class Runner(unittest.TestCase):
         self.assertEqual(self.run_parts(a=("true", "node_tests")), ("0 passed, 1 failed", 1))
 
     def test_a_part_that_is_not_installed_is_a_failure(self):
-        runner = load()
+        runner = load("test")
         with tempfile.TemporaryDirectory() as folder:
             broke = runner.execute(lambda: ["no-such-program-anywhere"], Path(folder) / "log")
         self.assertIn("is not installed", broke)
