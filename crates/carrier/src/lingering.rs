@@ -1,13 +1,23 @@
 //! Connections of QUIC that are over and still take memory: [`Lingering`].
 //!
-//! A connection that has ended is kept for three probe timeouts (RFC 9000 §10.2), so that late packets are answered: for three seconds where no round trip was measured, and some 45 KB
-//! each. Whoever begins handshakes and leaves them, or has them make way, pays nothing for that; so they are counted against his address.
+//! QUIC keeps a connection that has ended for three probe timeouts (RFC 9000 §10.2), so that late packets are answered: three seconds where no round trip was measured, and some 45 KB
+//! each. A client that acknowledges late makes these timeouts as long as it likes; so a server ends such a connection after [`LINGER_MAX`]. A late packet is answered by a stateless
+//! reset then. Whoever begins handshakes and leaves them, or has them make way, pays nothing for what lingers; so it is counted against his address.
 
 use hoop_units::DeviceId;
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+/// How long a connection lingers at most: three probe timeouts where no round trip was measured.
+pub(crate) const LINGER_MAX: Duration = Duration::from_secs(3);
 
 /// Counts the connections of each address (IPv6: of a /64), and those of them that are of use: a handshake that goes on, or a carrier. The others linger.
 #[derive(Clone, Debug)]
@@ -42,11 +52,45 @@ pub(crate) struct There {
     counted: Arc<Mutex<Counted>>,
 }
 
-/// A connection is of use, until this is dropped.
+/// A connection is of use, until this is dropped. It is forgotten [`LINGER_MAX`] later.
 #[derive(Debug)]
 pub(crate) struct OfUse {
     peer: DeviceId,
     counted: Arc<Mutex<Counted>>,
+    driver: Option<AbortHandle>,
+}
+
+impl OfUse {
+    /// The task that runs the connection.
+    pub(crate) fn set_driver(&mut self, driver: Option<AbortHandle>) {
+        self.driver = driver;
+    }
+}
+
+/// Runs a listener's endpoint and connections as tokio does, and tells which task it began last.
+#[derive(Default, Debug)]
+pub(crate) struct Drivers(Mutex<Option<AbortHandle>>);
+
+impl Drivers {
+    /// The task that was begun last, once.
+    pub(crate) fn last(&self) -> Option<AbortHandle> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Runtime for Drivers {
+    fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        TokioRuntime.new_timer(at)
+    }
+
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        let task = tokio::spawn(driver).abort_handle();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        TokioRuntime.wrap_udp_socket(socket)
+    }
 }
 
 fn lock(counted: &Mutex<Counted>) -> MutexGuard<'_, Counted> {
@@ -92,7 +136,7 @@ impl Lingering {
             count.there += 1;
             count.of_use += 1;
         });
-        (There { peer, counted: counted() }, OfUse { peer, counted: counted() })
+        (There { peer, counted: counted() }, OfUse { peer, counted: counted(), driver: None })
     }
 }
 
@@ -105,6 +149,13 @@ impl Drop for There {
 impl Drop for OfUse {
     fn drop(&mut self) {
         lock(&self.counted).change(self.peer, |count| count.of_use -= 1);
+        // Without a runtime, the task has ended with it. quinn forgets a connection whose task is dropped, once nobody else has it.
+        if let (Some(driver), Ok(runtime)) = (self.driver.take(), Handle::try_current()) {
+            runtime.spawn(async move {
+                tokio::time::sleep(LINGER_MAX).await;
+                driver.abort();
+            });
+        }
     }
 }
 

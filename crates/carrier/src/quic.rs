@@ -8,9 +8,9 @@
 //!
 //! **Floods.** A first packet costs its sender nothing. Once [`QuicLimits::retry_from`] handshakes are under way, a device must show by a Retry (RFC 9000 §8.1.2)
 //! that it receives what is sent to its address; that costs the server one packet and no memory. What is kept is bounded by [`QuicLimits`],
-//! and so is what QUIC keeps of connections that are over.
+//! and so is what QUIC keeps of connections that are over: a server forgets those after three seconds.
 
-use crate::lingering::{Lingering, OfUse, There};
+use crate::lingering::{Drivers, Lingering, OfUse, There};
 use crate::peers::{Peers, Place};
 use crate::resets::ResetKey;
 use crate::silence::{Sample, until_silent};
@@ -23,13 +23,13 @@ use quinn::congestion::{BbrConfig, Controller, ControllerFactory, CubicConfig};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
     ConnectionError, ConnectionStats, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig, ReadError,
-    TokioRuntime, TransportConfig, VarInt, WriteError,
+    TransportConfig, VarInt, WriteError,
 };
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
@@ -61,6 +61,9 @@ const TURN: usize = 64 * 1024;
 /// How long others wait for a lane's turn: one whose other end takes nothing must not hold them up.
 const TURN_TIME: Duration = Duration::from_secs(1);
 
+/// How long a server keeps what a lane that has ended has sent and nobody acknowledged: several round trips of the worst network. Its flow no longer answers for that memory.
+const FINISH_MAX: Duration = Duration::from_secs(5);
+
 /// Of its lanes' octets a connection takes over as many as its congestion window has, a quarter more, and these, up to [`QuicOptions::send_window`]: what is under way, and what is
 /// ready for when some of it is acknowledged. More would wait there for no use, where neither another lane's octets can pass them nor another carrier take them.
 const AHEAD: u64 = 64 * 1024;
@@ -87,7 +90,7 @@ pub struct QuicOptions {
     /// 70 octets ready for each that is allowed.
     pub lanes: u32,
     /// What may be sent and not acknowledged by QUIC, in octets, at most; less while its congestion window is small. Default: a device's 8 MiB (640 Mbit/s at 100 ms), a server's
-    /// 1 MiB, so that a thousand devices that read nothing hold 1 GiB.
+    /// 1 MiB, so that a thousand devices that read nothing hold 1 GiB. A server sends a stranger, and a device's carriers after its first 32, at most 128 KiB ahead.
     pub send_window: u64,
     /// What the other end may send of one lane before it is read, in octets; default: 1.25 MiB (100 Mbit/s at 100 ms).
     pub lane_window: u32,
@@ -244,7 +247,7 @@ pub struct QuicLimits {
     pub handshake_time: Duration,
     /// Connections at once; more are refused. Default: 20,000, some 40 KB each.
     pub connections: usize,
-    /// Connections that have ended and are remembered for their late packets, for three seconds or so, some 45 KB each. When there are as many, an address that has any begins no more.
+    /// Connections that have ended and are remembered for their late packets, for three seconds at most, some 45 KB each. When there are as many, an address that has any begins no more.
     /// Default: 1,024.
     pub lingering: usize,
     /// The same of one address; more are refused. Default: 128, which is 40 handshakes a second that come to nothing.
@@ -334,8 +337,8 @@ impl QuicListener {
             .incoming_buffer_size_total(INCOMING_BYTES * INCOMING_MAX as u64);
         let socket = udp_socket(address)?;
         socket.bind(&address.into())?;
-        let runtime = Arc::new(TokioRuntime);
-        let endpoint = quinn::Endpoint::new(options.endpoint()?, Some(config.clone()), socket.into(), runtime)?;
+        let drivers = Arc::<Drivers>::default();
+        let endpoint = quinn::Endpoint::new(options.endpoint()?, Some(config.clone()), socket.into(), drivers.clone())?;
         let (hand_over, accepted) = mpsc::channel(1);
         let peers = Peers::new(limits.handshakes, limits.handshakes_per_peer);
         let admitting = Admitting {
@@ -343,6 +346,7 @@ impl QuicListener {
             limits: limits.clone(),
             peers: peers.clone(),
             lingering: Lingering::new(limits.lingering, limits.lingering_per_peer),
+            drivers,
             hand_over,
             config,
             options: options.clone(),
@@ -390,6 +394,7 @@ struct Admitting {
     limits: QuicLimits,
     peers: Peers,
     lingering: Lingering,
+    drivers: Arc<Drivers>,
     hand_over: mpsc::Sender<QuicCarrier>,
     config: quinn::ServerConfig,
     options: QuicOptions,
@@ -442,19 +447,21 @@ impl Admitting {
     }
 
     fn shake_hands(&self, incoming: Incoming, place: Place) {
-        let (there, of_use) = self.lingering.begin(incoming.remote_address().ip());
+        let (there, mut of_use) = self.lingering.begin(incoming.remote_address().ip());
         let Ok(config) = self.config(there) else { return };
         // An error is that of a packet which is no first packet of a handshake.
         let Ok(connecting) = incoming.accept_with(config) else { return };
+        of_use.set_driver(self.drivers.last());
         let (limit, hand_over) = (self.limits.handshake_time, self.hand_over.clone());
         let QuicOptions { send_window, receive_window, lanes, .. } = self.options;
         let key = place.key();
         self.peers.set_use(key, of_use);
         let task = tokio::spawn(async move {
             let Ok(Ok(connection)) = tokio::time::timeout(limit, connecting).await else { return };
-            let Ok(mut carrier) = QuicCarrier::new(connection.clone(), send_window, lanes) else { return };
-            carrier.receive_window = Some(VarInt::from_u32(receive_window));
-            carrier._of_use = place.take_use();
+            let first_window = send_window.min(u64::from(STRANGER_WINDOW));
+            let Ok(mut carrier) = QuicCarrier::new(connection.clone(), first_window, lanes) else { return };
+            carrier.windows = Some(Windows { receive: VarInt::from_u32(receive_window), send: send_window });
+            carrier.of_use = place.take_use().map(Arc::new);
             tokio::select! {
                 _ = hand_over.send(carrier) => {}
                 _ = connection.closed() => {}
@@ -470,16 +477,29 @@ impl Admitting {
 pub struct QuicCarrier {
     connection: quinn::Connection,
     binding: Binding,
-    turns: Arc<Mutex<()>>,
-    /// The most that it is to take over.
-    send_window: u64,
+    sending: Arc<Sending>,
     /// At a server, the most lanes at once that the device is to have, and how many it is allowed now.
     lanes: u32,
     allowed: AtomicU32,
-    /// At a server, what the device may send once it is known.
-    receive_window: Option<VarInt>,
-    /// At a server, it is counted as long as it is there.
-    _of_use: Option<OfUse>,
+    /// At a server, the windows once the device is known.
+    windows: Option<Windows>,
+    /// At a server, it is counted as long as it or one of its lanes is there.
+    of_use: Option<Arc<OfUse>>,
+}
+
+/// What the lanes of a carrier share as they send.
+#[derive(Debug)]
+struct Sending {
+    turn: Mutex<()>,
+    /// The most that the connection is to take over, in bytes.
+    window: AtomicU64,
+}
+
+/// What a device that is known may send, and what is sent to it ahead of its acknowledgments, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    receive: VarInt,
+    send: u64,
 }
 
 impl QuicCarrier {
@@ -489,13 +509,13 @@ impl QuicCarrier {
             .export_keying_material(&mut binding, EXPORTER_LABEL, b"")
             .map_err(|_| io::Error::other("TLS exported no binding"))?;
         let allowed = AtomicU32::new(lanes.min(LANES_FIRST));
-        let (binding, turns) = (Binding(binding), Arc::default());
-        Ok(Self { connection, binding, turns, send_window, lanes, allowed, receive_window: None, _of_use: None })
+        let sending = Arc::new(Sending { turn: Mutex::default(), window: AtomicU64::new(send_window) });
+        Ok(Self { connection, binding: Binding(binding), sending, lanes, allowed, windows: None, of_use: None })
     }
 
     /// Allows the device twice as many lanes if it has half of those that it may have.
     fn allow_lanes(&self) {
-        let (allowed, there) = (self.allowed.load(Ordering::Relaxed), Arc::strong_count(&self.turns) - 1);
+        let (allowed, there) = (self.allowed.load(Ordering::Relaxed), Arc::strong_count(&self.sending) - 1);
         if allowed < self.lanes && there >= allowed as usize / 2 {
             let more = allowed.saturating_mul(2).min(self.lanes);
             self.allowed.store(more, Ordering::Relaxed);
@@ -504,9 +524,10 @@ impl QuicCarrier {
     }
 
     fn lane(&self, (stream, receive): (quinn::SendStream, quinn::RecvStream)) -> Lane {
-        let (connection, turns, send_window) = (self.connection.clone(), self.turns.clone(), self.send_window);
-        let sender = QuicSender { stream, turns, connection, send_window, finished: false };
-        Lane { sender: Box::new(sender), receiver: Box::new(QuicReceiver(receive)) }
+        let (connection, sending) = (self.connection.clone(), self.sending.clone());
+        let sender = QuicSender { stream: Some(stream), sending, connection, of_use: self.of_use.clone() };
+        let receiver = QuicReceiver { stream: receive, _of_use: self.of_use.clone() };
+        Lane { sender: Box::new(sender), receiver: Box::new(receiver) }
     }
 
     /// The other end's address; it changes when a device moves.
@@ -555,8 +576,9 @@ impl Carrier for QuicCarrier {
     }
 
     fn is_known(&self) {
-        if let Some(window) = self.receive_window {
-            self.connection.set_receive_window(window);
+        if let Some(windows) = self.windows {
+            self.connection.set_receive_window(windows.receive);
+            self.sending.window.store(windows.send, Ordering::Relaxed);
         }
     }
 
@@ -630,18 +652,20 @@ pub fn is_answer(error: &io::Error) -> bool {
 
 #[derive(Debug)]
 struct QuicSender {
-    stream: quinn::SendStream,
+    /// None once it is finished.
+    stream: Option<quinn::SendStream>,
     /// Of all lanes of the carrier.
-    turns: Arc<Mutex<()>>,
+    sending: Arc<Sending>,
     connection: quinn::Connection,
-    send_window: u64,
-    finished: bool,
+    /// At a server.
+    of_use: Option<Arc<OfUse>>,
 }
 
 impl QuicSender {
     /// Lanes take turns where there is room for some of them only: quinn wakes all who wait for room, the latest first, and who is first takes all of it, so that many
     /// would never have any.
     async fn send_in_turns(&mut self, mut chunks: &mut [Bytes]) -> io::Result<()> {
+        let stream = self.stream.as_mut().ok_or_else(broken_off)?;
         while !chunks.is_empty() {
             let (mut many, mut len) = (0, 0);
             while many < chunks.len() && len < TURN {
@@ -650,11 +674,11 @@ impl QuicSender {
             }
             let (now, later) = chunks.split_at_mut(many);
             chunks = later;
-            let turn = self.turns.lock().await;
+            let turn = self.sending.turn.lock().await;
             let congestion_window = self.connection.stats().path.cwnd;
             let ahead = congestion_window.saturating_add(congestion_window / 4 + AHEAD);
-            self.connection.set_send_window(ahead.min(self.send_window));
-            let write = self.stream.write_all_chunks(now);
+            self.connection.set_send_window(ahead.min(self.sending.window.load(Ordering::Relaxed)));
+            let write = stream.write_all_chunks(now);
             tokio::pin!(write);
             let written = tokio::select! {
                 biased;
@@ -673,8 +697,8 @@ impl QuicSender {
 impl Drop for QuicSender {
     fn drop(&mut self) {
         // quinn would finish the stream.
-        if !self.finished {
-            let _ = self.stream.reset(CODE);
+        if let Some(stream) = &mut self.stream {
+            let _ = stream.reset(CODE);
         }
     }
 }
@@ -693,20 +717,31 @@ impl LaneSender for QuicSender {
 
     fn finish(&mut self) -> Pending<'_, io::Result<()>> {
         Box::pin(async {
-            self.stream.finish().map_err(|_| broken_off())?;
-            self.finished = true;
+            let mut stream = self.stream.take().ok_or_else(broken_off)?;
+            stream.finish().map_err(|_| broken_off())?;
+            if let Some(of_use) = self.of_use.clone() {
+                tokio::spawn(async move {
+                    if tokio::time::timeout(FINISH_MAX, stream.stopped()).await.is_err() {
+                        let _ = stream.reset(CODE);
+                    }
+                    drop(of_use);
+                });
+            }
             Ok(())
         })
     }
 }
 
 #[derive(Debug)]
-struct QuicReceiver(quinn::RecvStream);
+struct QuicReceiver {
+    stream: quinn::RecvStream,
+    _of_use: Option<Arc<OfUse>>,
+}
 
 impl LaneReceiver for QuicReceiver {
     fn receive(&mut self, most: usize) -> Pending<'_, io::Result<Option<Bytes>>> {
         Box::pin(async move {
-            match self.0.read_chunk(most, true).await {
+            match self.stream.read_chunk(most, true).await {
                 Ok(chunk) => Ok(chunk.map(|chunk| chunk.bytes)),
                 Err(error) => Err(unread(error)),
             }
@@ -714,7 +749,7 @@ impl LaneReceiver for QuicReceiver {
     }
 
     fn receive_chunks<'a>(&'a mut self, chunks: &'a mut [Bytes]) -> Pending<'a, io::Result<Option<usize>>> {
-        Box::pin(async move { self.0.read_chunks(chunks).await.map_err(unread) })
+        Box::pin(async move { self.stream.read_chunks(chunks).await.map_err(unread) })
     }
 }
 

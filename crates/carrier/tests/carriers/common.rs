@@ -10,7 +10,7 @@ use hoop_flow::Binding;
 use rustls::pki_types::PrivateKeyDer;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -185,8 +185,13 @@ pub struct Way {
 
 impl Way {
     pub async fn to(server: SocketAddr) -> Self {
-        let front = UdpSocket::bind(any_port(V4)).await.expect("a socket");
-        let back = UdpSocket::bind(any_port(V4)).await.expect("a socket");
+        Self::late(server, Duration::ZERO).await
+    }
+
+    /// Each packet is sent on so much later.
+    pub async fn late(server: SocketAddr, delay: Duration) -> Self {
+        let front = Arc::new(UdpSocket::bind(any_port(V4)).await.expect("a socket"));
+        let back = Arc::new(UdpSocket::bind(any_port(V4)).await.expect("a socket"));
         let (open, is_open) = watch::channel(true);
         let address = front.local_addr().expect("an address");
         tokio::spawn(async move {
@@ -203,11 +208,19 @@ impl Way {
                 if !*is_open.borrow() {
                     continue;
                 }
-                let _ = match (there, device) {
-                    (true, _) => back.send_to(&out[..len], server).await,
-                    (false, Some(device)) => front.send_to(&home[..len], device).await,
+                let (socket, packet, to) = match (there, device) {
+                    (true, _) => (back.clone(), out[..len].to_vec(), server),
+                    (false, Some(device)) => (front.clone(), home[..len].to_vec(), device),
                     (false, None) => continue,
                 };
+                if delay.is_zero() {
+                    let _ = socket.send_to(&packet, to).await;
+                    continue;
+                }
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    let _ = socket.send_to(&packet, to).await;
+                });
             }
         });
         Self { address, open }

@@ -175,6 +175,45 @@ async fn handshakes_that_were_left_are_counted_until_they_are_forgotten() {
     assert_eq!(device.binding(), server.expect("a carrier").binding());
 }
 
+/// Three probe timeouts of a device whose round trips take two seconds are 18 s.
+#[tokio::test]
+async fn a_late_device_does_not_choose_how_long_its_ended_connection_lingers() {
+    let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
+    let way = Way::late(listener.local_address().expect("an address"), Duration::from_secs(1)).await;
+    let device = quic_device(&QuicOptions::device());
+    let (carrier, server) = soon(async { tokio::join!(device.connect(way.address, NAME), listener.accept()) }).await;
+    let (_carrier, server) = (carrier.expect("a carrier"), server.expect("a carrier"));
+    assert_eq!(listener.connections(), 1);
+    drop(server);
+    let forgotten = async {
+        while listener.connections() > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(12), forgotten).await.expect("it is forgotten after three seconds");
+}
+
+#[tokio::test]
+async fn what_nobody_acknowledges_of_a_finished_lane_is_given_up() {
+    let listener = quic_listener(V4, &QuicOptions::server(), QuicLimits::default());
+    let way = Way::to(listener.local_address().expect("an address")).await;
+    let device = quic_device(&QuicOptions::device());
+    let (carrier, server) = soon(async { tokio::join!(device.connect(way.address, NAME), listener.accept()) }).await;
+    let (carrier, server) = (carrier.expect("a carrier"), server.expect("a carrier"));
+    let (mut near, mut far) = soon(lane(&carrier, &server)).await;
+    way.shut();
+    soon(far.sender.send(&mut [vec![7; 20_000].into()])).await.expect("it is taken over");
+    soon(far.sender.finish()).await.expect("it ends");
+    drop(far);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    way.reopen();
+    let rest = async {
+        while near.receiver.receive(65_536).await?.is_some() {}
+        std::io::Result::Ok(())
+    };
+    soon(rest).await.expect_err("the server no longer had it");
+}
+
 #[tokio::test]
 async fn a_device_opens_as_many_lanes_as_it_may_and_waits_for_the_next() {
     let listener = quic_listener(V4, &QuicOptions { lanes: 2, ..QuicOptions::server() }, QuicLimits::default());
