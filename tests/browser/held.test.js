@@ -110,7 +110,7 @@ scenarios(({ test }) => {
 
   test("what may be there already goes again once its owner has read the risk", OWN, async (scene, t) => {
     const { application, photo, id } = await send(scene, t, ["lost"], "failed");
-    await scene.page.waitForSelector("hoop-card >>> ::-p-text(Look whether your files are there)");
+    await scene.page.waitForSelector("hoop-card >>> ::-p-text(Check whether your files are there)");
     const list = await scene.newPage();
     await list.goto(`${scene.house.origin}/hoop/uploads`);
     const release = `#u-${id} button[value=release]`;

@@ -33,7 +33,7 @@ export function startForms(selector: string, offload: Offload): void {
     const form = event.target;
     if (event.defaultPrevented || !(form instanceof HTMLFormElement) || !native(form, "matches")(selector)) return;
     const card = busy.get(form);
-    // Pressed again, a browser sends it anew and drops what was under way. A box would take it besides.
+    // If the user presses again, the browser drops its own request and sends a new one. Handing the form to a gateway now would deliver it twice.
     if (card === false) return;
     if (card !== undefined) {
       event.preventDefault();

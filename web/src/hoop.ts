@@ -39,7 +39,7 @@ function start(): void {
   const scripts = select<HTMLScriptElement>("script[data-hoop]");
   if (!scripts.length) return;
   if (!able() || !("adoptedStyleSheets" in Document.prototype)) {
-    console.info("Hoop: this page has no WebCrypto (serve it over https), or the browser is too old. Forms work as ever.");
+    console.info("Hoop: this page has no WebCrypto (serve it over https), or the browser is too old. Forms work as they do without Hoop.");
     return;
   }
   const selectors = scripts.map((script) => script.dataset.hoop || "").filter((selector) => selector && valid(selector));
@@ -48,7 +48,7 @@ function start(): void {
   startForms(["form[data-hoop]", ...selectors].join(), handOver);
 }
 
-/** Tells a developer of forms that he may have meant. Those that come later are not looked at. */
+/** Tells the developer, in the console, which selectors match no form, and which marked forms stay as they are. Forms that are added later are not checked. */
 function look(selectors: string[]): void {
   for (const selector of selectors) if (!select(selector).length) console.info(`Hoop: no form matches data-hoop="${selector}" so far.`);
   const marked = select(["form[data-hoop]", ...selectors].join());
@@ -65,7 +65,7 @@ function valid(selector: string): boolean {
     native(document, "createDocumentFragment")().querySelector(selector);
     return true;
   } catch {
-    console.error(`Hoop: data-hoop="${selector}" is no CSS selector.`);
+    console.error(`Hoop: data-hoop="${selector}" is not a CSS selector.`);
     return false;
   }
 }

@@ -21,8 +21,8 @@ export interface Message {
   authorization?: string;
   /** Says which upload this is to a page that was reloaded: the same form with the same text and files. */
   key: string;
-  /** Whether it may be kept in the browser to be resumed: not what holds a password, nor a body without a name, which any other of its size could be
-   *  taken for. */
+  /** Whether the browser may keep it, to resume it later. False if it holds a password. Also false for a body without a file name, since it could be
+   *  mistaken for any other body of the same size. */
   keepable: boolean;
   /** The form's `caption` or `title`, if it has one. */
   caption?: string;

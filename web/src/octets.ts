@@ -1,4 +1,4 @@
-// Octets as text, and texts as octets.
+// Bytes as text, and text as bytes.
 
 const encoder = new TextEncoder();
 

@@ -1,4 +1,4 @@
-// The conductor: which way an upload goes, and what its user is told. It decides nothing about octets; upload.ts and handover.ts do.
+// The conductor: which way an upload goes, and what its user is told. It decides nothing about bytes; upload.ts and handover.ts do.
 
 import { belief, DELAY_MS, KNOWN_WAIT_MS } from "./belief.ts";
 import type { Belief } from "./belief.ts";
@@ -72,7 +72,7 @@ class Conductor {
   #unlock = () => {};
   /** The gateway in use: closed when this comes to nothing. */
   #opening: Opening | undefined;
-  /** When its user acted last: nothing that waits for a gateway that nobody knows keeps the ordinary way for longer than DELAY_MS after this. */
+  /** When the user acted last. If no gateway is known, looking for one delays the ordinary way by at most DELAY_MS from this time on. */
   #acted = performance.now();
   /** Has the browser ask before the page is left: while something would be lost. */
   #guard = (event: Event) => event.preventDefault();

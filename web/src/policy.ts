@@ -2,7 +2,7 @@
 
 import type { Policy, Settings } from "./types.ts";
 
-/** What holds without a word from anybody. */
+/** The settings that apply if neither the user nor the form says anything. */
 export const DEFAULTS: Readonly<Settings> = { policy: "ask", min_bytes: 0, types: {}, saved: false, owner: null };
 
 /** The most media types that are named; the service keeps no more either. */
@@ -42,7 +42,7 @@ function asPolicy(word?: string | null): Policy | undefined {
   return STRICTNESS.find((policy) => policy === word?.trim().toLowerCase());
 }
 
-/** `5MB`, `5 MiB`, `5000000`, as octets. */
+/** `5MB`, `5 MiB`, `5000000`, in bytes. */
 function bytes(text: string | null): number | undefined {
   const found = /^\s*(\d+(?:\.\d+)?)\s*([kmg]?i?)b?\s*$/i.exec(text ?? "");
   const unit = found && UNITS[found[2]!.toLowerCase()];

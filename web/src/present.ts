@@ -63,7 +63,7 @@ let telling: Promise<void> | undefined;
 
 /** Has the console told why, when the straight way to a gateway was not to be had. */
 export function watch({ gateways = ["http://hoop.local:4667"] }: OffloadOptions, { phase, question, error }: State): void {
-  if (error && phase === "ordinary") console.info(`Hoop: sent as ever (${error.code}${error.message === error.code ? "" : `: ${error.message}`}).`);
+  if (error && phase === "ordinary") console.info(`Hoop: sent without a gateway (${error.code}${error.message === error.code ? "" : `: ${error.message}`}).`);
   const missed = question?.kind === "bridge" || question?.kind === "retry" || (error && (phase === "ordinary" || phase === "failed"));
   if (missed) telling = import("./hoop-card.ts").then(({ diagnose }) => diagnose(gateways, blocked)).catch(() => {});
 }

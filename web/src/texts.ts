@@ -47,11 +47,11 @@ type Waiting = "session" | "token" | "permission" | "failure";
 type Reason = "other" | "file" | "full" | "large" | "network" | "refused" | "unknown" | "signedOut" | "lies" | "noBox" | "alive";
 
 const en: Texts = {
-  looking: ["Looking for a Hoop box…", "If there is one on your network, it takes your files and delivers them while you go."],
+  looking: ["Looking for a Hoop box…", "If there is one on your network, it takes your files and delivers them after you leave."],
   asking: {
-    offer: (site) => ["Hand this to the Hoop box and go?", `A Hoop box on your network takes your files quickly. Then you may leave: it delivers them to ${site}, sealed, so that it cannot read them.`],
-    permission: () => ["May this page reach the Hoop box?", "On its network, the Hoop box that you have used can deliver your files while you go. Your browser will ask: choose “Allow”."],
-    bridge: () => ["Open the Hoop box’s small window?", "On its network, the Hoop box that you have used can take your files through it, and deliver them while you go. It closes by itself."],
+    offer: (site) => ["Hand this to the Hoop box and go?", `A Hoop box on your network takes your files quickly. Then you may leave. The box delivers your files to ${site}. They are sealed, so the box cannot read them.`],
+    permission: () => ["May this page reach the Hoop box?", "When you are on its network, the Hoop box that you have used can deliver your files after you leave. Your browser will ask: choose “Allow”."],
+    bridge: () => ["Open the Hoop box’s small window?", "When you are on its network, the Hoop box that you have used can take your files through this window, and deliver them after you leave. The window closes by itself."],
     retry: (site) => ["The Hoop box has gone", `If you are still on its network, try again. Or send the rest directly to ${site}.`],
   },
   whether: {
@@ -65,18 +65,18 @@ const en: Texts = {
   handing: (site) => [site ? `Sending your files to ${site}` : "Handing your files to the Hoop box", "Please keep this page open."],
   stranger: {
     unproven: (site) => ["Please keep this page open", `A Hoop box has your files, but has not shown that it can be relied on. This page says when ${site} has everything.`],
-    changed: (site) => ["Please keep this page open", `This is not the Hoop box that you have used here before: perhaps a new one, perhaps somebody who poses as it. This page says when ${site} has everything.`],
+    changed: (site) => ["Please keep this page open", `This is not the Hoop box that you have used here before: it may be a new one, or someone may be posing as it. This page says when ${site} has everything.`],
   },
   resumed: "Going on from where it stopped.",
-  busy: (site) => ["It will go on in a moment", `${site} takes only so many uploads a minute, and asks to wait. Please keep this page open.`],
-  free: (site) => ["You may leave", `The Hoop box has everything and delivers it to ${site}. Close this page, go away, switch off: all fine.`],
+  busy: (site) => ["It will go on in a moment", `${site} takes a limited number of uploads per minute, and asks you to wait. Please keep this page open.`],
+  free: (site) => ["You may leave", `The Hoop box has everything and delivers it to ${site}. You can close this page, leave, or switch off your device.`],
   received: (site) => ["You may leave", `${site} has received everything.`],
   delivered: (site) => ["Delivered", `${site} has accepted your upload.`],
   held: {
     session: (site) => ["Sign in to finish", `${site} has your files, but when they arrived you were no longer signed in.`],
-    token: (site) => ["It waits for you", `Your files are at ${site}, which did not take them yet: its form had become too old. One click sends them once more.`],
-    permission: (site) => ["It waits for you", `Your files are at ${site}, which did not let you do that. They can be sent once more, by you or when you are signed in as somebody who may.`],
-    failure: (site) => ["It waits for you", `Your files are at ${site}, which failed at them several times. They can be sent once more.`],
+    token: (site) => ["It waits for you", `Your files are at ${site}, which has not accepted them yet, because its form had expired. One click sends them once more.`],
+    permission: (site) => ["It waits for you", `Your files are at ${site}, which did not let you do that. Ask for permission, or sign in with another account; then send them once more.`],
+    failure: (site) => ["It waits for you", `Your files are at ${site}, which failed several times to process them. You can send them once more.`],
   },
   stopped: ["Stopped", "You can send it again."],
   ordinary: (site) => ["Sending directly", `Your files go to ${site} without a Hoop box. Please stay until it answers.`],
@@ -87,7 +87,7 @@ const en: Texts = {
     large: (site) => ["These files are too large", `${site} does not take that much at once.`],
     network: () => ["The connection was lost", "Check your network, then try again. Nothing is sent twice."],
     refused: (site) => [`${site} did not accept this`, "Check what you have sent, then send it again."],
-    unknown: (site) => [`Please look at ${site}`, "All was sent, but the answer was lost. Look whether your files are there before you send them again."],
+    unknown: (site) => [`Please look at ${site}`, "Everything was sent, but the answer was lost. Check whether your files are there before you send them again."],
     signedOut: (site) => ["You are signed out", `Sign in to ${site}, then send your files again.`],
     lies: () => ["This Hoop box does not work", "Send your files directly, and tell whoever looks after it."],
     noBox: () => ["There is no Hoop box here", "Send your files directly."],

@@ -30,7 +30,7 @@ declare module "@uppy/core" {
   interface UppyEventMap<M extends Meta, B extends Body> {
     /** The application has accepted what a gateway delivered, if this page is still there to hear it. */
     "hoop-delivered": (files: UppyFile<M, B>[], answer: Response) => void;
-    /** It came to nothing after the page could have gone: held, rejected, stopped, expired or unknown. */
+    /** It failed, or waits for the user, after `upload-success`: held, rejected, stopped, expired or unknown. */
     "hoop-failed": (files: UppyFile<M, B>[], error: Error) => void;
   }
 }

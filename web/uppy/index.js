@@ -38,7 +38,7 @@ export default class Hoop extends BasePlugin {
     const all = filterFilesToUpload(this.uppy.getFilesByIds(ids));
     this.uppy.emit("upload-start", filterFilesToEmitUploadStarted(all));
     const [remote, files] = [all.filter((file) => file.isRemote), all.filter((file) => !file.isRemote)];
-    const why = new HoopError("not-offloadable", "@hoop/uppy takes files of this device only");
+    const why = new HoopError("not-offloadable", "@hoop/uppy takes only files from this device");
     for (const file of remote) this.uppy.emit("upload-error", file, why);
     if (files.length === 0) return;
     if (this.opts.bundle) return this.#send(files, this.uppy.getState().meta);

@@ -34,7 +34,7 @@ pub struct GatewayFlags {
     /// The most that the spool may hold [default: the size of the disk]
     #[arg(long, value_name = "SIZE")]
     quota: Option<Size>,
-    /// Leave this much of the disk free, and one inode for each 16 KiB of it [default: 64M]
+    /// Leave this much of the disk free; also leave one inode free for each 16 KiB of this size [default: 64M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
     /// The largest upload to accept [default: 64G]
@@ -55,7 +55,7 @@ pub struct GatewayFlags {
     /// The most requests that one device may make in a second; 0 means no limit [default: 100]
     #[arg(long, value_name = "COUNT")]
     device_requests: Option<u32>,
-    /// The most connections of one device to serve at once; 0 means no limit [default: 16]
+    /// The most connections from one device at once; 0 means no limit [default: 16]
     #[arg(long, value_name = "COUNT")]
     device_connections: Option<usize>,
     /// Which uploads need a permit from their service: those whose service requires it (offered), or all (required) [default: offered]
@@ -109,7 +109,7 @@ pub struct GatewayFlags {
     /// The delay that --background may add, on top of the time that two packets take [default: 10ms]
     #[arg(long, value_name = "TIME")]
     background_target: Option<Span>,
-    /// The rate that you pay for in any case, on a line billed by its 95th percentile
+    /// The committed rate of a line that is billed by its 95th percentile: the rate that you pay for in any case
     #[arg(long, value_name = "RATE")]
     budget: Option<Rate>,
     /// The day on which each billing month begins, 1 to 28 [default: 1]

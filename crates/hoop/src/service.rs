@@ -51,7 +51,7 @@ pub struct ServiceFlags {
     /// A TOML file that says what the application's answers mean
     #[arg(long, value_name = "FILE")]
     routes: Option<PathBuf>,
-    /// Whether gateways may take uploads for this service without its permit: they may (offered), or may not (required) [default: offered]
+    /// Whether a gateway needs this service's permit to take an upload: no (offered), or yes (required) [default: offered]
     #[arg(long, value_name = "offered|required", value_parser = ["offered", "required"])]
     permits: Option<String>,
     /// Take uploads only from the gateways that you name. If you name none, any gateway may bring them
@@ -69,10 +69,10 @@ pub struct ServiceFlags {
     /// The most that one address may store, for users without a name [default: a quarter of --max-stored]
     #[arg(long, value_name = "SIZE")]
     address_quota: Option<Size>,
-    /// Leave this much of the disk free, and one inode for each 16 KiB of it [default: 256M]
+    /// Leave this much of the disk free; also leave one inode free for each 16 KiB of this size [default: 256M]
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Size>,
-    /// The most to keep of ended uploads: answers, receipts and notes [default: 1G]
+    /// The most space for the answers, receipts and notes of ended uploads [default: 1G]
     #[arg(long, value_name = "SIZE")]
     max_ended: Option<Size>,
     /// The most tickets that one user, or one address, gets in a minute [default: 240]
@@ -99,10 +99,10 @@ pub struct ServiceFlags {
     /// Take in this many sealed messages at once [default: 64]
     #[arg(long, value_name = "COUNT")]
     intakes: Option<usize>,
-    /// The most connections at once; each kind of use has a share of them [default: 2560]
+    /// The most connections at once, divided among several kinds of use [default: 2560]
     #[arg(long, value_name = "COUNT")]
     connections: Option<usize>,
-    /// Believe X-Forwarded-* and Forwarded from these web servers in front: 127.0.0.1, 10.9.2.0/24
+    /// Trust X-Forwarded-* and Forwarded only from these web servers in front, such as 127.0.0.1 or 10.9.2.0/24
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     trusted_proxy: Vec<Network>,
     /// Become this user before opening any file. Only root can do this, for example to listen on a port below 1024

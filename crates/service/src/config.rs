@@ -32,8 +32,8 @@ const LEAST_READ: LeastRate = LeastRate { bytes: 16 << 10, within: Duration::fro
 pub struct Config {
     /// Where to listen. Default `127.0.0.1:4668`: most stand behind a web server that has the certificate.
     pub listen: SocketAddr,
-    /// Where to serve `/metrics`: an address of this machine alone, since everybody who reaches it is told. Default
-    /// none.
+    /// Where to serve `/metrics`. Use a loopback address, since anyone who can reach it can read the metrics.
+    /// Default none.
     pub admin: Option<SocketAddr>,
     /// The service's own TLS. Default none.
     pub tls: Option<TlsFiles>,
@@ -41,7 +41,7 @@ pub struct Config {
     pub upstream: Origin,
     /// The origin that users see, such as `https://photos.example`. Tickets are bound to it; URLs are made from it.
     pub origin: Origin,
-    /// K_ws, the newest first; see [`load_keyring`](crate::load_keyring).
+    /// The service's long-term keys (K_ws in `docs/protocol.md`), the newest first; see [`load_keyring`](crate::load_keyring).
     pub keys: Keyring,
     /// The folder of the index and the sealed bodies; made if it is not there. One service at a time may use it.
     pub state_dir: PathBuf,
@@ -49,7 +49,7 @@ pub struct Config {
     pub routes: Routes,
     /// Which gateways may hold and bring uploads. Default: any.
     pub permits: Permits,
-    /// The longest Z that is taken, in bytes. Default 10 GiB: more than a phone's video, less than a small disk.
+    /// The longest sealed body (Z in `docs/protocol.md`) that the service takes, in bytes. Default 10 GiB: more than a phone's video, less than a small disk.
     pub max_bytes: u64,
     /// The most that all stored uploads may have together, in bytes. Beyond that, new ones are told to come back
     /// (`spool-full`). Default 100 GiB, ten of the longest: tickets cost nothing, so something has to bound the disk.
@@ -70,7 +70,7 @@ pub struct Config {
     /// Tickets in a minute for one user whom the application names, or for the anonymous clients at one address.
     /// Default 240: an album's worth, four a second.
     pub tickets_per_minute: u32,
-    /// How long a ticket is good for. Default 7 days: longer than a holiday's weekend without a gateway.
+    /// How long a ticket is valid. Default 7 days, which covers a long weekend without a connection to the service.
     pub ticket_lifetime: Duration,
     /// How long a connection to the application may take to come about. Default 10 s.
     pub connect_timeout: Duration,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How long attempts past the gate and messages that are being noted may still take when the service stops.
+/// When the service stops: how long it still waits for replays in `committing`, and for messages that are being recorded.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long after its ticket's end an upload is known at most.

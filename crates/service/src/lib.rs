@@ -13,13 +13,13 @@
 //! # drop(stop); Ok(()) }
 //! ```
 //!
-//! Rooms, each importing only those before it: `keys`, `model`, `policy`, `store`, `config`, `context`, `receive`, `replay`, `api`, `reload`, `service`, `fuzzing`.
+//! "Rooms" are the top-level modules. Each imports only those before it: `keys`, `model`, `policy`, `store`, `config`, `context`, `receive`, `replay`, `api`, `reload`, `service`, `fuzzing`.
 //!
 //! - `keys` and `model`: what an upload is, whose, and what its owner says of it;
 //! - `policy` (pure): what is let in, where it goes, and what an answer means;
 //! - `store`: what is known of uploads, and their sealed bodies, on disk;
 //! - `config` and `context`: what an operator sets, and what every room below shares of it;
-//! - `receive`: sealed messages come in, within the room that there is, and what is over is cleared away;
+//! - `receive`: takes in sealed messages, within the disk quotas, and deletes expired uploads;
 //! - `replay`: uploads go to the application, and its answers are judged;
 //! - `api`: the service's own paths, the pages for people, and the proxy for all else;
 //! - `reload` and `service`: all of it as one thing.

@@ -2,7 +2,7 @@
 export declare const DELAY_MS = 300;
 /** Of that, for an answer from the box and from the service; the rest is for what the page does itself. */
 export declare const OPEN_WAIT_MS = 250;
-/** How long one is waited for that answered lately: a name in `.local` that is asked for twice takes over a second. */
+/** How long to wait for a box that answered lately: a `.local` name whose first query is lost takes over a second. */
 export declare const KNOWN_WAIT_MS = 2500;
 export declare const KNOWN_MS: number;
 export declare const NONE_MS = 86400000;

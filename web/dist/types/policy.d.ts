@@ -1,5 +1,5 @@
 import type { Policy, Settings } from "./types.ts";
-/** What holds without a word from anybody. */
+/** The settings that apply if neither the user nor the form says anything. */
 export declare const DEFAULTS: Readonly<Settings>;
 /** What a form's attributes say; what they leave out, or spell wrongly, is undefined. */
 export type Attributes = Partial<Pick<Settings, "policy" | "min_bytes" | "types">>;

@@ -6,7 +6,7 @@ export interface Settings {
     policy: Policy;
     /** Uploads with fewer bytes of files are sent directly. Default 0. */
     min_bytes: number;
-    /** By media type, `image/jpeg` or `image/*`. Of several files' policies the strictest holds: never, ask, always. */
+    /** By media type, `image/jpeg` or `image/*`. With several files, the strictest policy applies: first `never`, then `ask`, then `always`. */
     types: Record<string, Policy>;
     /** Whether the user has saved settings; if not, a form's own attributes hold. */
     saved: boolean;
@@ -16,8 +16,8 @@ export interface Settings {
 /** How an upload goes: from the page to the gateway, through the gateway's window, sealed to the service itself, or
  *  as if Hoop were not there. */
 export type Way = "direct" | "bridge" | "service" | "ordinary";
-/** Why a gateway that has everything is not relied on: it did not show who it is, or this browser cannot tell; or it is another than the one that this browser
- *  knows at that address. */
+/** Why the page does not rely on a gateway that has everything. `unproven`: the gateway did not prove its identity, or this browser cannot check the proof.
+ *  `changed`: this browser knows a different gateway at that address. */
 export type Stranger = "unproven" | "changed";
 /** Where an upload stands, for people.
  *
@@ -42,25 +42,25 @@ export type Phase =
  | "delivered"
 /** The service has it, and waits for its owner to sign in again. */
  | "held"
-/** It came to nothing: see `State.error`. */
+/** It failed: see `State.error`. */
  | "failed"
 /** Its owner stopped it. */
  | "stopped"
 /** It goes, or went, the ordinary way. */
  | "ordinary";
-/** A question to the user. One of the two is called, from within the click that answers: `proceed` opens a window or
- *  lets the browser ask for leave, and both need a user's gesture. */
+/** A question to the user. Call one of the functions from within the click that answers it: `proceed` opens a window or
+ *  makes the browser ask for permission, and both need a user gesture. */
 export interface Question {
-    /** `offer`: hand this upload to the gateway? (policy `ask`). `permission`: the browser will ask for leave to reach the local
+    /** `offer`: hand this upload to the gateway? (policy `ask`). `permission`: the browser will ask for permission to reach the local
      *  network. `bridge`: a small window of the gateway will open. `retry`: the gateway has gone; try again, or send the
-     *  rest to the service. `bridge` after `permission` means that leave was not given. */
+     *  rest to the service. `bridge` after `permission` means that the permission was not given. */
     kind: "offer" | "permission" | "bridge" | "retry";
-    /** Whether a gateway has answered here lately. Where not, there may be none: this is asked once a day at the most. */
+    /** Whether a gateway has answered here in the last 30 days. If not, there may be none, and this is asked at most once a day. */
     known: boolean;
     proceed(): void;
     /** The ordinary way instead. */
     decline(): void;
-    /** The same, and nothing is asked any more in this browser until the user saves settings. Not for `retry`. */
+    /** Like `decline`, and this browser asks nothing more until the user saves settings. Absent for `retry`. */
     never?(): void;
 }
 export interface State {
@@ -68,14 +68,14 @@ export interface State {
     way?: Way;
     /** The gateway's name, `hoop.local:4667`. */
     gateway?: string;
-    /** Octets of the upload that the gateway, or the service, has acknowledged or is taking now. */
+    /** Bytes of the upload that the gateway, or the service, has acknowledged or is receiving now. */
     sent: number;
-    /** Octets in all. */
+    /** The length of the upload, in bytes. */
     total: number;
-    /** Octets a second, over the last seconds. */
+    /** Bytes per second, averaged over the last five seconds. */
     rate?: number;
     id?: string;
-    /** Whether the service lists it for its user: it knows who that is. */
+    /** Whether the user will find this upload under "My uploads". False if the service does not know who the user is. */
     listed?: boolean;
     /** The gateway's page about this upload. */
     monitor?: string;
@@ -83,7 +83,7 @@ export interface State {
     /** While `handing`: this gateway has everything, and is not relied on. The page stays until the service has it. */
     stranger?: Stranger;
     error?: HoopError;
-    /** Continues what was begun before a reload. */
+    /** This upload began before the page was reloaded, and now continues. */
     resumed?: boolean;
     /** While `looking`: the service has given this user, or this address, many tickets, and asks to wait for the next. */
     busy?: boolean;
@@ -95,14 +95,14 @@ export interface State {
 export interface OffloadOptions {
     /** Default: the user's settings, else `ask`. */
     policy?: Policy;
-    /** Ends it. What the gateway has is stopped at the service. */
+    /** Aborts the upload. The service then refuses what the gateway already has. */
     signal?: AbortSignal;
     onprogress?(progress: {
         sent: number;
         total: number;
         rate?: number;
     }): void;
-    /** Every change, whole. */
+    /** Called at each change, with the complete new state. */
     onstate?(state: State): void;
     /** Answers questions instead of the card. Without it, and with `card: false`, nothing is asked: only a gateway that is
      *  permitted already is used. */
@@ -113,10 +113,10 @@ export interface OffloadOptions {
     gateways?: string[];
     /** Shown in the user's list of uploads. Default: the form's field `caption` or `title`, if it has one. */
     caption?: string;
-    /** Whether the ordinary way is taken where there is no gateway. Default true; false: `HoopError("no-gateway")`. */
+    /** Whether to send the upload the ordinary way if there is no gateway. Default true. If false, `offload` rejects with `HoopError("no-gateway")`. */
     ordinary?: boolean;
 }
-/** What `offload` resolves to: the page may go now. A gateway's word is enough only if that is relied on (`State.stranger`). */
+/** What `offload` resolves to: the page may go now. A gateway's word is enough only if the page relies on that gateway (`State.stranger`). */
 export interface Receipt {
     way: Way;
     /** `free` or further; `ordinary`. */
@@ -124,12 +124,12 @@ export interface Receipt {
     id?: string;
     monitor?: string;
     total: number;
-    /** The application's answer: at once for the ordinary way, else when the upload is delivered. Rejects with what came
-     *  in the way (`held`, `rejected`, `stopped`, `expired`, `unknown`). */
+    /** The application's answer: at once for the ordinary way, else when the upload is delivered. Rejects with a
+     *  `HoopError` that says why there is none (`held`, `rejected`, `stopped`, `expired`, `unknown`). */
     delivered(signal?: AbortSignal): Promise<Response>;
 }
-/** Something to offload: a form, a Request, or what one would give to `fetch`. A `Request` is read into a Blob first, so prefer
- *  the third for big files: there files are read piece by piece. POST, PUT or PATCH to this page's own origin. */
+/** What to offload: a form, a `Request`, or an object with what you would give to `fetch`. A `Request` is first read into a Blob, so prefer
+ *  the object for big files, which are then read piece by piece. POST, PUT or PATCH to this page's own origin. */
 export type Offloadable = HTMLFormElement | Request | {
     url: string | URL;
     /** Default POST. */
@@ -143,7 +143,7 @@ export type HoopCode = "no-gateway" | "not-hoop" | "aborted" | "file-changed" | 
 export declare class HoopError extends Error {
     readonly code: HoopCode;
     name: string;
-    /** What is loaded later brings a class of its own. */
+    /** A module that is loaded later has its own copy of this class, so `instanceof` compares names. */
     static [Symbol.hasInstance]: (value: unknown) => boolean;
     constructor(code: HoopCode, detail?: string, options?: ErrorOptions);
 }

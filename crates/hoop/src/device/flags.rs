@@ -14,11 +14,11 @@ pub enum DeviceCommand {
     Push(PushFlags),
     /// Continue an upload that was interrupted
     Resume(ResumeFlags),
-    /// Ask the service to hand an upload to the application again, if it is held, rejected or unknown
+    /// Ask the service to hand a held, rejected or unknown upload to the application again
     Release(ReleaseFlags),
     /// Show what became of your uploads
     Status(StatusFlags),
-    /// Seal an upload into a file or a pipe, to be carried by other means
+    /// Seal an upload into a file or a pipe, so that you can bring it to a gateway by other means
     Seal(SealFlags),
     /// Open RFC 8188 content with a key (requires --raw)
     Open(OpenFlags),
@@ -37,7 +37,7 @@ pub struct RequestFlags {
     /// A form field: name=value, name=@file[;type=…][;filename=…], or name=<file
     #[arg(short = 'F', long = "form", value_name = "FIELD")]
     pub form: Vec<String>,
-    /// The body: text, @file or @- (unchanged, unlike curl's -d). Several are joined with &
+    /// The body: text, @file or @-, sent unchanged (unlike with curl's -d). Several -d are joined with &
     #[arg(short = 'd', long = "data-binary", visible_alias = "data", value_name = "DATA", conflicts_with = "form")]
     pub data: Vec<String>,
     /// Send this file as the body, with PUT. If the URL ends in /, the file's name is added
@@ -102,7 +102,7 @@ pub struct HandFlags {
     /// Stay until the upload has come this far
     #[arg(long, value_enum, default_value = "stored")]
     pub wait: Wait,
-    /// Stay at most this long for --wait after the upload is stored [default: until the outcome is known]
+    /// After the upload is stored, wait at most this long for the state that --wait names [default: no limit]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Span>,
     /// The time, from now, by which the upload should reach the service. Gateways send the earliest deadline first
@@ -114,10 +114,10 @@ pub struct HandFlags {
     /// Wait this long for a gateway that disappears during the upload
     #[arg(long, value_name = "TIME", default_value = "15s")]
     pub gateway_patience: Span,
-    /// While staying: if no gateway delivers anything for this long, send the rest from here
+    /// While waiting: if no gateway delivers anything for this long, send the rest directly to the service
     #[arg(long, value_name = "TIME", default_value = "2m")]
     pub service_patience: Span,
-    /// Rely on the gateway even if it shows no key, or another key than the one known here
+    /// Rely on the gateway even if it shows no key, or a key other than the one known here
     #[arg(long)]
     pub trust_new_gateway: bool,
     /// Print one JSON object on the standard output
@@ -154,7 +154,7 @@ pub struct ReleaseFlags {
     /// User and password, for HTTP Basic
     #[arg(short = 'u', long = "user", value_name = "USER:PASSWORD")]
     pub user: Option<String>,
-    /// Also hand over an upload that is unknown. If the application has it already, it then has it twice
+    /// Also hand over an upload whose state is `unknown`. If the application already has that upload, it gets it twice
     #[arg(long)]
     pub even_twice: bool,
     /// Wait this long for the application's answer
@@ -280,7 +280,7 @@ pub struct TicketsFlags {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Wait {
-    /// The gateway has it on disk (or the service, without a gateway): you may leave
+    /// The gateway has it on disk, or the service has if there is no gateway: you may leave
     Stored,
     /// The service has it
     Received,

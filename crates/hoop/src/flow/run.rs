@@ -51,7 +51,7 @@ pub struct RunFlags {
     /// Print what each of your `hoop run` processes carries (relay, carriers, connections, waiting data), and run no program
     #[arg(long, conflicts_with = "program")]
     status: bool,
-    /// The program and its arguments. After the program has ended, `hoop run` delivers what it wrote, and then ends. Interrupt to give that up
+    /// The program and its arguments. After the program has ended, `hoop run` delivers what the program wrote, and then ends. Press Ctrl-C to end without that
     #[arg(
         required_unless_present = "status",
         trailing_var_arg = true,

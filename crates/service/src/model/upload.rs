@@ -6,8 +6,8 @@
 //!                  ▲────────── its owner releases it ───────────┴────────┴───────┘
 //! ```
 //!
-//! Promises: only its owner takes a receipt backwards, and nobody that of an accepted upload. Only an upload past the
-//! gate can be unknown. A paused upload is not claimed and does not pass the gate. A released upload has its bytes
+//! Promises: only its owner can undo the receipt of a rejected upload, and nobody can undo that of an accepted one. Only
+//! an upload past the gate (in `committing`) can become unknown. A paused upload is not claimed and does not pass the gate. A released upload has its bytes
 //! ([`Upload::kept`]).
 
 use crate::model::{Payer, Tag};

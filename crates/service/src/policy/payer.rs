@@ -1,7 +1,7 @@
 //! Who pays for the room of an upload: [`Payer`]. Pure.
 //!
-//! A user whom the application has named pays. Anybody can make cookies up, so for an anonymous upload the address pays
-//! that its ticket was given to. Before record 0 has come, nobody knows whose an upload is, and the sender's address
+//! "Paying" means that the upload counts against a quota. A user whom the application has named pays. Anybody can make
+//! up cookies, so an anonymous upload is paid for by the address that fetched its ticket. Before record 0 has come, nobody knows whose an upload is, and the sender's address
 //! pays.
 
 use crate::model::{Credentials, Payer};
