@@ -2,7 +2,7 @@
 
 use hoop_http::{Body, Code, Problem, ReadError, empty, read_limited};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use std::time::Duration;
 
 /// How long a short request may take to come in.
@@ -11,8 +11,12 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// The body of a request, at most `limit` bytes.
 ///
 /// # Errors
-/// `request-timeout`, or `request-invalid`.
+/// `request-timeout`, `request-invalid`, or `length-required`: whether a client is behind shows by how much of a known length has come,
+/// and one that is makes way for others.
 pub async fn read(body: Incoming, limit: usize) -> Result<bytes::Bytes, Problem> {
+    if body.size_hint().exact().is_none() {
+        return Err(Problem::new(Code::LengthRequired, "this request needs a Content-Length"));
+    }
     let body = tokio::time::timeout(TIMEOUT, read_limited(body, limit)).await;
     let body = body.map_err(|_| Problem::new(Code::RequestTimeout, "the request did not come in 15 s"))?;
     body.map_err(|error| match error {

@@ -20,6 +20,9 @@ use tokio::sync::watch;
 /// The most spans that an upload may have in mid-way: each is 40 bytes of memory and in the index.
 const SPANS_MAX: usize = 4096;
 
+/// Less room is not kept for an upload of which no message is under way, in bytes: one record's.
+const PROMISE_MIN: u64 = 64 << 10;
+
 /// The prelude and total of an upload, as the first sender whose record opened has said them. Every [`Arrival`] of one
 /// id shares it.
 pub(super) type Claim = Arc<OnceLock<(Vec<u8>, u64)>>;
@@ -352,12 +355,14 @@ impl Arrival {
     }
 
     /// A message has ended, and what it brought is noted. It found `before` bytes here. If it brought any, an unused
-    /// promise stays for a while, bounded by what has come: the next message finds room, and asking alone holds none.
+    /// promise stays for a while, bounded by what has come: the next message finds room, and asking alone holds none. One
+    /// of less than [`PROMISE_MIN`] is given back, since each takes one of the places of all uploads that have begun.
     pub fn rest(&self, room: &Room, before: u64) {
         let left = {
             let mut progress = self.progress();
             let come = progress.received.len();
             let left = if come > before { progress.reach.saturating_sub(come).min(come) } else { 0 };
+            let left = if left < PROMISE_MIN { 0 } else { left };
             progress.reach = come.saturating_add(left);
             left
         };

@@ -65,6 +65,15 @@ async fn a_second_request_after_a_chunked_body_is_not_taken() {
     assert!(seen.len() == 1 && seen[0].starts_with("POST /first "), "{seen:?}");
 }
 
+/// Of a body in chunks nobody knows how much is missing, so its connection would never make way for others.
+#[tokio::test]
+async fn what_is_sent_to_the_service_itself_has_a_length() {
+    let head = "POST /hoop/tickets HTTP/1.1\r\nHost: photos.example\r\nHoop-Version: 1\r\nContent-Type: \
+                application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let (reply, _) = outcome(head.as_bytes()).await;
+    assert_eq!(reply.expect("at once").problem(), (411, "length-required".into()));
+}
+
 #[tokio::test]
 async fn requests_that_come_at_once_are_answered_in_their_order() {
     let with = |path: &str, body: &str, more: &str| {

@@ -55,6 +55,30 @@ async fn thousands_of_abandoned_uploads_do_not_take_the_disk() {
     sidecar.reaches(&ticket.id, "accepted").await;
 }
 
+/// A payer has room for 1,024 uploads that have begun at once, and all payers for 65,536.
+#[tokio::test]
+async fn an_upload_that_brought_less_than_a_record_holds_no_place_of_those_begun() {
+    let upstream = Upstream::willing().await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        behind_a_proxy(config);
+        config.tickets_per_minute = 20_000;
+    });
+    let sidecar = sidecar.await;
+    let (at, address) = (sidecar.address, "203.0.113.1");
+    let mut senders = JoinSet::new();
+    for _ in 0..8 {
+        senders.spawn(async move {
+            for _ in 0..9 {
+                for ticket in device::tickets_from(at, address, 16).await {
+                    let reply = begin(at, &ticket, address, CLAIMED).await;
+                    assert_eq!(reply.status, 202, "{reply:?}");
+                }
+            }
+        });
+    }
+    senders.join_all().await;
+}
+
 #[tokio::test]
 async fn one_address_fills_its_share_and_another_has_room() {
     let upstream = Upstream::willing().await;
