@@ -18,7 +18,7 @@ mod places;
 mod process;
 mod server;
 
-pub use client::connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, SendError};
+pub use client::connect::{AddressGuard, ConnectError, Connection, ConnectionWatch, Connector, EndsOnDrop, SendError};
 pub use client::location::{is_elsewhere, is_sign_in};
 pub use client::tls;
 pub use hoop_clock::{Clock, Readings};

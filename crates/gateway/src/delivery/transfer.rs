@@ -33,6 +33,9 @@ const IDLE_MESSAGES_MAX: u32 = 3;
 /// time may wait so.
 const MORE_WAIT: Duration = Duration::from_secs(3);
 
+/// How often a message under way looks whether its upload is still there.
+const GONE_LOOK: Duration = Duration::from_secs(1);
+
 /// When all that is stored of an unfinished upload has been delivered, the service is asked later what became of the rest. The wait is as long as
 /// the upload has been here, within these bounds: a device that went on elsewhere is done in minutes, and one that broke never is.
 const IDLE_SECS_MIN: u32 = 60;
@@ -140,6 +143,19 @@ pub async fn attempt(delivery: &Delivery, id: UploadId) -> Ended {
     }
 }
 
+/// Returns once an upload was dropped or has expired: a service that reads slowly must not keep its bytes on disk, which count for nobody by then.
+async fn until_gone(core: &Arc<Core>, id: UploadId) {
+    loop {
+        tokio::time::sleep(GONE_LOOK).await;
+        match blocking(core, move |core| core.spool.get(id)).await {
+            Ok(Some(upload)) if upload.state != State::Expired => {}
+            // The attempt itself meets the error.
+            Err(_) => {}
+            Ok(_) => return,
+        }
+    }
+}
+
 /// A pause counts as so many failed attempts at most: a wait of four seconds.
 const PAUSED_ATTEMPTS: u32 = 2;
 
@@ -222,7 +238,11 @@ impl Transfer<'_> {
                 }
             };
             let before = self.has.len();
-            let answer = self.send(&payload, range).await?;
+            let core = self.core;
+            let answer = tokio::select! {
+                answer = self.send(&payload, range) => answer?,
+                () = until_gone(core, id) => return Err(Stop::Over),
+            };
             self.note_kept(&answer).await?;
             match self.service.judge(&answer, self.upload.total) {
                 ServiceVerdict::TooLong if self.message_bytes > u64::from(RECORD_SIZE) => {

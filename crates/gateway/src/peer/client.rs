@@ -171,6 +171,8 @@ impl<'a> ServiceClient<'a> {
             None => self.services.connector.get().connect(&self.dest.origin).await.map_err(unreachable)?,
         };
         motion.touch();
+        // Whoever gives this up, or waits in vain, leaves nothing behind.
+        let ends = connection.ends_on_drop();
         let conversation = async {
             let response = connection.send(request).await.map_err(|error| broken(&error))?;
             motion.touch();
@@ -188,7 +190,10 @@ impl<'a> ServiceClient<'a> {
         if let Ok(answer) = &answer {
             self.confirm_time(&answer.headers);
         }
-        self.connection = (answer.is_ok() && motion.is_sent()).then_some(connection);
+        if answer.is_ok() && motion.is_sent() {
+            ends.keep();
+            self.connection = Some(connection);
+        }
         answer
     }
 

@@ -1,5 +1,6 @@
 //! Uploads of clients that speak the IETF draft "Resumable Uploads for HTTP": over real sockets, and across restarts.
 
+use crate::support::service::{Service, Weather};
 use crate::support::{
     GENEROUS, LATER, PRELUDE_LEN, Reply, Running, border, config, head, id_of, put, recorded, sealed, send, start,
     written,
@@ -71,6 +72,41 @@ fn roll(state: &mut u64) -> u64 {
     *state ^= *state >> 7;
     *state ^= *state << 17;
     *state
+}
+
+/// Files below the folder that are deleted, and that this process has open still.
+fn deleted_but_open(folder: &Path) -> usize {
+    let open =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    open.filter(|path| path.starts_with(folder) && path.to_string_lossy().ends_with(" (deleted)")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_service_does_not_keep_the_bytes_of_an_upload_that_was_deleted() {
+    let service = Service::start(|_, method, _, _| match *method {
+        http::Method::PUT => Weather::Silence,
+        _ => Weather::Fair,
+    });
+    let (service, (gateway, folder)) = tokio::join!(service, gateway());
+    let z = sealed(1, 3 << 20, LATER);
+    let creation = Request::post(format!("/offload?dest={}", service.dest()))
+        .header("upload-complete", "?0")
+        .header("upload-length", z.len());
+    let upload = send(gateway.address, creation, empty()).await.header("location").to_owned();
+    append(&gateway, &upload, &z, 0, 2 << 20).await;
+    let end = tokio::time::Instant::now() + GENEROUS;
+    while service.count(&http::Method::PUT, "/") == 0 {
+        assert!(tokio::time::Instant::now() < end, "nothing is delivered");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let gone = send(gateway.address, Request::delete(&upload), empty()).await;
+    assert_eq!(gone.status, 204, "{gone:?}");
+    let end = tokio::time::Instant::now() + GENEROUS;
+    while deleted_but_open(folder.path()) > 0 {
+        assert!(tokio::time::Instant::now() < end, "the deleted file stays open");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    gateway.stop().await;
 }
 
 #[tokio::test]

@@ -196,7 +196,8 @@ impl Connector {
             return Ok(addresses.iter().map(|address| (*address, port).into()).collect());
         }
         let fail = |source| ConnectError::Resolve { host: name.clone(), source };
-        let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), port)).await.map_err(fail)?.collect();
+        let found = tokio::net::lookup_host((name.as_str(), port)).await.map_err(fail)?;
+        let found = to_try(found.collect());
         match found.is_empty() {
             true => Err(fail(io::Error::new(io::ErrorKind::NotFound, "the name has no address"))),
             false => Ok(found),
@@ -238,6 +239,14 @@ impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connector").field("timeout", &self.timeout).finish_non_exhaustive()
     }
+}
+
+/// So many addresses of a name are tried, those of both families: whoever owns a name may give it thousands, each of which is judged and tried.
+const ADDRESSES_MAX: usize = 16;
+
+/// Those of a name's addresses that are tried, in this order.
+fn to_try(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    interleave(found).into_iter().take(ADDRESSES_MAX).collect()
 }
 
 /// How long an address has before the next is tried besides it (RFC 8305 §8, "Connection Attempt Delay").
@@ -313,6 +322,25 @@ pub struct Connection {
     ends: Arc<Notify>,
 }
 
+/// Ends a connection at once when it is dropped.
+#[derive(Debug)]
+pub struct EndsOnDrop(Option<Arc<Notify>>);
+
+impl EndsOnDrop {
+    /// The connection goes on.
+    pub fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for EndsOnDrop {
+    fn drop(&mut self) {
+        if let Some(ends) = &self.0 {
+            ends.notify_one();
+        }
+    }
+}
+
 /// No answer came.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -373,6 +401,12 @@ impl Connection {
         }
     }
 
+    /// Ends the connection when this is dropped, unless it is [kept](EndsOnDrop::keep). Without it, a connection whose other end reads nothing lives on
+    /// when its user goes away, with the request's body.
+    pub fn ends_on_drop(&self) -> EndsOnDrop {
+        EndsOnDrop(Some(self.ends.clone()))
+    }
+
     /// Whether another request can be tried on it.
     pub fn is_open(&self) -> bool {
         !self.sender.is_closed()
@@ -389,6 +423,14 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpSocket};
+
+    #[test]
+    fn of_thousands_of_addresses_a_few_of_both_families_are_tried() {
+        let many = (0..4_000_u16).map(|n| SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, n], 443)));
+        let tried = to_try(many.chain([SocketAddr::from(([192, 0, 2, 1], 443))]).collect());
+        assert_eq!(tried.len(), ADDRESSES_MAX);
+        assert!(tried.iter().any(SocketAddr::is_ipv4));
+    }
 
     #[test]
     fn families_take_turns_and_the_first_stays_first() {
