@@ -247,8 +247,8 @@ impl Device {
         self.shared.remove_carrier(id);
     }
 
-    /// Closes all carriers, as a process that inner does. Flows are not given up, and go on here no more: [`Device::restore`] goes on with their records,
-    /// which are as they were when this was called.
+    /// Closes all carriers, as when the process ends. Flows are not reset, but they stop here. [`Device::restore`] continues them from their records,
+    /// which stay as they were at this call.
     pub fn shutdown(&self) {
         self.shared.is_down.store(true, Ordering::Relaxed);
         self.shared.all().iter().for_each(|flow| flow.dismiss(FlowError::Gone));
@@ -436,10 +436,13 @@ impl DeviceInner {
 
     /// Gets a lane of a carrier, and attaches the flow to it.
     async fn attach(self: Arc<Self>, flow: Arc<Shared>, id: CarrierId) {
-        let found = self.carriers.lock().entries.iter().find(|entry| entry.on.id == id).map(|entry| {
-            let lane_use = entry.carrier_use;
-            (entry.on.clone(), lane_use)
-        });
+        let found = self
+            .carriers
+            .lock()
+            .entries
+            .iter()
+            .find(|entry| entry.on.id == id)
+            .map(|entry| (entry.on.clone(), entry.carrier_use));
         let lane = match &found {
             Some((on, _)) => match tokio::time::timeout(OPEN_MAX, on.carrier.open()).await {
                 Ok(opened) => opened.ok(),

@@ -63,7 +63,7 @@ pub(crate) trait Owner: Send + Sync {
     fn is_down(&self) -> bool;
 }
 
-/// What a flow's owner finds when it looks.
+/// All that changes of a flow, under one lock.
 pub(crate) struct State {
     pub(crate) machine: Flow,
     pub(crate) options: FlowOptions,

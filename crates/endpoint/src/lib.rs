@@ -58,9 +58,9 @@
 //!
 //! # Restarts
 //!
-//! What a process had in memory is gone with it. An application whose flows are to go on keeps what it has read, says so
-//! ([`FlowStream::keep`]), and can give what it wrote again: see [`Device::restore`]. A server may leave the keeping to a store ([`Keeps::Stored`]): bytes are
-//! on disk before they are acknowledged, and the application of the next server reads what that of the last had not done with.
+//! What a process had in memory is lost when it ends. To continue its flows, an application stores what it has read, and calls [`FlowStream::keep`].
+//! It must also be able to write again what it wrote: see [`Device::restore`]. A server can leave this to a store ([`Keeps::Stored`]). Bytes are then
+//! on disk before they are acknowledged, and the next server's application reads the rest.
 //!
 //! Rooms, each importing only those before it: `error`, `options`, `clock`, `memory`, `flow`, `park`, `stream`, `timers`, `lane`, `device`, `server`.
 

@@ -4,7 +4,7 @@ use crate::error::FlowError;
 use hoop_units::{Duration, Timestamp, UnixTime};
 use std::sync::Arc;
 
-/// How long after its deadline a flow ends by itself at the server: for what is under way, and for clocks that differ. At the device, whose deadline it is, it ends at once.
+/// How long after its deadline a flow ends by itself at the server: for what is under way, and for clocks that differ. At the device, it ends one second after the deadline.
 pub const DEADLINE_GRACE: Duration = Duration::from_secs(60);
 
 /// Deadlines and clocks count whole seconds. A flow ends at the device so much later, which is no sooner than its application meant.
@@ -31,9 +31,8 @@ pub enum Keeps {
     /// As it comes. If this end is restarted, what was not read is lost, and so is the flow.
     #[default]
     OnArrival,
-    /// Once the application has said that it outlives a restart ([`FlowStream::keep`](crate::FlowStream::keep)). A server that has a store writes such a
-    /// flow down, and each byte is sent once it is written down that it may be: the flow outlives a restart of the server, whose application writes
-    /// again what was not acknowledged.
+    /// When the application calls [`FlowStream::keep`](crate::FlowStream::keep). A server with a store writes the flow down, and sends a byte only after
+    /// that. The flow survives a restart of the server. Its application writes again what was not acknowledged.
     WhenTold,
     /// At a server that has stores for both ([`ServerConfig::store`](crate::ServerConfig), [`ServerConfig::octets`](crate::ServerConfig)): once it is on disk and synced there. The
     /// application reads it as ever, says up to where it needs it no more ([`FlowStream::keep`](crate::FlowStream::keep)), which asks for more, and is given the rest again by the next

@@ -212,9 +212,9 @@ impl FlowStream {
         parked.map_err(|error| (self, error))
     }
 
-    /// What outlives a restart of this process, as of now: see [`Device::restore`](crate::Device::restore). Written down at leisure it may be out of
-    /// date: what is missing then is asked for, or sent, again. But whoever does not know from it that a stream has ended may be told that the flow is lost, if the peer had all: so it
-    /// is to be written down once this end is shut down, and before the last of the peer's bytes is kept.
+    /// What a restarted process needs: see [`Device::restore`](crate::Device::restore). An old record costs only repeated bytes, with one exception. If it
+    /// does not show that a stream has ended, the peer may have forgotten the flow, which is then lost. So store the record after shutting down, and
+    /// before keeping the peer's last bytes.
     pub fn record(&self) -> Record {
         self.read.record()
     }

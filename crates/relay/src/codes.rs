@@ -6,7 +6,7 @@ pub const MALFORMED: u64 = 0x100;
 pub const FORBIDDEN: u64 = 0x101;
 /// There is no such name.
 pub const UNKNOWN_NAME: u64 = 0x102;
-/// Nobody answers there, or refuses.
+/// The destination does not answer, or refuses the connection.
 pub const UNREACHABLE: u64 = 0x103;
 /// The connection to the destination broke off.
 pub const BROKEN: u64 = 0x104;

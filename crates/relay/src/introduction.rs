@@ -253,8 +253,8 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path, wanted: &'static str) 
     toml::from_str(&text).map_err(form)
 }
 
-/// A server's file about its devices (TOML): a table `devices` of `HOST = "KEY"`, both in hexadecimal, perhaps a table `names` of `HOST = "NAME"`, which means nothing here, and perhaps a table `only` of `HOST = ["10.9.2.0/24", …]`: the addresses that this device may go to, of those that the relay goes to. It is read again when it has changed, so that devices come and go
-/// while the server runs: whoever asks is told what stood there when it asked, or later. It is looked at on a thread of its own, for all who ask at once.
+/// A server's file of devices (TOML). `devices` maps `HOST = "KEY"`, both in hexadecimal. `names` (optional) maps `HOST = "NAME"`, for people. `only` (optional) maps
+/// `HOST = ["10.9.2.0/24", …]`, and limits that device to these networks. The file is read again when it changes, on a thread of its own, once for all who ask.
 #[derive(Debug)]
 pub struct Devices {
     file: Arc<Keys>,

@@ -1,5 +1,5 @@
-//! TCP connections as flows: what a device and a server are told of each other ([`Introduction`]), how a device keeps carriers to its server ([`Link`]), and the two ends
-//! that carry connections: an [`agent`] beside a program, and a [`Relay`] which connects to where the program wanted to go.
+//! Carries TCP connections as flows. An [`Introduction`] holds what a device knows of its server, and a [`Link`] keeps a device's carriers. An [`agent`] takes a program's
+//! connections, and a [`Relay`] connects them to their destinations.
 //!
 //! Rooms, each importing only those before it: `codes`, `wire`, `copy`, `diagnostics`, `introduction`, `device` | `server`.
 

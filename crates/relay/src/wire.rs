@@ -3,8 +3,8 @@
 /// What a service's name begins with when it is a TCP connection's destination: `tcp:HOST:PORT`.
 pub const TCP: &str = "tcp:";
 
-/// What it begins with where the device waits for the connection: `connect:HOST:PORT`. The relay's stream then begins with [`MADE`] once the destination has taken the connection,
-/// and the flow ends with a code of its own for each way in which it has not, as the answer to CONNECT says (RFC 9110 §9.3.6).
+/// As [`TCP`], for a device that waits for the result: `connect:HOST:PORT`. On success, the relay's stream begins with [`MADE`]. On failure, the flow ends with a code that says why,
+/// as the answer to CONNECT does (RFC 9110 §9.3.6).
 pub const CONNECT: &str = "connect:";
 
 /// The first byte of a flow that waits for its connection: it is made.

@@ -84,9 +84,9 @@ impl Pool {
 
     /// How many bytes a flow may have.
     ///
-    /// Each flow that holds any has its part of the limit, and of the half of the limit that is free whoever wants it. So a few flows have all that they can use beside any number of those
-    /// that hold little; among many each has about the same, and who came first has no more memory, and with it no more of the rate, than who comes last.
-    /// Where more than an eighth is held, a flow has no more than was acknowledged of it, or [`FIRST`]: a lane's window grows no faster, and those that begin first among many would take most.
+    /// A flow may have an equal share of the limit, or half of the limit less what all hold, whichever is more. So a few large flows are not slowed by many small ones, and an early flow
+    /// gets no more memory, and with it no more of the rate, than a late one. When more than an eighth is held, a flow gets no more than it has had acknowledged, or [`FIRST`]: a
+    /// lane's window grows no faster, and the first of many flows would take most.
     fn part(&self, limit: u64, held: u64, acked: u64) -> u64 {
         let all = self.octets();
         let others =

@@ -9,7 +9,7 @@ pub(crate) const WINDOW_MIN: u64 = CREDIT_FIRST;
 /// A window of which half is used up within this time, or within two round trips, is too small: disks take their time to keep what came, too.
 const QUICK: Duration = Duration::from_millis(100);
 
-/// How far ahead of what was used up a device may send: it begins at [`WINDOW_MIN`] and is doubled while it is what holds the device back, as many QUIC servers tune their streams' windows: so memory is promised to flows that need it.
+/// How far a device may send ahead of the reader. The window starts at [`WINDOW_MIN`]. It doubles while it limits the device, as many QUIC servers tune their streams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     size: u64,

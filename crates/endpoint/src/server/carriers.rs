@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// So many carriers of one device may bring as much as their windows take; those beyond bring no more at once than a stranger's. So they hold 80 MiB at most of what comes before its turn, and the rest of 1,024 as
-/// much again: each program under `hoop run` has its own, and few bring much at a time.
+/// This many carriers of one device have full windows: 80 MiB of what comes before its turn in all. Each further one has a stranger's window, 128 KiB: 124 MiB for the rest of
+/// 1,024. Each program under `hoop run` has a carrier, and few carry much at a time.
 const WIDE: usize = 32;
 
 /// Whose a carrier is.
@@ -36,8 +36,8 @@ pub(super) struct Most {
     pub(super) of_address: usize,
 }
 
-/// The carriers that there are, within bounds. Strangers have what devices leave, and no more than a share of all: when their places are taken, or those of an address, one
-/// makes way of the address that has most, which has been there longest. WebSockets have places of their own, and make way in the same manner.
+/// A server's carriers, within limits. Strangers get the places that devices leave, up to a share. When those are full, the address with the most loses its oldest. WebSockets
+/// have places of their own, and the same rule.
 #[derive(Default)]
 pub(super) struct Carriers {
     all: BTreeMap<CarrierId, (Arc<dyn Carrier>, Whose)>,

@@ -108,10 +108,10 @@ pub struct ServerConfig {
     pub store: Option<Arc<dyn FlowStore>>,
     /// Where bytes of devices are before they are acknowledged, for flows with [`Keeps::Stored`](crate::Keeps::Stored): that of the same store, which forgets them with their flow.
     pub octets: Option<Arc<dyn OctetStore>>,
-    /// Whether flows that outlive a restart are [parked](crate::FlowStream::park) without their application, with the attachment that it [set](crate::FlowStream::set_attachment): when nothing of
-    /// them is under way, all that has come is kept (consumed, with [`Keeps::Stored`](crate::Keeps::Stored)), and the store says that they have been quiet for long or that memory is wanted; and once
-    /// they have been so and offline for 30 s. Who reads or writes such a flow is told [`FlowError::Gone`](crate::FlowError::Gone), and [`Server::accept`](crate::Server::accept) gives it again. Default false: the
-    /// application is told [`FlowEvent::MayPark`](crate::FlowEvent::MayPark).
+    /// Whether the server [parks](crate::FlowStream::park) idle flows that outlive a restart by itself, with the attachment last [set](crate::FlowStream::set_attachment). It parks a flow when
+    /// nothing is under way, all that has come is kept (consumed, with [`Keeps::Stored`](crate::Keeps::Stored)), and either the store asks for it or the flow has been offline for 30 s. Readers
+    /// and writers then get [`FlowError::Gone`](crate::FlowError::Gone), and [`Server::accept`](crate::Server::accept) returns the flow again. Default false: the application gets
+    /// [`FlowEvent::MayPark`](crate::FlowEvent::MayPark).
     pub parks: bool,
     /// What each flow is given.
     pub options: FlowOptions,

@@ -15,7 +15,7 @@ use url::Url;
 pub const DEFAULT_PORT: u16 = 4667;
 
 /// Connections that are served at once. Each may hold a read buffer of 256 KiB and 128 KiB that wait to be written, so that 48 make 18 MiB at
-/// worst: what a router of 32 MB can spare. 128 more ask for nothing, or wait (`web::connections`).
+/// worst: what a router of 32 MB can spare. In addition, 64 connections may be idle and 1,096 requests may wait (`web::connections`).
 pub const CONNECTIONS: usize = 48;
 
 /// The longest head: each of those that ask for nothing yet may hold as much. A prelude, a permit and a page's cookies have a quarter of it.

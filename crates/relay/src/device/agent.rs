@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// The longest destination: an IPv6 address with its zone, and a port.
 const LINE_MAX: usize = 128;
 
-/// What a program's socket is filled with until it is connected, at most: a quarter of what a socket's buffer may be (`net.core.wmem_max` is rarely more).
+/// The most filler bytes that the library may announce. A socket's buffer (`net.core.wmem_max`) is rarely larger.
 const FILLED_MAX: usize = 4 << 20;
 
 /// What is behind the agent's path where attempts to connect are asked for.

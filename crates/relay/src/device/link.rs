@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, interval, sleep_until, timeout};
 
-/// Where nothing else is said, a carrier says something so often: routers forget a UDP flow after 30 s (RFC 4787 §4.3 has them wait for two minutes), and a carrier that
-/// is thought to be there and is not is noticed by it. It costs less than a carrier that ends for want of traffic, and is dialled again.
+/// How often an idle carrier sends a keep-alive. Routers forget a UDP flow after 30 s, though RFC 4787 §4.3 asks for two minutes. It also detects a dead carrier, and costs less
+/// than to dial again.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// So often it is looked whether any flow needs the carrier.

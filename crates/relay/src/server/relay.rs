@@ -247,7 +247,7 @@ impl Relay {
         Reload(self.reload.0.clone())
     }
 
-    /// Serves until this is dropped. Connections to destinations end with it, and so do their flows.
+    /// Serves until this is dropped, or until the listener fails. Connections to destinations end with it, and so do their flows.
     pub async fn run(self) {
         let Self { listener, certificate, metrics, reload: (_again, mut reload), carrying } = self;
         let mut flows = JoinSet::new();
