@@ -59,7 +59,7 @@ async fn outside_the_window_goes_what_would_miss_its_deadline_and_nothing_else()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outside_the_window_nothing_is_nothing_is_begun_and_what_is_under_way_ends_and_goes_on_when_it_opens() {
+async fn outside_the_window_nothing_begins_and_what_is_under_way_pauses() {
     let service = Service::start(|_, _, _, _| Weather::Fair).await;
     let folder = tempfile::tempdir().unwrap();
     let time = Arc::new(AtomicU64::new(SHUT));
