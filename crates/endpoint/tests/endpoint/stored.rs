@@ -191,6 +191,8 @@ async fn while_the_disk_fails_nothing_is_acknowledged_and_afterwards_it_goes_on(
     device.shutdown().await.unwrap();
     server.shutdown().await.unwrap();
     is_over(&device).await;
+    // The device hears of the end before the store does.
+    sleep(SOON).await;
     assert_eq!(octet_store.held(device.name()).map_or(0, |held| held.len()), 0);
 }
 
@@ -230,6 +232,8 @@ async fn what_comes_for_an_application_that_is_gone_is_not_kept_for_a_later_one(
     device.write_all(&octets(1, 0, 3_000_000)).await.unwrap();
     device.shutdown().await.unwrap();
     is_over(&device).await;
+    // The device hears of the end before the store does.
+    sleep(SOON).await;
     assert_eq!(store.held(device.name()).map_or(0, |held| held.len()), 0);
 }
 
