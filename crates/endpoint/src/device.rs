@@ -52,7 +52,7 @@ impl DeviceConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
     /// The service's name has more than [`SERVICE_MAX`] bytes.
-    #[error("the name of a service has at most {SERVICE_MAX} octets")]
+    #[error("the name of a service has at most {SERVICE_MAX} bytes")]
     Service,
     /// There are as many flows as may be.
     #[error("there are as many flows as may be")]

@@ -51,7 +51,7 @@ fn meaning(code: u64) -> String {
     match code {
         ended::FINISHED => "both streams are whole".into(),
         ended::EXPIRED => "its deadline has passed".into(),
-        ended::LOST => "one end lacks octets that the other no longer has".into(),
+        ended::LOST => "one end lacks bytes that the other no longer has".into(),
         ended::PROTOCOL => "an end broke the protocol".into(),
         ended::GIVEN_UP => "the other end gave it up".into(),
         code => format!("code {code:#x}"),

@@ -24,10 +24,10 @@ pub enum ParkError {
     #[error("the flow is over")]
     Over,
     /// The attachment is too long.
-    #[error("an attachment has at most {} octets", ATTACHMENT_MAX)]
+    #[error("an attachment has at most {} bytes", ATTACHMENT_MAX)]
     Attachment,
     /// Bytes were acknowledged that nobody has read.
-    #[error("octets were acknowledged that nobody has read")]
+    #[error("bytes were acknowledged that nobody has read")]
     Unread,
     /// The store does not take it.
     #[error(transparent)]

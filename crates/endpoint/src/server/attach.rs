@@ -197,7 +197,7 @@ impl ServerInner {
         let Some((service, attachment)) = unpack(&kept.attachment) else { return Err(Refusal::Unknown) };
         let options = self.config.options.clone();
         if kept.spools && self.jobs.is_none() {
-            tracing::error!(flow = %kept.record.name.flow, "octets of it are on disk, and the server was given no store of octets");
+            tracing::error!(flow = %kept.record.name.flow, "bytes of it are on disk, and the server was given no store of bytes");
             return Err(Refusal::Busy { secs: BUSY_SECS });
         }
         let mut record = kept.record.clone();

@@ -121,7 +121,7 @@ fn append(name: FlowName, portion: &Portion, octets: &dyn OctetStore) -> (u64, R
     let consume = |at| {
         if let Err(error) = octets.consume(name, portion.consumed.min(at)) {
             // The bytes are gone nevertheless.
-            tracing::warn!(flow = %name.flow, %error, "the store of octets cannot be written");
+            tracing::warn!(flow = %name.flow, %error, "the store of bytes cannot be written");
         }
     };
     let mut at = portion.offset;

@@ -652,7 +652,7 @@ async fn a_flow_that_takes_more_or_ends_while_it_is_being_parked_is_not_parked()
         }
         goes.send(()).unwrap();
         let (mut server, error) = parking.await.unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "octets were acknowledged that nobody has read");
+        assert_eq!(error.to_string(), "bytes were acknowledged that nobody has read");
         let mut read = vec![0; 50_000];
         timeout(SOON, server.read_exact(&mut read)).await.expect("it goes on").unwrap();
         assert!(read == octets(1, 0, 50_000));
