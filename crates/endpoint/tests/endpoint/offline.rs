@@ -115,7 +115,7 @@ async fn a_parked_flow_costs_the_server_no_flow_and_is_there_again_when_the_devi
     let mut five = [0; 5];
     server.read_exact(&mut five[..4]).await.unwrap();
     let (mut server, error) = server.park(b"here").await.unwrap_err();
-    assert_eq!(error.to_string(), "octets were acknowledged that nobody has read");
+    assert_eq!(error.to_string(), "bytes were acknowledged that nobody has read");
     server.read_exact(&mut five[..1]).await.unwrap();
     let mut events = device.events();
     server.park(b"here").await.unwrap();
