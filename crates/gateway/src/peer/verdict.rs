@@ -66,10 +66,12 @@ pub fn judge(answer: &Answer, total: u64, now: SystemTime) -> ServiceVerdict {
         return ServiceVerdict::Retry(Retryable::new(Code::DestNotHoop, detail));
     }
     let retry_after = retry_after(&answer.headers, now);
-    let busy = matches!(answer.status.as_u16(), 429 | 502 | 503 | 504);
+    let problem = Problem::from_json(&answer.body);
+    let is_of_one = problem.as_ref().is_some_and(|problem| problem.code == Code::RangeTooMany);
+    let busy = matches!(answer.status.as_u16(), 429 | 502 | 503 | 504) && !is_of_one;
     let retry =
         |code, detail: String| ServiceVerdict::Retry(Retryable { code, detail, retry_after, destination: busy });
-    let Some(problem) = Problem::from_json(&answer.body) else {
+    let Some(problem) = problem else {
         return match answer.status {
             StatusCode::PAYLOAD_TOO_LARGE => ServiceVerdict::TooLong,
             StatusCode::NOT_FOUND => ServiceVerdict::Unknown,
@@ -150,6 +152,21 @@ mod tests {
         };
         assert!(matches!(of(Code::UploadConflict), ServiceVerdict::Retry(_)), "what is stored here stays");
         assert!(matches!(of(Code::TooLarge), ServiceVerdict::Ends { state: State::Refused, .. }));
+    }
+
+    /// All other uploads for it would wait.
+    #[test]
+    fn a_service_that_says_429_of_one_upload_is_not_busy_itself() {
+        let is_destination = |code: Code| {
+            let body = Problem::new(code, "").to_json().into();
+            match judge(&Answer { status: code.status(), headers: HeaderMap::new(), body }, 9, SystemTime::UNIX_EPOCH) {
+                ServiceVerdict::Retry(retryable) => retryable.destination,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(is_destination(Code::TooManyRequests));
+        assert_eq!(Code::RangeTooMany.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(!is_destination(Code::RangeTooMany));
     }
 
     #[test]
