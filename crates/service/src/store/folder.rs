@@ -58,7 +58,9 @@ impl Bodies for Folder {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             // Its body may have been deleted meanwhile.
             let Ok(modified) = entry.metadata().and_then(|metadata| metadata.modified()) else { continue };
-            if modified.elapsed().unwrap_or_default() >= Duration::from_secs(secs) && wanted(id) {
+            // One from after now was written while the clock was ahead.
+            let age = modified.elapsed().unwrap_or_else(|ahead| ahead.duration());
+            if age >= Duration::from_secs(secs) && wanted(id) {
                 ids.push(id);
             }
             if ids.len() == limit {
@@ -115,6 +117,7 @@ impl Sealed for SealedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
 
     #[test]
     fn the_wanted_bodies_are_found_among_many_others() {
@@ -127,6 +130,10 @@ mod tests {
         assert_eq!(found, [UploadId([48; 16]), UploadId([49; 16])]);
         assert_eq!(folder.idle(0, 2, &|_| true).unwrap().len(), 2);
         assert_eq!(folder.idle(3600, 2, &|_| true).unwrap(), []);
+        // One was written while the clock was ahead.
+        let ahead = SystemTime::now() + Duration::from_secs(7200);
+        File::options().write(true).open(folder.file(UploadId([7; 16]))).unwrap().set_modified(ahead).unwrap();
+        assert_eq!(folder.idle(3600, 2, &|_| true).unwrap(), [UploadId([7; 16])]);
     }
 
     #[test]
