@@ -40,7 +40,7 @@ pub struct Arrival {
     /// after the other.
     flushed: Mutex<Option<RangeSet>>,
     pub(super) claim: Claim,
-    /// Why nothing more is taken, if its owner says so.
+    /// Why nothing more is taken: its owner says so, or it is over.
     halted: watch::Sender<Option<Code>>,
 }
 
@@ -147,7 +147,7 @@ impl Arrival {
         self.halted.send_replace(code);
     }
 
-    /// Why nothing more is taken: `upload-paused` or `upload-stopped`.
+    /// Why nothing more is taken: `upload-paused`, `upload-stopped` or `upload-expired`.
     pub fn halted(&self) -> Option<Code> {
         *self.halted.borrow()
     }
@@ -456,7 +456,7 @@ pub(super) fn upload(admission: &Admission, progress: Progress, created: UnixTim
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::receive) mod tests {
     use super::*;
     use crate::policy::rules_file::Routes;
     use crate::store::Bodies;

@@ -9,7 +9,7 @@
 use crate::model::Change;
 use crate::receive::Receive;
 use crate::store::{SETTINGS_LIFE, StoreError};
-use hoop_http::Shutdown;
+use hoop_http::{Code, Shutdown};
 use hoop_timekeeper::Over;
 use hoop_units::UploadId;
 use std::sync::Arc;
@@ -60,7 +60,12 @@ async fn round(receive: &Receive) -> bool {
     let mut done = Done::default();
     let overdue = receive.context.store.with(move |index| index.overdue(over, ROUND_MAX)).await;
     for id in done.all("the index could not be asked for what is overdue", overdue) {
-        done.one("an upload could not be expired", receive.context.note(id, Change::Expire).await);
+        let expired = receive.context.note(id, Change::Expire).await;
+        if done.one("an upload could not be expired", expired.map(|()| true)) {
+            // What a message brings from now on would go into a deleted file.
+            receive.in_flight.halt(id, Some(Code::UploadExpired)).await;
+            receive.room.give_back(id);
+        }
     }
     let kept = receive.context.store.with(move |index| index.kept(over, ROUND_MAX)).await;
     for id in done.all("the index could not be asked for bodies that were kept long enough", kept) {
@@ -140,19 +145,40 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::context::Context;
+    use crate::receive::arrival::tests::coming_in;
     use crate::store::{ENDED_MAX, Store};
     use hoop_seal::{Keyring, KwsId, ServiceKey};
     use std::fs::File;
+    use std::path::Path;
     use std::time::SystemTime;
+
+    fn receive(dir: &Path) -> Arc<Receive> {
+        let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
+        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
+        let config = Config::new(upstream, origin, keys, dir.to_owned());
+        let store = Store::open(dir, ENDED_MAX).unwrap();
+        Receive::new(&config, Arc::new(Context::new(&config, store))).into()
+    }
+
+    /// Its body is deleted, and what else it brought would count for nobody.
+    #[tokio::test]
+    async fn a_message_ends_once_its_upload_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let receive = receive(dir.path());
+        // Its ticket ended in 1970.
+        let arrival = coming_in(&**receive.context.store.bodies(), 1);
+        let id = arrival.admission.id();
+        receive.in_flight.part(id).lock().await.insert(id, vec![Arc::downgrade(&arrival)]);
+        arrival.flush(&receive.context, &receive.room).await.unwrap().unwrap();
+        assert_eq!(arrival.halted(), None);
+        round(&receive).await;
+        assert_eq!(arrival.halted(), Some(Code::UploadExpired));
+    }
 
     #[tokio::test]
     async fn a_sweep_goes_on_while_there_are_bodies_that_no_upload_has() {
         let dir = tempfile::tempdir().unwrap();
-        let (upstream, origin) = ("http://127.0.0.1:9".parse().unwrap(), "https://photos.example".parse().unwrap());
-        let keys = Keyring::new(ServiceKey::new(KwsId([1; 4]), [2; 32]));
-        let config = Config::new(upstream, origin, keys, dir.path().to_owned());
-        let store = Store::open(dir.path(), ENDED_MAX).unwrap();
-        let receive = Receive::new(&config, Arc::new(Context::new(&config, store)));
+        let receive = receive(dir.path());
         let bodies = dir.path().join("bodies");
         for n in 1..=5 {
             let file = File::create(bodies.join(UploadId([n; 16]).to_hex())).unwrap();

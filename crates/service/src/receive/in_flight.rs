@@ -55,7 +55,8 @@ impl InFlight {
     }
 
     /// Lets a message in if there is room, and its upload is known and the same, or new, on time and not forgotten.
-    /// `sender` pays until it is known whose the upload is.
+    /// `sender` pays until it is known whose the upload is. A message that `says_whose` asks for room once record 0 is
+    /// here: its sender's address may have none left, and its owner have some.
     ///
     /// # Errors
     /// `ticket-early`, `ticket-expired`, `upload-conflict`, `spool-full`, or the store's.
@@ -65,10 +66,13 @@ impl InFlight {
         room: &Room,
         admission: Admission,
         sender: Payer,
+        says_whose: bool,
     ) -> Result<Entered, Problem> {
         let id = admission.id();
         let mut part = self.part(id).lock().await;
         let others: Vec<_> = part.get(&id).map(|arrivals| alive(arrivals).collect()).unwrap_or_default();
+        // Asked for first: a record may open between the two, and then both say so.
+        let open = others.iter().find(|other| other.claim.get().is_none());
         // The one whose record has opened is the upload. Before that, each may turn out to be.
         let settled = others.iter().find(|other| other.is_settled());
         if let Some(other) = settled {
@@ -85,11 +89,12 @@ impl InFlight {
                 let upload = known.unwrap_or_else(|| unbegun(&admission, context.clock.unix(), code));
                 return Ok(Entered::Known(Box::new(upload)));
             }
-            one.begin_in_room(room).await?;
+            if !says_whose {
+                one.begin_in_room(room).await?;
+            }
             return Ok(Entered::Open(one));
         }
         // The index knows what is settled and nobody sends any more.
-        let open = others.iter().find(|other| other.claim.get().is_none());
         let claim = open.map(|other| other.claim.clone()).unwrap_or_default();
         let now = context.clock.unix();
         let known = context.store.load_to_receive(id).await.map_err(store_problem)?;
@@ -128,7 +133,9 @@ impl InFlight {
                 Arrival::new(admission, created, progress, Some(flushed), claim)
             }
         };
-        entered.begin_in_room(room).await?;
+        if !says_whose {
+            entered.begin_in_room(room).await?;
+        }
         let entered = Arc::new(entered);
         if part.len() > SWEEP_AT {
             part.retain(|_, arrivals| alive(arrivals).next().is_some());
@@ -231,6 +238,7 @@ fn unbegun(admission: &Admission, now: UnixTime, code: Code) -> Upload {
     let mut upload = upload(admission, Progress::default(), now, now);
     match code {
         Code::UploadStopped => upload.state = State::Stopped,
+        Code::UploadExpired => upload.state = State::Expired,
         _ => upload.paused = true,
     }
     upload

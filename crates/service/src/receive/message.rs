@@ -85,11 +85,12 @@ async fn accept(
         .check_sender(&receive.context.policy(), headers, admission.id(), receive.context.clock.wall_unix())
         .map_err(alone)?;
     let sender = Payer::at(&receive.context.policy(), sender);
-    let arrival =
-        match receive.in_flight.enter(&receive.context, &receive.room, admission, sender).await.map_err(alone)? {
-            Entered::Open(arrival) => arrival,
-            Entered::Known(upload) => return Ok(*upload),
-        };
+    let says_whose = records(&admission.layout, message.range).map_err(alone)?.0 == 0;
+    let entering = receive.in_flight.enter(&receive.context, &receive.room, admission, sender, says_whose);
+    let arrival = match entering.await.map_err(alone)? {
+        Entered::Open(arrival) => arrival,
+        Entered::Known(upload) => return Ok(*upload),
+    };
     let (octets, before) = (message.range.len(), arrival.come());
     let (taken, flushed) = message.take(receive, &arrival, source).await;
     // Also after a failure: complete records are kept.
@@ -204,8 +205,9 @@ impl Message {
                 filled = fill(source, &mut octets, &mut prelude, wanted) => filled,
                 code = arrival.until_halted() => Err(refused(code, 0)),
             };
-            if arrival.halted() == Some(Code::UploadStopped) {
-                return Err(refused(Code::UploadStopped, 0));
+            // What came last is kept of one that is paused. The others' bodies are gone.
+            if let Some(code) = arrival.halted().filter(|code| *code != Code::UploadPaused) {
+                return Err(refused(code, 0));
             }
             let broken = filled.err();
             let (next, len) = whole(&arrival.admission.layout, index, end, octets.len());

@@ -210,6 +210,37 @@ async fn a_user_whom_the_application_names_pays_wherever_the_upload_comes_from()
 }
 
 #[tokio::test]
+async fn a_user_whom_the_application_names_has_room_where_a_guest_took_all_of_their_address() {
+    let upstream = Upstream::new(|_, arrival| match arrival.fields("cookie").first() {
+        Some(&"session=alice") if arrival.line().starts_with("GET /me ") => answer("200 OK", r#"{"id":"alice"}"#),
+        _ => answer("201 Created", ""),
+    });
+    let upstream = upstream.await;
+    let sidecar = Sidecar::with(upstream.address, |config| {
+        config.routes = Routes::parse("[user]\npath = \"/me\"\njson = \"/id\"").unwrap();
+        config.address_quota_bytes = Some(5 << 19);
+    });
+    let sidecar = sidecar.await;
+    let guests = seal(&device::ticket(&sidecar).await, &octets(CLAIMED as usize, 3));
+    assert_eq!(guests.put(sidecar.address, guests.records(1, 17)).await.status, 202);
+    let others = seal(&device::ticket(&sidecar).await, &octets(2 << 20, 4));
+    assert_eq!(others.put(sidecar.address, others.records(0, 8)).await.problem(), (507, "spool-full".into()));
+    assert_eq!(sidecar.bodies(), [guests.id.as_str()], "nothing of it is written");
+    for whole in [false, true] {
+        let reply = ask(sidecar.address, "session=alice", &json!({})).await.json();
+        let alices = seal(&Ticket::parse(&reply["tickets"][0]), &octets(2 << 20, 9));
+        let reply = match whole {
+            true => alices.post(&sidecar).await,
+            false => alices.put(sidecar.address, alices.records(0, 8)).await,
+        };
+        assert_eq!(reply.status, 202, "{reply:?}");
+        let rest = alices.put(sidecar.address, alices.records(8, alices.layout.records())).await;
+        assert_eq!(rest.status, 202, "{rest:?}");
+        sidecar.reaches(&alices.id, "accepted").await;
+    }
+}
+
+#[tokio::test]
 async fn an_upload_without_record_0_is_forgotten_after_an_hour() {
     let upstream = Upstream::willing().await;
     let sidecar = Sidecar::before(upstream.address).await;
