@@ -21,6 +21,9 @@ pub const LINGER_SECS: u32 = 7 * 24 * 3600;
 /// which most people look at their uploads. No longer than [`LINGER_SECS`] after the ticket's end, when keys may go.
 pub const KEPT_SECS: u32 = 7 * 24 * 3600;
 
+/// What a file system gives a file at least, in bytes.
+pub const BLOCK: u64 = 4096;
+
 /// Where an upload stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -362,13 +365,14 @@ impl Upload {
         Ok(())
     }
 
-    /// The room that it takes on disk while its body is kept: what has come, and of what is held its path, answer and
-    /// token as well, which can be longer. Those of what has ended are counted apart.
+    /// The room that it takes on disk while its body is kept, in whole [`BLOCK`]s: what has come, and of what is held
+    /// its path, answer and token as well, which can be longer. Those of what has ended are counted apart.
     pub fn room(&self) -> u64 {
         let path = self.facts.as_ref().map_or(0, |facts| facts.path.len());
         let sealed = |octets: &Option<Vec<u8>>| octets.as_ref().map_or(0, Vec::len);
         let row = if self.state == State::Held { path + sealed(&self.answer) + sealed(&self.token) } else { 0 };
-        self.received.len().saturating_add(row as u64)
+        let bytes = self.received.len().saturating_add(row as u64);
+        bytes.checked_next_multiple_of(BLOCK).unwrap_or(bytes)
     }
 
     /// Until when the bytes of what has ended are kept for its owner; none: they are not.

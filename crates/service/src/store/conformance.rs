@@ -2,7 +2,7 @@
 //! S3) has only to call it.
 
 use super::{Bodies, Changed, Index, UnderWay};
-use crate::model::{Change, Facts, KEPT_SECS, LINGER_SECS, Marked, Payer, Reason, State, Sum, Tag, Upload};
+use crate::model::{BLOCK, Change, Facts, KEPT_SECS, LINGER_SECS, Marked, Payer, Reason, State, Sum, Tag, Upload};
 use hoop_http::Code;
 use hoop_timekeeper::Over;
 use hoop_units::{ByteRange, UnixTime, UploadId};
@@ -223,9 +223,9 @@ fn a_body_counts_until_it_is_disposed_of(index: &Arc<dyn Index>) {
     received(index, 2);
     let counts = index.counts().unwrap();
     assert!(counts.contains(&(State::Accepted, 1)) && counts.contains(&(State::Received, 1)), "{counts:?}");
-    assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (2 * TOTAL, vec![id(1)]));
+    assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (2 * BLOCK, vec![id(1)]));
     index.disposed(vec![id(1)]).unwrap();
-    assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (TOTAL, vec![]));
+    assert_eq!((index.stored().unwrap(), index.disposable(9).unwrap()), (BLOCK, vec![]));
 }
 
 fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dyn Index>) {
@@ -235,7 +235,7 @@ fn what_may_be_released_is_kept_for_its_time_and_then_disposed_of(index: &Arc<dy
         let rejected = Change::Answered { state: State::Rejected, reason: None, answer: vec![1], receipt: None };
         done(index.apply(id(n), rejected, UnixTime(500 + u32::from(n))).unwrap());
     }
-    assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![], 3 * TOTAL));
+    assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![], 3 * BLOCK));
     assert_eq!(index.longest_kept(None, 2).unwrap(), [id(1), id(2)]);
     assert_eq!(index.kept(UnixTime(501 + KEPT_SECS).into(), 9).unwrap(), []);
     assert_eq!(index.kept(UnixTime(502 + KEPT_SECS).into(), 9).unwrap(), [id(1)]);
@@ -274,8 +274,8 @@ fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
     index.receive(&progress(3, 100), true).unwrap();
     received(index, 5);
     let paid = |payer| index.paid_by(payer).unwrap();
-    assert_eq!(paid(Payer::Owner([1; 16])), Sum { uploads: 2, bytes: 100 + TOTAL });
-    assert_eq!(paid(address), Sum { uploads: 2, bytes: 18 });
+    assert_eq!(paid(Payer::Owner([1; 16])), Sum { uploads: 2, bytes: 2 * BLOCK }, "each counts as a block");
+    assert_eq!(paid(address), Sum { uploads: 2, bytes: 2 * BLOCK });
     let headless = |over: Over| index.headless(over, 50, 9).unwrap();
     assert_eq!((headless(UnixTime(150).into()), headless(UnixTime(999).into())), (vec![], vec![id(1)]));
     // It began while the clock was ahead, and that was long ago.
@@ -283,7 +283,7 @@ fn what_a_payer_has_is_told_and_who_has_no_beginning(index: &Arc<dyn Index>) {
     assert_eq!((headless(after(151)), headless(after(149))), (vec![], vec![id(1)]));
     // Record 0 says whose it is.
     index.receive(&progress(1, 20), false).unwrap();
-    assert_eq!((paid(address).bytes, paid(Payer::Owner([1; 16])).bytes), (9, 120 + TOTAL));
+    assert_eq!((paid(address).bytes, paid(Payer::Owner([1; 16])).bytes), (BLOCK, 3 * BLOCK));
     index.disposed(vec![id(5)]).unwrap();
     assert_eq!((paid(Payer::Owner([1; 16])).uploads, headless(UnixTime(999).into())), (2, vec![]));
 }

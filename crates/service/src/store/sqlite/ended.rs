@@ -231,7 +231,7 @@ mod tests {
             assert!(matches!(index.apply(id, change, UnixTime(9)).unwrap(), Changed::Refused(_)));
         }
         // Its bytes, which had been kept for its owner, are deleted like others'.
-        assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![id], 1_000));
+        assert_eq!((index.disposable(9).unwrap(), index.stored().unwrap()), (vec![id], 4_096));
         index.disposed(vec![id]).unwrap();
         assert_eq!(index.stored().unwrap(), 0);
         assert!(load(&index, id) == upload, "and it stays known");
@@ -274,7 +274,7 @@ mod tests {
         assert!(room().0 >= least && room().1 >= least, "{:?}", room());
         let release = Change::Release { token: vec![1], owner: [1; 16], twice: false };
         done(index.apply(id, release, UnixTime(9)).unwrap());
-        assert_eq!(room(), (1_000, 1_000), "the answer has gone");
+        assert_eq!(room(), (4_096, 4_096), "the answer has gone");
     }
 
     #[test]

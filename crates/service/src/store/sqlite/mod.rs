@@ -731,21 +731,21 @@ mod tests {
         let (dir, index) = index();
         let payer = Payer::Address([1; 16]);
         let receive = |index: &SqliteIndex, len| {
-            done(index.receive(&Upload { payer: Some(payer), ..progress(1, len) }, true));
+            done(index.receive(&Upload { payer: Some(payer), total: 20_000, ..progress(1, len) }, true));
         };
-        receive(&index, 100);
+        receive(&index, 1_000);
         let earlier = "DROP TRIGGER paid_grown; DROP TRIGGER paid_changed;
             CREATE TRIGGER paid_changed AFTER UPDATE OF payer, room, has_body ON uploads WHEN new.room <> old.room BEGIN
                 UPDATE paid SET room = room + new.room - old.room WHERE payer = new.payer;
             END;
             CREATE INDEX uploads_payer ON uploads (payer, room) WHERE has_body AND payer IS NOT NULL;";
         index.lock().execute_batch(earlier).unwrap();
-        receive(&index, 300);
+        receive(&index, 5_000);
         drop(index);
-        for len in [500, 700] {
+        for (len, room) in [(9_000, 12_288), (15_000, 16_384)] {
             let index = SqliteIndex::open(&dir.path().join("index.sqlite"), ENDED_MAX).unwrap();
             receive(&index, len);
-            assert_eq!(index.paid_by(payer).unwrap().bytes, len);
+            assert_eq!(index.paid_by(payer).unwrap().bytes, room);
         }
     }
 
@@ -836,7 +836,7 @@ mod tests {
         assert_eq!(index.overdue(ends.into(), 9).unwrap(), []);
         assert_eq!(index.overdue(ends.plus_secs(1).into(), 9).unwrap().len(), 1);
         done(index.apply(UploadId([1; 16]), Change::Expire, ends));
-        assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (1, 10));
+        assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (1, 4_096));
         assert_eq!(index.forget(UnixTime(u32::MAX).into(), 9).unwrap(), 0, "not while there is a body");
         index.disposed(vec![UploadId([1; 16])]).unwrap();
         assert_eq!((index.disposable(9).unwrap().len(), index.stored().unwrap()), (0, 0));
